@@ -1,0 +1,65 @@
+# Everything runs inside .venv, which the first target that needs it creates.
+#   make test ARGS='tests/unit -k cron'     PYTHON=/opt/python3.12/bin/python3 make setup
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?=
+CANDIDATES := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3)
+SUITABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+ARGS ?=
+# Files stay together on one worker, so a module keeps its servers warm. -n 0 runs in this process.
+WORKERS ?= 2
+
+.PHONY: help setup demo check fix test bench docs clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(VENV)/.installed ## create .venv and install twinstore with every extra
+
+demo: setup ## move a live service's data from MongoDB to PostgreSQL, with proof
+	$(BIN)/twinstore demo $(ARGS)
+
+check: setup ## lint, format, types, import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-logo
+
+fix: setup ## repair what ruff can repair
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+test: setup ## run the tests against real servers (ARGS='tests/unit -k cron')
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+bench: setup ## measure copy, verify and single operations against the bare drivers
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: setup ## regenerate the generated parts of docs/
+	$(BIN)/python docs/generate.py $(ARGS)
+
+clean: ## remove .venv and every cache and working directory
+	rm -rf $(VENV) .demo .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage*
+
+$(BIN)/python:
+	@for python in $(CANDIDATES); do \
+	  if "$$python" -c '$(SUITABLE)' 2>/dev/null; then \
+	    echo "creating $(VENV) with $$("$$python" --version)"; exec "$$python" -m venv $(VENV); \
+	  fi; \
+	done; \
+	echo "No suitable Python among: $(CANDIDATES)." >&2; \
+	echo "twinstore needs Python 3.11 or newer with the venv module. On Debian and Ubuntu:" >&2; \
+	echo "  sudo apt-get install python3 python3-venv" >&2; \
+	echo "or name another interpreter: make PYTHON=/path/to/python3 setup" >&2; \
+	exit 1
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""The test suite; servers are found by tests.servers."""
