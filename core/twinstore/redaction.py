@@ -1,0 +1,102 @@
+"""Keeps secrets out of messages, representations and listings.
+
+Every rule here errs on the side of hiding: a text that is masked too far is ugly, a text that is
+masked too little is a leak.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from urllib.parse import unquote
+
+__all__ = ["MASK", "is_secret_key", "mask_secret_url", "mentions_secret", "secrets_in"]
+
+MASK = "***"
+
+SENSITIVE = r"(?:password|passwd|pwd|passphrase|secret|token|credential|api_?key|access_?key|private_?key)"
+SECRET_KEY = re.compile(SENSITIVE, re.IGNORECASE)
+# authMechanismProperties of a mongodb URL may hold AWS_SESSION_TOKEN:<secret>.
+ASSIGNMENT = re.compile(rf"(?:[\w-]*{SENSITIVE}[\w-]*|authmechanismproperties)\s*=\s*", re.IGNORECASE)
+# A password that should have been percent-encoded may hold any character, blanks included, so it
+# reaches from the first colon after the scheme to the last "@" of the text.
+USER_INFO = re.compile(r"://[^:]*:(?P<secret>.*)@", re.DOTALL)
+QUOTED = {
+    "'": re.compile(r"'(?:[^'\\]|\\.|'')*(?:'|\Z)", re.DOTALL),
+    '"': re.compile(r'"(?:[^"\\]|\\.|"")*(?:"|\Z)', re.DOTALL),
+}
+UNQUOTED = re.compile(r"(?:[^\s\\]|\\.)*\\?", re.DOTALL)
+
+
+def is_secret_key(name: str) -> bool:
+    """Tell whether the name of a setting announces a secret (``Password``, ``AccessToken``)."""
+    return SECRET_KEY.search(name) is not None
+
+
+def mask_secret_url(text: str) -> str:
+    """Return the text with every password in it replaced by ``***``.
+
+    Understands URLs (``mongodb://user:secret@host1,host2/db``), secrets in their query part, and
+    ``key=value`` strings of libpq and .NET with quoted, escaped or bare values. A text without a
+    secret is returned unchanged.
+    """
+    masked: list[str] = []
+    position = 0
+    for start, end in _secret_spans(text):
+        masked.extend((text[position:start], MASK))
+        position = end
+    return "".join((*masked, text[position:]))
+
+
+def secrets_in(text: str) -> frozenset[str]:
+    """Return every spelling of the secrets in a connection string: as written, unquoted, percent-decoded."""
+    found: set[str] = set()
+    for start, end in _secret_spans(text):
+        raw = text[start:end]
+        bare = re.sub(r"\\(.)", r"\1", raw.strip("'\""), flags=re.DOTALL)
+        found |= {raw, bare, unquote(raw)}
+    return frozenset(found - {""})
+
+
+def mentions_secret(message: str, secrets: Iterable[str]) -> bool:
+    """Tell whether a foreign message repeats one of the secrets and therefore must not be shown."""
+    return any(secret and secret in message for secret in secrets)
+
+
+def _secret_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the secret parts from left to right; overlapping finds become one."""
+    spans = sorted([*_user_info_spans(text), *_assignment_spans(text)])
+    while spans:
+        start, end = spans.pop(0)
+        while spans and spans[0][0] <= end:
+            end = max(end, spans.pop(0)[1])
+        if end > start:
+            yield start, end
+
+
+def _user_info_spans(text: str) -> Iterator[tuple[int, int]]:
+    for match in USER_INFO.finditer(text):
+        yield match.span("secret")
+
+
+def _assignment_spans(text: str) -> Iterator[tuple[int, int]]:
+    for match in ASSIGNMENT.finditer(text):
+        yield match.end(), _value_end(text, match.start(), match.end())
+
+
+def _value_end(text: str, key_start: int, start: int) -> int:
+    """Find where a secret value ends, taking the furthest end that any dialect would see."""
+    if key_start and text[key_start - 1] in "?&":
+        return _index_or_end(text, "&", start)
+    quoted = QUOTED.get(text[start : start + 1])
+    match = (quoted or UNQUOTED).match(text, start)
+    end = match.end() if match else start
+    if quoted is None and ";" in text:
+        # .NET style: blanks belong to the value, a semicolon ends it.
+        end = max(end, _index_or_end(text, ";", start))
+    return end
+
+
+def _index_or_end(text: str, character: str, start: int) -> int:
+    position = text.find(character, start)
+    return len(text) if position < 0 else position
