@@ -1,0 +1,140 @@
+"""Fixtures for real servers. A server that does not answer fails its tests; nothing is skipped.
+
+Choose the cheapest isolation that the promise allows:
+
+    tenant                       a tenant nobody else uses; enough for most tests, costs nothing
+    module_mongo_database        one migrated database for the tests of a file
+    module_postgres_database     the same
+    mongo_database               a fresh name for one test, nothing in it
+    postgres_database            a migrated clone for one test, about 20 ms
+    empty_postgres_database      the roles and nothing else, for tests of migrations
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
+
+import hypothesis
+import pytest
+
+import twinstore
+from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
+from tests.keeper import servers_of, shared_run
+from tests.servers import ServerUrls, Source, choose_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RUN_DIRECTORY = pytest.StashKey[Path]()
+
+# A database shared with the other worker may take its time, which says nothing about the code.
+hypothesis.settings.register_profile("real-servers", deadline=None)
+hypothesis.settings.load_profile("real-servers")
+
+
+class WorkerNode(Protocol):
+    """What pytest-xdist hands to the controller for each worker."""
+
+    config: pytest.Config
+    workerinput: dict[str, str]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the shared directory in the controller; learn it in a worker."""
+    workerinput = getattr(config, "workerinput", None)
+    if workerinput is not None:
+        config.stash[RUN_DIRECTORY] = Path(workerinput["twinstore_run"])
+        return
+    source = choose_source(os.environ)
+    stack = ExitStack()
+    config.add_cleanup(stack.close)
+    config.stash[RUN_DIRECTORY] = stack.enter_context(shared_run())
+    if source is Source.URLS:
+        stack.callback(_drop_leftovers, config.stash[RUN_DIRECTORY])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerNode) -> None:
+    """Tell a worker of pytest-xdist where the run lives."""
+    node.workerinput["twinstore_run"] = str(node.config.stash[RUN_DIRECTORY])
+
+
+def _drop_leftovers(directory: Path) -> None:
+    urls = servers_of(directory)
+    with closing(PostgresServer(urls.postgres, directory)) as postgres:
+        postgres.drop_leftovers()
+    with closing(MongoServer(urls.mongo, directory)) as mongo:
+        mongo.drop_leftovers()
+
+
+@pytest.fixture(scope="session")
+def run_directory(pytestconfig: pytest.Config) -> Path:
+    """Return the directory that the workers of this run share."""
+    return pytestconfig.stash[RUN_DIRECTORY]
+
+
+@pytest.fixture(scope="session")
+def servers(run_directory: Path) -> ServerUrls:
+    """Return the URLs of the real servers, which start now if nobody asked before."""
+    return servers_of(run_directory)
+
+
+@pytest.fixture(scope="session")
+def mongo_server(servers: ServerUrls, run_directory: Path) -> Iterator[MongoServer]:
+    """Return the MongoDB of this run with an open client."""
+    with closing(MongoServer(servers.mongo, run_directory)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server(servers: ServerUrls, run_directory: Path) -> Iterator[PostgresServer]:
+    """Return the PostgreSQL of this run with an open superuser connection."""
+    with closing(PostgresServer(servers.postgres, run_directory)) as server:
+        yield server
+
+
+@pytest.fixture
+def mongo_database(mongo_server: MongoServer) -> Iterator[MongoDatabase]:
+    """Name a fresh database for this test."""
+    with mongo_server.database() as database:
+        yield database
+
+
+@pytest.fixture(scope="module")
+def module_mongo_database(mongo_server: MongoServer) -> Iterator[MongoDatabase]:
+    """Make one migrated database for the tests of a file; each test takes its own tenant."""
+    with mongo_server.database() as database:
+        with twinstore.open_storage(database.config) as storage:
+            storage.scheduler.initializer.ensure_migrations()
+        yield database
+
+
+@pytest.fixture
+def postgres_database(postgres_server: PostgresServer) -> Iterator[PostgresDatabase]:
+    """Clone a migrated database for this test."""
+    with postgres_server.migrated_database() as database:
+        yield database
+
+
+@pytest.fixture(scope="module")
+def module_postgres_database(postgres_server: PostgresServer) -> Iterator[PostgresDatabase]:
+    """Clone one migrated database for the tests of a file; each test takes its own tenant."""
+    with postgres_server.migrated_database() as database:
+        yield database
+
+
+@pytest.fixture
+def empty_postgres_database(postgres_server: PostgresServer) -> Iterator[PostgresDatabase]:
+    """Create a database without any schema for this test."""
+    with postgres_server.empty_database() as database:
+        yield database
+
+
+@pytest.fixture
+def tenant() -> str:
+    """Return a tenant that no other test uses."""
+    return f"tenant-{uuid4().hex[:12]}"

@@ -1,0 +1,167 @@
+"""Cheap isolation on the shared test servers: a fresh database, or a fresh tenant, for every test."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
+from pymongo import MongoClient
+
+import twinstore
+from tests.keeper import exclusive, run_id
+from tests.servers import Settings, mongo_config, postgres_config, postgres_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OWNER_ROLE: Final = "twinstore_test_owner"
+APP_ROLE: Final = "twinstore_test_app"
+PASSWORD: Final = "twinstore"
+# With fsync off, copying the files of the small template takes about 15 ms and never grows the log.
+CLONE: Final = "CREATE DATABASE {} OWNER {} TEMPLATE {} STRATEGY = FILE_COPY"
+
+
+@dataclass(frozen=True, slots=True)
+class MongoDatabase:
+    """One MongoDB database and the settings that choose it."""
+
+    url: str
+    name: str
+
+    @property
+    def config(self) -> Settings:
+        """Settings for ``open_storage``."""
+        return mongo_config(self.url, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresDatabase:
+    """One PostgreSQL database as superuser, owner of the schemas, and application."""
+
+    superuser_url: str
+    owner_url: str
+    app_url: str
+    name: str
+
+    @property
+    def config(self) -> Settings:
+        """Settings for ``open_storage``."""
+        return postgres_config(self.app_url, self.owner_url)
+
+
+class MongoServer:
+    """The MongoDB of this run."""
+
+    def __init__(self, url: str, directory: Path) -> None:
+        self.url = url
+        self.client = MongoClient[dict[str, object]](url)
+        self._prefix = f"twinstore_{run_id(directory)}"
+
+    @contextmanager
+    def database(self) -> Iterator[MongoDatabase]:
+        """Name a database that does not exist yet and drop it afterwards."""
+        database = MongoDatabase(self.url, f"{self._prefix}_{uuid4().hex[:12]}")
+        try:
+            yield database
+        finally:
+            self.client.drop_database(database.name)
+
+    def drop_leftovers(self) -> None:
+        """Drop every database of this run."""
+        for name in self.client.list_database_names():
+            if name.startswith(self._prefix):
+                self.client.drop_database(name)
+
+    def close(self) -> None:
+        """Close the client."""
+        self.client.close()
+
+
+class PostgresServer:
+    """The PostgreSQL of this run."""
+
+    def __init__(self, url: str, directory: Path) -> None:
+        self.url = url
+        self.admin = psycopg.connect(url, autocommit=True)
+        self._directory = directory
+        self._prefix = f"twinstore_{run_id(directory)}"
+
+    def named(self, name: str) -> PostgresDatabase:
+        """Return the URLs of a database on this server."""
+        return PostgresDatabase(
+            postgres_url(self.url, dbname=name),
+            postgres_url(self.url, dbname=name, user=OWNER_ROLE, password=PASSWORD),
+            postgres_url(self.url, dbname=name, user=APP_ROLE, password=PASSWORD),
+            name,
+        )
+
+    @contextmanager
+    def migrated_database(self) -> Iterator[PostgresDatabase]:
+        """Clone the template, which has every migration applied."""
+        with self._database(self._template()) as database:
+            yield database
+
+    @contextmanager
+    def empty_database(self) -> Iterator[PostgresDatabase]:
+        """Create a database that has the roles and nothing else."""
+        self._create_roles()
+        with self._database("template0") as database:
+            yield database
+
+    @contextmanager
+    def _database(self, template: str) -> Iterator[PostgresDatabase]:
+        name = f"{self._prefix}_{uuid4().hex[:12]}"
+        self._create(name, template)
+        try:
+            yield self.named(name)
+        finally:
+            self._drop(name)
+
+    def _template(self) -> str:
+        name = f"{self._prefix}_template"
+        with exclusive(self._directory / "template.lock"):
+            ready = self._directory / "template.ready"
+            if not ready.exists():
+                self._build_template(name)
+                ready.touch()
+        return name
+
+    def _build_template(self, name: str) -> None:
+        self._create_roles()
+        self._drop(name)
+        self._create(name, "template0")
+        with twinstore.open_storage(self.named(name).config) as storage:
+            storage.scheduler.initializer.ensure_migrations()
+
+    def _create_roles(self) -> None:
+        for role in (OWNER_ROLE, APP_ROLE):
+            statement = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(role), PASSWORD)
+            with suppress(psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
+                self.admin.execute(statement)
+
+    def _create(self, name: str, template: str) -> None:
+        target = sql.Identifier(name)
+        self.admin.execute(sql.SQL(CLONE).format(target, sql.Identifier(template)))
+        self.admin.execute(
+            sql.SQL("ALTER DATABASE {} OWNER TO {}").format(target, sql.Identifier(OWNER_ROLE))
+        )
+
+    def _drop(self, name: str) -> None:
+        self.admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def drop_leftovers(self) -> None:
+        """Drop every database of this run, the template included."""
+        found = self.admin.execute(
+            "SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [self._prefix]
+        )
+        for (name,) in found.fetchall():
+            self._drop(name)
+
+    def close(self) -> None:
+        """Close the connection of the superuser."""
+        self.admin.close()

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.servers import Source, choose_source, given_urls, mongo_config, postgres_config, postgres_url
+
+URLS = {
+    "TWINSTORE_TEST_MONGO_URL": "mongodb://db:27017",
+    "TWINSTORE_TEST_POSTGRES_URL": "postgresql://db/postgres",
+}
+
+
+def test_embedded_servers_are_the_default() -> None:
+    assert choose_source({}) is Source.EMBEDDED
+
+
+def test_an_empty_variable_counts_as_absent() -> None:
+    assert choose_source(dict.fromkeys([*URLS, "TWINSTORE_TEST_SERVERS"], "")) is Source.EMBEDDED
+
+
+def test_containers_are_used_on_request() -> None:
+    assert choose_source({"TWINSTORE_TEST_SERVERS": "containers"}) is Source.CONTAINERS
+
+
+def test_given_urls_win_over_containers() -> None:
+    environ = URLS | {"TWINSTORE_TEST_SERVERS": "containers"}
+    assert choose_source(environ) is Source.URLS
+    assert given_urls(environ).postgres == "postgresql://db/postgres"
+
+
+@pytest.mark.parametrize("name", URLS)
+def test_one_url_alone_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is set alone"):
+        choose_source({name: URLS[name]})
+
+
+def test_an_unknown_kind_of_server_is_refused() -> None:
+    with pytest.raises(ValueError, match="'docker' is unknown: use 'containers' or 'embedded'"):
+        choose_source({"TWINSTORE_TEST_SERVERS": "docker"})
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        "postgresql://root:pw@db:5433/postgres?sslmode=disable",
+        "postgresql://root:@/postgres?host=/tmp/a%20b",
+        "dbname=x",
+    ],
+)
+def test_a_postgres_url_changes_only_what_is_asked(base: str) -> None:
+    changed = conninfo_to_dict(postgres_url(base, user="o'w/n@er", password="p:w", dbname="other"))
+    assert changed == conninfo_to_dict(base) | {"user": "o'w/n@er", "password": "p:w", "dbname": "other"}
+
+
+def test_settings_name_the_driver_the_urls_and_the_role() -> None:
+    assert mongo_config("mongodb://db", "one") == {
+        "Persistence": {
+            "Scheduler": "Mongo",
+            "Mongo": {"ConnectionString": "mongodb://db", "Database": "one"},
+        }
+    }
+    assert postgres_config("postgresql://app@db/one", "postgresql://owner@db/one")["Persistence"] == {
+        "Scheduler": "Postgres",
+        "Postgres": {
+            "ConnectionString": "postgresql://app@db/one",
+            "OwnerConnectionString": "postgresql://owner@db/one",
+            "ApplicationRole": "app",
+        },
+    }

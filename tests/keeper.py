@@ -1,0 +1,125 @@
+"""Keeps the servers of one test run, in a process of its own.
+
+All workers of pytest share one pair of servers, and a run that needs none starts none. The first worker that
+asks starts the keeper; the keeper ends with the run, also when pytest was killed, because both sides hold a
+file lock that the system releases with its process:
+
+    run.lock      held by the pytest controller; the keeper waits for it, then stops the servers
+    keeper.lock   held by the keeper; the controller waits for it, so that nothing runs on after pytest
+    start.lock    held by the worker that starts the keeper, while the others wait
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import twinstore_embedded
+from tests.servers import ServerUrls, Source, choose_source, given_urls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+# A keeper outlives the worker that started it; a Popen that is collected while its process runs would warn.
+_keepers: list[subprocess.Popen[bytes]] = []
+
+
+class ServersUnavailableError(Exception):
+    """The servers of the test run did not start."""
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Wait for the lock of a file and hold it; a POSIX lock is not inherited by a fork."""
+    with path.open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def shared_run() -> Iterator[Path]:
+    """Make the directory that the workers of one run share; leave when nothing is left running."""
+    directory = Path(tempfile.gettempdir()) / f"twinstore-tests-{uuid4().hex[:8]}"
+    directory.mkdir(mode=0o711)
+    try:
+        with exclusive(directory / "run.lock"):
+            yield directory
+        with exclusive(directory / "keeper.lock"):
+            pass
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def run_id(directory: Path) -> str:
+    """Return what distinguishes this run on a server that it shares with others."""
+    return directory.name.rpartition("-")[2]
+
+
+def servers_of(directory: Path) -> ServerUrls:
+    """Return the servers of this run; the first caller starts them."""
+    if choose_source(os.environ) is Source.URLS:
+        return given_urls(os.environ)
+    with exclusive(directory / "start.lock"):
+        answer = directory / "servers.json"
+        if not answer.exists():
+            answer.write_text(_start_keeper(directory))
+    content = json.loads(answer.read_text())
+    if "failure" in content:
+        raise ServersUnavailableError(content["failure"])
+    return ServerUrls(**content)
+
+
+def _start_keeper(directory: Path) -> str:
+    log = directory / "keeper.log"
+    with log.open("wb") as output:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(directory)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    _keepers.append(keeper)
+    assert keeper.stdout is not None
+    with keeper.stdout as answer:
+        line = answer.readline().decode()
+    return line or json.dumps({"failure": f"The test servers did not start:\n{log.read_text()}"})
+
+
+@contextmanager
+def running(source: Source, directory: Path) -> Iterator[ServerUrls]:
+    """Run both servers for the length of the block."""
+    if source is Source.CONTAINERS:
+        from tests.containers import running_containers  # noqa: PLC0415  # slow to import, seldom used
+
+        with running_containers() as urls:
+            yield urls
+    else:
+        with twinstore_embedded.servers(directory / "data", durable=False) as servers:
+            yield ServerUrls(servers.mongo.url, servers.postgres.superuser_url())
+
+
+def keep(directory: Path) -> None:
+    """Run the servers until the test run is over, however it ended."""
+    with exclusive(directory / "keeper.lock"):
+        with running(choose_source(os.environ), directory) as urls:
+            print(json.dumps(asdict(urls)), flush=True)  # noqa: T201  # the answer to the worker
+            with exclusive(directory / "run.lock"):
+                pass
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    keep(Path(sys.argv[1]))
