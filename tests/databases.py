@@ -145,21 +145,16 @@ class PostgresServer:
                 self.admin.execute(statement)
 
     def _create(self, name: str, template: str) -> None:
-        target = sql.Identifier(name)
-        self.admin.execute(sql.SQL(CLONE).format(target, sql.Identifier(template)))
-        self.admin.execute(
-            sql.SQL("ALTER DATABASE {} OWNER TO {}").format(target, sql.Identifier(OWNER_ROLE))
-        )
+        names = sql.Identifier(name), sql.Identifier(OWNER_ROLE), sql.Identifier(template)
+        self.admin.execute(sql.SQL(CLONE).format(*names))
 
     def _drop(self, name: str) -> None:
         self.admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def drop_leftovers(self) -> None:
         """Drop every database of this run, the template included."""
-        found = self.admin.execute(
-            "SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [self._prefix]
-        )
-        for (name,) in found.fetchall():
+        names = "SELECT datname FROM pg_database WHERE starts_with(datname, %s)"
+        for (name,) in self.admin.execute(names, [self._prefix]).fetchall():
             self._drop(name)
 
     def close(self) -> None:
