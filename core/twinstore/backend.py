@@ -1,0 +1,285 @@
+"""What a driver is: its description, what it can do, and what it must answer for a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, fields
+from threading import Lock
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_pascal
+
+from twinstore.errors import ConfigurationError, TransactionAbortedError, UnsupportedCapabilityError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from twinstore.bulk import BulkPort
+    from twinstore.clock import Clock
+    from twinstore.migrations import Initializer
+    from twinstore.options import ModuleOptions
+    from twinstore.scope import Scope
+
+__all__ = [
+    "BACKEND_API_VERSION",
+    "BackendSettings",
+    "BackendSpec",
+    "Capabilities",
+    "ModuleBackend",
+    "OpenRequest",
+    "SharedResources",
+    "UnitState",
+]
+
+BACKEND_API_VERSION: Final = 1
+
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a driver can do on the server it is connected to.
+
+    Attributes:
+        backend: name of the driver.
+        server_version: version of the server, empty where there is none.
+        transactions: several writes commit or vanish together.
+        sessions: reads see earlier writes of the same session.
+        server_ttl: the server removes expired rows by itself.
+        row_level_security: the server checks the tenant once more.
+        server_clock: leases are judged by a clock outside the client.
+        cross_process_locks: locks exclude other processes.
+        point_in_time_reads: exports and scans can be read as of a position.
+        change_stream: changes can be followed.
+        time_precision_ms: the finest stored step of an instant, in milliseconds.
+        largest_document_bytes: the largest document the server takes, ``None`` for no limit of its own.
+    """
+
+    backend: str
+    server_version: str = ""
+    transactions: bool = False
+    sessions: bool = False
+    server_ttl: bool = False
+    row_level_security: bool = False
+    server_clock: bool = False
+    cross_process_locks: bool = False
+    point_in_time_reads: bool = False
+    change_stream: bool = False
+    time_precision_ms: int = 1
+    largest_document_bytes: int | None = None
+    remedy: str = ""
+
+    def require(self, name: str) -> None:
+        """Do nothing when the capability is there.
+
+        Raises:
+            UnsupportedCapabilityError: it is not; names backend, server version and remedy.
+            ValueError: no capability has that name.
+        """
+        if name not in CAPABILITY_NAMES:
+            raise ValueError(f"there is no capability {name!r}")  # noqa: TRY003, EM102  # a programmer's mistake
+        if not getattr(self, name):
+            server = f" {self.server_version}" if self.server_version else ""
+            remedy = self.remedy or "Use a driver or server that has it."
+            raise UnsupportedCapabilityError(
+                f"{self.backend}{server} has no {name.replace('_', ' ')}. {remedy}", driver=self.backend
+            )
+
+
+CAPABILITY_NAMES: Final = frozenset(
+    field.name for field in fields(Capabilities) if field.type in {"bool", bool}
+)
+
+
+class BackendSettings(BaseModel):
+    """Base of the settings of a driver; keys are PascalCase in files, snake_case in Python."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_pascal,
+        validate_by_alias=True,
+        validate_by_name=True,
+        hide_input_in_errors=True,
+        arbitrary_types_allowed=True,
+    )
+
+
+class SharedResources:
+    """Clients and pools shared by the modules of one storage, closed with it in reverse order."""
+
+    def __init__(self) -> None:
+        """Start without any resource."""
+        self._resources: dict[Hashable, object] = {}
+        self._closing = ExitStack()
+        self._lock = Lock()
+
+    def share(self, key: Hashable, create: Callable[[], T], close: Callable[[T], object]) -> T:
+        """Return the resource of this key, creating it at the first call."""
+        with self._lock:
+            if key not in self._resources:
+                resource = create()
+                self._resources[key] = resource
+                self._closing.callback(close, resource)
+            return self._resources[key]  # type: ignore[return-value]  # one key always has one type
+
+    def close(self) -> None:
+        """Close what was created here; a second call does nothing."""
+        with self._lock:
+            self._resources.clear()
+            self._closing.close()
+
+    def __enter__(self) -> Self:
+        """Return the resources."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close what was created here."""
+        self.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRequest:
+    """What the factory of a driver gets. It must not connect yet."""
+
+    module: str
+    settings: BackendSettings
+    options: ModuleOptions
+    resources: SharedResources
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSpec:
+    """The description of a driver, returned by its plug-in without importing its client library.
+
+    Attributes:
+        name: value of the switch, compared without case.
+        schemes: URL schemes of its connection strings.
+        api_version: the :data:`BACKEND_API_VERSION` it was written for.
+        modules: the modules it stores.
+        settings: model of its settings sections.
+        factory: opens one module; connects on first use only.
+        extra: the extra of twinstore (or the name of a distribution) that brings its client library.
+        requires: import names which that extra brings.
+    """
+
+    name: str
+    schemes: tuple[str, ...]
+    api_version: int
+    modules: frozenset[str]
+    settings: type[BackendSettings]
+    factory: Callable[[OpenRequest], ModuleBackend[object]]
+    extra: str
+    requires: tuple[str, ...] = ()
+
+
+class UnitState:
+    """Whether a unit of work can still be used; shared by the repositories bound to it."""
+
+    def __init__(self) -> None:
+        """Start usable."""
+        self.aborted = False
+        self.closed = False
+
+    def check(self) -> None:
+        """Raise ``TransactionAbortedError`` after a store error or after the end of the unit."""
+        if self.closed:
+            raise TransactionAbortedError("This session or unit of work has ended; open a new one.")
+        if self.aborted:
+            raise TransactionAbortedError(
+                "This unit of work failed at an earlier call and cannot be used any more; repeat it as a whole."
+            )
+
+    def abort(self) -> None:
+        """Make the unit unusable."""
+        self.aborted = True
+
+
+class ModuleBackend(Protocol[R_co]):
+    """One module on one driver. ``R`` is the set of repositories of the module.
+
+    The constructor does no I/O; every property but ``driver`` may connect.
+    """
+
+    @property
+    def driver(self) -> str:
+        """The name of the driver, for messages."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the driver can do on the connected server."""
+        ...
+
+    @property
+    def repositories(self) -> R_co:
+        """The repositories, each call on its own; methods documented as atomic open their own unit."""
+        ...
+
+    @property
+    def initializer(self) -> Initializer:
+        """Creates and upgrades the schema of the module."""
+        ...
+
+    @property
+    def bulk(self) -> BulkPort:
+        """Export, import and scan for tools, in system scope."""
+        ...
+
+    def session(self, scope: Scope, *, causal_consistency: bool) -> AbstractContextManager[R_co]:
+        """Open repositories bound to one session: reads see earlier writes of the session.
+
+        Raises:
+            UnsupportedCapabilityError: the server has no sessions.
+        """
+        ...
+
+    def transaction(self, scope: Scope, *, read_only: bool) -> AbstractContextManager[R_co]:
+        """Open repositories bound to one transaction; commit at normal exit, roll back on any exception.
+
+        Any error of the store inside makes the unit unusable: later calls and the commit raise
+        ``TransactionAbortedError``.
+
+        Raises:
+            UnsupportedCapabilityError: the server has no transactions.
+            ConcurrencyError: the transaction lost against another one; it may be repeated as a whole.
+        """
+        ...
+
+    def bind(self, handle: object, scope: Scope) -> R_co:
+        """Return repositories that join a caller's own connection or client session.
+
+        The handle is never committed or closed.
+
+        Raises:
+            ConfigurationError: the handle is of another driver.
+        """
+        ...
+
+    def check_ready(self) -> None:
+        """Connect and check that the server, the roles and the schema are usable.
+
+        Raises:
+            MigrationError: a migration is pending.
+            ConfigurationError: an unsafe role or an unsuitable server.
+            UnavailableError: the server cannot be reached.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what this module opened and does not share; a second call does nothing."""
+        ...
+
+
+def wrong_handle(handle: object, expected: str, driver: str) -> ConfigurationError:
+    """Return the error of a handle that belongs to another driver."""
+    return ConfigurationError(
+        f"{driver} joins {expected}, not {type(handle).__name__}; pass the handle of the configured driver.",
+        driver=driver,
+    )

@@ -1,0 +1,148 @@
+"""Canonical JSON and digests: the one definition of "equal".
+
+Every wire form is written and read here: by the drivers, the backfill, the parity check and the samples.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+import pydantic
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from twinstore import jsontext
+from twinstore.errors import DocumentDecodeError, ValidationError
+from twinstore.fields import NO_CONTROL, NO_NUL, TENANT_PATTERN
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+__all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure"]
+
+PATTERN_RULES: Final = {
+    NO_NUL: "Text contains U+0000, which PostgreSQL cannot store; remove it",
+    NO_CONTROL: "Id contains a control character; remove it",
+    TENANT_PATTERN: "Tenant id contains a colon or a control character; use another id",
+}
+
+M = TypeVar("M", bound="CanonicalModel")
+
+
+class CanonicalModel(BaseModel):
+    """Base of every entity and nested object: frozen, closed, camelCase on the wire.
+
+    Python names are snake_case; wire names come from aliases; both are accepted on input.
+    The order of the fields is the order of the properties.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_alias=True,
+        validate_by_name=True,
+        serialize_by_alias=True,
+        hide_input_in_errors=True,
+        ser_json_inf_nan="constants",
+    )
+
+    def evolve(self, **changes: object) -> Self:
+        """Return a copy with some fields (Python names) changed, validated like a new model."""
+        values: dict[str, object] = {**self.__dict__, **changes}
+        return type(self).model_validate(values)
+
+    def wire(self) -> dict[str, object]:
+        """Return the properties by wire name in canonical order; optional nulls are left out.
+
+        Instants stay datetimes and enumerations stay (text) enumerations, as the drivers want them.
+        """
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+
+class CanonicalJsonSerializer:
+    """The only writer and reader of wire forms."""
+
+    @staticmethod
+    def serialize(model: CanonicalModel) -> bytes:
+        """Return the compact canonical bytes of a model."""
+        return jsontext.dumps(model.wire())
+
+    @staticmethod
+    def serialize_pretty(model: CanonicalModel) -> bytes:
+        """Return the canonical JSON with two blanks of indent and one final line feed."""
+        return jsontext.dumps_pretty(model.wire())
+
+    @staticmethod
+    def deserialize(cls: type[M], data: bytes | str) -> M:  # noqa: PLW0211  # the customer's name of the argument
+        """Build a model from JSON text.
+
+        Raises:
+            ValidationError: malformed JSON, a duplicate key, an unknown property or a bad value;
+                the message names each path.
+        """
+        try:
+            return cls.model_validate(jsontext.parse_json(data))
+        except pydantic.ValidationError as error:
+            raise ValidationError(describe_failure(cls, error), entity=cls.__name__) from error
+        except (ValueError, RecursionError) as error:
+            raise ValidationError(f"{cls.__name__}: {_syntax_problem(error)}", entity=cls.__name__) from error
+
+    @staticmethod
+    def digest(model: CanonicalModel) -> str:
+        """Return ``sha256:`` and the lower-case hex SHA-256 of the compact canonical bytes."""
+        return content_digest(CanonicalJsonSerializer.serialize(model))
+
+
+def content_digest(data: bytes) -> str:
+    """Return ``sha256:`` and the lower-case hex SHA-256 of some bytes."""
+    return f"sha256:{sha256(data).hexdigest()}"
+
+
+def decode_stored(cls: type[M], document: object, *, entity: str, key: str, driver: str) -> M:
+    """Build a model from stored values.
+
+    Raises:
+        DocumentDecodeError: the values do not form a model; names entity and key, never the content.
+    """
+    try:
+        return cls.model_validate(document)
+    except pydantic.ValidationError as error:
+        raise undecodable(describe_failure(cls, error), entity=entity, key=key, driver=driver) from error
+
+
+def undecodable(reason: str, *, entity: str, key: str, driver: str) -> DocumentDecodeError:
+    """Return the error of a stored document that does not form a model."""
+    message = f"{entity} {key!r} stored in {driver} cannot be read: {reason}. Repair or quarantine the document."
+    return DocumentDecodeError(message, entity=entity, key=key, driver=driver)
+
+
+def describe_failure(cls: type[BaseModel], error: pydantic.ValidationError) -> str:
+    """Return one line that names each failing path and its rule, without any of the values."""
+    problems = [f"{_path(problem['loc'])}: {_rule(problem)}" for problem in _problems(error)[:5]]
+    more = error.error_count() - len(problems)
+    tail = f"; and {more} more" if more > 0 else ""
+    return f"{cls.__name__} {'; '.join(problems)}{tail}"
+
+
+def _problems(error: pydantic.ValidationError) -> list[ErrorDetails]:
+    return error.errors(include_url=False, include_input=False)
+
+
+def _rule(problem: ErrorDetails) -> str:
+    pattern = problem.get("ctx", {}).get("pattern")
+    return PATTERN_RULES.get(pattern, problem["msg"])
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location) or "document"
+
+
+def _syntax_problem(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "text is not UTF-8"
+    if isinstance(error, RecursionError):
+        return "JSON is nested too deeply"
+    return f"JSON is not acceptable: {error}"
+

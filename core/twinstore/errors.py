@@ -1,0 +1,249 @@
+"""The error tree. Every exception that leaves twinstore inherits :class:`TwinstoreError`.
+
+    TwinstoreError
+    ├── NotFoundError                 not_found (404)
+    ├── ConflictError                 conflict (409)
+    │   ├── DuplicateError            duplicate (409)
+    │   ├── ConcurrencyError          concurrency (409), retryable
+    │   └── TransactionAbortedError   aborted (409)
+    ├── InvalidTransitionError        invalid_transition (409)
+    ├── ValidationError               validation_error (400)
+    │   ├── DocumentDecodeError       undecodable (500)
+    │   └── TenantScopeError          tenant_scope (403)
+    ├── LeaseLostError                lease_lost (409)
+    ├── LockTimeoutError              lock_timeout (504), retryable
+    ├── UnsupportedCapabilityError    capability_not_supported (501)
+    ├── ConfigurationError            configuration_error (500)
+    ├── UnavailableError              connection_error (503), retryable
+    │   └── TimeoutExceededError      timeout (504), retryable
+    └── MigrationError                migration_error (500)
+        ├── MigrationChecksumError    migration_error (500)
+        └── MigrationMissingError     migration_error (500)
+
+A message says what was wrong and what to do. It never contains a payload or a secret.
+The driver's own exception, where there is one, is ``__cause__``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+__all__ = [
+    "ConcurrencyError",
+    "ConfigurationError",
+    "ConflictError",
+    "DocumentDecodeError",
+    "DuplicateError",
+    "InvalidTransitionError",
+    "LeaseLostError",
+    "LockTimeoutError",
+    "MigrationChecksumError",
+    "MigrationError",
+    "MigrationMissingError",
+    "NotFoundError",
+    "Outcome",
+    "TenantScopeError",
+    "TimeoutExceededError",
+    "TransactionAbortedError",
+    "TwinstoreError",
+    "UnavailableError",
+    "UnsupportedCapabilityError",
+    "ValidationError",
+]
+
+
+class Outcome(StrEnum):
+    """What is known about a write whose answer was lost."""
+
+    NOT_APPLIED = "not_applied"
+    UNKNOWN = "unknown"
+
+
+class TwinstoreError(Exception):
+    """Something went wrong in twinstore.
+
+    Attributes:
+        code: stable machine-readable name of the failure.
+        http_status: the status a web host would answer with.
+        retryable: whether the same call may succeed later without a change.
+        module, entity, key, driver: where it happened; ``None`` where unknown.
+    """
+
+    code: ClassVar[str] = "error"
+    http_status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        module: str | None = None,
+        entity: str | None = None,
+        key: str | None = None,
+        driver: str | None = None,
+    ) -> None:
+        """Take the message (default: the docstring of the class) and where it happened."""
+        super().__init__(message or first_line(type(self).__doc__))
+        self.module = module
+        self.entity = entity
+        self.key = key
+        self.driver = driver
+
+    @property
+    def message(self) -> str:
+        """The message without the class name."""
+        return str(self.args[0])
+
+
+class NotFoundError(TwinstoreError):
+    """A required key, a parent of a new row, or a key of another tenant is missing."""
+
+    code = "not_found"
+    http_status = 404
+
+
+class ConflictError(TwinstoreError):
+    """The stored state is not what the caller expected."""
+
+    code = "conflict"
+    http_status = 409
+
+
+class DuplicateError(ConflictError):
+    """The key or a unique value exists already."""
+
+    code = "duplicate"
+
+
+class ConcurrencyError(ConflictError):
+    """Another writer got in between; the same call may succeed when repeated."""
+
+    code = "concurrency"
+    retryable = True
+
+
+class TransactionAbortedError(ConflictError):
+    """The unit of work failed earlier and cannot be used or committed any more."""
+
+    code = "aborted"
+
+
+class InvalidTransitionError(TwinstoreError):
+    """The state machine forbids this move."""
+
+    code = "invalid_transition"
+    http_status = 409
+
+    def __init__(  # noqa: PLR0913  # the location of an error plus both ends of the move
+        self,
+        message: str | None = None,
+        *,
+        from_state: str,
+        to_state: str,
+        module: str | None = None,
+        entity: str | None = None,
+        key: str | None = None,
+        driver: str | None = None,
+    ) -> None:
+        """Take both ends of the forbidden move beside the usual location."""
+        super().__init__(message, module=module, entity=entity, key=key, driver=driver)
+        self.from_state = from_state
+        self.to_state = to_state
+
+
+class ValidationError(TwinstoreError):
+    """An argument, a model, a page token or an immutable field is not acceptable."""
+
+    code = "validation_error"
+    http_status = 400
+
+
+class DocumentDecodeError(ValidationError):
+    """A stored document does not form a model."""
+
+    code = "undecodable"
+    http_status = 500
+
+
+class TenantScopeError(ValidationError):
+    """The tenant of the call and the tenant of the session disagree."""
+
+    code = "tenant_scope"
+    http_status = 403
+
+
+class LeaseLostError(TwinstoreError):
+    """The lease is no longer owned by this holder."""
+
+    code = "lease_lost"
+    http_status = 409
+
+
+class LockTimeoutError(TwinstoreError):
+    """The lock was not acquired in time."""
+
+    code = "lock_timeout"
+    http_status = 504
+    retryable = True
+
+
+class UnsupportedCapabilityError(TwinstoreError):
+    """The server or driver in use lacks a capability that this call needs."""
+
+    code = "capability_not_supported"
+    http_status = 501
+
+
+class ConfigurationError(TwinstoreError):
+    """The settings are wrong, contradictory or incomplete."""
+
+    code = "configuration_error"
+
+
+class UnavailableError(TwinstoreError):
+    """The store cannot be reached, or the connection was lost."""
+
+    code = "connection_error"
+    http_status = 503
+    retryable = True
+
+    def __init__(  # noqa: PLR0913  # the location of an error plus what is known of the write
+        self,
+        message: str | None = None,
+        *,
+        outcome: Outcome = Outcome.UNKNOWN,
+        module: str | None = None,
+        entity: str | None = None,
+        key: str | None = None,
+        driver: str | None = None,
+    ) -> None:
+        """Take what is known of the write beside the usual location."""
+        super().__init__(message, module=module, entity=entity, key=key, driver=driver)
+        self.outcome = outcome
+
+
+class TimeoutExceededError(UnavailableError):
+    """The statement or the selection of a server took too long."""
+
+    code = "timeout"
+    http_status = 504
+
+
+class MigrationError(TwinstoreError):
+    """A migration is pending, failed or blocked."""
+
+    code = "migration_error"
+
+
+class MigrationChecksumError(MigrationError):
+    """An applied migration file was changed afterwards."""
+
+
+class MigrationMissingError(MigrationError):
+    """An applied migration is no longer shipped."""
+
+
+def first_line(text: str | None) -> str:
+    """Return the first line of a docstring, which is the default message of its class."""
+    return (text or "").strip().partition("\n")[0]

@@ -1,0 +1,218 @@
+"""Field types of the models: one place where text, numbers and instants are normalised.
+
+The checks that run for every document are native to pydantic-core where it can express them, because a
+Python function per field would cost more than reading the document from the server.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import AfterValidator, PlainSerializer, PlainValidator, StringConstraints
+from pydantic.types import Strict
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from twinstore.jsontext import format_timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import GetCoreSchemaHandler
+
+__all__ = [
+    "INT64_MAX",
+    "INT64_MIN",
+    "Actor",
+    "Count",
+    "DigestSet",
+    "DigestText",
+    "Flag",
+    "Id",
+    "Int64",
+    "LowerKeyMap",
+    "Name",
+    "OptionalText",
+    "PositiveInt",
+    "SchemaVersion",
+    "SimpleIdentifier",
+    "StringSet",
+    "TenantId",
+    "Text",
+    "TextMap",
+    "Timestamp",
+    "Trimmed",
+    "parse_timestamp",
+]
+
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+SYSTEM_TENANT: Final = "system"
+MICROSECONDS_PER_MILLISECOND: Final = 1000
+
+# JSONB refuses U+0000 and BSON keeps it; a lone surrogate is refused by pydantic-core itself.
+NO_NUL: Final = r"^[^\x00]*$"
+NO_CONTROL: Final = r"^\P{Cc}*$"
+TENANT_PATTERN: Final = r"^[^\p{Cc}:]*$"
+TIMESTAMP_TEXT: Final = re.compile(
+    r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})", re.ASCII
+)
+
+
+class WholeNumber:
+    """A signed 64-bit integer; a floating-point value without a fraction counts as one.
+
+    The strict native check answers first, so ordinary integers never reach Python code.
+    """
+
+    def __init__(self, minimum: int = INT64_MIN) -> None:
+        """Take the smallest admitted value; the largest is always that of 64 bits."""
+        self.minimum = minimum
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return native integer validation with a fallback for whole floats."""
+        strict = core_schema.int_schema(strict=True, ge=self.minimum, le=INT64_MAX)
+        whole = core_schema.no_info_before_validator_function(integer_from_whole_float, strict)
+        kind = "a whole number" if self.minimum == INT64_MIN else f"a whole number from {self.minimum}"
+        return core_schema.union_schema(
+            [strict, whole],
+            mode="left_to_right",
+            custom_error_type="int64",
+            custom_error_message=f"Input should be {kind} that fits into 64 bits",
+        )
+
+
+def integer_from_whole_float(value: object) -> object:
+    """Turn ``3.0`` into ``3``; leave everything else to the strict check behind."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def parse_timestamp(value: object) -> datetime:
+    """Return an aware UTC instant with whole milliseconds.
+
+    Args:
+        value: an aware datetime, or ISO 8601 text with seconds and an offset.
+
+    Raises:
+        PydanticCustomError: naive, malformed, or outside the years 1 to 9999 once in UTC.
+    """
+    if isinstance(value, str):
+        value = _datetime_from_text(value)
+    if not isinstance(value, datetime):
+        raise PydanticCustomError("timestamp_type", "Input should be a timestamp such as 2025-10-26T14:05:00+00:00")
+    if value.tzinfo is not UTC:
+        value = _to_utc(value)
+    beyond = value.microsecond % MICROSECONDS_PER_MILLISECOND
+    return value.replace(microsecond=value.microsecond - beyond) if beyond else value
+
+
+def _datetime_from_text(text: str) -> datetime:
+    if TIMESTAMP_TEXT.fullmatch(text):
+        try:
+            return datetime.fromisoformat(text.upper())
+        except ValueError:
+            pass
+    raise PydanticCustomError(
+        "timestamp_text",
+        "Input should be ISO 8601 text with seconds and an offset, such as 2025-10-26T14:05:00+00:00",
+    )
+
+
+def _to_utc(value: datetime) -> datetime:
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise PydanticCustomError(
+            "timestamp_naive", "Timestamp has no offset; give an aware value, for example in UTC (+00:00)"
+        )
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise PydanticCustomError("timestamp_range", "Timestamp is outside the years 1 to 9999 in UTC") from None
+
+
+def refuse_system_tenant(value: str) -> str:
+    """Refuse the reserved name, which stands for access to every tenant."""
+    if value == SYSTEM_TENANT:
+        raise PydanticCustomError("reserved_tenant", "Tenant 'system' is reserved; use the id of a real tenant")
+    return value
+
+
+def string_set(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Drop blanks and duplicates and sort by code point; the values are already trimmed."""
+    if not values:
+        return values
+    return tuple(sorted({value for value in values if value}))
+
+
+def sorted_map(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the map with its keys in code point order."""
+    return dict(sorted(values.items()))
+
+
+def lower_key_map(values: Mapping[str, str]) -> dict[str, str]:
+    """Lower-case the keys, drop blank ones, let the last duplicate win, and sort."""
+    return sorted_map({key.lower(): value for key, value in values.items() if key})
+
+
+def empty_to_none(value: str | None) -> str | None:
+    """Turn an empty text into ``None``."""
+    return value or None
+
+
+class SchemaVersion:
+    """The format version of an entity: blank becomes the current one, another one is refused."""
+
+    def __init__(self, current: str) -> None:
+        """Take the current version, for example ``scheduler.run@1``."""
+        self.current = current
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return a validator that answers with the current version only."""
+        return core_schema.no_info_plain_validator_function(self._check)
+
+    def _check(self, value: object) -> str:
+        if value == self.current or value is None or (isinstance(value, str) and not value.strip()):
+            return self.current
+        raise PydanticCustomError(
+            "schema_version", "Schema version should be {current}; convert the document first", {"current": self.current}
+        )
+
+
+plain_text = StringConstraints(strict=True, pattern=NO_NUL)
+trimmed_text = StringConstraints(strict=True, strip_whitespace=True, pattern=NO_NUL)
+
+Text = Annotated[str, plain_text]
+Trimmed = Annotated[str, trimmed_text]
+Actor = Annotated[str, StringConstraints(strict=True, strip_whitespace=True, min_length=1, pattern=NO_NUL)]
+Name = Annotated[
+    str, StringConstraints(strict=True, strip_whitespace=True, min_length=1, max_length=200, pattern=NO_NUL)
+]
+Id = Annotated[
+    str, StringConstraints(strict=True, strip_whitespace=True, min_length=1, max_length=256, pattern=NO_CONTROL)
+]
+TenantId = Annotated[
+    str,
+    StringConstraints(strict=True, strip_whitespace=True, min_length=1, max_length=128, pattern=TENANT_PATTERN),
+    AfterValidator(refuse_system_tenant),
+]
+SimpleIdentifier = Annotated[
+    str,
+    StringConstraints(
+        strict=True, strip_whitespace=True, to_lower=True, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$"
+    ),
+]
+OptionalText = Annotated[Trimmed | None, AfterValidator(empty_to_none)]
+DigestText = Annotated[str, StringConstraints(strict=True, pattern=r"^sha256:[0-9a-f]{64}$")]
+StringSet = Annotated[tuple[Trimmed, ...], AfterValidator(string_set)]
+DigestSet = Annotated[tuple[DigestText, ...], AfterValidator(string_set)]
+TextMap = Annotated[dict[Text, Text], AfterValidator(sorted_map)]
+LowerKeyMap = Annotated[dict[Trimmed, Trimmed], AfterValidator(lower_key_map)]
+Int64 = Annotated[int, WholeNumber()]
+Count = Annotated[int, WholeNumber(minimum=0)]
+PositiveInt = Annotated[int, WholeNumber(minimum=1)]
+Flag = Annotated[bool, Strict()]
+Timestamp = Annotated[
+    datetime, PlainValidator(parse_timestamp), PlainSerializer(format_timestamp, return_type=str, when_used="json")
+]

@@ -1,0 +1,130 @@
+"""The JSON text of values: timestamps, numbers and free JSON in their one canonical spelling."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["JsonObject", "JsonValue", "dumps", "dumps_pretty", "format_timestamp", "parse_json"]
+
+JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
+JsonObject = dict[str, JsonValue]
+
+SMALLEST_PLAIN_FLOAT: Final = 1e-4
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+
+
+def format_timestamp(value: datetime) -> str:
+    """Return ISO 8601 text with offset ``+00:00``; the fraction only when non-zero, with three digits."""
+    if value.microsecond:
+        return value.isoformat(timespec="milliseconds")
+    return value.isoformat(timespec="seconds")
+
+
+def dumps(value: object) -> bytes:
+    """Return compact UTF-8 JSON of a value whose maps are already in canonical order."""
+    return orjson.dumps(value, default=_unusual, option=orjson.OPT_PASSTHROUGH_DATETIME)
+
+
+def dumps_pretty(value: object) -> bytes:
+    """Return the same JSON with two blanks of indent and one final line feed."""
+    options = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    return orjson.dumps(value, default=_unusual, option=options)
+
+
+def dumps_sorted(value: object) -> bytes:
+    """Return compact JSON with the keys of every object in code point order."""
+    return orjson.dumps(value, default=_unusual, option=orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS)
+
+
+def _unusual(value: object) -> str:
+    if isinstance(value, datetime):
+        return format_timestamp(value if value.tzinfo is UTC else value.astimezone(UTC))
+    raise TypeError(f"{type(value).__name__} has no canonical JSON form")  # noqa: TRY003, EM102  # met by programmers only
+
+
+def parse_json(text: bytes | str) -> JsonValue:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: malformed JSON, a byte order mark, a duplicate key, or NaN or an infinity.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")
+    value: JsonValue = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+    return value
+
+
+def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        duplicate = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]  # add answers None, which is what "not seen yet" needs
+        raise ValueError(f"duplicate key {duplicate!r}; keep one of them")  # noqa: TRY003, EM102  # becomes the message of a ValidationError
+    return result
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a finite number")  # noqa: TRY003, EM102  # becomes the message of a ValidationError
+
+
+def normalise(value: JsonValue) -> JsonValue:
+    """Return free JSON in canonical form: keys sorted, whole floats as integers, finite numbers only.
+
+    Raises:
+        ValueError: a number that one of the stores would change, or text with U+0000 or a lone surrogate.
+    """
+    if isinstance(value, str):
+        return _checked_text(value)
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, (int, float)):
+        return _checked_number(value)
+    if isinstance(value, dict):
+        return _normalised_object(value)
+    return [normalise(item) for item in value]
+
+
+def _normalised_object(value: Mapping[str, JsonValue]) -> JsonObject:
+    return {_checked_text(key): normalise(value[key]) for key in sorted(value)}
+
+
+def _checked_text(value: str) -> str:
+    if "\x00" in value:
+        raise ValueError("text contains U+0000, which PostgreSQL cannot store")  # noqa: TRY003, EM101  # becomes a ValidationError
+    value.encode("utf-8")
+    return value
+
+
+def _checked_number(value: float) -> int | float:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("number is not finite")  # noqa: TRY003, EM101  # becomes a ValidationError
+        if not value.is_integer():
+            return value
+        value = int(value)
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise ValueError("whole number does not fit into 64 bits")  # noqa: TRY003, EM101  # becomes a ValidationError
+    return value
+
+
+def encodable(value: JsonValue) -> object:
+    """Return free JSON for :func:`dumps`: small floats keep their Python ``repr`` spelling.
+
+    orjson writes ``1e-5`` where the canonical form, Python's ``repr``, is ``1e-05``.
+    """
+    if isinstance(value, float) and abs(value) < SMALLEST_PLAIN_FLOAT:
+        return orjson.Fragment(repr(value))
+    if isinstance(value, dict):
+        return {key: encodable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [encodable(item) for item in value]
+    return value

@@ -1,0 +1,98 @@
+"""The enumerations of the scheduler."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twinstore.enums import NumberedEnum
+
+__all__ = ["SEVERITY_ORDER", "TERMINAL_STATES", "RunState", "RunTrigger", "ScheduleMode", "SelectorScope", "SeverityRank"]
+
+
+class ScheduleMode(NumberedEnum):
+    """What a schedule does with the chosen images."""
+
+    ANALYSIS_ONLY = "analysis-only"
+    CONTENT_REFRESH = "content-refresh"
+
+
+class RunTrigger(NumberedEnum):
+    """What started a run."""
+
+    CRON = "cron"
+    MANUAL = "manual"
+    CONCELIER = "concelier"
+    EXCITITOR = "excititor"
+    POLICY = "policy"
+    CONTENT_REFRESH = "content-refresh"
+
+    @classmethod
+    def aliases(cls) -> dict[str, str]:
+        """Accept the historical names of the two feeds."""
+        return {"conselier": "concelier", "feedser": "concelier", "excitor": "excititor", "vexer": "excititor"}
+
+
+class RunState(NumberedEnum):
+    """Where a run stands."""
+
+    PLANNING = "planning"
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+
+    @classmethod
+    def aliases(cls) -> dict[str, str]:
+        """Accept the American spelling."""
+        return {"canceled": "cancelled"}
+
+    @property
+    def terminal(self) -> bool:
+        """Whether no further move is allowed."""
+        return self in TERMINAL_STATES
+
+    @property
+    def rank(self) -> int:
+        """Progress of the run: planning 0, queued 1, running 2, terminal 3."""
+        return min(self.number, RunState.COMPLETED.number)
+
+
+class SelectorScope(NumberedEnum):
+    """Which kind of choice a selector makes."""
+
+    ALL_IMAGES = "all-images"
+    BY_NAMESPACE = "by-namespace"
+    BY_REPOSITORY = "by-repo"
+    BY_DIGEST = "by-digest"
+    BY_LABELS = "by-labels"
+
+
+class SeverityRank(NumberedEnum):
+    """Severity of a finding."""
+
+    NONE = "none"
+    INFO = "info"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+    UNKNOWN = "unknown"
+
+
+TERMINAL_STATES: Final = frozenset({RunState.COMPLETED, RunState.ERROR, RunState.CANCELLED})
+
+SEVERITY_ORDER: Final[dict[SeverityRank, int]] = {
+    severity: position
+    for position, severity in enumerate(
+        (
+            SeverityRank.CRITICAL,
+            SeverityRank.HIGH,
+            SeverityRank.MEDIUM,
+            SeverityRank.LOW,
+            SeverityRank.INFO,
+            SeverityRank.NONE,
+            SeverityRank.UNKNOWN,
+        )
+    )
+}

@@ -1,0 +1,156 @@
+"""Impact snapshots: which images a selector matched at an instant, and the contract of their repository."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.fields import Count, DigestText, Flag, Id, SchemaVersion, StringSet, Text, TextMap, Timestamp
+from twinstore.scheduler.selectors import Selector
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from twinstore.paging import Page
+
+__all__ = ["ImpactImage", "ImpactSet", "ImpactSnapshotRepository", "derived_snapshot_id", "identify", "reunite"]
+
+IMPACT_SET_VERSION: Final = "scheduler.impact-set@1"
+
+
+class ImpactImage(CanonicalModel):
+    """One image that the selector matched."""
+
+    image_digest: DigestText
+    registry: Text
+    repository: Text
+    namespaces: StringSet = ()
+    tags: StringSet = ()
+    used_by_entrypoint: Flag = False
+    labels: TextMap = Field(default_factory=dict)
+
+
+def images_by_digest(images: tuple[ImpactImage, ...]) -> tuple[ImpactImage, ...]:
+    """Sort images by digest and refuse one that occurs twice."""
+    if len({image.image_digest for image in images}) != len(images):
+        raise PydanticCustomError("duplicate_image", "images should name each imageDigest once")
+    return tuple(sorted(images, key=attrgetter("image_digest")))
+
+
+class ImpactSet(CanonicalModel):
+    """A selector and the images it matched. ``total`` exceeds the number of images when truncated."""
+
+    schema_version: Annotated[str, SchemaVersion(IMPACT_SET_VERSION)] = IMPACT_SET_VERSION
+    selector: Selector
+    images: Annotated[tuple[ImpactImage, ...], AfterValidator(images_by_digest)] = ()
+    usage_only: Flag = True
+    generated_at: Timestamp
+    total: Count = Field(default_factory=lambda data: len(data["images"]))
+    snapshot_id: Id | None = None
+
+    @model_validator(mode="after")
+    def _total_covers_images(self) -> Self:
+        if self.total < len(self.images):
+            raise PydanticCustomError("impact_total", "total should be at least the number of images")
+        return self
+
+
+def derived_snapshot_id(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> str:
+    """Return the id of a snapshot that has none of its own; it depends on nothing but its arguments."""
+    content = CanonicalJsonSerializer.serialize(snapshot)
+    text = f"{tenant_id}\n{run_id or ''}\n".encode() + content
+    return f"snap_{sha256(text).hexdigest()[:32]}"
+
+
+def identify(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> tuple[str, ImpactSet]:
+    """Return the key of a snapshot and the snapshot as it is stored.
+
+    An own id that equals the derived one is dropped from the content: MongoDB keeps the id once, as
+    ``_id``, and could not tell the two apart.
+    """
+    if snapshot.snapshot_id is None:
+        return derived_snapshot_id(tenant_id, snapshot, run_id), snapshot
+    anonymous = snapshot.evolve(snapshot_id=None)
+    if snapshot.snapshot_id == derived_snapshot_id(tenant_id, anonymous, run_id):
+        return snapshot.snapshot_id, anonymous
+    return snapshot.snapshot_id, snapshot
+
+
+def reunite(tenant_id: str, stored_id: str, anonymous: ImpactSet, run_id: str | None) -> ImpactSet:
+    """Return a snapshot read without its id as it was written: with the id unless that was derived."""
+    if stored_id == derived_snapshot_id(tenant_id, anonymous, run_id):
+        return anonymous
+    return anonymous.evolve(snapshot_id=stored_id)
+
+
+class ImpactSnapshotRepository(Protocol):
+    """Stores impact snapshots; the tenant is an argument, because the model does not carry it.
+
+    All methods raise ``ValidationError`` for bad arguments, ``TenantScopeError`` when bound to another
+    tenant, ``UnavailableError`` when the store cannot be reached and ``DocumentDecodeError`` for a stored
+    document that does not form an impact set.
+    """
+
+    def upsert(self, tenant_id: str, snapshot: ImpactSet, *, run_id: str | None = None) -> str:
+        """Store a snapshot and return its id (its own, or the derived one).
+
+        Repeated call with identical content and run: a no-op. Other content or run under the same id
+        replaces the snapshot. Atomic.
+
+        Raises:
+            DuplicateError: the id belongs to another tenant.
+            ValidationError: the selector names another tenant.
+        """
+        ...
+
+    def get(self, tenant_id: str, snapshot_id: str) -> ImpactSet | None:
+        """Return one snapshot. Absent: ``None`` when the id is unknown or belongs to another tenant."""
+        ...
+
+    def get_required(self, tenant_id: str, snapshot_id: str) -> ImpactSet:
+        """Return one snapshot as :meth:`get` does.
+
+        Raises:
+            NotFoundError: where ``get`` answers ``None``.
+        """
+        ...
+
+    def get_latest_by_selector(self, tenant_id: str, selector: Selector) -> ImpactSet | None:
+        """Return the newest snapshot of a selector, compared by its digest.
+
+        Order: generated_at descending, then snapshot id ascending. Absent: ``None``.
+        """
+        ...
+
+    def list_by_run(
+        self, tenant_id: str, run_id: str, *, limit: int = 50, page_token: str | None = None
+    ) -> Page[ImpactSet]:
+        """Return a page of the snapshots of a run.
+
+        Order: generated_at descending, then snapshot id. Limit 50, at most 200. Empty: an empty page.
+        """
+        ...
+
+    def list(self, tenant_id: str, *, limit: int = 50, page_token: str | None = None) -> Page[ImpactSet]:
+        """Return a page of all snapshots of a tenant.
+
+        Order: generated_at descending, then snapshot id. Limit 50, at most 200. Empty: an empty page.
+        """
+        ...
+
+    def delete(self, tenant_id: str, snapshot_id: str) -> bool:
+        """Remove one snapshot. Absent, foreign or repeated: false."""
+        ...
+
+    def purge_generated(self, before: datetime, *, tenant_id: str | None = None, batch_size: int = 500) -> int:
+        """Remove the snapshots with ``generatedAt <= before``, oldest first; return how many.
+
+        ``tenant_id=None`` means all tenants, in system scope. Not atomic: removes in batches.
+        Repeated call: 0.
+        """
+        ...

@@ -1,0 +1,191 @@
+"""The lists of the scheduler as data: filter, order and limits in one place for every driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twinstore.errors import ValidationError
+from twinstore.paging import SortKey
+from twinstore.query import After, AtMost, Before, Condition, Equals, IsNull, OneOf, Query, build_query
+from twinstore.scheduler.audit import AuditQueryOptions
+from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.runs import RunQueryOptions
+from twinstore.scheduler.schedules import ScheduleQueryOptions
+from twinstore.scope import instant_argument, text_argument
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+
+NEWEST_RUNS: Final = (SortKey("createdAt", descending=True, time=True), SortKey("id"))
+OLDEST_RUNS: Final = (SortKey("createdAt", time=True), SortKey("id"))
+NEWEST_SNAPSHOTS: Final = (SortKey("generatedAt", descending=True, time=True), SortKey("snapshotId"))
+NEXT_TRIGGERS: Final = (SortKey("nextFireAt", time=True, nullable=True), SortKey("id"))
+DUE_TRIGGERS: Final = (SortKey("nextFireAt", time=True), SortKey("tenantId"), SortKey("id"))
+
+
+def schedules(tenant_id: str, options: ScheduleQueryOptions | None) -> Query:
+    """Return the query of ``ScheduleRepository.list``."""
+    options = options or ScheduleQueryOptions()
+    where: list[Condition] = []
+    if not options.include_deleted:
+        where.append(IsNull("deletedAt"))
+    if not options.include_disabled:
+        where.append(Equals("enabled", value=True))
+    return build_query(
+        "schedules",
+        tenant_id=tenant_id,
+        where=where,
+        order=(SortKey("name"), SortKey("id")),
+        limit=options.limit,
+        maximum=200,
+        page_token=options.page_token,
+    )
+
+
+def triggers(tenant_id: str, limit: int, page_token: str | None) -> Query:
+    """Return the query of ``TriggerRepository.list``."""
+    return build_query(
+        "triggers",
+        tenant_id=tenant_id,
+        where=(),
+        order=NEXT_TRIGGERS,
+        limit=limit,
+        maximum=1000,
+        page_token=page_token,
+    )
+
+
+def due_triggers(now: datetime, limit: int) -> Query:
+    """Return the query behind ``ScheduleRepository.get_due_schedules``, over all tenants."""
+    where = (Equals("enabled", value=True), AtMost("nextFireAt", instant_argument(now, "now")))
+    return build_query(
+        "triggers", tenant_id=None, where=where, order=DUE_TRIGGERS, limit=limit, maximum=1000
+    )
+
+
+def runs(tenant_id: str, options: RunQueryOptions | None) -> Query:
+    """Return the query of ``RunRepository.list``."""
+    options = options or RunQueryOptions()
+    where: list[Condition] = []
+    if options.schedule_id is not None:
+        where.append(Equals("scheduleId", text_argument(options.schedule_id, "schedule_id")))
+    if options.states is not None:
+        where.append(OneOf("state", _states(options.states)))
+    where += _window("createdAt", options.created_after, options.created_before, "created")
+    return build_query(
+        "runs",
+        tenant_id=tenant_id,
+        where=where,
+        order=OLDEST_RUNS if options.ascending else NEWEST_RUNS,
+        limit=options.limit,
+        maximum=200,
+        page_token=options.page_token,
+    )
+
+
+def pending_runs(tenant_id: str, limit: int) -> Query:
+    """Return the query of ``RunRepository.get_pending_runs``."""
+    pending = OneOf("state", (RunState.PLANNING.value, RunState.QUEUED.value))
+    return build_query(
+        "runs", tenant_id=tenant_id, where=(pending,), order=OLDEST_RUNS, limit=limit, maximum=1000
+    )
+
+
+def runs_by_schedule(tenant_id: str, schedule_id: str, limit: int) -> Query:
+    """Return the query of ``RunRepository.get_runs_by_schedule``."""
+    where = (Equals("scheduleId", text_argument(schedule_id, "schedule_id")),)
+    return build_query("runs", tenant_id=tenant_id, where=where, order=NEWEST_RUNS, limit=limit, maximum=200)
+
+
+def runs_by_state(state: RunState, limit: int, page_token: str | None) -> Query:
+    """Return the query of ``RunRepository.list_by_state``, over all tenants."""
+    return build_query(
+        "runs",
+        tenant_id=None,
+        where=(OneOf("state", _states((state,))),),
+        order=OLDEST_RUNS,
+        limit=limit,
+        maximum=200,
+        page_token=page_token,
+    )
+
+
+def snapshots(tenant_id: str, limit: int, page_token: str | None, run_id: str | None = None) -> Query:
+    """Return the query of ``ImpactSnapshotRepository.list`` and ``list_by_run``."""
+    where = () if run_id is None else (Equals("runId", text_argument(run_id, "run_id")),)
+    return build_query(
+        "impact_snapshots",
+        tenant_id=tenant_id,
+        where=where,
+        order=NEWEST_SNAPSHOTS,
+        limit=limit,
+        maximum=200,
+        page_token=page_token,
+    )
+
+
+def latest_snapshot(tenant_id: str, digest: str) -> Query:
+    """Return the query of ``ImpactSnapshotRepository.get_latest_by_selector``."""
+    return build_query(
+        "impact_snapshots",
+        tenant_id=tenant_id,
+        where=(Equals("selectorDigest", digest),),
+        order=NEWEST_SNAPSHOTS,
+        limit=1,
+        maximum=1,
+    )
+
+
+def audit(tenant_id: str, options: AuditQueryOptions | None) -> Query:
+    """Return the query of ``AuditRepository.list``."""
+    options = options or AuditQueryOptions()
+    where: list[Condition] = []
+    if options.category is not None:
+        where.append(Equals("category", text_argument(options.category, "category").lower()))
+    if options.schedule_id is not None:
+        where.append(Equals("scheduleId", text_argument(options.schedule_id, "schedule_id")))
+    if options.run_id is not None:
+        where.append(Equals("runId", text_argument(options.run_id, "run_id")))
+    where += _window("occurredAt", options.occurred_after, options.occurred_before, "occurred")
+    return build_query(
+        "audit",
+        tenant_id=tenant_id,
+        where=where,
+        order=(SortKey("occurredAt", descending=True, time=True), SortKey("id")),
+        limit=options.limit,
+        maximum=500,
+        page_token=options.page_token,
+    )
+
+
+def run_summaries(tenant_id: str, limit: int, page_token: str | None) -> Query:
+    """Return the query of ``RunSummaryRepository.list``."""
+    return build_query(
+        "run_summaries",
+        tenant_id=tenant_id,
+        where=(),
+        order=(SortKey("scheduleId"),),
+        limit=limit,
+        maximum=200,
+        page_token=page_token,
+    )
+
+
+def _states(states: Collection[RunState]) -> tuple[str, ...]:
+    try:
+        return tuple(sorted({RunState(state).value for state in states}))
+    except ValueError as error:
+        known = ", ".join(state.value for state in RunState)
+        raise ValidationError(f"Argument states: {error}; the states are {known}.") from error
+
+
+def _window(
+    field: str, after: datetime | None, before: datetime | None, name: str
+) -> list[Condition]:
+    where: list[Condition] = []
+    if after is not None:
+        where.append(After(field, instant_argument(after, f"{name}_after")))
+    if before is not None:
+        where.append(Before(field, instant_argument(before, f"{name}_before")))
+    return where

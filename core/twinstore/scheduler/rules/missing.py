@@ -1,0 +1,65 @@
+"""The errors of absent and of duplicate keys, worded the same by every driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from twinstore.errors import ConcurrencyError, DuplicateError, NotFoundError
+
+if TYPE_CHECKING:
+    from twinstore.catalog import Entity
+
+T = TypeVar("T")
+
+__all__ = ["duplicate_id", "duplicate_name", "lost_race", "not_found", "required"]
+
+
+def not_found(entity: Entity, key: str, driver: str) -> NotFoundError:
+    """Return the error of a required key that is missing or belongs to another tenant."""
+    return NotFoundError(
+        f"The {entity.singular} {key!r} does not exist for this tenant.",
+        module=entity.module,
+        entity=entity.name,
+        key=key,
+        driver=driver,
+    )
+
+
+def required(found: T | None, entity: Entity, key: str, driver: str) -> T:
+    """Return what was found, or raise ``NotFoundError``."""
+    if found is None:
+        raise not_found(entity, key, driver)
+    return found
+
+
+def duplicate_id(entity: Entity, key: str, driver: str) -> DuplicateError:
+    """Return the error of an id that exists; it does not tell whose it is."""
+    return DuplicateError(
+        f"The {entity.singular} id {key!r} exists already; choose another id.",
+        module=entity.module,
+        entity=entity.name,
+        key=key,
+        driver=driver,
+    )
+
+
+def duplicate_name(entity: Entity, name: str, key: str, driver: str) -> DuplicateError:
+    """Return the error of a name that another row of the tenant has."""
+    return DuplicateError(
+        f"The {entity.singular} name {name!r} is taken in this tenant; choose another name.",
+        module=entity.module,
+        entity=entity.name,
+        key=key,
+        driver=driver,
+    )
+
+
+def lost_race(entity: Entity, key: str, driver: str) -> ConcurrencyError:
+    """Return the error of a compare-and-set that lost against another writer."""
+    return ConcurrencyError(
+        f"The {entity.singular} {key!r} was changed by other writers at every attempt; try again.",
+        module=entity.module,
+        entity=entity.name,
+        key=key,
+        driver=driver,
+    )

@@ -1,0 +1,140 @@
+"""What a write of a schedule does to the stored schedule and its trigger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from twinstore.cron import next_fire
+from twinstore.errors import ConflictError, ValidationError
+from twinstore.jsontext import format_timestamp
+from twinstore.scheduler.schedules import Schedule, SoftDeletion
+from twinstore.scheduler.triggers import Trigger
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+__all__ = ["StoredSchedule", "deleted", "recalculated", "restored", "synchronised", "upserted"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchedule:
+    """A schedule with its storage markers."""
+
+    schedule: Schedule
+    deletion: SoftDeletion | None = None
+
+
+def upserted(
+    stored: StoredSchedule | None, schedule: Schedule, expected_updated_at: datetime | None
+) -> StoredSchedule:
+    """Return what an upsert stores; the owner and the creation of an existing schedule are kept."""
+    _check_expectation(stored, schedule, expected_updated_at)
+    if stored is None:
+        return StoredSchedule(schedule)
+    if stored.deletion is not None:
+        raise ConflictError(
+            f"Schedule {schedule.id!r} is soft-deleted; restore it before you change it.",
+            entity="schedules",
+            key=schedule.id,
+        )
+    created_at, created_by = stored.schedule.created_at, stored.schedule.created_by
+    if (schedule.created_at, schedule.created_by) == (created_at, created_by):
+        return StoredSchedule(schedule)
+    if schedule.updated_at < created_at:
+        raise ValidationError(
+            f"updatedAt of schedule {schedule.id!r} lies before the createdAt that is stored, "
+            f"{format_timestamp(created_at)}.",
+            entity="schedules",
+            key=schedule.id,
+        )
+    return StoredSchedule(schedule.evolve(created_at=created_at, created_by=created_by))
+
+
+def _check_expectation(
+    stored: StoredSchedule | None, schedule: Schedule, expected_updated_at: datetime | None
+) -> None:
+    if expected_updated_at is None:
+        return
+    actual = None if stored is None else stored.schedule.updated_at
+    if actual != expected_updated_at:
+        found = "none is stored" if actual is None else f"the stored one is {format_timestamp(actual)}"
+        raise ConflictError(
+            f"Schedule {schedule.id!r} was expected with updatedAt {format_timestamp(expected_updated_at)}, "
+            f"but {found}; read it again and repeat the change.",
+            entity="schedules",
+            key=schedule.id,
+        )
+
+
+def deleted(stored: StoredSchedule | None, deleted_by: str, deleted_at: datetime) -> StoredSchedule | None:
+    """Return what a soft delete stores, ``None`` when there is nothing to delete."""
+    if stored is None or stored.deletion is not None:
+        return None
+    _check_instant(stored.schedule, "deleted_at", deleted_at)
+    schedule = stored.schedule.evolve(enabled=False, updated_at=deleted_at, updated_by=deleted_by)
+    return StoredSchedule(schedule, SoftDeletion(deleted_at=deleted_at, deleted_by=deleted_by))
+
+
+def restored(
+    stored: StoredSchedule | None, restored_by: str, restored_at: datetime, *, enabled: bool
+) -> StoredSchedule | None:
+    """Return what a restore stores, ``None`` when there is nothing to restore."""
+    if stored is None or stored.deletion is None:
+        return None
+    _check_instant(stored.schedule, "restored_at", restored_at)
+    return StoredSchedule(
+        stored.schedule.evolve(enabled=enabled, updated_at=restored_at, updated_by=restored_by)
+    )
+
+
+def _check_instant(schedule: Schedule, name: str, instant: datetime) -> None:
+    if instant < schedule.updated_at:
+        raise ValidationError(
+            f"Argument {name} ({format_timestamp(instant)}) lies before updatedAt of schedule {schedule.id!r}, "
+            f"{format_timestamp(schedule.updated_at)}.",
+            entity="schedules",
+            key=schedule.id,
+        )
+
+
+def synchronised(trigger: Trigger | None, stored: StoredSchedule) -> Trigger:
+    """Return the trigger that belongs to a schedule after it was written.
+
+    The next instant is computed anew only for a new trigger, one that was disabled, or a changed time
+    rule; otherwise it is left alone, so that a write of other fields neither skips nor repeats a firing.
+    """
+    schedule = stored.schedule
+    enabled = schedule.enabled and stored.deletion is None
+    unchanged_rule = trigger is not None and (trigger.when_cron, trigger.timezone) == (
+        schedule.when_cron,
+        schedule.timezone,
+    )
+    if trigger is not None and unchanged_rule and trigger.enabled == enabled:
+        return trigger
+    due = next_fire(schedule.when_cron, schedule.timezone, schedule.updated_at) if enabled else None
+    return _with_next(trigger, schedule, enabled=enabled, due=due, now=schedule.updated_at)
+
+
+def recalculated(trigger: Trigger | None, stored: StoredSchedule, now: datetime) -> Trigger:
+    """Return the trigger with its next instant strictly after ``now``."""
+    schedule = stored.schedule
+    enabled = schedule.enabled and stored.deletion is None
+    due = next_fire(schedule.when_cron, schedule.timezone, now) if enabled else None
+    return _with_next(trigger, schedule, enabled=enabled, due=due, now=now)
+
+
+def _with_next(
+    trigger: Trigger | None, schedule: Schedule, *, enabled: bool, due: datetime | None, now: datetime
+) -> Trigger:
+    changes = {
+        "when_cron": schedule.when_cron,
+        "timezone": schedule.timezone,
+        "enabled": enabled,
+        "next_fire_at": due,
+        "updated_at": now,
+    }
+    if trigger is not None:
+        return trigger.evolve(**changes)
+    owner = {"tenant_id": schedule.tenant_id, "schedule_id": schedule.id, "created_at": now}
+    return Trigger.model_validate({**owner, **changes})

@@ -1,0 +1,201 @@
+"""Run summaries: the latest runs of a schedule with rolling counters, and their contracts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self
+
+from pydantic import AfterValidator, model_validator
+from pydantic_core import PydanticCustomError
+
+from twinstore.canonical import CanonicalModel
+from twinstore.fields import Count, Id, OptionalText, TenantId, Timestamp
+from twinstore.scheduler.enums import RunState, RunTrigger
+from twinstore.scheduler.runs import Run, RunStats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from twinstore.paging import Page
+
+__all__ = ["RunSnapshot", "RunSummary", "RunSummaryCounters", "RunSummaryRepository", "RunSummaryService", "WINDOW"]
+
+WINDOW: Final = 20
+
+
+class RunSnapshot(CanonicalModel):
+    """A run as the summary remembers it."""
+
+    run_id: Id
+    trigger: RunTrigger
+    state: RunState
+    created_at: Timestamp
+    started_at: Timestamp | None = None
+    finished_at: Timestamp | None = None
+    stats: RunStats = RunStats()
+    error: OptionalText = None
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        """Return the snapshot of a run."""
+        return cls(
+            run_id=run.id,
+            trigger=run.trigger,
+            state=run.state,
+            created_at=run.created_at,
+            started_at=run.started_at,
+            finished_at=run.finished_at,
+            stats=run.stats,
+            error=run.error,
+        )
+
+    @property
+    def position(self) -> tuple[datetime, str]:
+        """The place of the run in time; greater is newer."""
+        return (self.created_at, self.run_id)
+
+
+class RunSummaryCounters(CanonicalModel):
+    """Counters over the window; ``total`` is its length and the sum of the six states."""
+
+    total: Count = 0
+    planning: Count = 0
+    queued: Count = 0
+    running: Count = 0
+    completed: Count = 0
+    error: Count = 0
+    cancelled: Count = 0
+    total_deltas: Count = 0
+    total_new_criticals: Count = 0
+    total_new_high: Count = 0
+    total_new_medium: Count = 0
+    total_new_low: Count = 0
+
+    @classmethod
+    def of(cls, window: Sequence[RunSnapshot]) -> Self:
+        """Return the counters of a window."""
+        states = [snapshot.state.value for snapshot in window]
+        stats = [snapshot.stats for snapshot in window]
+        return cls(
+            total=len(window),
+            **{state.value: states.count(state.value) for state in RunState},
+            total_deltas=sum(item.deltas for item in stats),
+            total_new_criticals=sum(item.new_criticals for item in stats),
+            total_new_high=sum(item.new_high for item in stats),
+            total_new_medium=sum(item.new_medium for item in stats),
+            total_new_low=sum(item.new_low for item in stats),
+        )
+
+
+def newest_first(window: tuple[RunSnapshot, ...]) -> tuple[RunSnapshot, ...]:
+    """Sort a window and refuse more than 20 entries or a run that occurs twice."""
+    if len(window) > WINDOW:
+        raise PydanticCustomError("window_size", "recent should hold at most 20 runs")
+    if len({snapshot.run_id for snapshot in window}) != len(window):
+        raise PydanticCustomError("window_run", "recent should name each run once")
+    return tuple(sorted(window, key=lambda snapshot: snapshot.position, reverse=True))
+
+
+class RunSummary(CanonicalModel):
+    """The latest run of a schedule and counters over its last 20 updated runs."""
+
+    tenant_id: TenantId
+    schedule_id: Id
+    updated_at: Timestamp
+    last_run: RunSnapshot | None = None
+    recent: Annotated[tuple[RunSnapshot, ...], AfterValidator(newest_first)] = ()
+    counters: RunSummaryCounters = RunSummaryCounters()
+
+    @model_validator(mode="after")
+    def _parts_follow_from_window(self) -> Self:
+        if self.last_run != (self.recent[0] if self.recent else None):
+            raise PydanticCustomError("last_run", "lastRun should be the newest entry of recent")
+        if self.counters != RunSummaryCounters.of(self.recent):
+            raise PydanticCustomError("summary_counters", "counters should be those of recent")
+        return self
+
+    @classmethod
+    def of(cls, tenant_id: str, schedule_id: str, window: Sequence[RunSnapshot], now: datetime) -> Self:
+        """Return the summary of a window; only its 20 newest entries are kept."""
+        recent = sorted(window, key=lambda snapshot: snapshot.position, reverse=True)[:WINDOW]
+        return cls(
+            tenant_id=tenant_id,
+            schedule_id=schedule_id,
+            updated_at=now,
+            last_run=recent[0] if recent else None,
+            recent=tuple(recent),
+            counters=RunSummaryCounters.of(recent),
+        )
+
+
+class RunSummaryRepository(Protocol):
+    """Stores one summary per tenant and schedule.
+
+    All methods raise ``ValidationError`` for bad arguments, ``TenantScopeError`` when bound to another
+    tenant, ``UnavailableError`` when the store cannot be reached and ``DocumentDecodeError`` for a stored
+    document that does not form a summary.
+    """
+
+    def get(self, tenant_id: str, schedule_id: str) -> RunSummary | None:
+        """Return the summary of a schedule. Absent: ``None`` when unknown or foreign."""
+        ...
+
+    def get_required(self, tenant_id: str, schedule_id: str) -> RunSummary:
+        """Return the summary of a schedule as :meth:`get` does.
+
+        Raises:
+            NotFoundError: where ``get`` answers ``None``.
+        """
+        ...
+
+    def list(self, tenant_id: str, *, limit: int = 50, page_token: str | None = None) -> Page[RunSummary]:
+        """Return a page of summaries.
+
+        Order: schedule_id by code point. Limit 50, at most 200. Empty: an empty page.
+        """
+        ...
+
+    def upsert(self, summary: RunSummary, *, expected_updated_at: datetime | None = None) -> RunSummary:
+        """Insert or replace a summary; return what is stored. Repeated call: same result. Atomic.
+
+        Raises:
+            ConflictError: ``expected_updated_at`` is given and the stored value differs or is absent.
+        """
+        ...
+
+    def modify(
+        self, tenant_id: str, schedule_id: str, change: Callable[[RunSummary | None], RunSummary | None]
+    ) -> RunSummary | None:
+        """Read, change and write one summary as one serialised step; return what is stored afterwards.
+
+        ``change`` receives the stored summary or ``None`` and returns the new one, or ``None`` for "leave
+        it"; it may be called again after a lost race and must have no effect of its own.
+
+        Raises:
+            ConcurrencyError: other writers won every repetition.
+        """
+        ...
+
+
+class RunSummaryService(Protocol):
+    """Projects run updates into summaries."""
+
+    def project(self, run: Run, *, now: datetime | None = None) -> RunSummary | None:
+        """Project one update of a run; return the summary, ``None`` for a run without schedule.
+
+        Updates may arrive in any order and more than once: a lower state rank than the stored one and a
+        second, different terminal state are ignored; of equal ranks the later arrival wins.
+        """
+        ...
+
+    def get(self, tenant_id: str, schedule_id: str) -> RunSummary | None:
+        """Return the summary of a schedule. Absent: ``None``."""
+        ...
+
+    def list(self, tenant_id: str, *, limit: int = 50, page_token: str | None = None) -> Page[RunSummary]:
+        """Return a page of summaries in the order of :meth:`RunSummaryRepository.list`."""
+        ...
+
+    def rebuild(self, tenant_id: str, schedule_id: str, *, now: datetime | None = None) -> RunSummary | None:
+        """Recompute the window from the stored runs; ``None`` when there is neither a run nor a summary."""
+        ...

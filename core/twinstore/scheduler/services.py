@@ -1,0 +1,98 @@
+"""Services over the repositories of the scheduler; the same code runs on every driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from twinstore.scheduler.audit import AuditEvent, AuditRecord
+from twinstore.scheduler.rules.run_summaries import projected
+from twinstore.scheduler.run_summaries import WINDOW, RunSnapshot, RunSummary
+from twinstore.scheduler.runs import Run
+from twinstore.scope import id_argument, instant_argument, model_argument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from twinstore.clock import Clock
+    from twinstore.paging import Page
+    from twinstore.scheduler.audit import AuditRepository
+    from twinstore.scheduler.run_summaries import RunSummaryRepository
+    from twinstore.scheduler.runs import RunRepository
+
+__all__ = ["AuditService", "SummaryService"]
+
+
+class AuditService:
+    """Implements :class:`~twinstore.scheduler.audit.SchedulerAuditService`."""
+
+    def __init__(
+        self, audit: AuditRepository, clock: Clock, defaults: Mapping[str, str] | None = None
+    ) -> None:
+        """Take the repository, the clock and the default metadata of the host."""
+        self._audit = audit
+        self._clock = clock
+        self._defaults = dict(defaults or {})
+
+    def write(self, event: AuditEvent) -> AuditRecord:
+        """Stamp, merge and append; see the Protocol."""
+        event = model_argument(event, AuditEvent, "event")
+        record = AuditRecord.model_validate(
+            {
+                **event.__dict__,
+                "id": event.id or f"audit_{uuid4().hex}",
+                "occurred_at": event.occurred_at or self._clock.now(),
+                "metadata": {**self._normalised_defaults(), **event.metadata},
+            }
+        )
+        return self._audit.append(record)
+
+    def _normalised_defaults(self) -> dict[str, str]:
+        return {key.strip().lower(): value for key, value in self._defaults.items()}
+
+
+class SummaryService:
+    """Implements :class:`~twinstore.scheduler.run_summaries.RunSummaryService`."""
+
+    def __init__(self, summaries: RunSummaryRepository, runs: RunRepository, clock: Clock) -> None:
+        """Take the two repositories and the clock."""
+        self._summaries = summaries
+        self._runs = runs
+        self._clock = clock
+
+    def project(self, run: Run, *, now: datetime | None = None) -> RunSummary | None:
+        """Project one update of a run; see the Protocol."""
+        run = model_argument(run, Run, "run")
+        if run.schedule_id is None:
+            return None
+        instant = self._instant(now)
+        schedule_id = id_argument(run.schedule_id, "run.schedule_id")
+        return self._summaries.modify(
+            run.tenant_id, schedule_id, lambda stored: projected(stored, run, schedule_id, instant)
+        )
+
+    def get(self, tenant_id: str, schedule_id: str) -> RunSummary | None:
+        """Return one summary; see the Protocol."""
+        return self._summaries.get(tenant_id, schedule_id)
+
+    def list(self, tenant_id: str, *, limit: int = 50, page_token: str | None = None) -> Page[RunSummary]:
+        """Return a page of summaries; see the Protocol."""
+        return self._summaries.list(tenant_id, limit=limit, page_token=page_token)
+
+    def rebuild(self, tenant_id: str, schedule_id: str, *, now: datetime | None = None) -> RunSummary | None:
+        """Recompute the window from the stored runs; see the Protocol."""
+        instant = self._instant(now)
+
+        def recomputed(stored: RunSummary | None) -> RunSummary | None:
+            window = self._runs.get_runs_by_schedule(tenant_id, schedule_id, WINDOW)
+            if stored is None and not window:
+                return None
+            updated_at = instant if stored is None else max(instant, stored.updated_at)
+            entries = tuple(RunSnapshot.of(run) for run in window)
+            return RunSummary.of(tenant_id.strip(), schedule_id.strip(), entries, updated_at)
+
+        return self._summaries.modify(tenant_id, schedule_id, recomputed)
+
+    def _instant(self, now: datetime | None) -> datetime:
+        return self._clock.now() if now is None else instant_argument(now, "now")

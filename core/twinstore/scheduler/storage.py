@@ -1,0 +1,261 @@
+"""The storage of the scheduler: repositories, services, sessions and units of work over one driver."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+
+from twinstore.retrying import repeat
+from twinstore.scheduler.services import AuditService, SummaryService
+from twinstore.scope import bound_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from twinstore.backend import Capabilities, ModuleBackend, SharedResources
+    from twinstore.bulk import BulkPort
+    from twinstore.clock import Clock
+    from twinstore.migrations import Initializer
+    from twinstore.scheduler.audit import AuditRepository, SchedulerAuditService
+    from twinstore.scheduler.impact_snapshots import ImpactSnapshotRepository
+    from twinstore.scheduler.run_summaries import RunSummaryRepository, RunSummaryService
+    from twinstore.scheduler.runs import RunRepository
+    from twinstore.scheduler.schedules import ScheduleRepository
+    from twinstore.scheduler.triggers import TriggerRepository
+
+__all__ = ["SchedulerRepositories", "SchedulerSession", "SchedulerSessions", "SchedulerStorage"]
+
+T = TypeVar("T")
+
+
+class SchedulerRepositories(Protocol):
+    """The repositories that a driver of the scheduler implements."""
+
+    @property
+    def schedules(self) -> ScheduleRepository:
+        """Schedules."""
+        ...
+
+    @property
+    def triggers(self) -> TriggerRepository:
+        """Triggers."""
+        ...
+
+    @property
+    def runs(self) -> RunRepository:
+        """Runs."""
+        ...
+
+    @property
+    def impact_snapshots(self) -> ImpactSnapshotRepository:
+        """Impact snapshots."""
+        ...
+
+    @property
+    def audit(self) -> AuditRepository:
+        """Audit records."""
+        ...
+
+    @property
+    def run_summaries(self) -> RunSummaryRepository:
+        """Run summaries."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSession:
+    """The repositories and services of the scheduler, bound to one session or unit of work, or unbound."""
+
+    schedules: ScheduleRepository
+    triggers: TriggerRepository
+    runs: RunRepository
+    impact_snapshots: ImpactSnapshotRepository
+    audit: AuditRepository
+    run_summaries: RunSummaryRepository
+    run_summary_service: RunSummaryService
+    audit_service: SchedulerAuditService
+
+    @classmethod
+    def over(cls, repositories: SchedulerRepositories, clock: Clock) -> Self:
+        """Return the repositories of a driver with the services over them."""
+        return cls(
+            schedules=repositories.schedules,
+            triggers=repositories.triggers,
+            runs=repositories.runs,
+            impact_snapshots=repositories.impact_snapshots,
+            audit=repositories.audit,
+            run_summaries=repositories.run_summaries,
+            run_summary_service=SummaryService(repositories.run_summaries, repositories.runs, clock),
+            audit_service=AuditService(repositories.audit, clock),
+        )
+
+
+class SchedulerSessions:
+    """The session factory."""
+
+    def __init__(self, backend: ModuleBackend[SchedulerRepositories], clock: Clock) -> None:
+        """Take the driver and the clock of the services."""
+        self._backend = backend
+        self._clock = clock
+
+    @contextmanager
+    def open(
+        self, tenant_id: str | None = None, *, causal_consistency: bool = True, purpose: str | None = None
+    ) -> Iterator[SchedulerSession]:
+        """Open a session: a read through it sees every earlier write through it. Not thread-safe.
+
+        Args:
+            tenant_id: the one tenant of the session.
+            causal_consistency: accepted and without effect on drivers that always read their writes.
+            purpose: why all tenants are needed; opens system scope and excludes ``tenant_id``.
+
+        Raises:
+            TenantScopeError: both or neither of tenant and purpose are given.
+            UnsupportedCapabilityError: the server has no sessions.
+        """
+        scope = bound_scope(tenant_id, purpose)
+        with self._backend.session(scope, causal_consistency=causal_consistency) as repositories:
+            yield SchedulerSession.over(repositories, self._clock)
+
+
+class SchedulerStorage:
+    """What a host holds. It connects on first use and closes only what it opened."""
+
+    def __init__(
+        self,
+        backend: ModuleBackend[SchedulerRepositories],
+        clock: Clock,
+        owned: SharedResources | None = None,
+    ) -> None:
+        """Take the driver, the clock, and the resources to close with this storage (``None``: none)."""
+        self._backend = backend
+        self._clock = clock
+        self._owned = owned
+        self._unbound = SchedulerSession.over(backend.repositories, clock)
+        self.sessions = SchedulerSessions(backend, clock)
+
+    @property
+    def driver(self) -> str:
+        """The name of the driver."""
+        return self._backend.driver
+
+    @property
+    def schedules(self) -> ScheduleRepository:
+        """Schedules."""
+        return self._unbound.schedules
+
+    @property
+    def triggers(self) -> TriggerRepository:
+        """Triggers."""
+        return self._unbound.triggers
+
+    @property
+    def runs(self) -> RunRepository:
+        """Runs."""
+        return self._unbound.runs
+
+    @property
+    def impact_snapshots(self) -> ImpactSnapshotRepository:
+        """Impact snapshots."""
+        return self._unbound.impact_snapshots
+
+    @property
+    def audit(self) -> AuditRepository:
+        """Audit records."""
+        return self._unbound.audit
+
+    @property
+    def run_summaries(self) -> RunSummaryRepository:
+        """Run summaries."""
+        return self._unbound.run_summaries
+
+    @property
+    def run_summary_service(self) -> RunSummaryService:
+        """Projects run updates into run summaries."""
+        return self._unbound.run_summary_service
+
+    @property
+    def audit_service(self) -> SchedulerAuditService:
+        """Stamps and writes audit records."""
+        return self._unbound.audit_service
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the driver can do on the connected server."""
+        return self._backend.capabilities
+
+    @property
+    def initializer(self) -> Initializer:
+        """Creates and upgrades the schema."""
+        return self._backend.initializer
+
+    @property
+    def bulk(self) -> BulkPort:
+        """Export, import and scan for tools, in system scope."""
+        return self._backend.bulk
+
+    @contextmanager
+    def transaction(
+        self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
+    ) -> Iterator[SchedulerSession]:
+        """Open a unit of work: commit at normal exit, roll back on any exception. Units do not nest.
+
+        Raises:
+            TenantScopeError: both or neither of tenant and purpose are given.
+            TransactionAbortedError: an error of the store was caught inside and the unit went on.
+            ConcurrencyError: the unit lost against another one; repeat it as a whole, or use ``transact``.
+            UnsupportedCapabilityError: the server has no transactions.
+        """
+        scope = bound_scope(tenant_id, purpose)
+        with self._backend.transaction(scope, read_only=read_only) as repositories:
+            yield SchedulerSession.over(repositories, self._clock)
+
+    def transact(
+        self,
+        fn: Callable[[SchedulerSession], T],
+        *,
+        tenant_id: str | None = None,
+        purpose: str | None = None,
+        attempts: int = 3,
+    ) -> T:
+        """Run ``fn`` in a unit of work and repeat both after ``ConcurrencyError``, with growing pauses.
+
+        ``fn`` may run more than once; its effects outside the unit must bear that.
+        """
+
+        def once() -> T:
+            with self.transaction(tenant_id, purpose=purpose) as unit:
+                return fn(unit)
+
+        return repeat(once, attempts=attempts)
+
+    def bind(self, handle: object, tenant_id: str) -> SchedulerSession:
+        """Join a caller's own psycopg connection or pymongo client session, inside its transaction.
+
+        The handle is never committed or closed.
+        """
+        return SchedulerSession.over(
+            self._backend.bind(handle, bound_scope(tenant_id, None)), self._clock
+        )
+
+    def check_ready(self) -> None:
+        """Connect and check server, roles and schema; see :meth:`ModuleBackend.check_ready`."""
+        self._backend.check_ready()
+
+    def close(self) -> None:
+        """Close what this storage opened; a second call does nothing."""
+        self._backend.close()
+        if self._owned is not None:
+            self._owned.close()
+
+    def __enter__(self) -> Self:
+        """Return the storage."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close what this storage opened."""
+        self.close()

@@ -1,0 +1,163 @@
+"""Who may see what: the tenant of a call, of a session, and the few calls that see all tenants."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import pydantic
+from pydantic import TypeAdapter
+
+from twinstore.errors import TenantScopeError, ValidationError
+from twinstore.fields import SYSTEM_TENANT, Actor, Id, OptionalText, TenantId, parse_timestamp
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+__all__ = ["SYSTEM_TENANT", "UNBOUND", "Scope", "system_scope_openings"]
+
+log = logging.getLogger("twinstore.system_scope")
+T = TypeVar("T")
+
+TENANT_ADAPTER: Final = TypeAdapter[str](TenantId)
+ID_ADAPTER: Final = TypeAdapter[str](Id)
+TEXT_ADAPTER: Final = TypeAdapter[str](Actor)
+OPTIONAL_TEXT_ADAPTER: Final = TypeAdapter[str | None](OptionalText)
+
+_openings: Counter[str] = Counter()
+_openings_lock = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The tenant a set of repositories is bound to.
+
+    Unbound repositories (no tenant, no purpose) take the tenant of each call and may open system scope;
+    bound ones admit their own tenant only, or, opened with a purpose, system scope only.
+    """
+
+    tenant_id: str | None = None
+    purpose: str | None = None
+
+    def admit(self, tenant_id: str) -> str:
+        """Return the normalised tenant of a call.
+
+        Raises:
+            ValidationError: not an acceptable tenant id.
+            TenantScopeError: the reserved tenant, or not the tenant of this session.
+        """
+        tenant = tenant_id if tenant_id == self.tenant_id else tenant_argument(tenant_id)
+        if self.purpose is not None:
+            raise TenantScopeError(
+                f"This session has system scope ({self.purpose}); open one for tenant {tenant!r} instead."
+            )
+        if self.tenant_id is not None and tenant != self.tenant_id:
+            raise TenantScopeError(
+                f"Tenant {tenant!r} differs from {self.tenant_id!r}, the tenant of this session; "
+                "open a session for it."
+            )
+        return tenant
+
+    def admit_system(self, purpose: str) -> str:
+        """Open system scope for one call; return its purpose. Logged and counted.
+
+        Raises:
+            TenantScopeError: the repositories are bound to one tenant.
+        """
+        if self.tenant_id is not None:
+            raise TenantScopeError(
+                f"'{purpose}' sees all tenants, but this session is bound to tenant {self.tenant_id!r}; "
+                "call it on the storage, or in a session opened with a purpose and no tenant."
+            )
+        note_system_scope(purpose)
+        return purpose
+
+    def admit_optional(self, tenant_id: str | None, purpose: str) -> str | None:
+        """Return the tenant of a call, or ``None`` after opening system scope for all of them."""
+        if tenant_id is not None:
+            return self.admit(tenant_id)
+        self.admit_system(purpose)
+        return None
+
+
+UNBOUND: Final = Scope()
+
+
+def bound_scope(tenant_id: str | None, purpose: str | None) -> Scope:
+    """Return the scope of a session: one tenant, or system scope with a purpose.
+
+    Raises:
+        TenantScopeError: both or neither is given.
+    """
+    if (tenant_id is None) == (purpose is None):
+        raise TenantScopeError("Open a session for one tenant, or without a tenant and with a purpose.")
+    if tenant_id is None:
+        note_system_scope(purpose or "")
+        return Scope(purpose=purpose)
+    return Scope(tenant_id=tenant_argument(tenant_id))
+
+
+def note_system_scope(purpose: str) -> None:
+    """Log and count one opening of system scope."""
+    with _openings_lock:
+        _openings[purpose] += 1
+    log.info("system scope opened: %s", purpose)
+
+
+def system_scope_openings() -> dict[str, int]:
+    """Return how often system scope was opened in this process, by purpose."""
+    with _openings_lock:
+        return dict(_openings)
+
+
+def tenant_argument(value: str) -> str:
+    """Return a normalised tenant id.
+
+    Raises:
+        TenantScopeError: the reserved tenant.
+        ValidationError: blank, too long, or with a colon or control character.
+    """
+    if isinstance(value, str) and value.strip() == SYSTEM_TENANT:
+        raise TenantScopeError("Tenant 'system' is reserved; use the id of a real tenant.")
+    return _argument(TENANT_ADAPTER, value, "tenant_id")
+
+
+def id_argument(value: str, name: str) -> str:
+    """Return a normalised id, or raise ``ValidationError`` naming the argument."""
+    return _argument(ID_ADAPTER, value, name)
+
+
+def text_argument(value: str, name: str) -> str:
+    """Return trimmed, non-empty text, or raise ``ValidationError`` naming the argument."""
+    return _argument(TEXT_ADAPTER, value, name)
+
+
+def optional_text_argument(value: str | None, name: str) -> str | None:
+    """Return trimmed text or ``None``, or raise ``ValidationError`` naming the argument."""
+    return _argument(OPTIONAL_TEXT_ADAPTER, value, name)
+
+
+def instant_argument(value: datetime, name: str) -> datetime:
+    """Return an aware UTC instant in whole milliseconds, or raise ``ValidationError`` naming the argument."""
+    try:
+        return parse_timestamp(value)
+    except ValueError as error:
+        raise ValidationError(f"Argument {name}: {error}") from error
+
+
+def model_argument(value: object, cls: type[T], name: str) -> T:
+    """Return the value when it is a model of that class, or raise ``ValidationError`` naming the argument."""
+    if isinstance(value, cls):
+        return value
+    raise ValidationError(f"Argument {name} should be a {cls.__name__}, not {type(value).__name__}.")
+
+
+def _argument(adapter: TypeAdapter[T], value: object, name: str) -> T:
+    try:
+        return adapter.validate_python(value)
+    except pydantic.ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]["msg"]
+        raise ValidationError(f"Argument {name}: {problem}.") from error
