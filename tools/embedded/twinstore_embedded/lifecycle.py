@@ -1,0 +1,103 @@
+"""Both servers together."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from twinstore_embedded import mongod, postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+    from pathlib import Path
+
+__all__ = ["Servers", "servers", "start", "stop", "stop_orphan"]
+
+
+@dataclass(frozen=True)
+class Servers:
+    """A running mongod and a running PostgreSQL."""
+
+    mongo: mongod.MongoServer
+    postgres: postgres.PostgresServer
+
+    def stop(self) -> None:
+        """Stop both; the data stays."""
+        with ThreadPoolExecutor() as pool:
+            for task in [pool.submit(self.mongo.stop), pool.submit(self.postgres.stop)]:
+                task.result()
+
+
+def start(directory: str | Path, *, durable: bool = True, owned: bool = False) -> Servers:
+    """Start both servers of a data directory at the same time, or return those that run already.
+
+    Args:
+        directory: the data directory; created if needed.
+        durable: ``False`` trades crash safety of PostgreSQL for speed (tests).
+        owned: stop what was started here when this process ends, however it ends.
+
+    Raises:
+        ConfigurationError: a program is missing, or the directory cannot be used.
+        UnavailableError: a server did not come up. What was started with ``owned`` is stopped again.
+    """
+    with ThreadPoolExecutor() as pool:
+        mongo = pool.submit(mongod.start_mongo, directory, owned=owned)
+        relational = pool.submit(postgres.start_postgres, directory, durable=durable, owned=owned)
+    try:
+        return Servers(mongo.result(), relational.result())
+    except BaseException:
+        _stop_owned(mongo)
+        _stop_owned(relational)
+        raise
+
+
+def _stop_owned(task: Future[mongod.MongoServer] | Future[postgres.PostgresServer]) -> None:
+    if task.exception() is None:
+        _release(task.result())
+
+
+def _release(server: mongod.MongoServer | postgres.PostgresServer) -> None:
+    if server.owned:
+        stop_orphan(server.home, os.getpid())
+
+
+@contextmanager
+def servers(directory: str | Path, *, durable: bool = True) -> Iterator[Servers]:
+    """Run both servers for the length of a ``with`` block.
+
+    What ran before goes on running afterwards. What this block started is stopped at its end, and also
+    when the process is killed, unless somebody asked for it to stay meanwhile (``twinstore up``).
+    """
+    running = start(directory, durable=durable, owned=True)
+    try:
+        yield running
+    finally:
+        _release(running.mongo)
+        _release(running.postgres)
+
+
+def stop(directory: str | Path) -> tuple[str, ...]:
+    """Stop all servers of a data directory; the data stays.
+
+    Returns:
+        the names of the servers that were running.
+    """
+    tasks = {
+        "mongo": partial(mongod.stop_mongo, directory),
+        "mongo-standalone": partial(mongod.stop_mongo, directory, replica_set=False),
+        "postgres": partial(postgres.stop_postgres, directory),
+    }
+    with ThreadPoolExecutor() as pool:
+        stopped = {name: pool.submit(task) for name, task in tasks.items()}
+    return tuple(name for name, task in stopped.items() if task.result())
+
+
+def stop_orphan(home: Path, owner: int) -> None:
+    """Stop the server of one home if it still belongs to a process that ends or has ended."""
+    stop_home = postgres.stop_home if home.name == postgres.ROOM else mongod.stop_home
+    stop_home(home, owner=owner)

@@ -1,0 +1,58 @@
+"""Free TCP ports on 127.0.0.1."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from twinstore.errors import Outcome, UnavailableError
+from twinstore_embedded.state import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["HOST", "on_free_port"]
+
+HOST = "127.0.0.1"
+ATTEMPTS = 8
+RELEASE_SECONDS = 1.0
+
+
+def on_free_port(preferred: int | None, launch: Callable[[int], bool]) -> int:
+    """Launch a server on the preferred port, or on another one while somebody else is faster.
+
+    Args:
+        preferred: the port of the last run; ``None`` on the first.
+        launch: starts the server on a port and answers ``False`` when the port was taken meanwhile.
+
+    Raises:
+        UnavailableError: no attempt got a port.
+    """
+    for attempt in range(ATTEMPTS):
+        port = preferred if attempt == 0 and preferred and _becomes_free(preferred) else _bind(0)
+        if launch(port):
+            return port
+    message = (
+        f"No free port on {HOST} after {ATTEMPTS} attempts; close programs that hold ports and try again."
+    )
+    raise UnavailableError(message, outcome=Outcome.NOT_APPLIED)
+
+
+def _becomes_free(port: int) -> bool:
+    # The kernel takes a moment to close the sockets of a killed server.
+    return wait_until(lambda: _is_free(port), RELEASE_SECONDS)
+
+
+def _is_free(port: int) -> bool:
+    try:
+        return _bind(port) == port
+    except OSError:
+        return False
+
+
+def _bind(port: int) -> int:
+    with socket.socket() as probe:
+        # The servers set it too: a connection of the last run in TIME_WAIT must not cost the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((HOST, port))
+        return int(probe.getsockname()[1])
