@@ -7,6 +7,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
 VENV := .venv
+LOWEST := .venv-lowest
 BIN := $(VENV)/bin
 PYTHON ?=
 CANDIDATES := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3)
@@ -15,7 +16,7 @@ ARGS ?=
 # Files stay together on one worker, so a module keeps its servers warm. -n 0 runs in this process.
 WORKERS ?= 2
 
-.PHONY: help setup demo check fix test bench docs clean
+.PHONY: help setup demo check fix test lowest bench docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -39,6 +40,12 @@ fix: setup ## repair what ruff can repair
 test: setup ## run the tests against real servers (ARGS='tests/unit -k cron')
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
+lowest: setup ## run the tests on the lowest versions that pyproject.toml allows
+	$(BIN)/python -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
 bench: setup ## measure copy, verify and single operations against the bare drivers
 	$(BIN)/python -m benchmarks $(ARGS)
 
@@ -46,7 +53,7 @@ docs: setup ## regenerate the generated parts of docs/
 	$(BIN)/python docs/generate.py $(ARGS)
 
 clean: ## remove .venv and every cache and working directory
-	rm -rf $(VENV) .demo .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage*
+	rm -rf $(VENV) $(LOWEST) .demo .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage*
 
 $(BIN)/python:
 	@for python in $(CANDIDATES); do \
