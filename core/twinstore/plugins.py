@@ -1,0 +1,297 @@
+"""Drivers are plug-ins: found by entry point, described by one hook, loaded by name.
+
+A driver is a distribution with an entry point in the group ``twinstore.backends`` whose module has
+
+    from twinstore.plugins import hookimpl
+
+    @hookimpl
+    def twinstore_register_backend() -> BackendSpec: ...
+
+Only the configured driver is ever imported, so a broken one takes nobody else down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from importlib.util import find_spec
+from typing import Final, Literal
+
+from pluggy import HookimplMarker, HookspecMarker, PluginManager, PluginValidationError
+
+from twinstore.backend import BACKEND_API_VERSION, BackendSpec
+from twinstore.errors import ConfigurationError
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "BackendHooks",
+    "BackendInfo",
+    "hookimpl",
+    "installed_backend_names",
+    "list_backends",
+    "load_backend",
+]
+
+ENTRY_POINT_GROUP: Final = "twinstore.backends"
+HOOK: Final = "twinstore_register_backend"
+OLDEST_API_VERSION: Final = 1
+SPELLINGS: Final = {name.casefold(): name for name in ("Filesystem", "Memory", "Mongo", "Postgres")}
+
+hookspec = HookspecMarker("twinstore")
+hookimpl = HookimplMarker("twinstore")
+
+State = Literal["ready", "missing extra", "broken"]
+
+
+class BackendHooks:
+    """The hooks that a driver may implement."""
+
+    @hookspec
+    def twinstore_register_backend(self) -> BackendSpec:
+        """Describe the driver without importing its client library.
+
+        Returns:
+            The description; its ``name`` equals the name of the entry point, compared without case.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendInfo:
+    """A driver as the listing shows it.
+
+    Attributes:
+        name: value of the switch.
+        distribution, version: what was installed; empty where the metadata does not say.
+        state: whether it can be opened.
+        detail: what is wrong and what to do; empty when ready.
+        modules: the modules it stores, sorted; empty when its description could not be read.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    state: State
+    detail: str = ""
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One entry point: somebody says to be the driver of this name."""
+
+    point: EntryPoint
+
+    @property
+    def key(self) -> str:
+        """The name for comparisons."""
+        return self.point.name.casefold()
+
+    @property
+    def name(self) -> str:
+        """The name for people."""
+        return SPELLINGS.get(self.key, self.point.name)
+
+    @property
+    def distribution(self) -> str:
+        """Name of the distribution."""
+        return self.point.dist.name if self.point.dist else ""
+
+    @property
+    def version(self) -> str:
+        """Version of the distribution."""
+        return self.point.dist.version if self.point.dist else ""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} ({self.distribution or 'unknown distribution'} {self.version}: {self.point.value})"
+        )
+
+    def error(self, problem: str) -> ConfigurationError:
+        """Return an error about this driver."""
+        return ConfigurationError(f"The driver {self} {problem}", driver=self.name)
+
+
+def installed_backend_names() -> tuple[str, ...]:
+    """Return the names of all installed drivers, sorted, without importing any."""
+    return tuple(sorted({claim.name for claim in _claims()}, key=str.casefold))
+
+
+def load_backend(name: str, *, module: str | None = None) -> BackendSpec:
+    """Import one driver and return its description.
+
+    Args:
+        name: value of the switch, compared without case.
+        module: when given, the driver must store this module.
+
+    Raises:
+        ConfigurationError: nobody or more than one distribution provides the driver; it cannot be imported,
+            describes itself wrongly or was written for another version of this library; its client
+            library is missing; it does not store the module. The message says which and what to do.
+    """
+    claims = _claims()
+    claim = _only([claim for claim in claims if claim.key == name.casefold()], name, claims)
+    spec = _describe(claim)
+    _check_module(claim, spec, module)
+    if missing := _missing_extra(claim, spec):
+        raise ConfigurationError(missing, driver=claim.name)
+    return spec
+
+
+def list_backends() -> tuple[BackendInfo, ...]:
+    """Return all installed drivers sorted by name. A broken one is listed as broken; nothing is raised."""
+    claims = _claims()
+    found = [_inspect(claim, [other for other in claims if other.key == claim.key]) for claim in claims]
+    return tuple(sorted(found, key=lambda info: (info.name.casefold(), info.distribution)))
+
+
+def near_matches(text: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Return the known names that a misspelt one may have meant, best first."""
+    by_key = {name.casefold(): name for name in known}
+    return tuple(by_key[key] for key in get_close_matches(text.casefold(), by_key, n=3, cutoff=0.6))
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """Return a sentence with the near matches, or nothing."""
+    near = near_matches(text, known)
+    return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
+def _claims() -> list[Claim]:
+    return [Claim(point) for point in entry_points(group=ENTRY_POINT_GROUP)]
+
+
+def _only(matching: Sequence[Claim], name: str, claims: Sequence[Claim]) -> Claim:
+    if not matching:
+        names = sorted({claim.name for claim in claims}, key=str.casefold)
+        raise ConfigurationError(
+            f"There is no driver {name!r}.{did_you_mean(name, names)} "
+            f"Installed: {', '.join(names) or 'none'}. "
+            "Correct the name or install the distribution that provides it.",
+            driver=name,
+        )
+    if len(matching) > 1:
+        raise _duplicate(matching)
+    return matching[0]
+
+
+def _duplicate(matching: Sequence[Claim]) -> ConfigurationError:
+    claims = ", ".join(sorted(map(str, matching)))
+    return ConfigurationError(
+        f"The driver name {matching[0].name!r} is claimed more than once: {claims}. Uninstall all but one.",
+        driver=matching[0].name,
+    )
+
+
+def _describe(claim: Claim) -> BackendSpec:
+    """Load the plug-in and ask its hook."""
+    manager = PluginManager("twinstore")
+    manager.add_hookspecs(BackendHooks)
+    _register(manager, claim)
+    hook = manager.hook.twinstore_register_backend
+    if not hook.get_hookimpls():
+        problem = f"has no function {HOOK} marked with @twinstore.plugins.hookimpl"
+        raise claim.error(f"{problem}; add it or ask its author.")
+    try:
+        answers: list[object] = hook()
+    except (Exception, SystemExit) as error:
+        raise claim.error(f"failed in {HOOK} ({_brief(error)}); reinstall it or ask its author.") from error
+    return _check_spec(claim, answers[0] if answers else None)
+
+
+def _register(manager: PluginManager, claim: Claim) -> None:
+    try:
+        manager.load_setuptools_entrypoints(ENTRY_POINT_GROUP, name=claim.point.name)
+        manager.check_pending()
+    except PluginValidationError as error:
+        problem = f"does not implement the hook {HOOK}() as specified ({_brief(error)})"
+        raise claim.error(f"{problem}; update it or ask its author.") from error
+    # SystemExit too: a module that exits while it is imported must not end the host.
+    except (Exception, SystemExit) as error:
+        raise claim.error(
+            f"cannot be imported ({_brief(error)}); reinstall it or its requirements."
+        ) from error
+
+
+def _check_spec(claim: Claim, answer: object) -> BackendSpec:
+    if not isinstance(answer, BackendSpec):
+        kind = type(answer).__name__
+        raise claim.error(
+            f"returned {kind} from {HOOK} instead of a BackendSpec; update it or ask its author."
+        )
+    if answer.name.casefold() != claim.key:
+        raise claim.error(f"describes itself as {answer.name!r}; its entry point must have the same name.")
+    if not OLDEST_API_VERSION <= answer.api_version <= BACKEND_API_VERSION:
+        outdated = (
+            "twinstore" if answer.api_version > BACKEND_API_VERSION else claim.distribution or "the driver"
+        )
+        raise claim.error(
+            f"was written for version {answer.api_version} of the driver interface; this twinstore supports "
+            f"{OLDEST_API_VERSION} to {BACKEND_API_VERSION}. Upgrade {outdated}."
+        )
+    return answer
+
+
+def _check_module(claim: Claim, spec: BackendSpec, module: str | None) -> None:
+    if module is not None and module not in spec.modules:
+        raise claim.error(
+            f"does not store the module {module!r}, only {', '.join(sorted(spec.modules)) or 'none'}. "
+            "Choose another driver for this module."
+        )
+
+
+def _missing_extra(claim: Claim, spec: BackendSpec) -> str:
+    """Return what is missing and the remedy, or nothing."""
+    missing = [name for name in spec.requires if not _importable(name)]
+    if not missing:
+        return ""
+    install = f"pip install '{_requirement(claim, spec.extra)}'"
+    return f"The driver {claim} needs {', '.join(missing)}, which is not installed. Run: {install}"
+
+
+def _importable(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):
+        # A missing parent package, or a module that was put into sys.modules by hand.
+        return False
+
+
+def _requirement(claim: Claim, extra: str) -> str:
+    """Return what pip must install: an extra of the driver or of twinstore, else a distribution."""
+    for name in (claim.distribution, "twinstore"):
+        try:
+            extras = distribution(name).metadata.get_all("Provides-Extra") or []
+        except (PackageNotFoundError, ValueError):
+            continue
+        if extra in extras:
+            return f"{name}[{extra}]"
+    return extra
+
+
+def _inspect(claim: Claim, same_name: Sequence[Claim]) -> BackendInfo:
+    try:
+        _only(same_name, claim.name, same_name)
+        spec = _describe(claim)
+    except ConfigurationError as error:
+        return _info(claim, "broken", error.message, ())
+    missing = _missing_extra(claim, spec)
+    return _info(claim, "missing extra" if missing else "ready", missing, tuple(sorted(spec.modules)))
+
+
+def _info(claim: Claim, state: State, detail: str, modules: tuple[str, ...]) -> BackendInfo:
+    return BackendInfo(
+        name=claim.name,
+        distribution=claim.distribution,
+        version=claim.version,
+        state=state,
+        detail=detail,
+        modules=modules,
+    )
+
+
+def _brief(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
