@@ -80,7 +80,7 @@ class Capabilities:
             ValueError: no capability has that name.
         """
         if name not in CAPABILITY_NAMES:
-            raise ValueError(f"there is no capability {name!r}")  # noqa: TRY003, EM102  # a programmer's mistake
+            raise ValueError(f"there is no capability {name!r}")  # a programmer's mistake
         if not getattr(self, name):
             server = f" {self.server_version}" if self.server_version else ""
             remedy = self.remedy or "Use a driver or server that has it."
@@ -193,7 +193,8 @@ class UnitState:
             raise TransactionAbortedError("This session or unit of work has ended; open a new one.")
         if self.aborted:
             raise TransactionAbortedError(
-                "This unit of work failed at an earlier call and cannot be used any more; repeat it as a whole."
+                "This unit of work failed at an earlier call and cannot be used any more; "
+                "repeat it as a whole."
             )
 
     def abort(self) -> None:

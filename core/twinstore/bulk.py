@@ -187,7 +187,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Exclusive right to work on a job until ``expires_at`` by the server's clock; grows its fence each time."""
+    """Exclusive right to work on a job until ``expires_at`` by the server's clock.
+
+    The fence grows each time the lease changes hands.
+    """
 
     job_id: str
     holder: str

@@ -114,7 +114,9 @@ def decode_stored(cls: type[M], document: object, *, entity: str, key: str, driv
 
 def undecodable(reason: str, *, entity: str, key: str, driver: str) -> DocumentDecodeError:
     """Return the error of a stored document that does not form a model."""
-    message = f"{entity} {key!r} stored in {driver} cannot be read: {reason}. Repair or quarantine the document."
+    message = (
+        f"{entity} {key!r} stored in {driver} cannot be read: {reason}. Repair or quarantine the document."
+    )
     return DocumentDecodeError(message, entity=entity, key=key, driver=driver)
 
 
@@ -132,7 +134,7 @@ def _problems(error: pydantic.ValidationError) -> list[ErrorDetails]:
 
 def _rule(problem: ErrorDetails) -> str:
     pattern = problem.get("ctx", {}).get("pattern")
-    return PATTERN_RULES.get(pattern, problem["msg"])
+    return PATTERN_RULES.get(str(pattern), problem["msg"])
 
 
 def _path(location: tuple[int | str, ...]) -> str:
@@ -145,4 +147,3 @@ def _syntax_problem(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "JSON is nested too deeply"
     return f"JSON is not acceptable: {error}"
-

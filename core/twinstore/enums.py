@@ -42,5 +42,5 @@ class NumberedEnum(StrEnum):
         """
         members = list(cls)
         if not 0 <= number < len(members):
-            raise ValueError(f"{number} is not a number of {cls.__name__}")  # noqa: TRY003, EM102  # becomes a DocumentDecodeError
+            raise ValueError(f"{number} is not a number of {cls.__name__}")  # becomes a DocumentDecodeError
         return members[number]

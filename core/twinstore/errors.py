@@ -135,7 +135,7 @@ class InvalidTransitionError(TwinstoreError):
     code = "invalid_transition"
     http_status = 409
 
-    def __init__(  # noqa: PLR0913  # the location of an error plus both ends of the move
+    def __init__(  # the location of an error plus both ends of the move
         self,
         message: str | None = None,
         *,
@@ -208,7 +208,7 @@ class UnavailableError(TwinstoreError):
     http_status = 503
     retryable = True
 
-    def __init__(  # noqa: PLR0913  # the location of an error plus what is known of the write
+    def __init__(  # the location of an error plus what is known of the write
         self,
         message: str | None = None,
         *,

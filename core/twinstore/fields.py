@@ -102,7 +102,9 @@ def parse_timestamp(value: object) -> datetime:
     if isinstance(value, str):
         value = _datetime_from_text(value)
     if not isinstance(value, datetime):
-        raise PydanticCustomError("timestamp_type", "Input should be a timestamp such as 2025-10-26T14:05:00+00:00")
+        raise PydanticCustomError(
+            "timestamp_type", "Input should be a timestamp such as 2025-10-26T14:05:00+00:00"
+        )
     if value.tzinfo is not UTC:
         value = _to_utc(value)
     beyond = value.microsecond % MICROSECONDS_PER_MILLISECOND
@@ -129,13 +131,17 @@ def _to_utc(value: datetime) -> datetime:
     try:
         return value.astimezone(UTC)
     except OverflowError:
-        raise PydanticCustomError("timestamp_range", "Timestamp is outside the years 1 to 9999 in UTC") from None
+        raise PydanticCustomError(
+            "timestamp_range", "Timestamp is outside the years 1 to 9999 in UTC"
+        ) from None
 
 
 def refuse_system_tenant(value: str) -> str:
     """Refuse the reserved name, which stands for access to every tenant."""
     if value == SYSTEM_TENANT:
-        raise PydanticCustomError("reserved_tenant", "Tenant 'system' is reserved; use the id of a real tenant")
+        raise PydanticCustomError(
+            "reserved_tenant", "Tenant 'system' is reserved; use the id of a real tenant"
+        )
     return value
 
 
@@ -176,7 +182,9 @@ class SchemaVersion:
         if value == self.current or value is None or (isinstance(value, str) and not value.strip()):
             return self.current
         raise PydanticCustomError(
-            "schema_version", "Schema version should be {current}; convert the document first", {"current": self.current}
+            "schema_version",
+            "Schema version should be {current}; convert the document first",
+            {"current": self.current},
         )
 
 
@@ -190,17 +198,24 @@ Name = Annotated[
     str, StringConstraints(strict=True, strip_whitespace=True, min_length=1, max_length=200, pattern=NO_NUL)
 ]
 Id = Annotated[
-    str, StringConstraints(strict=True, strip_whitespace=True, min_length=1, max_length=256, pattern=NO_CONTROL)
-]
-TenantId = Annotated[
     str,
-    StringConstraints(strict=True, strip_whitespace=True, min_length=1, max_length=128, pattern=TENANT_PATTERN),
-    AfterValidator(refuse_system_tenant),
+    StringConstraints(strict=True, strip_whitespace=True, min_length=1, max_length=256, pattern=NO_CONTROL),
 ]
+TenantText = Annotated[
+    str,
+    StringConstraints(
+        strict=True, strip_whitespace=True, min_length=1, max_length=128, pattern=TENANT_PATTERN
+    ),
+]
+TenantId = Annotated[TenantText, AfterValidator(refuse_system_tenant)]
 SimpleIdentifier = Annotated[
     str,
     StringConstraints(
-        strict=True, strip_whitespace=True, to_lower=True, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$"
+        strict=True,
+        strip_whitespace=True,
+        to_lower=True,
+        max_length=128,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$",
     ),
 ]
 OptionalText = Annotated[Trimmed | None, AfterValidator(empty_to_none)]
@@ -214,5 +229,7 @@ Count = Annotated[int, WholeNumber(minimum=0)]
 PositiveInt = Annotated[int, WholeNumber(minimum=1)]
 Flag = Annotated[bool, Strict()]
 Timestamp = Annotated[
-    datetime, PlainValidator(parse_timestamp), PlainSerializer(format_timestamp, return_type=str, when_used="json")
+    datetime,
+    PlainValidator(parse_timestamp),
+    PlainSerializer(format_timestamp, return_type=str, when_used="json"),
 ]

@@ -42,13 +42,15 @@ def dumps_pretty(value: object) -> bytes:
 
 def dumps_sorted(value: object) -> bytes:
     """Return compact JSON with the keys of every object in code point order."""
-    return orjson.dumps(value, default=_unusual, option=orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS)
+    return orjson.dumps(
+        value, default=_unusual, option=orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS
+    )
 
 
 def _unusual(value: object) -> str:
     if isinstance(value, datetime):
         return format_timestamp(value if value.tzinfo is UTC else value.astimezone(UTC))
-    raise TypeError(f"{type(value).__name__} has no canonical JSON form")  # noqa: TRY003, EM102  # met by programmers only
+    raise TypeError(f"{type(value).__name__} has no canonical JSON form")  # met by programmers only
 
 
 def parse_json(text: bytes | str) -> JsonValue:
@@ -68,12 +70,14 @@ def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     if len(result) != len(pairs):
         seen: set[str] = set()
         duplicate = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]  # add answers None, which is what "not seen yet" needs
-        raise ValueError(f"duplicate key {duplicate!r}; keep one of them")  # noqa: TRY003, EM102  # becomes the message of a ValidationError
+        raise ValueError(
+            f"duplicate key {duplicate!r}; keep one of them"
+        )  # becomes the message of a ValidationError
     return result
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a finite number")  # noqa: TRY003, EM102  # becomes the message of a ValidationError
+    raise ValueError(f"{name} is not a finite number")  # becomes the message of a ValidationError
 
 
 def normalise(value: JsonValue) -> JsonValue:
@@ -99,7 +103,7 @@ def _normalised_object(value: Mapping[str, JsonValue]) -> JsonObject:
 
 def _checked_text(value: str) -> str:
     if "\x00" in value:
-        raise ValueError("text contains U+0000, which PostgreSQL cannot store")  # noqa: TRY003, EM101  # becomes a ValidationError
+        raise ValueError("text contains U+0000, which PostgreSQL cannot store")  # becomes a ValidationError
     value.encode("utf-8")
     return value
 
@@ -107,12 +111,12 @@ def _checked_text(value: str) -> str:
 def _checked_number(value: float) -> int | float:
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError("number is not finite")  # noqa: TRY003, EM101  # becomes a ValidationError
+            raise ValueError("number is not finite")  # becomes a ValidationError
         if not value.is_integer():
             return value
         value = int(value)
     if not INT64_MIN <= value <= INT64_MAX:
-        raise ValueError("whole number does not fit into 64 bits")  # noqa: TRY003, EM101  # becomes a ValidationError
+        raise ValueError("whole number does not fit into 64 bits")  # becomes a ValidationError
     return value
 
 

@@ -64,7 +64,7 @@ class Initializer(Protocol):
         ...
 
     def verify(self) -> tuple[str, ...]:
-        """Return the differences between the real schema and the wanted one, one sentence each; writes nothing."""
+        """Return how the real schema differs from the wanted one, one sentence each; writes nothing."""
         ...
 
     def export(self) -> str:

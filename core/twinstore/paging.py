@@ -114,10 +114,12 @@ def _key_part(part: jsontext.JsonValue, key: SortKey) -> KeyPart:
 
 
 def _malformed() -> ValidationError:
-    return ValidationError("Page token is malformed; pass back the exact next_page_token, or start without one.")
+    return ValidationError(
+        "Page token is malformed; pass back the exact next_page_token, or start without one."
+    )
 
 
-def paginate(  # noqa: PLR0913  # a page is made of exactly these
+def paginate(  # a page is made of exactly these
     rows: Sequence[R],
     limit: int,
     *,

@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     R = TypeVar("R")
 
-__all__ = ["After", "AtMost", "Before", "Condition", "Equals", "IsNull", "OneOf", "Query", "build_query", "limit_argument"]
+__all__ = [
+    "After",
+    "AtMost",
+    "Before",
+    "Condition",
+    "Equals",
+    "IsNull",
+    "OneOf",
+    "Query",
+    "build_query",
+    "limit_argument",
+]
 
 Value = str | bool | datetime
 
@@ -99,7 +110,7 @@ class Query:
         return paginate(rows, self.limit, entity=self.entity, print_=self.fingerprint, item=item, key=key)
 
 
-def build_query(  # noqa: PLR0913  # a list is made of exactly these
+def build_query(  # a list is made of exactly these
     entity: str,
     *,
     tenant_id: str | None,
@@ -136,6 +147,6 @@ def _shown(condition: Condition) -> object:
 
 def limit_argument(limit: int, maximum: int) -> int:
     """Return the limit, reduced to its maximum; raise ``ValidationError`` below 1."""
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+    if type(limit) is not int or limit < 1:
         raise ValidationError(f"Argument limit should be a whole number of at least 1, not {limit!r}.")
     return min(limit, maximum)

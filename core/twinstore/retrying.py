@@ -19,9 +19,7 @@ FIRST_PAUSE: Final = 0.005
 LONGEST_PAUSE: Final = 0.25
 
 
-def repeat(
-    action: Callable[[], T], *, attempts: int, sleep: Callable[[float], None] = time.sleep
-) -> T:
+def repeat(action: Callable[[], T], *, attempts: int, sleep: Callable[[float], None] = time.sleep) -> T:
     """Return the result of ``action``, repeating it after ``ConcurrencyError`` up to ``attempts`` times.
 
     The pause doubles from 5 ms to 250 ms, with jitter so that rivals do not meet again.

@@ -12,7 +12,7 @@ import pydantic
 from pydantic import TypeAdapter
 
 from twinstore.errors import TenantScopeError, ValidationError
-from twinstore.fields import SYSTEM_TENANT, Actor, Id, OptionalText, TenantId, parse_timestamp
+from twinstore.fields import SYSTEM_TENANT, Actor, Id, OptionalText, TenantText, parse_timestamp
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -22,7 +22,7 @@ __all__ = ["SYSTEM_TENANT", "UNBOUND", "Scope", "system_scope_openings"]
 log = logging.getLogger("twinstore.system_scope")
 T = TypeVar("T")
 
-TENANT_ADAPTER: Final = TypeAdapter[str](TenantId)
+TENANT_TEXT_ADAPTER: Final = TypeAdapter[str](TenantText)
 ID_ADAPTER: Final = TypeAdapter[str](Id)
 TEXT_ADAPTER: Final = TypeAdapter[str](Actor)
 OPTIONAL_TEXT_ADAPTER: Final = TypeAdapter[str | None](OptionalText)
@@ -120,9 +120,10 @@ def tenant_argument(value: str) -> str:
         TenantScopeError: the reserved tenant.
         ValidationError: blank, too long, or with a colon or control character.
     """
-    if isinstance(value, str) and value.strip() == SYSTEM_TENANT:
+    tenant = _argument(TENANT_TEXT_ADAPTER, value, "tenant_id")
+    if tenant == SYSTEM_TENANT:
         raise TenantScopeError("Tenant 'system' is reserved; use the id of a real tenant.")
-    return _argument(TENANT_ADAPTER, value, "tenant_id")
+    return tenant
 
 
 def id_argument(value: str, name: str) -> str:

@@ -85,7 +85,9 @@ def add_scheduler_storage(config: ConfigSource = None, *, clock: Clock | None = 
     return _scheduler(settings.backend_name("scheduler"), settings, clock)
 
 
-def add_scheduler_mongo_storage(config: ConfigSource = None, *, clock: Clock | None = None) -> SchedulerStorage:
+def add_scheduler_mongo_storage(
+    config: ConfigSource = None, *, clock: Clock | None = None
+) -> SchedulerStorage:
     """Return the scheduler on MongoDB, whatever the switch says."""
     return _scheduler("Mongo", load_settings(config), clock)
 
@@ -104,7 +106,9 @@ def add_scheduler_memory_storage(
     return _scheduler("Memory", load_settings(config), clock)
 
 
-def open_scheduler(backend: str, config: ConfigSource = None, *, clock: Clock | None = None) -> SchedulerStorage:
+def open_scheduler(
+    backend: str, config: ConfigSource = None, *, clock: Clock | None = None
+) -> SchedulerStorage:
     """Return the scheduler on a named driver, whatever the switch says."""
     return _scheduler(backend, load_settings(config), clock)
 

@@ -6,7 +6,15 @@ from typing import Final
 
 from twinstore.enums import NumberedEnum
 
-__all__ = ["SEVERITY_ORDER", "TERMINAL_STATES", "RunState", "RunTrigger", "ScheduleMode", "SelectorScope", "SeverityRank"]
+__all__ = [
+    "SEVERITY_ORDER",
+    "TERMINAL_STATES",
+    "RunState",
+    "RunTrigger",
+    "ScheduleMode",
+    "SelectorScope",
+    "SeverityRank",
+]
 
 
 class ScheduleMode(NumberedEnum):
@@ -29,7 +37,12 @@ class RunTrigger(NumberedEnum):
     @classmethod
     def aliases(cls) -> dict[str, str]:
         """Accept the historical names of the two feeds."""
-        return {"conselier": "concelier", "feedser": "concelier", "excitor": "excititor", "vexer": "excititor"}
+        return {
+            "conselier": "concelier",
+            "feedser": "concelier",
+            "excitor": "excititor",
+            "vexer": "excititor",
+        }
 
 
 class RunState(NumberedEnum):

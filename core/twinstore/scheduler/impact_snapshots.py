@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
     from twinstore.paging import Page
 
-__all__ = ["ImpactImage", "ImpactSet", "ImpactSnapshotRepository", "derived_snapshot_id", "identify", "reunite"]
+__all__ = [
+    "ImpactImage",
+    "ImpactSet",
+    "ImpactSnapshotRepository",
+    "derived_snapshot_id",
+    "identify",
+    "reunite",
+]
 
 IMPACT_SET_VERSION: Final = "scheduler.impact-set@1"
 
@@ -147,7 +154,9 @@ class ImpactSnapshotRepository(Protocol):
         """Remove one snapshot. Absent, foreign or repeated: false."""
         ...
 
-    def purge_generated(self, before: datetime, *, tenant_id: str | None = None, batch_size: int = 500) -> int:
+    def purge_generated(
+        self, before: datetime, *, tenant_id: str | None = None, batch_size: int = 500
+    ) -> int:
         """Remove the snapshots with ``generatedAt <= before``, oldest first; return how many.
 
         ``tenant_id=None`` means all tenants, in system scope. Not atomic: removes in batches.

@@ -59,9 +59,7 @@ def triggers(tenant_id: str, limit: int, page_token: str | None) -> Query:
 def due_triggers(now: datetime, limit: int) -> Query:
     """Return the query behind ``ScheduleRepository.get_due_schedules``, over all tenants."""
     where = (Equals("enabled", value=True), AtMost("nextFireAt", instant_argument(now, "now")))
-    return build_query(
-        "triggers", tenant_id=None, where=where, order=DUE_TRIGGERS, limit=limit, maximum=1000
-    )
+    return build_query("triggers", tenant_id=None, where=where, order=DUE_TRIGGERS, limit=limit, maximum=1000)
 
 
 def runs(tenant_id: str, options: RunQueryOptions | None) -> Query:
@@ -180,9 +178,7 @@ def _states(states: Collection[RunState]) -> tuple[str, ...]:
         raise ValidationError(f"Argument states: {error}; the states are {known}.") from error
 
 
-def _window(
-    field: str, after: datetime | None, before: datetime | None, name: str
-) -> list[Condition]:
+def _window(field: str, after: datetime | None, before: datetime | None, name: str) -> list[Condition]:
     where: list[Condition] = []
     if after is not None:
         where.append(After(field, instant_argument(after, f"{name}_after")))

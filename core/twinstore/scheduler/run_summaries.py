@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
     from twinstore.paging import Page
 
-__all__ = ["RunSnapshot", "RunSummary", "RunSummaryCounters", "RunSummaryRepository", "RunSummaryService", "WINDOW"]
+__all__ = [
+    "WINDOW",
+    "RunSnapshot",
+    "RunSummary",
+    "RunSummaryCounters",
+    "RunSummaryRepository",
+    "RunSummaryService",
+]
 
 WINDOW: Final = 20
 

@@ -133,7 +133,9 @@ class DeltaSummary(CanonicalModel):
     @model_validator(mode="after")
     def _severities_within_total(self) -> Self:
         if self.new_criticals + self.new_high + self.new_medium + self.new_low > self.new_findings:
-            raise PydanticCustomError("delta_total", "the counters by severity should sum to at most newFindings")
+            raise PydanticCustomError(
+                "delta_total", "the counters by severity should sum to at most newFindings"
+            )
         return self
 
 
@@ -173,7 +175,7 @@ class Run(CanonicalModel):
     def _state_and_instants_agree(self) -> Self:
         problem = state_problem(self) or order_problem(self)
         if problem:
-            raise PydanticCustomError("run_state", problem)  # type: ignore[arg-type]  # one of the literal texts below
+            raise PydanticCustomError("run_state", problem)
         return self
 
 

@@ -101,7 +101,9 @@ class Schedule(CanonicalModel):
         if self.updated_at < self.created_at:
             raise PydanticCustomError("updated_before_created", "updatedAt should not be before createdAt")
         if not self.selection.owned_by(self.tenant_id):
-            raise PydanticCustomError("selection_tenant", "selection.tenantId should equal tenantId or be absent")
+            raise PydanticCustomError(
+                "selection_tenant", "selection.tenantId should equal tenantId or be absent"
+            )
         return self
 
 
@@ -185,7 +187,13 @@ class ScheduleRepository(Protocol):
         ...
 
     def restore(
-        self, tenant_id: str, schedule_id: str, restored_by: str, restored_at: datetime, *, enabled: bool = False
+        self,
+        tenant_id: str,
+        schedule_id: str,
+        restored_by: str,
+        restored_at: datetime,
+        *,
+        enabled: bool = False,
     ) -> bool:
         """Clear the deletion markers, in one transaction with the trigger.
 

@@ -30,7 +30,9 @@ def labels_by_key(labels: tuple[LabelFilter, ...]) -> tuple[LabelFilter, ...]:
     """Sort label filters by key and refuse a key that occurs twice."""
     keys = {label.key for label in labels}
     if len(keys) != len(labels):
-        raise PydanticCustomError("duplicate_label", "Label keys should be unique; merge the values of equal keys")
+        raise PydanticCustomError(
+            "duplicate_label", "Label keys should be unique; merge the values of equal keys"
+        )
     return tuple(sorted(labels, key=attrgetter("key")))
 
 

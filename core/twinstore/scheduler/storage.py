@@ -236,9 +236,7 @@ class SchedulerStorage:
 
         The handle is never committed or closed.
         """
-        return SchedulerSession.over(
-            self._backend.bind(handle, bound_scope(tenant_id, None)), self._clock
-        )
+        return SchedulerSession.over(self._backend.bind(handle, bound_scope(tenant_id, None)), self._clock)
 
     def check_ready(self) -> None:
         """Connect and check server, roles and schema; see :meth:`ModuleBackend.check_ready`."""

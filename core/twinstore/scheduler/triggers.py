@@ -59,7 +59,9 @@ class Trigger(CanonicalModel):
     @model_validator(mode="after")
     def _enabled_has_next_instant(self) -> Self:
         if self.enabled != (self.next_fire_at is not None):
-            raise PydanticCustomError("next_fire_at", "nextFireAt should be present exactly when enabled is true")
+            raise PydanticCustomError(
+                "next_fire_at", "nextFireAt should be present exactly when enabled is true"
+            )
         return self
 
 

@@ -27,7 +27,7 @@ def projected(summary: RunSummary | None, run: Run, schedule_id: str, now: datet
 
 
 def supersedes(entry: RunSnapshot, stored: RunSnapshot | None) -> bool:
-    """Whether an update replaces the entry of the same run: never backwards, never out of a terminal state."""
+    """Whether an update replaces the entry of its run: never backwards, never out of a terminal state."""
     if stored is None:
         return True
     return entry.state.rank >= stored.state.rank and not stored.state.terminal

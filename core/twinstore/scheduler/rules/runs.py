@@ -103,4 +103,3 @@ def retried(origin: Run, requested_by: str, now: datetime, new_run_id: str | Non
         created_at=now,
         retry_of=origin.id,
     )
-

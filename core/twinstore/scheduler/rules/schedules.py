@@ -91,8 +91,8 @@ def restored(
 def _check_instant(schedule: Schedule, name: str, instant: datetime) -> None:
     if instant < schedule.updated_at:
         raise ValidationError(
-            f"Argument {name} ({format_timestamp(instant)}) lies before updatedAt of schedule {schedule.id!r}, "
-            f"{format_timestamp(schedule.updated_at)}.",
+            f"Argument {name} ({format_timestamp(instant)}) lies before updatedAt of schedule "
+            f"{schedule.id!r}, {format_timestamp(schedule.updated_at)}.",
             entity="schedules",
             key=schedule.id,
         )
