@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields
 from threading import Lock
-from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_pascal
@@ -124,7 +124,7 @@ class SharedResources:
                 resource = create()
                 self._resources[key] = resource
                 self._closing.callback(close, resource)
-            return self._resources[key]  # type: ignore[return-value]  # one key always has one type
+            return cast("T", self._resources[key])  # one key always has one type
 
     def close(self) -> None:
         """Close what was created here; a second call does nothing."""

@@ -78,7 +78,7 @@ class Record:
     key: Key | None
     tenant_id: str | None
     model: CanonicalModel | None
-    storage: Mapping[str, object] = field(default_factory=dict)
+    storage: Mapping[str, object] = field(default_factory=dict[str, object])
     text_timestamp: bool = False
     error: str | None = None
     raw: str | None = None

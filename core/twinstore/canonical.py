@@ -75,7 +75,7 @@ class CanonicalJsonSerializer:
         return jsontext.dumps_pretty(model.wire())
 
     @staticmethod
-    def deserialize(cls: type[M], data: bytes | str) -> M:  # noqa: PLW0211  # the customer's name of the argument
+    def deserialize(model: type[M], data: bytes | str) -> M:
         """Build a model from JSON text.
 
         Raises:
@@ -83,11 +83,13 @@ class CanonicalJsonSerializer:
                 the message names each path.
         """
         try:
-            return cls.model_validate(jsontext.parse_json(data))
+            return model.model_validate(jsontext.parse_json(data))
         except pydantic.ValidationError as error:
-            raise ValidationError(describe_failure(cls, error), entity=cls.__name__) from error
+            raise ValidationError(describe_failure(model, error), entity=model.__name__) from error
         except (ValueError, RecursionError) as error:
-            raise ValidationError(f"{cls.__name__}: {_syntax_problem(error)}", entity=cls.__name__) from error
+            raise ValidationError(
+                f"{model.__name__}: {_syntax_problem(error)}", entity=model.__name__
+            ) from error
 
     @staticmethod
     def digest(model: CanonicalModel) -> str:

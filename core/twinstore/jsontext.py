@@ -26,7 +26,7 @@ def format_timestamp(value: datetime) -> str:
     """Return ISO 8601 text with offset ``+00:00``; the fraction only when non-zero, with three digits."""
     if value.microsecond:
         return value.isoformat(timespec="milliseconds")
-    return value.isoformat(timespec="seconds")
+    return value.isoformat()
 
 
 def dumps(value: object) -> bytes:

@@ -175,7 +175,7 @@ class Run(CanonicalModel):
     def _state_and_instants_agree(self) -> Self:
         problem = state_problem(self) or order_problem(self)
         if problem:
-            raise PydanticCustomError("run_state", problem)
+            raise PydanticCustomError("run_state", "{problem}", {"problem": problem})
         return self
 
 

@@ -11,7 +11,7 @@ from twinstore.scheduler.services import AuditService, SummaryService
 from twinstore.scope import bound_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
     from types import TracebackType
 
     from twinstore.backend import Capabilities, ModuleBackend, SharedResources
@@ -103,7 +103,7 @@ class SchedulerSessions:
     @contextmanager
     def open(
         self, tenant_id: str | None = None, *, causal_consistency: bool = True, purpose: str | None = None
-    ) -> Iterator[SchedulerSession]:
+    ) -> Generator[SchedulerSession]:
         """Open a session: a read through it sees every earlier write through it. Not thread-safe.
 
         Args:
@@ -199,7 +199,7 @@ class SchedulerStorage:
     @contextmanager
     def transaction(
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
-    ) -> Iterator[SchedulerSession]:
+    ) -> Generator[SchedulerSession]:
         """Open a unit of work: commit at normal exit, roll back on any exception. Units do not nest.
 
         Raises:

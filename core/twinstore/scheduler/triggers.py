@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self, cast
 
 from pydantic import AliasChoices, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -50,11 +50,15 @@ class Trigger(CanonicalModel):
     @model_validator(mode="before")
     @classmethod
     def _derive_id(cls, data: object) -> object:
-        if isinstance(data, dict) and "id" not in data:
-            tenant, schedule = (data.get(wire, data.get(name)) for wire, name in OWNER_FIELDS)
-            if isinstance(tenant, str) and isinstance(schedule, str):
-                return {"id": trigger_id(tenant.strip(), schedule.strip()), **data}
-        return data
+        if not isinstance(data, dict):
+            return data
+        values = cast("dict[str, object]", data)
+        if "id" in values:
+            return values
+        tenant, schedule = (values.get(wire, values.get(name)) for wire, name in OWNER_FIELDS)
+        if not isinstance(tenant, str) or not isinstance(schedule, str):
+            return values
+        return {"id": trigger_id(tenant.strip(), schedule.strip()), **values}
 
     @model_validator(mode="after")
     def _enabled_has_next_instant(self) -> Self:
