@@ -135,8 +135,12 @@ def _problems(error: pydantic.ValidationError) -> list[ErrorDetails]:
 
 
 def _rule(problem: ErrorDetails) -> str:
+    if problem["type"] == "extra_forbidden":
+        return "Unknown property; remove it or correct its name"
+    if problem["type"] == "missing":
+        return "Required property is missing"
     pattern = problem.get("ctx", {}).get("pattern")
-    return PATTERN_RULES.get(str(pattern), problem["msg"])
+    return PATTERN_RULES.get(str(pattern), problem["msg"].removeprefix("Value error, "))
 
 
 def _path(location: tuple[int | str, ...]) -> str:

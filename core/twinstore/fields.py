@@ -56,7 +56,7 @@ NO_NUL: Final = r"^[^\x00]*$"
 NO_CONTROL: Final = r"^\P{Cc}*$"
 TENANT_PATTERN: Final = r"^[^\p{Cc}:]*$"
 TIMESTAMP_TEXT: Final = re.compile(
-    r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})", re.ASCII
+    r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})?", re.ASCII
 )
 
 

@@ -1,0 +1,131 @@
+"""A small service that knows the contracts only; configuration decides which database answers.
+
+Run it twice and compare the output::
+
+    Persistence__Scheduler=Mongo    python samples/service/nightly.py --tenant acme
+    Persistence__Scheduler=Postgres python samples/service/nightly.py --tenant acme
+"""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import twinstore
+from twinstore.scheduler import (
+    AuditActor,
+    AuditEvent,
+    Run,
+    RunQueryOptions,
+    RunState,
+    RunStats,
+    RunTrigger,
+    Schedule,
+    ScheduleQueryOptions,
+    Selector,
+    SelectorScope,
+)
+
+if TYPE_CHECKING:
+    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
+
+START = datetime(2025, 10, 26, 2, 0, tzinfo=UTC)
+SERVICE = AuditActor(actor_id="nightly", display_name="Nightly sample", kind="service")
+
+
+def create_schedules(scheduler: SchedulerStorage, tenant: str) -> None:
+    """Write three schedules; their triggers follow by themselves."""
+    for name, cron in (("hourly", "0 * * * *"), ("nightly", "30 1 * * *"), ("weekly", "0 3 * * mon")):
+        scheduler.schedules.upsert(
+            Schedule(
+                id=f"{tenant}-{name}",
+                tenant_id=tenant,
+                name=name,
+                when_cron=cron,
+                timezone="Europe/Zurich",
+                selection=Selector(scope=SelectorScope.ALL_IMAGES),
+                created_at=START,
+                created_by="nightly",
+            )
+        )
+
+
+def record_run(unit: SchedulerSession, run: Run) -> None:
+    """Store a new or changed run together with its summary and an audit record."""
+    if run.state is RunState.PLANNING:
+        unit.runs.create(run)
+    else:
+        unit.runs.update(run)
+    unit.run_summary_service.project(run, now=run.finished_at or run.started_at or run.created_at)
+    unit.audit_service.write(
+        AuditEvent(
+            id=f"audit-{run.id}-{run.state}",
+            tenant_id=run.tenant_id,
+            category="run",
+            action=f"run.{run.state}",
+            occurred_at=run.finished_at or run.started_at or run.created_at,
+            actor=SERVICE,
+            schedule_id=run.schedule_id,
+            run_id=run.id,
+        )
+    )
+
+
+def execute(scheduler: SchedulerStorage, tenant: str, number: int) -> None:
+    """Take one run from planning to its end, one unit of work a step."""
+    created = START + timedelta(hours=number)
+    planned = Run(
+        id=f"{tenant}-run-{number:02}",
+        tenant_id=tenant,
+        schedule_id=f"{tenant}-hourly",
+        trigger=RunTrigger.CRON,
+        state=RunState.PLANNING,
+        created_at=created,
+    )
+    work = RunStats(candidates=number + 1, queued=number + 1)
+    done = work.evolve(completed=number + 1, new_high=number % 3)
+    queued = planned.evolve(state=RunState.QUEUED, stats=work)
+    running = queued.evolve(state=RunState.RUNNING, started_at=created + timedelta(seconds=5))
+    finished = running.evolve(
+        state=RunState.COMPLETED, stats=done, finished_at=created + timedelta(minutes=2)
+    )
+    for step in (planned, queued, running, finished):
+        with scheduler.transaction(tenant) as unit:
+            record_run(unit, step)
+
+
+def show(scheduler: SchedulerStorage, tenant: str) -> None:
+    """Print what is stored, page by page."""
+    for schedule in scheduler.schedules.list(tenant, ScheduleQueryOptions(limit=10)):
+        trigger = scheduler.triggers.get_required(tenant, schedule.id)
+        print(f"schedule {schedule.name}: next at {trigger.next_fire_at}")
+    token: str | None = None
+    while True:
+        page = scheduler.runs.list(tenant, RunQueryOptions(limit=3, page_token=token))
+        print("runs", *(f"{run.id}={run.state}" for run in page), "next", page.next_page_token)
+        token = page.next_page_token
+        if token is None:
+            break
+    summary = scheduler.run_summaries.get_required(tenant, f"{tenant}-hourly")
+    print(f"summary: {summary.counters.total} runs, {summary.counters.total_new_high} new high")
+    records = scheduler.audit.list(tenant)
+    print(f"audit: {len(records)} records, latest {records[0].action}")
+
+
+def main() -> None:
+    """Write and read as one tenant."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tenant", default="acme")
+    parser.add_argument("--config", help="appsettings file; the environment is read in any case")
+    options = parser.parse_args()
+    with twinstore.open_storage(options.config) as storage:
+        storage.scheduler.initializer.ensure_migrations()
+        create_schedules(storage.scheduler, options.tenant)
+        for number in range(8):
+            execute(storage.scheduler, options.tenant, number)
+        show(storage.scheduler, options.tenant)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Samples are canonical, decode without loss, and the invalid ones are refused for the stated reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from twinstore import scheduler
+from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.errors import TwinstoreError
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+MODELS: dict[str, type[CanonicalModel]] = {
+    "audit.json": scheduler.AuditRecord,
+    "impact-set.json": scheduler.ImpactSet,
+    "run-no-deltas.json": scheduler.Run,
+    "run-summary.json": scheduler.RunSummary,
+    "run.json": scheduler.Run,
+    "schedule-minimal.json": scheduler.Schedule,
+    "schedule.json": scheduler.Schedule,
+    "trigger.json": scheduler.Trigger,
+}
+EXPECTED: dict[str, dict[str, str]] = json.loads((SAMPLES / "invalid" / "expected.json").read_text())
+
+
+def test_every_sample_is_named_here() -> None:
+    assert {path.name for path in (SAMPLES / "api/scheduler").iterdir()} == set(MODELS)
+    assert {path.name for path in (SAMPLES / "invalid").iterdir()} == {*EXPECTED, "expected.json"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sample_decodes_and_encodes_to_the_same_bytes(name: str) -> None:
+    data = (SAMPLES / "api/scheduler" / name).read_bytes()
+    assert CanonicalJsonSerializer.serialize_pretty(CanonicalJsonSerializer.deserialize(MODELS[name], data)) == data
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_invalid_sample_is_refused_for_the_stated_reason(name: str) -> None:
+    expected = EXPECTED[name]
+    model: type[CanonicalModel] = getattr(scheduler, expected["model"])
+    with pytest.raises(TwinstoreError) as caught:
+        CanonicalJsonSerializer.deserialize(model, (SAMPLES / "invalid" / name).read_bytes())
+    assert caught.value.code == expected["code"]
+    assert expected["mentions"] in str(caught.value)
+    assert "\n" not in str(caught.value)
