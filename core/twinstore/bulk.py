@@ -103,10 +103,17 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class ImportOutcome:
-    """What became of the records of one range; ``written`` includes overwritten rows."""
+    """What became of the records of one range.
 
-    written: int
-    unchanged: int
+    Attributes:
+        written: inserted and overwritten rows by tenant.
+        unchanged: rows that were there with equal content, by tenant.
+        conflicts: rows that were there with other content.
+        rejected: records that the store refused.
+    """
+
+    written: Mapping[str, int]
+    unchanged: Mapping[str, int]
     conflicts: tuple[Conflict, ...] = ()
     rejected: tuple[Rejected, ...] = ()
 
@@ -148,15 +155,18 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeTally:
-    """What copying one range amounted to, by tenant where the name says so."""
+    """What copying one range amounted to: each a count by tenant, without the zeros.
+
+    Rows whose tenant cannot be told are counted under the empty text. A ledger stores all of it.
+    """
 
     read: Mapping[str, int]
-    written: int = 0
-    unchanged: int = 0
-    conflicts: int = 0
-    quarantined: int = 0
-    expired: int = 0
-    text_timestamp: int = 0
+    written: Mapping[str, int] = field(default_factory=dict)
+    unchanged: Mapping[str, int] = field(default_factory=dict)
+    conflicts: Mapping[str, int] = field(default_factory=dict)
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    expired: Mapping[str, int] = field(default_factory=dict)
+    text_timestamp: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +225,14 @@ class Ledger(Protocol):
         """Return a job. Absent: ``None``."""
         ...
 
+    def jobs(self) -> Iterator[Job]:
+        """Return all jobs, the latest start first."""
+        ...
+
+    def lease(self, job_id: str) -> Lease | None:
+        """Return the lease that somebody holds on a job now. Nobody, or expired: ``None``."""
+        ...
+
     def start(self, job_id: str, settings: Mapping[str, str], as_of: datetime) -> Job:
         """Create a job, or begin the next generation of a complete one: its ranges are forgotten.
 
@@ -253,7 +271,13 @@ class Ledger(Protocol):
         ...
 
     def claim(self, lease: Lease, number: int) -> Claim:
-        """Mark a range as copying, durably, before it is read."""
+        """Mark a range as copying, durably, before it is read.
+
+        A range that is ``live`` is opened again: its conflicts are to be looked at once more.
+
+        Raises:
+            LeaseLostError: the lease expired or was taken.
+        """
         ...
 
     def complete(self, lease: Lease) -> None:
