@@ -6,7 +6,7 @@ Every wire form is written and read here: by the drivers, the backfill, the pari
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import pydantic
 from pydantic import BaseModel, ConfigDict
@@ -14,18 +14,12 @@ from pydantic.alias_generators import to_camel
 
 from twinstore import jsontext
 from twinstore.errors import DocumentDecodeError, ValidationError
-from twinstore.fields import NO_CONTROL, NO_NUL, TENANT_PATTERN
+from twinstore.fields import explain
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 __all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure"]
-
-PATTERN_RULES: Final = {
-    NO_NUL: "Text contains U+0000, which PostgreSQL cannot store; remove it",
-    NO_CONTROL: "Id contains a control character; remove it",
-    TENANT_PATTERN: "Tenant id contains a colon or a control character; use another id",
-}
 
 M = TypeVar("M", bound="CanonicalModel")
 
@@ -124,7 +118,7 @@ def undecodable(reason: str, *, entity: str, key: str, driver: str) -> DocumentD
 
 def describe_failure(cls: type[BaseModel], error: pydantic.ValidationError) -> str:
     """Return one line that names each failing path and its rule, without any of the values."""
-    problems = [f"{_path(problem['loc'])}: {_rule(problem)}" for problem in _problems(error)[:5]]
+    problems = [f"{_path(problem['loc'])}: {explain(problem)}" for problem in _problems(error)[:5]]
     more = error.error_count() - len(problems)
     tail = f"; and {more} more" if more > 0 else ""
     return f"{cls.__name__} {'; '.join(problems)}{tail}"
@@ -132,15 +126,6 @@ def describe_failure(cls: type[BaseModel], error: pydantic.ValidationError) -> s
 
 def _problems(error: pydantic.ValidationError) -> list[ErrorDetails]:
     return error.errors(include_url=False, include_input=False)
-
-
-def _rule(problem: ErrorDetails) -> str:
-    if problem["type"] == "extra_forbidden":
-        return "Unknown property; remove it or correct its name"
-    if problem["type"] == "missing":
-        return "Required property is missing"
-    pattern = problem.get("ctx", {}).get("pattern")
-    return PATTERN_RULES.get(str(pattern), problem["msg"].removeprefix("Value error, "))
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic import GetCoreSchemaHandler
+    from pydantic_core import ErrorDetails
 
 __all__ = [
     "INT64_MAX",
@@ -43,6 +44,7 @@ __all__ = [
     "TextMap",
     "Timestamp",
     "Trimmed",
+    "explain",
     "parse_timestamp",
 ]
 
@@ -58,6 +60,21 @@ TENANT_PATTERN: Final = r"^[^\p{Cc}:]*$"
 TIMESTAMP_TEXT: Final = re.compile(
     r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})?", re.ASCII
 )
+PATTERN_RULES: Final = {
+    NO_NUL: "Text contains U+0000, which PostgreSQL cannot store; remove it",
+    NO_CONTROL: "Id contains a control character; remove it",
+    TENANT_PATTERN: "Tenant id contains a colon or a control character; use another id",
+}
+
+
+def explain(problem: ErrorDetails) -> str:
+    """Return one sentence about a failed field: the rule and what to do, never the value."""
+    if problem["type"] == "extra_forbidden":
+        return "Unknown property; remove it or correct its name"
+    if problem["type"] == "missing":
+        return "Required property is missing"
+    pattern = problem.get("ctx", {}).get("pattern")
+    return PATTERN_RULES.get(str(pattern), problem["msg"].removeprefix("Value error, "))
 
 
 class WholeNumber:

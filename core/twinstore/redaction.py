@@ -21,6 +21,8 @@ ASSIGNMENT = re.compile(rf"(?:[\w-]*{SENSITIVE}[\w-]*|authmechanismproperties)\s
 # A password that should have been percent-encoded may hold any character, blanks included, so it
 # reaches from the first colon after the scheme to the last "@" of the text.
 USER_INFO = re.compile(r"://[^:]*:(?P<secret>.*)@", re.DOTALL)
+# Without any "@" whatever follows a colon and is no port is taken for a password of a mangled URL.
+NO_HOST = re.compile(r"://[^:@/?#\s\[]*:(?P<secret>(?!\d+(?:[/,?#\s]|\Z))[^@\s]*)")
 QUOTED = {
     "'": re.compile(r"'(?:[^'\\]|\\.|'')*(?:'|\Z)", re.DOTALL),
     '"': re.compile(r'"(?:[^"\\]|\\.|"")*(?:"|\Z)', re.DOTALL),
@@ -75,8 +77,9 @@ def _secret_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _user_info_spans(text: str) -> Iterator[tuple[int, int]]:
-    for match in USER_INFO.finditer(text):
-        yield match.span("secret")
+    for pattern in (USER_INFO, NO_HOST):
+        for match in pattern.finditer(text):
+            yield match.span("secret")
 
 
 def _assignment_spans(text: str) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,7 @@ import pydantic
 from pydantic import TypeAdapter
 
 from twinstore.errors import TenantScopeError, ValidationError
-from twinstore.fields import SYSTEM_TENANT, Actor, Id, OptionalText, TenantText, parse_timestamp
+from twinstore.fields import SYSTEM_TENANT, Actor, Id, OptionalText, TenantText, explain, parse_timestamp
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -49,7 +49,8 @@ class Scope:
             ValidationError: not an acceptable tenant id.
             TenantScopeError: the reserved tenant, or not the tenant of this session.
         """
-        tenant = tenant_id if tenant_id == self.tenant_id else tenant_argument(tenant_id)
+        same = self.tenant_id is not None and tenant_id == self.tenant_id
+        tenant = tenant_id if same else tenant_argument(tenant_id)
         if self.purpose is not None:
             raise TenantScopeError(
                 f"This session has system scope ({self.purpose}); open one for tenant {tenant!r} instead."
@@ -160,5 +161,5 @@ def _argument(adapter: TypeAdapter[T], value: object, name: str) -> T:
     try:
         return adapter.validate_python(value)
     except pydantic.ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]["msg"]
+        problem = explain(error.errors(include_url=False, include_input=False)[0])
         raise ValidationError(f"Argument {name}: {problem}.") from error

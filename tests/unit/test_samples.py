@@ -33,7 +33,10 @@ def test_every_sample_is_named_here() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_sample_decodes_and_encodes_to_the_same_bytes(name: str) -> None:
     data = (SAMPLES / "api/scheduler" / name).read_bytes()
-    assert CanonicalJsonSerializer.serialize_pretty(CanonicalJsonSerializer.deserialize(MODELS[name], data)) == data
+    assert (
+        CanonicalJsonSerializer.serialize_pretty(CanonicalJsonSerializer.deserialize(MODELS[name], data))
+        == data
+    )
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -1,0 +1,272 @@
+"""Canonical JSON: one spelling of every value, and no silent change."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinstore import jsontext
+from twinstore.canonical import CanonicalJsonSerializer, decode_stored, describe_failure
+from twinstore.errors import DocumentDecodeError, ValidationError
+from twinstore.scheduler import ImpactSet, Run, RunStats, Schedule, Selector, selector_digest
+
+CREATED = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
+DIGEST = "sha256:" + "a" * 64
+RUN = {"id": "r", "tenantId": "t", "trigger": "cron", "state": "planning", "createdAt": CREATED}
+
+free_text = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
+free_json = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(jsontext.INT64_MIN, jsontext.INT64_MAX)
+    | st.floats(-1e15, 1e15)
+    | free_text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(free_text, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def run(**changes: object) -> Run:
+    return Run.model_validate({**RUN, **changes})
+
+
+def refused(text: str | bytes, cls: type[Run] = Run) -> str:
+    with pytest.raises(ValidationError) as caught:
+        CanonicalJsonSerializer.deserialize(cls, text)
+    return str(caught.value)
+
+
+def text_of(**changes: object) -> str:
+    return json.dumps({**RUN, "createdAt": "2025-10-26T14:05:00+00:00", **changes})
+
+
+def test_text_is_written_as_itself_and_only_json_specials_are_escaped() -> None:
+    reason = 'é😀\u2028\x7f"\\\b\f\n\r\t\x01\x1f'
+    data = CanonicalJsonSerializer.serialize(run(reason={"manualReason": f"a{reason}z"}))
+    assert 'aé😀\u2028\x7f\\"\\\\\\b\\f\\n\\r\\t\\u0001\\u001fz'.encode() in data
+
+
+def test_properties_stand_in_field_order_and_start_with_the_version() -> None:
+    data = json.loads(CanonicalJsonSerializer.serialize(run(scheduleId="s")))
+    assert list(data) == [
+        "schemaVersion",
+        "id",
+        "tenantId",
+        "scheduleId",
+        "trigger",
+        "state",
+        "stats",
+        "createdAt",
+    ]
+
+
+def test_pretty_text_has_two_blanks_and_one_final_line_feed() -> None:
+    data = CanonicalJsonSerializer.serialize_pretty(run())
+    assert data.startswith(b'{\n  "schemaVersion": "scheduler.run@1",\n')
+    assert data.endswith(b"}\n")
+    assert not data.endswith(b"\n\n")
+
+
+@pytest.mark.parametrize("version", [None, "", "  ", "scheduler.run@1"])
+def test_a_missing_or_blank_version_becomes_the_current_one(version: str | None) -> None:
+    assert run(schemaVersion=version).schema_version == "scheduler.run@1"
+
+
+def test_another_version_is_refused() -> None:
+    assert "scheduler.run@1" in refused(text_of(schemaVersion="scheduler.run@2"))
+
+
+def test_nulls_and_empty_deltas_are_left_out_and_empty_lists_stay() -> None:
+    assert "deltas" not in run(deltas=[]).wire()
+    assert "reason" not in run(reason=None).wire()
+    selector = ImpactSet.model_validate({"selector": {"scope": "all-images"}, "generatedAt": CREATED})
+    assert b'"namespaces":[],"repositories":[],"digests":[],"includeTags":[],"labels":[]' in (
+        CanonicalJsonSerializer.serialize(selector)
+    )
+
+
+@pytest.mark.parametrize(
+    ("given_value", "written"),
+    [
+        (1.0, "1"),
+        (-0.0, "0"),
+        (1e16, "10000000000000000"),
+        (0.1, "0.1"),
+        (1e-05, "1e-05"),
+        (-2.5e-7, "-2.5e-07"),
+    ],
+)
+def test_numbers_have_the_spelling_of_python(given_value: float, written: str) -> None:
+    assert jsontext.dumps(jsontext.encodable(jsontext.normalise(given_value))).decode() == written
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e19, 2**63, "a\x00", "\ud800", {"\x00": 1}])
+def test_values_that_a_store_would_change_are_refused(value: jsontext.JsonValue) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        jsontext.normalise(value)
+
+
+@given(free_json)
+def test_free_json_keeps_its_bytes_through_decoding(value: jsontext.JsonValue) -> None:
+    first = jsontext.dumps(jsontext.encodable(jsontext.normalise(value)))
+    again = jsontext.dumps(jsontext.encodable(jsontext.normalise(jsontext.parse_json(first))))
+    assert again == first
+    text = first.decode()
+    assert json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"), sort_keys=True) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"id": 1, "id": 2}', "duplicate key 'id'"),
+        ('{"a": {"b": 1, "b": 1}}', "duplicate key 'b'"),
+        ('{"a": NaN}', "NaN"),
+        ("\ufeff{}", "BOM"),
+        ("{", "JSON is not acceptable"),
+        (b"\xff", "UTF-8"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_malformed_input_names_its_problem(text: str | bytes, problem: str) -> None:
+    assert problem in refused(text)
+
+
+def test_unknown_properties_are_refused_by_path() -> None:
+    assert "stats.extra: Unknown property" in refused(text_of(stats={"extra": 1}))
+
+
+def test_messages_name_the_path_and_never_the_value() -> None:
+    message = refused(text_of(error="secret-payload", stats={"queued": "secret-payload"}))
+    assert "stats.queued" in message
+    assert "secret-payload" not in message
+
+
+@pytest.mark.parametrize("value", [True, "1", 1.5, -1, 2**63, None])
+def test_counters_refuse_what_is_not_a_whole_number(value: object) -> None:
+    assert "stats.queued" in refused(text_of(stats={"queued": value}))
+
+
+def test_a_whole_float_is_a_number() -> None:
+    assert RunStats.model_validate({"queued": 3.0}).queued == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("2025-10-26T14:05:00Z", "2025-10-26T14:05:00+00:00"),
+        ("2025-10-26t14:05:00z", "2025-10-26T14:05:00+00:00"),
+        ("2025-10-26T16:05:00+02:00", "2025-10-26T14:05:00+00:00"),
+        ("2025-10-26T14:05:00.5Z", "2025-10-26T14:05:00.500+00:00"),
+        ("2025-10-26T14:05:00.123999999Z", "2025-10-26T14:05:00.123+00:00"),
+        ("2025-10-26T14:05:00.000999Z", "2025-10-26T14:05:00+00:00"),
+        ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00+00:00"),
+        ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999+00:00"),
+    ],
+)
+def test_timestamps_become_utc_with_whole_milliseconds(text: str, stored: str) -> None:
+    assert json.loads(CanonicalJsonSerializer.serialize(run(createdAt=text)))["createdAt"] == stored
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "2025-10-26T14:05:00",
+        "2025-10-26",
+        "2025-10-26T14:05Z",
+        "2025-13-26T14:05:00Z",
+        "20251026T140500Z",
+        "0001-01-01T00:00:00+01:00",
+        "9999-12-31T23:59:59-01:00",
+        1761487500,
+        datetime(2025, 10, 26),  # noqa: DTZ001  # a naive value is the point
+        None,
+    ],
+)
+def test_naive_and_malformed_timestamps_are_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="createdAt"):
+        run(createdAt=value)
+
+
+def test_an_instant_means_the_same_in_every_offset() -> None:
+    local = CREATED.astimezone(timezone(timedelta(hours=-7)))
+    assert CanonicalJsonSerializer.digest(run(createdAt=local)) == CanonicalJsonSerializer.digest(run())
+
+
+def test_python_names_and_wire_names_mean_the_same() -> None:
+    assert (
+        Run.model_validate(
+            {"tenant_id": "t", "id": "r", "trigger": "cron", "state": "planning", "created_at": CREATED}
+        )
+        == run()
+    )
+
+
+@pytest.mark.parametrize("alias", ["whenCron", "cronExpression", "when_cron"])
+def test_the_time_rule_has_an_alias(alias: str) -> None:
+    schedule = Schedule.model_validate(
+        {
+            "id": "s",
+            "tenantId": "t",
+            "name": "n",
+            alias: "0  1 * *  *",
+            "selection": {"scope": "all-images"},
+            "createdAt": CREATED,
+            "createdBy": "me",
+        }
+    )
+    assert schedule.wire()["whenCron"] == "0 1 * * *"
+
+
+def test_a_selector_digest_ignores_order_duplicates_and_an_explicit_owner() -> None:
+    one = Selector.model_validate({"scope": "by-namespace", "namespaces": ["b", "a", " a ", ""]})
+    two = Selector.model_validate({"scope": "by-namespace", "namespaces": ["a", "b"], "tenantId": "t"})
+    assert selector_digest(one, "t") == selector_digest(two, "t")
+    assert selector_digest(one, "t") != selector_digest(one, "u")
+
+
+def test_a_stored_document_that_forms_no_model_names_entity_and_key() -> None:
+    with pytest.raises(DocumentDecodeError) as caught:
+        decode_stored(Run, {**RUN, "state": "lost"}, entity="runs", key="r", driver="Mongo")
+    assert (caught.value.entity, caught.value.key, caught.value.code) == ("runs", "r", "undecodable")
+    assert "state" in str(caught.value)
+    assert "lost" not in str(caught.value)
+
+
+def test_a_changed_copy_is_validated_like_a_new_model() -> None:
+    assert run().evolve(state="cancelled", finished_at=CREATED).state == "cancelled"
+    with pytest.raises(ValueError, match="finishedAt"):
+        run().evolve(state="completed")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"id": ""}, "id"),
+        ({"id": "x" * 257}, "id"),
+        ({"id": "a\nb"}, "control character"),
+        ({"tenantId": "a:b"}, "colon"),
+        ({"tenantId": "x" * 129}, "tenantId"),
+        ({"tenantId": " system "}, "reserved"),
+        ({"state": "running"}, "startedAt"),
+        ({"state": "error", "finishedAt": CREATED}, "error should be present"),
+        ({"startedAt": CREATED}, "startedAt should be absent"),
+        (
+            {"state": "cancelled", "finishedAt": CREATED - timedelta(seconds=1)},
+            "finishedAt should not be before",
+        ),
+        ({"stats": {"candidates": 1, "deduped": 2}}, "deduped"),
+        ({"deltas": [{"imageDigest": DIGEST}, {"imageDigest": DIGEST}]}, "once"),
+        ({"deltas": [{"imageDigest": DIGEST, "newFindings": 1, "newHigh": 2}]}, "newFindings"),
+        ({"deltas": [{"imageDigest": DIGEST.upper()}]}, "imageDigest"),
+        ({"reason": {"impactWindowFrom": CREATED, "impactWindowTo": CREATED - timedelta(1)}}, "impactWindow"),
+    ],
+)
+def test_a_run_that_contradicts_itself_is_refused(changes: dict[str, object], problem: str) -> None:
+    with pytest.raises(pydantic.ValidationError) as caught:
+        run(**changes)
+    assert problem in describe_failure(Run, caught.value)

@@ -1,0 +1,111 @@
+"""Page tokens are bound to their list, opaque to callers and harmless when tampered with."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinstore.errors import ValidationError
+from twinstore.paging import Page, encode_token
+from twinstore.query import build_query
+from twinstore.scheduler import RunQueryOptions, RunState, queries
+
+NOW = datetime(2025, 10, 26, 14, 5, 0, 123000, tzinfo=UTC)
+
+
+def token_for(**options: object) -> str:
+    query = queries.runs("t", RunQueryOptions(**options))  # type: ignore[arg-type]  # options of the parametrised cases
+    return encode_token("runs", query.fingerprint, (NOW, "run-1"))
+
+
+def continued(token: str, tenant: str = "t", **options: object) -> tuple[object, ...] | None:
+    return queries.runs(tenant, RunQueryOptions(page_token=token, **options)).after  # type: ignore[arg-type]  # as above
+
+
+def test_a_token_continues_after_its_row() -> None:
+    assert continued(token_for()) == (NOW, "run-1")
+
+
+def test_a_token_is_canonical_json_in_base64url_without_padding() -> None:
+    token = token_for()
+    assert "=" not in token
+    content = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+    assert (list(content), content["e"], content["k"], content["v"]) == (
+        ["e", "f", "k", "v"],
+        "runs",
+        ["2025-10-26T14:05:00.123+00:00", "run-1"],
+        1,
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"schedule_id": "s"},
+        {"states": [RunState.QUEUED]},
+        {"ascending": True},
+        {"created_after": NOW},
+        {"created_before": NOW},
+    ],
+)
+def test_a_token_of_other_filters_is_refused(changed: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="another list"):
+        continued(token_for(), **changed)
+
+
+def test_a_token_of_another_tenant_is_refused() -> None:
+    with pytest.raises(ValidationError, match="tenant"):
+        continued(token_for(), tenant="u")
+
+
+def test_the_limit_may_change_between_pages() -> None:
+    assert continued(token_for(limit=10), limit=20) == (NOW, "run-1")
+
+
+def test_the_order_of_states_does_not_matter() -> None:
+    token = token_for(states=[RunState.QUEUED, RunState.ERROR, RunState.QUEUED])
+    assert continued(token, states=(RunState.ERROR, RunState.QUEUED)) is not None
+
+
+@given(st.text() | st.binary().map(lambda data: base64.urlsafe_b64encode(data).decode().rstrip("=")))
+def test_no_text_crashes_the_decoder(token: str) -> None:
+    with pytest.raises(ValidationError):
+        continued(token)
+
+
+@pytest.mark.parametrize(
+    "key", [[], ["x"], ["2025-10-26T14:05:00+00:00", 1], ["never", "run"], [None, "run"], "k"]
+)
+def test_a_token_with_a_forged_key_is_refused(key: object) -> None:
+    query = queries.runs("t", None)
+    content = {"e": "runs", "f": query.fingerprint, "k": key, "v": 1}
+    token = base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
+    with pytest.raises(ValidationError, match="malformed"):
+        continued(token)
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, 1.0, "5"])
+def test_a_limit_below_one_is_refused(limit: int) -> None:
+    with pytest.raises(ValidationError, match="limit"):
+        build_query("runs", tenant_id="t", where=(), order=queries.OLDEST_RUNS, limit=limit, maximum=10)
+
+
+def test_a_limit_above_the_maximum_is_reduced() -> None:
+    assert queries.runs("t", RunQueryOptions(limit=10_000)).limit == 200
+
+
+def test_an_empty_filter_collection_matches_nothing_and_none_filters_nothing() -> None:
+    assert queries.runs("t", RunQueryOptions(states=())).matches_nothing
+    assert not queries.runs("t", RunQueryOptions(states=None)).matches_nothing
+
+
+def test_a_page_is_an_immutable_sequence() -> None:
+    page = Page((1, 2, 3), "token")
+    assert (len(page), page[0], page[1:], list(page), 2 in page) == (3, 1, (2, 3), [1, 2, 3], True)
+    with pytest.raises(AttributeError):
+        page.items = ()  # type: ignore[misc]  # the point of the test

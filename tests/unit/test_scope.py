@@ -1,0 +1,62 @@
+"""Who may see what: tenants of calls and sessions, and the logged exception for all tenants."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from twinstore.errors import TenantScopeError, ValidationError
+from twinstore.scope import UNBOUND, Scope, bound_scope, id_argument, system_scope_openings
+
+
+def test_a_tenant_is_trimmed_and_keeps_its_case() -> None:
+    assert UNBOUND.admit(" Acme ") == "Acme"
+
+
+@pytest.mark.parametrize("tenant", ["", " ", "a:b", "a\x00", "a\nb", "x" * 129, None, 7])
+def test_a_bad_tenant_is_refused(tenant: str) -> None:
+    with pytest.raises(ValidationError, match="tenant_id"):
+        UNBOUND.admit(tenant)
+
+
+@pytest.mark.parametrize("scope", [UNBOUND, Scope(tenant_id="t")])
+def test_the_reserved_tenant_is_refused_everywhere(scope: Scope) -> None:
+    with pytest.raises(TenantScopeError, match="reserved"):
+        scope.admit(" system ")
+
+
+def test_a_bound_scope_admits_its_own_tenant_only() -> None:
+    assert bound_scope("t", None).admit(" t ") == "t"
+    with pytest.raises(TenantScopeError, match="'u'"):
+        bound_scope("t", None).admit("u")
+
+
+def test_a_bound_scope_has_no_system_scope() -> None:
+    with pytest.raises(TenantScopeError, match="all tenants"):
+        bound_scope("t", None).admit_system("purge")
+
+
+def test_a_session_with_a_purpose_has_no_tenant() -> None:
+    with pytest.raises(TenantScopeError, match="system scope"):
+        bound_scope(None, "nightly purge").admit("t")
+
+
+@pytest.mark.parametrize(("tenant", "purpose"), [(None, None), ("t", "why")])
+def test_a_session_has_either_a_tenant_or_a_purpose(tenant: str | None, purpose: str | None) -> None:
+    with pytest.raises(TenantScopeError):
+        bound_scope(tenant, purpose)
+
+
+def test_system_scope_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    before = system_scope_openings().get("a test", 0)
+    with caplog.at_level(logging.INFO, logger="twinstore.system_scope"):
+        UNBOUND.admit_system("a test")
+    assert system_scope_openings()["a test"] == before + 1
+    assert "a test" in caplog.text
+
+
+def test_a_bad_argument_is_named_without_its_value() -> None:
+    with pytest.raises(ValidationError, match="run_id: Id contains a control character") as caught:
+        id_argument("sec\nret", "run_id")
+    assert "ret" not in str(caught.value)
