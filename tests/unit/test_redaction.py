@@ -34,6 +34,7 @@ QUERIES = ["postgresql://host:5432/db?user=u&password={}&connect_timeout=3", "po
             "postgresql://u@host/db?password=x&sslmode=require",
             "postgresql://u@host/db?password=***&sslmode=require",
         ),
+        ("postgresql://user:secret/db", "postgresql://user:***"),
         ("host=h password=secret dbname=d", "host=h password=*** dbname=d"),
         (r"host=h password='se\'cr et' dbname=d", "host=h password=*** dbname=d"),
         (r"password = a\ b host=h", "password = *** host=h"),
@@ -46,7 +47,16 @@ def test_a_password_becomes_three_stars_and_the_rest_stays(text: str, masked: st
 
 
 @pytest.mark.parametrize(
-    "text", ["", "mongodb://host:27017/db", "postgresql:///db", "host=h dbname=d", "a plain sentence"]
+    "text",
+    [
+        "",
+        "mongodb://host:27017/db",
+        "mongodb://h1:1,h2:2",
+        "postgresql://[::1]:5432/db",
+        "postgresql:///db",
+        "host=h dbname=d",
+        "a plain sentence",
+    ],
 )
 def test_a_text_without_secret_is_left_alone(text: str) -> None:
     assert mask_secret_url(text) == text

@@ -1,0 +1,141 @@
+"""Flat settings: every value with its key and the source it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from pydantic import SecretStr
+
+from twinstore.errors import ConfigurationError
+
+__all__ = [
+    "Entries",
+    "Entry",
+    "Path",
+    "collect",
+    "env_spelling",
+    "fold",
+    "merge",
+    "nest",
+    "refuse_overlap",
+    "walk",
+]
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One value.
+
+    Attributes:
+        path: segments of the key.
+        value: what was given; never part of a representation, since it may be a secret.
+        source: where it came from, ready for a message.
+        given: the key as the user knows it when it differs from ``path``.
+    """
+
+    path: Path
+    value: object = field(repr=False)
+    source: str
+    given: Path = ()
+
+    @property
+    def key(self) -> str:
+        """The key for messages."""
+        return ":".join(self.given or self.path)
+
+    @property
+    def text(self) -> str:
+        """The value as text, secrets included; for masking only."""
+        value = self.value
+        return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+
+Entries = Mapping[Path, Entry]
+
+
+def fold(path: Iterable[str]) -> Path:
+    """Return the path for comparisons."""
+    return tuple(segment.casefold() for segment in path)
+
+
+def env_spelling(path: Iterable[str]) -> str:
+    """Return the name of the environment variable of a key."""
+    return "__".join(path)
+
+
+def walk(mapping: Mapping[str, object], source: str, tops: frozenset[str]) -> Iterator[Entry]:
+    """Yield the values of a nested mapping below the given top sections; null counts as not given."""
+    for key, value in mapping.items():
+        path = tuple(key.split(":"))
+        if path[0].casefold() in tops:
+            yield from _below(path, value, source)
+
+
+def _below(path: Path, value: object, source: str) -> Iterator[Entry]:
+    if isinstance(value, Mapping):
+        for key, inner in cast("Mapping[object, object]", value).items():
+            if not isinstance(key, str):
+                raise ConfigurationError(
+                    f"{':'.join(path)} in {source} has the key {key!r}; keys must be text."
+                )
+            yield from _below((*path, *key.split(":")), inner, source)
+    elif value is not None:
+        yield Entry(path, value, source)
+
+
+def collect(entries: Iterable[Entry]) -> dict[Path, Entry]:
+    """Index the entries of one source.
+
+    Raises:
+        ConfigurationError: a key is given twice, which leaves no rule to choose by.
+    """
+    found: dict[Path, Entry] = {}
+    for entry in entries:
+        first = found.setdefault(fold(entry.path), entry)
+        if first is not entry:
+            sources = " and ".join(dict.fromkeys((first.source, entry.source)))
+            raise ConfigurationError(
+                f"{entry.key} is given twice in {sources}; keep one (case does not count)."
+            )
+    return found
+
+
+def merge(layers: Iterable[Entries]) -> dict[Path, Entry]:
+    """Lay later sources over earlier ones.
+
+    Raises:
+        ConfigurationError: a key is a value in one place and a section in another.
+    """
+    merged: dict[Path, Entry] = {}
+    for layer in layers:
+        merged.update(layer)
+    refuse_overlap(merged)
+    return merged
+
+
+def refuse_overlap(entries: Entries) -> None:
+    """Raise ``ConfigurationError`` when a key is a value in one place and a section in another."""
+    for path, entry in entries.items():
+        for length in range(1, len(path)):
+            if (parent := entries.get(path[:length])) is not None:
+                raise ConfigurationError(
+                    f"{parent.key} is a value in {parent.source} and a section in {entry.source}; remove one."
+                )
+
+
+def nest(pairs: Iterable[tuple[Path, object]]) -> dict[str, object]:
+    """Build nested mappings from paths; segments that differ only in case become one."""
+    built: dict[str, object] = {}
+    below: dict[str, list[tuple[Path, object]]] = {}
+    spelling: dict[str, str] = {}
+    for path, value in pairs:
+        name = spelling.setdefault(path[0].casefold(), path[0])
+        if len(path) == 1:
+            built[name] = value
+        else:
+            below.setdefault(name, []).append((path[1:], value))
+    return built | {name: nest(inner) for name, inner in below.items()}

@@ -1,0 +1,129 @@
+"""Reads a settings file. No message repeats the text of the file, because it may hold a password."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from tomllib import TOMLDecodeError
+from typing import Final, cast
+
+import yaml
+from pydantic_settings import (
+    BaseSettings,
+    JsonConfigSettingsSource,
+    TomlConfigSettingsSource,
+    YamlConfigSettingsSource,
+)
+
+from twinstore.errors import ConfigurationError
+
+__all__ = ["read_file"]
+
+# Windows editors put a byte order mark in front of appsettings.json.
+ENCODING: Final = "utf-8-sig"
+
+
+class RepeatedKeyError(ValueError):
+    """A key occurs twice in one object."""
+
+
+class JsonFile(JsonConfigSettingsSource):
+    """A JSON file in which no object repeats a key."""
+
+    def _read_file(self, file_path: Path | Traversable) -> dict[str, object]:
+        return _mapping(json.loads(file_path.read_text(ENCODING), object_pairs_hook=_unique))
+
+
+class UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a mapping that repeats a key, of which plain YAML loaders silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:  # noqa: FBT001, FBT002  # signature of yaml
+        """Build a mapping after checking its keys."""
+        _unique((str(key.value), None) for key, _ in node.value)
+        built: dict[Hashable, object] = super().construct_mapping(node, deep)
+        return built
+
+
+class YamlFile(YamlConfigSettingsSource):
+    """A YAML file in which no mapping repeats a key."""
+
+    def _read_file(self, file_path: Path | Traversable) -> dict[str, object]:
+        return _mapping(yaml.load(file_path.read_text(ENCODING), UniqueKeyLoader))  # noqa: S506  # a SafeLoader
+
+
+READERS: Final[Mapping[str, Callable[[Path], Mapping[str, object]]]] = {
+    ".json": lambda path: JsonFile(BaseSettings, path).json_data,
+    ".yaml": lambda path: YamlFile(BaseSettings, path).yaml_data,
+    ".yml": lambda path: YamlFile(BaseSettings, path).yaml_data,
+    ".toml": lambda path: TomlConfigSettingsSource(BaseSettings, path).toml_data,
+}
+
+
+def read_file(path: Path, origin: str) -> Mapping[str, object]:
+    """Return the content of a settings file.
+
+    Args:
+        path: where it is; the suffix decides the format.
+        origin: who named it, for messages.
+
+    Raises:
+        ConfigurationError: the file is missing, unreadable, of an unknown format or malformed.
+    """
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise ConfigurationError(
+            f"Settings file {path} ({origin}) has an unknown format; use one of {', '.join(READERS)}."
+        )
+    if not path.is_file():
+        raise ConfigurationError(
+            f"Settings file {path} ({origin}) does not exist; correct the path or create it."
+        )
+    try:
+        return reader(path)
+    except RepeatedKeyError as error:
+        raise ConfigurationError(f"Settings file {path}: {error}. Keep one of them.") from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"Settings file {path} ({origin}) cannot be read: {error.strerror}."
+        ) from error
+    except (ValueError, TypeError, yaml.YAMLError, RecursionError) as error:
+        # "from None": the error of the parser quotes the file.
+        raise ConfigurationError(f"Settings file {path} is malformed{_place(error)}.") from None
+
+
+def _unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    spellings: dict[str, str] = {}
+    for key, value in pairs:
+        first = spellings.setdefault(key.casefold(), key)
+        if key in found or first != key:
+            also = "" if first == key else f" (also spelled {first!r}; case does not count)"
+            raise RepeatedKeyError(f"key {key!r} occurs twice in one object{also}")
+        found[key] = value
+    return found
+
+
+def _mapping(data: object) -> dict[str, object]:
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise TypeError("the top level is not an object")
+    items = cast("dict[object, object]", data).items()
+    return {key: value for key, value in items if isinstance(key, str)}
+
+
+def _place(error: Exception) -> str:
+    """Say where the parser stopped, from positions alone."""
+    if isinstance(error, json.JSONDecodeError):
+        return f" at line {error.lineno}, column {error.colno}"
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f" at line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
+    if isinstance(error, TOMLDecodeError):
+        found = re.search(r"at line \d+, column \d+", str(error))
+        return f" {found.group()}" if found else ""
+    if isinstance(error, UnicodeDecodeError):
+        return f": byte {error.start} is not UTF-8"
+    return ": the top level must be an object" if isinstance(error, TypeError) else ""

@@ -1,0 +1,66 @@
+"""Brings the sources of the settings together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from twinstore.config.entries import Entry, collect, merge, walk
+from twinstore.config.files import read_file
+from twinstore.config.keys import TOP_SECTIONS, check_keys
+from twinstore.config.settings import Settings
+
+__all__ = ["CONFIG_VARIABLE", "load_settings"]
+
+CONFIG_VARIABLE: Final = "TWINSTORE_CONFIG"
+
+
+def load_settings(
+    source: Mapping[str, object] | str | os.PathLike[str] | Settings | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Read and check the settings.
+
+    Later sources win: the file (the path given here, or else ``TWINSTORE_CONFIG``), the environment,
+    the mapping given here. Top sections that belong to the host are ignored.
+
+    Args:
+        source: an explicit mapping, the path of a file, or settings that were loaded before (returned
+            as they are).
+        environ: the environment; that of the process by default.
+
+    Raises:
+        ConfigurationError: a file cannot be read, a key is unknown or given twice, a value is not
+            allowed, or two settings contradict each other. The message names key and source.
+    """
+    if isinstance(source, Settings):
+        return source
+    environment = os.environ if environ is None else environ
+    mapping: Mapping[str, object] = source if isinstance(source, Mapping) else {}
+    path = None if source is None or isinstance(source, Mapping) else Path(source)
+    layers = (
+        collect(_file_entries(path, environment)),
+        collect(_environment_entries(environment)),
+        collect(walk(mapping, "the explicit mapping", TOP_SECTIONS)),
+    )
+    return Settings(MappingProxyType(check_keys(merge(layers))))
+
+
+def _file_entries(path: Path | None, environment: Mapping[str, str]) -> Iterator[Entry]:
+    origin = "given as argument"
+    if path is None and (variable := environment.get(CONFIG_VARIABLE)):
+        path, origin = Path(variable), f"from {CONFIG_VARIABLE}"
+    if path is not None:
+        yield from walk(read_file(path, origin), f"file {path}", TOP_SECTIONS)
+
+
+def _environment_entries(environment: Mapping[str, str]) -> Iterator[Entry]:
+    """Yield the variables that name a key below a known section; ``WORKER`` alone is somebody else's."""
+    for name, value in environment.items():
+        path = tuple(name.split("__"))
+        if len(path) > 1 and path[0].casefold() in TOP_SECTIONS:
+            yield Entry(path, value, f"environment variable {name}")
