@@ -1,0 +1,139 @@
+"""Loads the samples and the generated data through the repositories and services, as a host would."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from twinstore.canonical import CanonicalJsonSerializer
+from twinstore.errors import ConfigurationError
+from twinstore.scheduler import AuditActor, AuditEvent, AuditRecord, ImpactSet, Run, RunState, Schedule
+from twinstore_backfill.demo.data import TENANTS, runs_of, schedules_of, snapshot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from twinstore.canonical import CanonicalModel
+    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
+    from twinstore_backfill.demo.data import RunStory
+
+__all__ = ["load_everything", "load_samples"]
+
+M = TypeVar("M", bound="CanonicalModel")
+T = TypeVar("T")
+
+ACTOR: Final = AuditActor(actor_id="demo", display_name="Demo service", kind="service")
+UNIT_SIZE: Final = 25
+SNAPSHOT_EVERY: Final = 20
+
+
+def samples_folder() -> Path:
+    """Return the folder of the samples: beside this module in a wheel, at the top of a checkout."""
+    for folder in (Path(__file__).parent / "samples", Path(__file__).parents[4] / "samples" / "api"):
+        if folder.is_dir():
+            return folder / "scheduler"
+    raise ConfigurationError(
+        "The samples are missing; install twinstore again or run the demo in a checkout."
+    )
+
+
+def load_samples(scheduler: SchedulerStorage) -> int:
+    """Store the samples; return how many there are."""
+    schedule, minimal = (_sample(f"schedule{suffix}.json", Schedule) for suffix in ("", "-minimal"))
+    scheduler.schedules.upsert(schedule)
+    scheduler.schedules.upsert(minimal)
+    scheduler.audit.append(_sample("audit.json", AuditRecord))
+    scheduler.impact_snapshots.upsert(schedule.tenant_id, _sample("impact-set.json", ImpactSet))
+    _store_run(scheduler, _sample("run-no-deltas.json", Run))
+    _live_through(scheduler, _sample("run.json", Run))
+    return 6
+
+
+def _sample(name: str, model: type[M]) -> M:
+    return CanonicalJsonSerializer.deserialize(model, (samples_folder() / name).read_bytes())
+
+
+def _store_run(scheduler: SchedulerStorage, run: Run) -> None:
+    scheduler.runs.create(run)
+    scheduler.run_summary_service.project(run, now=run.created_at)
+
+
+def _live_through(scheduler: SchedulerStorage, finished: Run) -> None:
+    """Take the finished sample run through its states, because a new run cannot start finished."""
+    queued = finished.evolve(state=RunState.QUEUED, started_at=None, finished_at=None, deltas=())
+    _store_run(scheduler, queued)
+    scheduler.runs.update(queued.evolve(state=RunState.RUNNING, started_at=finished.started_at))
+    scheduler.runs.update(finished)
+    scheduler.run_summary_service.project(finished, now=finished.finished_at)
+
+
+def load_everything(scheduler: SchedulerStorage, runs: int, schedules_per_tenant: int) -> None:
+    """Store the generated data of all tenants, two tenants at a time."""
+    per_schedule = -(-runs // (len(TENANTS) * schedules_per_tenant))
+
+    def load(tenant: str) -> None:
+        for schedule in schedules_of(tenant, schedules_per_tenant):
+            _load_schedule(scheduler, schedule)
+            for unit in chunks(runs_of(schedule, per_schedule), UNIT_SIZE):
+                _load_runs(scheduler, tenant, unit)
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        list(pool.map(load, TENANTS))
+
+
+def chunks(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    """Return the items in tuples of at most ``size``."""
+    iterator = iter(items)
+    while chunk := tuple(islice(iterator, size)):
+        yield chunk
+
+
+def _load_schedule(scheduler: SchedulerStorage, schedule: Schedule) -> None:
+    with scheduler.transaction(schedule.tenant_id) as unit:
+        unit.schedules.upsert(schedule)
+        unit.audit_service.write(
+            AuditEvent(
+                id=f"audit:{schedule.id}:created",
+                tenant_id=schedule.tenant_id,
+                category="schedule",
+                action="schedule.created",
+                occurred_at=schedule.created_at,
+                actor=ACTOR,
+                schedule_id=schedule.id,
+            )
+        )
+
+
+def _load_runs(scheduler: SchedulerStorage, tenant: str, stories: tuple[RunStory, ...]) -> None:
+    def work(unit: SchedulerSession) -> None:
+        for story in stories:
+            _load_run(unit, story)
+
+    scheduler.transact(work, tenant_id=tenant, attempts=5)
+
+
+def _load_run(unit: SchedulerSession, story: RunStory) -> None:
+    created, *later = story.steps
+    unit.runs.create(created)
+    for step in later:
+        unit.runs.update(step)
+    last = story.last
+    instant = last.finished_at or last.started_at or last.created_at
+    unit.run_summary_service.project(last, now=instant)
+    unit.audit_service.write(
+        AuditEvent(
+            id=f"audit:{last.id}",
+            tenant_id=last.tenant_id,
+            category="run",
+            action=f"run.{last.state}",
+            occurred_at=instant,
+            actor=ACTOR,
+            schedule_id=last.schedule_id,
+            run_id=last.id,
+            metadata={"Steps": str(len(story.steps))},
+        )
+    )
+    if int(last.id[-5:]) % SNAPSHOT_EVERY == 0:
+        unit.impact_snapshots.upsert(last.tenant_id, snapshot_of(last), run_id=last.id)

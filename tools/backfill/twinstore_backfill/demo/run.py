@@ -1,0 +1,194 @@
+"""The story of the demo, from an empty folder to a proof."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+
+from twinstore.config import load_settings
+from twinstore.errors import TwinstoreError
+from twinstore.scheduler import RunQueryOptions
+from twinstore.storage import open_storage
+from twinstore_backfill.demo.data import TENANTS
+from twinstore_backfill.demo.loading import load_everything, load_samples
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from twinstore.scheduler.storage import SchedulerStorage
+    from twinstore.storage import Storage
+
+__all__ = ["RUNS", "DemoFailedError", "run_demo"]
+
+RUNS: Final = 20_000
+SCHEDULES_PER_TENANT: Final = 10
+PAGE_SIZE: Final = 25
+FORMATS: Final = ("json", "xml", "md", "html")
+
+Reading = tuple[tuple[str, ...], str | None]
+
+
+class DemoFailedError(TwinstoreError):
+    """The demo did not reach its proof."""
+
+    code = "demo_failed"
+
+
+def run_demo(folder: Path, *, runs: int = RUNS) -> int:
+    """Tell the whole story in ``folder`` and return the number of documents proved equal.
+
+    The servers live in ``folder`` and are stopped at the end; the reports stay there.
+
+    Raises:
+        TwinstoreError: a step failed; nothing is proved.
+    """
+    from twinstore_embedded import servers  # noqa: PLC0415  # only the demo needs the extra 'embedded'
+
+    console = Console(highlight=False, soft_wrap=True)
+    begin_anew(folder)
+    started = time.monotonic()
+    with servers(folder / "servers"):
+        tell(
+            console,
+            f"Start a MongoDB replica set and a PostgreSQL below {folder}",
+            time.monotonic() - started,
+        )
+        return Story(console, folder, runs).tell()
+
+
+class Story:
+    """The steps of the demo and what they need of each other."""
+
+    def __init__(self, console: Console, folder: Path, runs: int) -> None:
+        """Take where to print, where to work and how many runs to generate."""
+        self._console = console
+        self._folder = folder
+        self._settings = folder / "servers" / "appsettings.json"
+        self._runs = runs
+
+    def tell(self) -> int:
+        """Go through the steps in order."""
+        with self._switched("Mongo") as storage:
+            with step(
+                self._console, "Write schedules and runs through the service: Persistence:Scheduler = Mongo"
+            ):
+                self._load(storage.scheduler)
+            self._tell_counts(storage.scheduler)
+            firsts, seconds = read_twice(storage.scheduler)
+        self._backfill("Copy everything to PostgreSQL", "copy", "--execute")
+        self._backfill("Prove that both hold the same", "verify")
+        with (
+            step(self._console, "Change one line, Persistence:Scheduler = Postgres, and read on"),
+            self._switched("Postgres") as storage,
+        ):
+            check_same_pages(storage.scheduler, firsts, seconds)
+        return self._conclude()
+
+    def _switched(self, backend: str) -> Storage:
+        changed = json.loads(self._settings.read_text())
+        changed["Persistence"]["Scheduler"] = backend
+        return open_storage(load_settings(changed, environ={}))
+
+    def _load(self, scheduler: SchedulerStorage) -> None:
+        scheduler.initializer.ensure_migrations()
+        load_samples(scheduler)
+        load_everything(scheduler, self._runs, SCHEDULES_PER_TENANT)
+
+    def _tell_counts(self, scheduler: SchedulerStorage) -> None:
+        counts = {entity.name: scheduler.bulk.counts(entity) for entity in scheduler.bulk.entities()}
+        tenants = {tenant for by_tenant in counts.values() for tenant in by_tenant}
+        shown = ", ".join(f"{sum(by_tenant.values()):,} {name}" for name, by_tenant in counts.items())
+        self._console.print(f"   MongoDB holds {shown}, of {len(tenants)} tenants.")
+
+    def _backfill(self, title: str, command: str, *options: str) -> None:
+        """Run the command line as a migration engineer would, and show the command."""
+        shown = [
+            "backfill",
+            command,
+            "--module",
+            "scheduler",
+            "--from",
+            "Mongo",
+            "--to",
+            "Postgres",
+            "--jobs",
+            "2",
+        ]
+        self._console.print(f"   $ twinstore {' '.join([*shown, *options])}", style="dim")
+        arguments = ["--config", str(self._settings), *shown, "--out", str(self._folder), *options]
+        started = time.monotonic()
+        done = subprocess.run(  # noqa: S603  # our own program with our own arguments
+            [sys.executable, "-m", "twinstore_backfill", *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            env={key: value for key, value in os.environ.items() if not key.startswith("Persistence__")},
+        )
+        if done.returncode:
+            raise DemoFailedError(
+                f"'{command}' ended with exit code {done.returncode}: {done.stdout}{done.stderr}"
+            )
+        tell(self._console, title, time.monotonic() - started)
+
+    def _conclude(self) -> int:
+        report = json.loads((self._folder / "parity-report.json").read_text())
+        proved = sum(entity["equal"] for entity in report["entities"])
+        if report["verdict"] != "PASS":
+            raise DemoFailedError(f"The verdict is {report['verdict']}, see {self._folder}/parity-report.md.")
+        names = ", ".join(f"parity-report.{suffix}" for suffix in FORMATS)
+        self._console.print(f"   The reports are in {self._folder}: {names}.")
+        self._console.print(f"PASS: {proved:,} documents proved equal")
+        return proved
+
+
+def begin_anew(folder: Path) -> None:
+    """Remove the servers and reports of an earlier demo, so that every demo shows the same."""
+    shutil.rmtree(folder / "servers", ignore_errors=True)
+    for old in (*folder.glob("*.json"), *folder.glob("*.ndjson"), *folder.glob("parity-report.*")):
+        old.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def step(console: Console, title: str) -> Generator[None]:
+    """Tell a step and how long it took, once it succeeded."""
+    started = time.monotonic()
+    yield
+    tell(console, title, time.monotonic() - started)
+
+
+def tell(console: Console, title: str, seconds: float) -> None:
+    """Print one line of the story."""
+    console.print(f"-- {title} ({seconds:.1f} s)")
+
+
+def read_twice(scheduler: SchedulerStorage) -> tuple[dict[str, Reading], dict[str, Reading]]:
+    """Return the first and the second page of runs of each tenant."""
+    firsts = {tenant: read_page(scheduler, tenant, None) for tenant in TENANTS}
+    return firsts, {tenant: read_page(scheduler, tenant, token) for tenant, (_, token) in firsts.items()}
+
+
+def read_page(scheduler: SchedulerStorage, tenant: str, token: str | None) -> Reading:
+    """Return the ids on one page of runs and the token of the next."""
+    page = scheduler.runs.list(tenant, RunQueryOptions(limit=PAGE_SIZE, page_token=token))
+    return tuple(run.id for run in page), page.next_page_token
+
+
+def check_same_pages(
+    scheduler: SchedulerStorage, firsts: dict[str, Reading], seconds: dict[str, Reading]
+) -> None:
+    """Continue each list with the token the other store issued, and compare."""
+    for tenant, first in firsts.items():
+        if read_page(scheduler, tenant, None) != first:
+            raise DemoFailedError(f"The first page of {tenant} differs.")
+        if read_page(scheduler, tenant, first[1]) != seconds[tenant]:
+            raise DemoFailedError(f"The page of {tenant} behind MongoDB's token differs.")
