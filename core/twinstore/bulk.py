@@ -161,12 +161,12 @@ class RangeTally:
     """
 
     read: Mapping[str, int]
-    written: Mapping[str, int] = field(default_factory=dict)
-    unchanged: Mapping[str, int] = field(default_factory=dict)
-    conflicts: Mapping[str, int] = field(default_factory=dict)
-    quarantined: Mapping[str, int] = field(default_factory=dict)
-    expired: Mapping[str, int] = field(default_factory=dict)
-    text_timestamp: Mapping[str, int] = field(default_factory=dict)
+    written: Mapping[str, int] = field(default_factory=dict[str, int])
+    unchanged: Mapping[str, int] = field(default_factory=dict[str, int])
+    conflicts: Mapping[str, int] = field(default_factory=dict[str, int])
+    quarantined: Mapping[str, int] = field(default_factory=dict[str, int])
+    expired: Mapping[str, int] = field(default_factory=dict[str, int])
+    text_timestamp: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

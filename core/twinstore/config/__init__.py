@@ -7,7 +7,7 @@ Keys are hierarchical and compared without case: ``A:B`` in text, nested objects
 
 from __future__ import annotations
 
-from twinstore.config.loading import CONFIG_VARIABLE, load_settings
+from twinstore.config.loading import CONFIG_VARIABLE, ConfigSource, load_settings
 from twinstore.config.settings import Settings
 
-__all__ = ["CONFIG_VARIABLE", "Settings", "load_settings"]
+__all__ = ["CONFIG_VARIABLE", "ConfigSource", "Settings", "load_settings"]

@@ -13,13 +13,15 @@ from twinstore.config.files import read_file
 from twinstore.config.keys import TOP_SECTIONS, check_keys
 from twinstore.config.settings import Settings
 
-__all__ = ["CONFIG_VARIABLE", "load_settings"]
+__all__ = ["CONFIG_VARIABLE", "ConfigSource", "load_settings"]
 
 CONFIG_VARIABLE: Final = "TWINSTORE_CONFIG"
 
+ConfigSource = Mapping[str, object] | str | os.PathLike[str] | Settings | None
+
 
 def load_settings(
-    source: Mapping[str, object] | str | os.PathLike[str] | Settings | None = None,
+    source: ConfigSource = None,
     *,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
