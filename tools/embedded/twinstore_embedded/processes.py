@@ -25,6 +25,7 @@ __all__ = ["Finished", "end", "find_server", "is_alive", "log_tail", "read_pid",
 
 LOG_LINES = 12
 KILL_SECONDS = 10.0
+DYING_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -82,15 +83,19 @@ def read_pid(path: Path) -> int | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that waits to be reaped does not."""
+    """Tell whether a process runs; one that waits to be reaped does not.
+
+    The first thread of a dying process is a zombie already while the others still hold ports and files.
+    """
     try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+        process = psutil.Process(pid)
+        return bool(process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
     except psutil.NoSuchProcess:
         return False
 
 
 def find_server(pid_file: Path, data: Path) -> int | None:
-    """Return the pid of the live server of a data directory.
+    """Return the pid of the live server of a data directory; wait for the end of one that is dying.
 
     A pid file outlives a crash and its number may belong to somebody else by now, so the command
     line has to name the data directory too.
@@ -98,9 +103,20 @@ def find_server(pid_file: Path, data: Path) -> int | None:
     pid = read_pid(pid_file)
     if pid is None or not is_alive(pid):
         return None
-    with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-        return pid if str(data) in psutil.Process(pid).cmdline() else None
-    return None
+    arguments = _arguments(pid)
+    if not arguments:
+        wait_until(lambda: not is_alive(pid), DYING_SECONDS)
+    return pid if str(data) in arguments else None
+
+
+def _arguments(pid: int) -> list[str]:
+    """Return the command line, which is the first thing that a dying process loses."""
+    try:
+        return list(psutil.Process(pid).cmdline())
+    except psutil.AccessDenied:
+        return ["(another user)"]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def end(pid: int, stop_signal: signal.Signals, *, timeout: float) -> None:
