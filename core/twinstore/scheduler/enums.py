@@ -63,12 +63,12 @@ class RunState(NumberedEnum):
     @property
     def terminal(self) -> bool:
         """Whether no further move is allowed."""
-        return self in TERMINAL_STATES
+        return self.number >= FIRST_TERMINAL
 
     @property
     def rank(self) -> int:
         """Progress of the run: planning 0, queued 1, running 2, terminal 3."""
-        return min(self.number, RunState.COMPLETED.number)
+        return min(self.number, FIRST_TERMINAL)
 
 
 class SelectorScope(NumberedEnum):
@@ -93,6 +93,7 @@ class SeverityRank(NumberedEnum):
     UNKNOWN = "unknown"
 
 
+FIRST_TERMINAL: Final = RunState.COMPLETED.number
 TERMINAL_STATES: Final = frozenset({RunState.COMPLETED, RunState.ERROR, RunState.CANCELLED})
 
 SEVERITY_ORDER: Final[dict[SeverityRank, int]] = {

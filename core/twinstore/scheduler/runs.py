@@ -181,13 +181,14 @@ class Run(CanonicalModel):
 
 def state_problem(run: Run) -> str | None:
     """Return what is wrong between the state of a run and its optional fields."""
-    if (run.error is not None) != (run.state is RunState.ERROR):
+    state = run.state
+    if (run.error is not None) != (state is RunState.ERROR):
         return "error should be present exactly in state error"
-    if run.state.terminal != (run.finished_at is not None):
+    if state.terminal != (run.finished_at is not None):
         return "finishedAt should be present exactly in the states completed, error and cancelled"
-    if run.state is RunState.RUNNING and run.started_at is None:
-        return "startedAt should be present in state running"
-    if run.state.rank < RunState.RUNNING.rank and run.started_at is not None:
+    if run.started_at is None:
+        return "startedAt should be present in state running" if state is RunState.RUNNING else None
+    if state.rank < RunState.RUNNING.rank:
         return "startedAt should be absent in the states planning and queued"
     return None
 
