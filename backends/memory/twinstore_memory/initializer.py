@@ -1,0 +1,28 @@
+"""The initialiser of a driver that has no schema."""
+
+from __future__ import annotations
+
+from twinstore.migrations import MigrationReport, MigrationStatus
+from twinstore_memory.store import DRIVER
+
+__all__ = ["MemoryInitializer"]
+
+
+class MemoryInitializer:
+    """Implements :class:`~twinstore.migrations.Initializer`: there is nothing to migrate."""
+
+    def ensure_migrations(self) -> MigrationReport:
+        """Return an empty report."""
+        return MigrationReport(module="scheduler", backend=DRIVER)
+
+    def status(self) -> tuple[MigrationStatus, ...]:
+        """Return no migration."""
+        return ()
+
+    def verify(self) -> tuple[str, ...]:
+        """Return no difference."""
+        return ()
+
+    def export(self) -> str:
+        """Return a comment that says so."""
+        return "# Storage in memory has no schema; there is nothing to apply.\n"

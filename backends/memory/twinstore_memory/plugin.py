@@ -1,0 +1,33 @@
+"""Describes the memory driver to twinstore."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinstore.backend import BACKEND_API_VERSION, BackendSpec
+from twinstore.plugins import hookimpl
+from twinstore_memory.settings import MemorySettings
+
+if TYPE_CHECKING:
+    from twinstore.backend import ModuleBackend, OpenRequest
+
+
+def open_module(request: OpenRequest) -> ModuleBackend[object]:
+    """Open one module in memory."""
+    from twinstore_memory.backend import MemoryBackend
+
+    return MemoryBackend.of(request)
+
+
+@hookimpl
+def twinstore_register_backend() -> BackendSpec:
+    """Describe the driver."""
+    return BackendSpec(
+        name="Memory",
+        schemes=("memory",),
+        api_version=BACKEND_API_VERSION,
+        modules=frozenset({"scheduler"}),
+        settings=MemorySettings,
+        factory=open_module,
+        extra="twinstore",
+    )
