@@ -221,7 +221,8 @@ persistence:
 Scheduler:Storage:RunRetentionDays: 90
 """
 JSON_TEXT = """\ufeff
-{"persistence": {"Scheduler": "Postgres", "Postgres:PoolMax": 2}, "Scheduler:Storage": {"RunRetentionDays": 90}}
+{"persistence": {"Scheduler": "Postgres", "Postgres:PoolMax": 2},
+ "Scheduler:Storage": {"RunRetentionDays": 90}}
 """
 TOML_TEXT = """
 [Logging]
