@@ -1,0 +1,51 @@
+"""Holds the rate of a copy below a limit."""
+
+from __future__ import annotations
+
+from threading import Lock
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from twinstore_backfill.stopping import StopSwitch
+
+__all__ = ["RateLimiter"]
+
+
+class RateLimiter:
+    """A token bucket that holds one second's worth and is shared by all workers.
+
+    Callers take what they need at once and then wait until their debt is paid, so a batch may be larger
+    than the bucket.
+    """
+
+    def __init__(self, rate: float | None, stop: StopSwitch, now: Callable[[], float] = monotonic) -> None:
+        """Take the rate per second (``None``: no limit) and the switch that ends a wait early."""
+        self._rate = rate
+        self._stop = stop
+        self._now = now
+        self._lock = Lock()
+        self._tokens = 0.0
+        self._filled = now()
+
+    def take(self, count: int) -> None:
+        """Wait until ``count`` documents fit under the limit.
+
+        Raises:
+            StopRequestedError: a stop was requested while waiting.
+        """
+        if self._rate is None:
+            return
+        wait = self._debt(count, self._rate)
+        if wait > 0:
+            self._stop.pause(wait)
+
+    def _debt(self, count: int, rate: float) -> float:
+        """Return the seconds until the bucket is back at zero."""
+        with self._lock:
+            now = self._now()
+            self._tokens = min(rate, self._tokens + (now - self._filled) * rate) - count
+            self._filled = now
+            return -self._tokens / rate

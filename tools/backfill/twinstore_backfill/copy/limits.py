@@ -1,0 +1,61 @@
+"""When conflicts or quarantined documents are too many to go on."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from twinstore.bulk import RangeProgress, RangeTally
+    from twinstore_backfill.copy.options import CopyOptions
+    from twinstore_backfill.stopping import StopSwitch
+
+__all__ = ["Limits"]
+
+
+class Limits:
+    """Counts what went wrong in all ranges of a job and stops the copy beyond the limits."""
+
+    def __init__(self, options: CopyOptions, stop: StopSwitch) -> None:
+        """Take the limits and the switch to flip."""
+        self.exceeded = ""
+        self._max_conflicts = options.max_conflicts
+        self._max_quarantine = options.max_quarantine
+        self._overwrite = options.on_conflict == "overwrite"
+        self._stop = stop
+        self._lock = Lock()
+        self._conflicts = 0
+        self._quarantined = 0
+
+    def add(self, tally: RangeTally) -> None:
+        """Count the tally of a range that was just committed."""
+        with self._lock:
+            self._conflicts += sum(tally.conflicts.values())
+            self._quarantined += sum(tally.quarantined.values())
+            self._judge()
+
+    def reopen(self, ranges: list[RangeProgress]) -> set[int]:
+        """Return the numbers of the finished ranges that are to be looked at once more.
+
+        Those are the ranges with conflicts, or with quarantined documents, when an earlier run stopped
+        because of them, and those with conflicts when conflicts are now to be overwritten.
+        """
+        tallies = {item.number: item.tally for item in ranges if item.tally is not None}
+        conflicts = {number: sum(tally.conflicts.values()) for number, tally in tallies.items()}
+        quarantined = {number: sum(tally.quarantined.values()) for number, tally in tallies.items()}
+        again: set[int] = set()
+        if self._overwrite or sum(conflicts.values()) > self._max_conflicts:
+            again |= {number for number, count in conflicts.items() if count}
+        if self._max_quarantine is not None and sum(quarantined.values()) > self._max_quarantine:
+            again |= {number for number, count in quarantined.items() if count}
+        self._conflicts = sum(count for number, count in conflicts.items() if number not in again)
+        self._quarantined = sum(count for number, count in quarantined.items() if number not in again)
+        return again
+
+    def _judge(self) -> None:
+        if self._conflicts > self._max_conflicts:
+            self.exceeded = f"more than {self._max_conflicts} conflicts (--max-conflicts)"
+        elif self._max_quarantine is not None and self._quarantined > self._max_quarantine:
+            self.exceeded = f"more than {self._max_quarantine} quarantined documents (--max-quarantine)"
+        if self.exceeded:
+            self._stop.request()

@@ -1,0 +1,103 @@
+"""What a copy is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from twinstore import jsontext
+from twinstore.bulk import OnConflict
+from twinstore.errors import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from twinstore.bulk import BulkPort
+    from twinstore.catalog import Entity
+
+__all__ = ["CopyOptions", "job_id", "job_settings", "refuse_same_store"]
+
+LARGEST_RANGE: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyOptions:
+    """Options of a copy.
+
+    Attributes:
+        entities, tenants: what to copy; empty means all.
+        jobs: ranges copied at the same time.
+        max_rate: most documents per second, ``None`` for no limit.
+        max_conflicts: conflicts after which the run stops; 0 stops at the first.
+        max_quarantine: quarantined documents after which the run stops, ``None`` for no limit.
+        as_of: the instant that retention is judged by; ``None`` means the start of the job.
+        range_size: rows per range, the unit of commit and of resuming.
+        lease: how long a silent worker keeps others out.
+        execute: write to the target; otherwise nothing is written.
+        out: directory of the report, of the quarantine and of the conflicts.
+    """
+
+    module: str = "scheduler"
+    entities: Sequence[str] = ()
+    tenants: Sequence[str] = ()
+    jobs: int = 2
+    max_rate: float | None = None
+    on_conflict: OnConflict = "fail"
+    max_conflicts: int = 0
+    max_quarantine: int | None = None
+    as_of: datetime | None = None
+    range_size: int = 5000
+    batch_size: int = 1000
+    lease: timedelta = timedelta(seconds=30)
+    execute: bool = False
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that mean nothing."""
+        at_least_one = {"--jobs": self.jobs, "--range-size": self.range_size}
+        if self.max_rate is not None:
+            at_least_one["--max-rate"] = int(self.max_rate)
+        for name, value in at_least_one.items():
+            if value < 1:
+                raise ValidationError(f"{name} should be at least 1, not {value}.")
+        for name, limit in (
+            ("--max-conflicts", self.max_conflicts),
+            ("--max-quarantine", self.max_quarantine),
+        ):
+            if limit is not None and limit < 0:
+                raise ValidationError(f"{name} should be 0 or more, not {limit}.")
+        if self.range_size > LARGEST_RANGE:
+            raise ValidationError(f"--range-size should be at most {LARGEST_RANGE}, not {self.range_size}.")
+
+
+def refuse_same_store(source: BulkPort, target: BulkPort) -> None:
+    """Raise ``ValidationError`` when both sides are the same store."""
+    if source.identity == target.identity:
+        raise ValidationError(
+            f"Source and target are the same store, {source.identity}; "
+            "give another --target-config, or another driver with --to."
+        )
+
+
+def job_settings(
+    options: CopyOptions, source: BulkPort, target: BulkPort, entities: Sequence[Entity]
+) -> Mapping[str, str]:
+    """Return what makes two runs the same job."""
+    settings = {
+        "module": options.module,
+        "source": source.identity,
+        "target": target.identity,
+        "entities": ",".join(entity.name for entity in entities),
+        "tenants": jsontext.dumps(sorted(set(options.tenants))).decode(),
+    }
+    if options.as_of is not None:
+        settings["as_of"] = jsontext.format_timestamp(options.as_of)
+    return settings
+
+
+def job_id(settings: Mapping[str, str]) -> str:
+    """Return the id of the job; it depends on nothing but its settings."""
+    return f"copy_{sha256(jsontext.dumps_sorted(dict(settings))).hexdigest()[:32]}"

@@ -1,0 +1,136 @@
+"""The report of a copy."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from twinstore import jsontext
+from twinstore.bulk import RangeTally
+from twinstore_backfill.outcome import Exit
+from twinstore_backfill.tool import tool_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from twinstore.catalog import Entity
+    from twinstore_backfill.stores import Store
+
+__all__ = ["REPORT_FILE", "CopyResult", "Totals", "report_document"]
+
+REPORT_FILE: Final = "backfill-report.json"
+FORMAT: Final = "twinstore.backfill-report@1"
+COUNTS: Final = tuple(item.name for item in fields(RangeTally))
+SHOWN: Final = 100
+
+
+class Totals:
+    """The counts of a copy by entity and tenant."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self._counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+
+    def add(self, entity: str, tally: RangeTally) -> None:
+        """Add the tally of a range."""
+        for name in COUNTS:
+            counts: Mapping[str, int] = getattr(tally, name)
+            for tenant, count in counts.items():
+                self._counts[entity][tenant][name] += count
+
+    def of(self, entity: str) -> Counter[str]:
+        """Return the counts of an entity over all tenants."""
+        return sum(self._counts[entity].values(), Counter[str]())
+
+    def all(self) -> Counter[str]:
+        """Return the counts over everything."""
+        return sum((self.of(entity) for entity in list(self._counts)), Counter[str]())
+
+    def document(self, entities: Sequence[Entity]) -> list[dict[str, object]]:
+        """Return the counts for the report, in copy order and by tenant."""
+        return [
+            {
+                "entity": entity.name,
+                "total": _shown(self.of(entity.name)),
+                "tenants": [
+                    {"tenant": tenant, **_shown(counts)}
+                    for tenant, counts in sorted(self._counts[entity.name].items())
+                ],
+            }
+            for entity in entities
+        ]
+
+
+def _shown(counts: Counter[str]) -> dict[str, int]:
+    return {name: counts[name] for name in COUNTS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyResult:
+    """What a copy, or its dry run, amounted to."""
+
+    executed: bool
+    complete: bool
+    source: Store
+    target: Store
+    entities: Sequence[Entity]
+    totals: Totals
+    as_of: datetime
+    started: datetime
+    job: Mapping[str, object] | None = None
+    stopped: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    quarantine: Sequence[Mapping[str, object]] = ()
+    conflicts: Sequence[Mapping[str, object]] = ()
+
+    @property
+    def exit(self) -> Exit:
+        """The exit code: conflicts weigh more than quarantine."""
+        totals = self.totals.all()
+        if totals["conflicts"]:
+            return Exit.DIFFERENT
+        return Exit.INCONCLUSIVE if totals["quarantined"] else Exit.OK
+
+
+def report_document(result: CopyResult) -> dict[str, object]:
+    """Return the report; what differs between two equal runs stands in the envelope only."""
+    totals = result.totals.all()
+    return {
+        "format": FORMAT,
+        "envelope": _envelope(result),
+        "tool": tool_identity(),
+        "settings": dict(result.settings),
+        "source": result.source.described(),
+        "target": result.target.described(),
+        "as_of": jsontext.format_timestamp(result.as_of),
+        "executed": result.executed,
+        "complete": result.complete,
+        "stopped": result.stopped or None,
+        "exit_code": int(result.exit),
+        "job": result.job,
+        "totals": _shown(totals),
+        "entities": result.totals.document(result.entities),
+        "quarantine": {"count": totals["quarantined"], "shown": _first(result.quarantine)},
+        "conflicts": {"count": totals["conflicts"], "shown": _first(result.conflicts)},
+    }
+
+
+def _first(entries: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
+    """Return the first entries without the original bytes, which only the file of the quarantine holds."""
+    shown = sorted(entries, key=lambda entry: (str(entry["entity"]), str(entry["key"])))[:SHOWN]
+    hidden = {"raw", "job", "generation", "range"}
+    return [{name: value for name, value in entry.items() if name not in hidden} for entry in shown]
+
+
+def _envelope(result: CopyResult) -> dict[str, object]:
+    now = datetime.now(UTC)
+    return {
+        "generated_at": jsontext.format_timestamp(now),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "seconds": round((now - result.started).total_seconds(), 3),
+    }

@@ -1,0 +1,81 @@
+"""Stopping at a safe point: a switch that signals and failures may flip, and workers look at."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from threading import Event, main_thread
+from threading import current_thread as this_thread
+from typing import TYPE_CHECKING, Final
+
+from twinstore_backfill.outcome import InterruptedRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+__all__ = ["StopRequestedError", "StopSwitch", "stop_on_signals"]
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopRequestedError(Exception):
+    """Unwinds a worker whose range is to be rolled back."""
+
+
+class StopSwitch:
+    """Tells workers to stop; the signal that caused it is remembered."""
+
+    def __init__(self) -> None:
+        """Start with nothing requested."""
+        self._event = Event()
+        self.signal_number: int | None = None
+
+    @property
+    def requested(self) -> bool:
+        """Whether somebody wants the work to stop."""
+        return self._event.is_set()
+
+    def request(self, signal_number: int | None = None) -> None:
+        """Ask for a stop."""
+        self.signal_number = self.signal_number or signal_number
+        self._event.set()
+
+    def check(self) -> None:
+        """Unwind the caller when a stop is requested."""
+        if self._event.is_set():
+            raise StopRequestedError
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but no longer than until a stop is requested; then unwind the caller."""
+        self._event.wait(seconds)
+        self.check()
+
+    def raise_if_interrupted(self, advice: str) -> None:
+        """Raise the error of an interrupted command when a signal asked for the stop."""
+        if self.signal_number is not None:
+            name = signal.Signals(self.signal_number).name
+            raise InterruptedRunError(f"Interrupted by {name}. {advice}", self.signal_number)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopSwitch]:
+    """Flip the switch at the first SIGINT or SIGTERM; a second one ends the process at once."""
+    switch = StopSwitch()
+    if this_thread() is not main_thread():
+        yield switch
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        switch.request(number)
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+
+    for number in SIGNALS:
+        signal.signal(number, stop)
+    try:
+        yield switch
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,128 @@
+"""Opening the stores of a command: one side is a module on a driver with its settings."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Self
+
+from twinstore.config import Settings, load_settings
+from twinstore.errors import ConfigurationError, MigrationError, UnsupportedCapabilityError, ValidationError
+from twinstore.migrations import MigrationState
+from twinstore.plugins import load_backend
+from twinstore.storage import open_scheduler
+from twinstore_backfill.outcome import PreflightError
+from twinstore_backfill.secrets import REDACTOR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from twinstore.bulk import BulkPort
+    from twinstore.catalog import Entity
+    from twinstore.config.entries import Entry
+    from twinstore.options import ModuleOptions
+    from twinstore.scheduler.storage import SchedulerStorage
+
+__all__ = ["Recipe", "Store", "is_migrated", "module_argument", "open_store", "preflight", "select_entities"]
+
+OPENERS: Final = {"scheduler": open_scheduler}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to open a store again in another process. It holds secrets and is never shown."""
+
+    module: str
+    backend: str
+    entries: dict[tuple[str, ...], Entry] = field(repr=False)
+
+    @classmethod
+    def of(cls, module: str, backend: str, settings: Settings) -> Self:
+        """Return the recipe of a module on a driver."""
+        return cls(module, backend, dict(settings.entries))
+
+    def settings(self) -> Settings:
+        """Return the settings it was made from."""
+        return Settings(MappingProxyType(self.entries))
+
+    def open(self) -> AbstractContextManager[Store]:
+        """Open the store."""
+        return open_store(self.module, self.backend, self.settings())
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """One open side of a copy or a comparison. Without a ``recipe`` it lives in this process only."""
+
+    backend: str
+    storage: SchedulerStorage
+    options: ModuleOptions
+    recipe: Recipe | None = None
+
+    @property
+    def bulk(self) -> BulkPort:
+        """The port for whole entities."""
+        return self.storage.bulk
+
+    def described(self) -> dict[str, str]:
+        """Return what reports say of a store: driver, place and server, without secrets."""
+        version = self.storage.capabilities.server_version
+        return {"backend": self.backend, "identity": self.bulk.identity, "server_version": version}
+
+
+def module_argument(module: str) -> str:
+    """Return the proper spelling of a module.
+
+    Raises:
+        ValidationError: there is none of that name.
+    """
+    if module.casefold() not in OPENERS:
+        raise ValidationError(f"There is no module {module!r}; there is {', '.join(OPENERS)}.")
+    return module.casefold()
+
+
+@contextmanager
+def open_store(module: str, backend: str, config: Settings | Path | None = None) -> Iterator[Store]:
+    """Open a module on a driver; it connects on first use and is closed afterwards.
+
+    Raises:
+        ConfigurationError: unreadable settings, an unknown or incomplete driver.
+    """
+    settings = load_settings(config)
+    REDACTOR.learn(settings)
+    module = module_argument(module)
+    name = load_backend(backend, module=module).name
+    with OPENERS[module](name, settings) as storage:
+        # The data of the memory driver lives in this process, so no other can open it again.
+        recipe = None if name == "Memory" else Recipe.of(module, name, settings)
+        yield Store(name, storage, settings.options(module), recipe)
+
+
+def preflight(step: Callable[[], object]) -> None:
+    """Run one check or preparation of a store; a refusal becomes a :class:`PreflightError`."""
+    try:
+        step()
+    except (ConfigurationError, MigrationError, UnsupportedCapabilityError) as error:
+        raise PreflightError(error.message, driver=error.driver) from error
+
+
+def is_migrated(store: Store) -> bool:
+    """Tell whether the schema of a store is complete, so that it can be asked for rows."""
+    return all(item.state is not MigrationState.PENDING for item in store.storage.initializer.status())
+
+
+def select_entities(port: BulkPort, names: Sequence[str]) -> tuple[Entity, ...]:
+    """Return the named entities in copy order, all of them when none is named.
+
+    Raises:
+        ValidationError: an entity is unknown.
+    """
+    entities = port.entities()
+    known = [entity.name for entity in entities]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValidationError(f"There is no entity {unknown[0]!r}; there are {', '.join(known)}.")
+    return tuple(entity for entity in entities if not names or entity.name in names)
