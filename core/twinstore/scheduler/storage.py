@@ -142,6 +142,11 @@ class SchedulerStorage:
         return self._backend.driver
 
     @property
+    def unbound(self) -> SchedulerSession:
+        """The repositories and services; each call stands on its own."""
+        return self._unbound
+
+    @property
     def schedules(self) -> ScheduleRepository:
         """Schedules."""
         return self._unbound.schedules

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from twinstore.cron import next_fire
+from twinstore.cron import CronError, next_fire
 from twinstore.errors import ConflictError, ValidationError
 from twinstore.jsontext import format_timestamp
 from twinstore.scheduler.schedules import Schedule, SoftDeletion
@@ -112,7 +112,7 @@ def synchronised(trigger: Trigger | None, stored: StoredSchedule) -> Trigger:
     )
     if trigger is not None and unchanged_rule and trigger.enabled == enabled:
         return trigger
-    due = next_fire(schedule.when_cron, schedule.timezone, schedule.updated_at) if enabled else None
+    due = _next_instant(schedule, schedule.updated_at) if enabled else None
     return _with_next(trigger, schedule, enabled=enabled, due=due, now=schedule.updated_at)
 
 
@@ -120,8 +120,17 @@ def recalculated(trigger: Trigger | None, stored: StoredSchedule, now: datetime)
     """Return the trigger with its next instant strictly after ``now``."""
     schedule = stored.schedule
     enabled = schedule.enabled and stored.deletion is None
-    due = next_fire(schedule.when_cron, schedule.timezone, now) if enabled else None
+    due = _next_instant(schedule, now) if enabled else None
     return _with_next(trigger, schedule, enabled=enabled, due=due, now=now)
+
+
+def _next_instant(schedule: Schedule, after: datetime) -> datetime:
+    try:
+        return next_fire(schedule.when_cron, schedule.timezone, after)
+    except CronError as error:
+        raise ValidationError(
+            f"Schedule {schedule.id!r} has no next instant: {error}.", entity="schedules", key=schedule.id
+        ) from error
 
 
 def _with_next(

@@ -1,0 +1,43 @@
+"""Running the synchronous library in worker threads."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["DEFAULT_CONCURRENCY", "Worker"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# The default size of the PostgreSQL pool: more threads would only wait for a connection.
+DEFAULT_CONCURRENCY: Final = 10
+
+
+class Worker:
+    """Runs calls in at most ``concurrency`` threads; later calls wait their turn.
+
+    With a concurrency of one, all calls run in one thread in the order in which they were made, which is
+    what a session or a unit of work needs.
+    """
+
+    def __init__(self, concurrency: int, name: str) -> None:
+        """Start no thread yet."""
+        self._threads = ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix=name)
+
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result of a call made in a worker thread.
+
+        A cancelled task stops waiting; the call itself goes on and is bounded by the timeouts of the server.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(call, *args, **kwargs))
+
+    def close(self) -> None:
+        """Accept no further calls; those that were made end by themselves."""
+        self._threads.shutdown(wait=False)
