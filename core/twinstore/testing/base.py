@@ -1,0 +1,119 @@
+"""The base of all contracts: fixtures, and what absent capabilities mean."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Final, ParamSpec
+
+import hypothesis
+import pytest
+
+from twinstore.errors import UnsupportedCapabilityError
+from twinstore.testing.bench import Bench
+from twinstore.testing.probe import BackendFactory, Deployment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from twinstore.scheduler.storage import SchedulerStorage
+
+__all__ = ["Contract", "examples", "needs"]
+
+# Before the contracts are imported, so that their failures show both sides of a comparison.
+pytest.register_assert_rewrite("twinstore.testing.contracts")
+
+P = ParamSpec("P")
+TENANT: Final = "tenant-of-nobody"
+
+
+class Contract:
+    """Base of the contracts.
+
+    The test module provides the fixture ``backend_factory`` (a :class:`BackendFactory`) of class scope or
+    wider. All tests of a class share one deployment and keep apart by tenant; those that look at all tenants
+    take ``lone_bench``.
+    """
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def deployment(cls, backend_factory: BackendFactory) -> Iterator[Deployment]:
+        """Make one deployment for all tests of the class."""
+        with backend_factory() as deployment:
+            yield deployment
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def storage(cls, deployment: Deployment) -> Iterator[SchedulerStorage]:
+        """Open one storage for all tests of the class."""
+        with deployment.open() as storage:
+            yield storage
+
+    @pytest.fixture
+    def bench(self, deployment: Deployment, storage: SchedulerStorage) -> Bench:
+        """Return a workbench with a tenant of its own."""
+        return Bench(deployment, storage)
+
+    @pytest.fixture
+    def lone_bench(self, backend_factory: BackendFactory) -> Iterator[Bench]:
+        """Return a workbench on a deployment of its own."""
+        with backend_factory() as deployment, deployment.open() as storage:
+            yield Bench(deployment, storage)
+
+
+def needs(capability: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Run a test where the capability is declared; elsewhere assert that its use is refused.
+
+    The test must take ``bench`` or ``lone_bench``.
+    """
+
+    def decorate(test: Callable[P, None]) -> Callable[P, None]:
+        @wraps(test)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
+            bench = kwargs.get("bench", kwargs.get("lone_bench"))
+            assert isinstance(bench, Bench), f"{test.__name__} takes no bench"
+            if getattr(bench.storage.capabilities, capability):
+                test(*args, **kwargs)
+            else:
+                assert_refused(bench.storage, capability)
+
+        return wrapper
+
+    return decorate
+
+
+def assert_refused(storage: SchedulerStorage, capability: str) -> None:
+    """Assert that using an absent capability fails loudly."""
+    use = USES[capability]
+    with pytest.raises(UnsupportedCapabilityError) as refusal:
+        use(storage)
+    assert storage.capabilities.backend in refusal.value.message
+
+
+def _open_session(storage: SchedulerStorage) -> None:
+    with storage.sessions.open(TENANT):
+        pass
+
+
+def _open_unit(storage: SchedulerStorage) -> None:
+    with storage.transaction(TENANT):
+        pass
+
+
+USES: Final[dict[str, Callable[[SchedulerStorage], None]]] = {
+    "sessions": _open_session,
+    "transactions": _open_unit,
+}
+
+
+def examples(number: int) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Return hypothesis settings for contracts: inherited by many classes, slow servers, shared fixtures."""
+    return hypothesis.settings(
+        max_examples=number,
+        deadline=None,
+        suppress_health_check=[
+            hypothesis.HealthCheck.differing_executors,
+            hypothesis.HealthCheck.function_scoped_fixture,
+            hypothesis.HealthCheck.too_slow,
+            hypothesis.HealthCheck.filter_too_much,
+        ],
+    )

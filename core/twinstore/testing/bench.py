@@ -1,0 +1,147 @@
+"""The workbench of a test: storages on one deployment, a tenant nobody else uses, and models for it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from threading import Barrier
+from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import uuid4
+
+from twinstore.errors import TwinstoreError
+from twinstore.testing import builders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from twinstore.catalog import Entity
+    from twinstore.paging import Page
+    from twinstore.scheduler.audit import AuditRecord
+    from twinstore.scheduler.impact_snapshots import ImpactSet
+    from twinstore.scheduler.run_summaries import RunSummary
+    from twinstore.scheduler.runs import Run
+    from twinstore.scheduler.schedules import Schedule
+    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
+    from twinstore.testing.probe import Deployment, RawProbe
+
+__all__ = ["Bench", "all_pages", "outcomes", "race", "unique"]
+
+T = TypeVar("T")
+PATIENCE_SECONDS: Final = 60
+
+
+def unique(prefix: str) -> str:
+    """Return a text that nobody else uses."""
+    return f"{prefix}-{uuid4().hex[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a contract test works with.
+
+    Attributes:
+        deployment: where the data is.
+        storage: a storage on it.
+        tenant: the tenant of this test.
+        foreign: another one.
+    """
+
+    deployment: Deployment
+    storage: SchedulerStorage
+    tenant: str = field(default_factory=lambda: unique("tenant"))
+    foreign: str = field(default_factory=lambda: unique("foreign"))
+    numbers: Iterator[int] = field(default_factory=count)
+
+    @property
+    def probe(self) -> RawProbe:
+        """The probe of the deployment."""
+        return self.deployment.probe
+
+    @property
+    def elsewhere(self) -> Bench:
+        """The same bench seen by the foreign tenant."""
+        return replace(self, tenant=self.foreign, foreign=self.tenant)
+
+    def on(self, storage: SchedulerStorage) -> Bench:
+        """Return the same bench with another storage."""
+        return replace(self, storage=storage)
+
+    def id(self, name: str) -> str:
+        """Return an id that no other tenant uses."""
+        return f"{name}@{self.tenant}"
+
+    def next_id(self) -> str:
+        """Return another id at every call."""
+        return f"n{next(self.numbers)}@{self.tenant}"
+
+    def schedule(self, name: str = "a", /, **changes: object) -> Schedule:
+        """Build a schedule of the tenant."""
+        return builders.make_schedule(self.tenant, self.id(name), **{"name": name, **changes})
+
+    def run(self, name: str = "a", /, **changes: object) -> Run:
+        """Build a run of the tenant."""
+        return builders.make_run(self.tenant, self.id(name), **changes)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the model checks the values
+
+    def snapshot(self, name: str = "a", /, **changes: object) -> ImpactSet:
+        """Build an impact snapshot with an own id."""
+        return builders.make_impact_set(**{"snapshot_id": self.id(name), **changes})
+
+    def record(self, name: str = "a", /, **changes: object) -> AuditRecord:
+        """Build an audit record of the tenant."""
+        return builders.make_audit_record(self.tenant, self.id(name), **changes)
+
+    def summary(self, name: str = "a", /, *runs: Run) -> RunSummary:
+        """Build the summary of a schedule of the tenant."""
+        return builders.make_run_summary(self.tenant, self.id(name), runs)
+
+    def count(self, entity: Entity) -> int:
+        """Return how many rows of the tenant are really stored."""
+        return self.probe.count(entity, self.tenant)
+
+    @contextmanager
+    def storages(self, number: int) -> Iterator[list[SchedulerStorage]]:
+        """Open more storages on the same data."""
+        with ExitStack() as stack:
+            yield [stack.enter_context(self.deployment.open()) for _ in range(number)]
+
+    def commit(self, *steps: Callable[[SchedulerSession], object]) -> None:
+        """Run some steps in one unit of work."""
+        with self.storage.transaction(self.tenant) as unit:
+            for step in steps:
+                step(unit)
+
+
+def all_pages(page: Callable[[str | None], Page[T]]) -> list[T]:
+    """Return the items of all pages; ``page`` gets the token of the one before."""
+    items: list[T] = []
+    token: str | None = None
+    while True:
+        current = page(token)
+        items += current
+        token = current.next_page_token
+        if token is None:
+            return items
+        assert current.items, "a page with a successor is not empty"
+
+
+def race(actions: Sequence[Callable[[], T]]) -> list[T | TwinstoreError]:
+    """Run all actions at the same moment, each in a thread; return results and errors of the library."""
+    barrier = Barrier(len(actions))
+
+    def contestant(action: Callable[[], T]) -> T | TwinstoreError:
+        barrier.wait(PATIENCE_SECONDS)
+        try:
+            return action()
+        except TwinstoreError as error:
+            return error
+
+    with ThreadPoolExecutor(len(actions)) as pool:
+        return list(pool.map(contestant, actions, timeout=PATIENCE_SECONDS))
+
+
+def outcomes(results: Sequence[object]) -> dict[str, int]:
+    """Count results by kind: the class name of an error, ``ok`` for everything else."""
+    kinds = [type(item).__name__ if isinstance(item, TwinstoreError) else "ok" for item in results]
+    return {kind: kinds.count(kind) for kind in sorted(set(kinds))}

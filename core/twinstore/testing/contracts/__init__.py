@@ -1,0 +1,1 @@
+"""The cases: one mixin class per Protocol, in one file each."""

@@ -1,0 +1,29 @@
+"""All contracts of the scheduler in one class."""
+
+from __future__ import annotations
+
+from twinstore.testing.contracts.audit import AuditRepositoryContract, AuditServiceContract
+from twinstore.testing.contracts.due import DueScheduleContract
+from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
+from twinstore.testing.contracts.run_states import RunStateContract
+from twinstore.testing.contracts.run_summaries import RunSummaryRepositoryContract, RunSummaryServiceContract
+from twinstore.testing.contracts.runs import RunRepositoryContract
+from twinstore.testing.contracts.schedules import ScheduleRepositoryContract
+from twinstore.testing.contracts.triggers import TriggerRepositoryContract
+
+__all__ = ["SchedulerContract"]
+
+
+class SchedulerContract(
+    ScheduleRepositoryContract,
+    DueScheduleContract,
+    TriggerRepositoryContract,
+    RunRepositoryContract,
+    RunStateContract,
+    ImpactSnapshotRepositoryContract,
+    AuditRepositoryContract,
+    AuditServiceContract,
+    RunSummaryRepositoryContract,
+    RunSummaryServiceContract,
+):
+    """Everything that a driver of the scheduler must do."""

@@ -1,0 +1,393 @@
+"""Hypothesis strategies of valid models over the full range of their values.
+
+Text reaches beyond the Basic Multilingual Plane and holds characters whose order differs between UTF-16
+and code points; instants reach the years 1 and 9999; counters reach the limits of 64 bits.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeVar
+
+from hypothesis import strategies as st
+
+from twinstore.fields import INT64_MAX
+from twinstore.scheduler.audit import AuditActor, AuditRecord
+from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode, SelectorScope, SeverityRank
+from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet
+from twinstore.scheduler.run_summaries import WINDOW, RunSnapshot, RunSummary
+from twinstore.scheduler.runs import Attestation, DeltaSummary, Run, RunReason, RunStats, TopFinding
+from twinstore.scheduler.schedules import Schedule, ScheduleLimits, ScheduleNotify, ScheduleOnlyIf
+from twinstore.scheduler.selectors import LabelFilter, Selector
+from twinstore.testing.builders import digest_text
+
+__all__ = [
+    "EDGE_TEXTS",
+    "audit_records",
+    "counts",
+    "digests",
+    "ids",
+    "impact_sets",
+    "instants",
+    "names",
+    "run_stats",
+    "run_summaries",
+    "runs",
+    "schedules",
+    "selectors",
+    "simple_identifiers",
+    "tenant_ids",
+    "texts",
+]
+
+T = TypeVar("T")
+Maybe = st.SearchStrategy[T | None]
+
+# In code point order; UTF-16 puts U+10000 before U+E000, and case folding or collation rules reorder the rest.
+EDGE_TEXTS: Final = (
+    "0",
+    "Z",
+    "_",
+    "a",
+    "a b",
+    "e\u0301",
+    "z",
+    "\u00df",
+    "\u00e9",
+    "\u0130",
+    "\u0131",
+    "\u202e",
+    "\ud7ff",
+    "\ue000",
+    "\ufb01",
+    "\uffff",
+    "\U00010000",
+    "\U0001f600",
+    "\U0010ffff",
+)
+EARLIEST: Final = datetime(1, 1, 1, tzinfo=UTC)
+LATEST: Final = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
+# Inside the calendar in which a time rule can be computed for some years to come.
+FIRST_FIRING: Final = datetime(1, 1, 2, tzinfo=UTC)
+LAST_FIRING: Final = datetime(9990, 1, 1, tzinfo=UTC)
+CRONS: Final = ("* * * * *", "0 * * * *", "*/15 2 * * 1-5", "30 4 1 1 *", "0 0 29 2 *")
+ZONES: Final = ("UTC", "Europe/Vienna", "America/St_Johns", "Pacific/Apia", "Australia/Lord_Howe")
+
+
+def texts(*, max_size: int = 40) -> st.SearchStrategy[str]:
+    """Return text without U+0000 and lone surrogates."""
+    characters = st.characters(exclude_categories=["Cs"], exclude_characters="\x00")
+    return st.text(characters, max_size=max_size) | st.sampled_from(EDGE_TEXTS)
+
+
+def filled_texts(*, max_size: int = 40) -> st.SearchStrategy[str]:
+    """Return text that is not empty after trimming."""
+    return texts(max_size=max_size).filter(str.strip)
+
+
+def ids(*, max_size: int = 256) -> st.SearchStrategy[str]:
+    """Return ids up to their full length."""
+    characters = st.characters(exclude_categories=["Cs", "Cc"])
+    drawn = st.text(characters, min_size=1, max_size=max_size) | st.sampled_from(EDGE_TEXTS)
+    full = st.sampled_from(EDGE_TEXTS).map(lambda text: text[0] * max_size)
+    return (drawn | full).filter(str.strip)
+
+
+def tenant_ids() -> st.SearchStrategy[str]:
+    """Return tenant ids up to their full length; never the reserved one."""
+    return ids(max_size=128).filter(lambda text: ":" not in text and text.strip() != "system")
+
+
+def names() -> st.SearchStrategy[str]:
+    """Return names of schedules up to their full length."""
+    full = st.sampled_from(EDGE_TEXTS).map(lambda text: text[0] * 200)
+    return filled_texts(max_size=200) | full
+
+
+def simple_identifiers() -> st.SearchStrategy[str]:
+    """Return simple identifiers, upper case included."""
+    return st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", fullmatch=True)
+
+
+def counts(maximum: int = INT64_MAX) -> st.SearchStrategy[int]:
+    """Return numbers from 0 to a maximum, the limits of 32 and 64 bits among them."""
+    edges = [edge for edge in (0, 1, 2**31 - 1, 2**31, 2**53 + 1, maximum) if edge <= maximum]
+    return st.sampled_from(edges) | st.integers(0, maximum)
+
+
+def instants(earliest: datetime = EARLIEST, latest: datetime = LATEST) -> st.SearchStrategy[datetime]:
+    """Return UTC instants between two bounds, the bounds among them; some with microseconds to truncate."""
+    bounds = (earliest.replace(tzinfo=None), latest.replace(tzinfo=None))
+    drawn = st.datetimes(*bounds, timezones=st.just(UTC))
+    return st.sampled_from([earliest, latest]) | drawn.filter(lambda value: earliest <= value <= latest)
+
+
+def digests() -> st.SearchStrategy[str]:
+    """Return digest texts."""
+    return st.integers(0, 2**256 - 1).map(digest_text)
+
+
+def string_sets() -> st.SearchStrategy[tuple[str, ...]]:
+    """Return string sets as a caller may give them: unsorted, with blanks and duplicates."""
+    return st.lists(texts(), max_size=4).map(tuple)
+
+
+def text_maps() -> st.SearchStrategy[dict[str, str]]:
+    """Return maps of text."""
+    return st.dictionaries(texts(), texts(), max_size=4)
+
+
+def optional(values: st.SearchStrategy[T]) -> Maybe[T]:
+    """Return the values or nothing."""
+    return st.none() | values
+
+
+def label_filters() -> st.SearchStrategy[list[LabelFilter]]:
+    """Return label filters with unique keys."""
+    label = st.builds(LabelFilter, key=filled_texts(), values=string_sets())
+    return st.lists(label, max_size=3, unique_by=lambda item: item.key)
+
+
+def selectors(tenant_id: str | None = None) -> st.SearchStrategy[Selector]:
+    """Return selectors of every scope, with and without their tenant."""
+    narrowed = st.builds(
+        Selector,
+        scope=st.just(SelectorScope.ALL_IMAGES),
+        tenant_id=st.sampled_from([None, tenant_id]),
+        namespaces=string_sets(),
+        labels=label_filters().map(tuple),
+    )
+    filled = st.builds(
+        Selector,
+        scope=st.sampled_from(SelectorScope),
+        tenant_id=st.sampled_from([None, tenant_id]),
+        namespaces=string_sets().map(lambda values: ("ns", *values)),
+        repositories=string_sets().map(lambda values: ("repo", *values)),
+        digests=st.lists(digests(), min_size=1, max_size=2).map(tuple),
+        include_tags=string_sets(),
+        labels=label_filters().filter(bool).map(tuple),
+        resolves_tags=st.booleans(),
+    )
+    return narrowed | filled
+
+
+@st.composite
+def schedules(draw: st.DrawFn, tenant_id: str = "tenant", schedule_id: str | None = None) -> Schedule:
+    """Return schedules; an enabled one can always fire."""
+    created_at = draw(instants(FIRST_FIRING, LAST_FIRING))
+    values = {
+        "id": schedule_id or draw(ids()),
+        "tenant_id": tenant_id,
+        "name": draw(names()),
+        "enabled": draw(st.booleans()),
+        "when_cron": draw(st.sampled_from(CRONS)),
+        "timezone": draw(st.sampled_from(ZONES)),
+        "mode": draw(st.sampled_from(ScheduleMode)),
+        "selection": draw(selectors(tenant_id)),
+        "only_if": draw(only_ifs()),
+        "notify": draw(notifies()),
+        "limits": draw(limits()),
+        "subscribers": draw(string_sets()),
+        "created_at": created_at,
+        "created_by": draw(filled_texts()),
+        "updated_at": draw(instants(created_at, LAST_FIRING)),
+        "updated_by": draw(filled_texts()),
+    }
+    return Schedule.model_validate(values)
+
+
+def only_ifs() -> st.SearchStrategy[ScheduleOnlyIf]:
+    """Return gates."""
+    return st.builds(
+        ScheduleOnlyIf, last_report_older_than_days=optional(counts()), policy_revision=optional(texts())
+    )
+
+
+def notifies() -> st.SearchStrategy[ScheduleNotify]:
+    """Return emission filters."""
+    return st.builds(
+        ScheduleNotify,
+        on_new_findings=st.booleans(),
+        min_severity=optional(st.sampled_from(SeverityRank)),
+        include_kev=st.booleans(),
+        include_quiet_findings=st.booleans(),
+    )
+
+
+def limits() -> st.SearchStrategy[ScheduleLimits]:
+    """Return throttles."""
+    positive = optional(counts().filter(bool))
+    return st.builds(
+        ScheduleLimits, max_jobs=positive, rate_per_second=positive, parallelism=positive, burst=positive
+    )
+
+
+@st.composite
+def run_stats(draw: st.DrawFn, maximum: int = INT64_MAX) -> RunStats:
+    """Return counters up to a maximum."""
+    values = {name: draw(counts(maximum)) for name in RunStats.model_fields}
+    values["deduped"] = min(values["deduped"], values["candidates"])
+    values["completed"] = min(values["completed"], values["queued"])
+    return RunStats.model_validate(values)
+
+
+@st.composite
+def run_reasons(draw: st.DrawFn) -> RunReason:
+    """Return reasons."""
+    start, end = sorted([draw(instants()), draw(instants())])
+    return RunReason(
+        manual_reason=draw(optional(texts())),
+        conselier_export_id=draw(optional(texts())),
+        excitor_export_id=draw(optional(texts())),
+        cursor=draw(optional(texts())),
+        impact_window_from=draw(st.sampled_from([start, None])),
+        impact_window_to=draw(st.sampled_from([end, None])),
+    )
+
+
+def top_findings() -> st.SearchStrategy[list[TopFinding]]:
+    """Return findings of any severity."""
+    finding = st.builds(
+        TopFinding,
+        purl=texts(),
+        vulnerability_id=texts(),
+        severity=st.sampled_from(SeverityRank),
+        link=optional(texts()),
+    )
+    return st.lists(finding, max_size=3)
+
+
+@st.composite
+def deltas(draw: st.DrawFn) -> DeltaSummary:
+    """Return changes of one image."""
+    quarter = INT64_MAX // 4
+    parts = [draw(counts(quarter)) for _ in range(4)]
+    return DeltaSummary(
+        image_digest=draw(digests()),
+        new_findings=sum(parts) + draw(st.integers(0, 3)),
+        new_criticals=parts[0],
+        new_high=parts[1],
+        new_medium=parts[2],
+        new_low=parts[3],
+        kev_hits=draw(string_sets()),
+        top_findings=tuple(draw(top_findings())),
+        report_url=draw(optional(texts())),
+        attestation=draw(optional(st.builds(Attestation, uuid=texts(), verified=optional(st.booleans())))),
+        detected_at=draw(optional(instants())),
+    )
+
+
+@st.composite
+def run_instants(draw: st.DrawFn, state: RunState) -> dict[str, datetime | None]:
+    """Return the three instants of a run as its state asks for them."""
+    moments = sorted(draw(st.lists(instants(), min_size=3, max_size=3)))
+    created_at, started_at, finished_at = (moment.replace(microsecond=0) for moment in moments)
+    may_have_started = state is RunState.RUNNING or (state.terminal and draw(st.booleans()))
+    return {
+        "created_at": created_at,
+        "started_at": started_at if may_have_started else None,
+        "finished_at": finished_at if state.terminal else None,
+    }
+
+
+@st.composite
+def runs(
+    draw: st.DrawFn,
+    tenant_id: str = "tenant",
+    run_id: str | None = None,
+    states: tuple[RunState, ...] = tuple(RunState),
+) -> Run:
+    """Return runs in the given states; only ``planning`` and ``queued`` can be created."""
+    state = draw(st.sampled_from(states))
+    values = {
+        "id": run_id or draw(ids()),
+        "tenant_id": tenant_id,
+        "schedule_id": draw(optional(ids())),
+        "trigger": draw(st.sampled_from(RunTrigger)),
+        "state": state,
+        "stats": draw(run_stats()),
+        "reason": draw(optional(run_reasons())),
+        "error": draw(filled_texts()) if state is RunState.ERROR else None,
+        "deltas": draw(st.lists(deltas(), max_size=2, unique_by=lambda delta: delta.image_digest)),
+        "retry_of": draw(optional(texts())),
+        **draw(run_instants(state)),
+    }
+    return Run.model_validate(values)
+
+
+def impact_images() -> st.SearchStrategy[list[ImpactImage]]:
+    """Return images with unique digests."""
+    image = st.builds(
+        ImpactImage,
+        image_digest=digests(),
+        registry=texts(),
+        repository=texts(),
+        namespaces=string_sets(),
+        tags=string_sets(),
+        used_by_entrypoint=st.booleans(),
+        labels=text_maps(),
+    )
+    return st.lists(image, max_size=3, unique_by=lambda item: item.image_digest)
+
+
+@st.composite
+def impact_sets(draw: st.DrawFn, tenant_id: str = "tenant") -> ImpactSet:
+    """Return snapshots without an own id."""
+    images = draw(impact_images())
+    return ImpactSet(
+        selector=draw(selectors(tenant_id)),
+        images=tuple(images),
+        usage_only=draw(st.booleans()),
+        generated_at=draw(instants()),
+        total=max(len(images), draw(counts())),
+    )
+
+
+@st.composite
+def audit_records(draw: st.DrawFn, tenant_id: str = "tenant", audit_id: str | None = None) -> AuditRecord:
+    """Return audit records."""
+    actor = AuditActor(
+        actor_id=draw(filled_texts()), display_name=draw(filled_texts()), kind=draw(simple_identifiers())
+    )
+    return AuditRecord(
+        id=audit_id or draw(ids()),
+        tenant_id=tenant_id,
+        category=draw(simple_identifiers()),
+        action=draw(simple_identifiers()),
+        occurred_at=draw(instants()),
+        actor=actor,
+        entity_id=draw(optional(texts())),
+        schedule_id=draw(optional(ids())),
+        run_id=draw(optional(ids())),
+        correlation_id=draw(optional(texts())),
+        metadata=draw(text_maps()),
+        message=draw(optional(texts())),
+    )
+
+
+@st.composite
+def run_summaries(draw: st.DrawFn, tenant_id: str = "tenant", schedule_id: str | None = None) -> RunSummary:
+    """Return summaries whose window is empty, partly filled or full."""
+    drawn = draw(st.lists(run_snapshots(), max_size=4, unique_by=lambda item: item.run_id))
+    window = [*drawn, *fillers(WINDOW - len(drawn))] if draw(st.booleans()) else drawn
+    return RunSummary.of(tenant_id, schedule_id or draw(ids()), window, draw(instants()))
+
+
+@st.composite
+def run_snapshots(draw: st.DrawFn) -> RunSnapshot:
+    """Return entries of a window; twenty of them never exceed 64 bits in sum."""
+    run = draw(runs())
+    return RunSnapshot.of(run).evolve(stats=draw(run_stats(INT64_MAX // WINDOW)))
+
+
+def fillers(number: int) -> list[RunSnapshot]:
+    """Return that many entries, older than any other."""
+    return [
+        RunSnapshot(
+            run_id=f"filler-{index}",
+            trigger=RunTrigger.CRON,
+            state=RunState.QUEUED,
+            created_at=EARLIEST + timedelta(milliseconds=index),
+        )
+        for index in range(number)
+    ]

@@ -1,0 +1,77 @@
+"""Deployments of our drivers, each with a probe that reads and breaks stored rows past the repositories."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import twinstore
+from twinstore.testing import Deployment, StoredRow
+from twinstore_memory.rows import Row, plant, stored_rows, table
+from twinstore_memory.store import Store, drop_store, shared_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from twinstore.bulk import Key
+    from twinstore.catalog import Entity
+    from twinstore.clock import Clock
+    from twinstore.scheduler.storage import SchedulerStorage
+
+__all__ = ["MemoryProbe", "memory_deployments"]
+
+
+class MemoryProbe:
+    """Looks into the store of a process."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def count(self, entity: Entity, tenant_id: str) -> int:
+        return sum(row.tenant_id == tenant_id for row in stored_rows(self._store, entity).values())
+
+    def read(self, entity: Entity, key: Key) -> StoredRow | None:
+        row = stored_rows(self._store, entity).get(key)
+        return None if row is None else StoredRow(row.document, row.markers)
+
+    def stamp(self, entity: Entity, key: Key) -> object | None:
+        slot = self._store.slot(table(entity).name, key)
+        return None if slot is None else slot.number
+
+    def poison(self, entity: Entity, key: Key, content: str) -> None:
+        row = stored_rows(self._store, entity)[key]
+        plant(self._store, Row(entity, key, {**row.document, "foreign": content}, row.markers))
+
+
+class MemoryDeployment:
+    """A named store."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.probe = MemoryProbe(shared_store(name))
+
+    def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
+        settings = {"Persistence": {"Memory": {"Store": self._name}}}
+        return twinstore.add_scheduler_memory_storage(settings, clock=clock)
+
+    @contextmanager
+    def handle(self, tenant_id: str) -> Iterator[object]:
+        del tenant_id
+        unit = shared_store(self._name).begin()
+        try:
+            yield unit
+            unit.commit()
+        finally:
+            unit.rollback()
+
+
+@contextmanager
+def memory_deployments(*, migrated: bool = True) -> Iterator[Deployment]:
+    """Make a store of its own; it has no schema, so it is always migrated."""
+    del migrated
+    name = uuid4().hex
+    try:
+        yield MemoryDeployment(name)
+    finally:
+        drop_store(name)

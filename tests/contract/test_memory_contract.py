@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.contract.probes import memory_deployments
+from twinstore.testing import SchedulerContract
+
+if TYPE_CHECKING:
+    from twinstore.testing import BackendFactory
+
+
+@pytest.fixture(scope="module")
+def backend_factory() -> BackendFactory:
+    return memory_deployments
+
+
+class TestMemory(SchedulerContract):
+    """The executable specification."""
