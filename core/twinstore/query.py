@@ -29,6 +29,7 @@ __all__ = [
     "IsNull",
     "OneOf",
     "Query",
+    "batch_size_argument",
     "build_query",
     "limit_argument",
 ]
@@ -150,3 +151,12 @@ def limit_argument(limit: int, maximum: int) -> int:
     if type(limit) is not int or limit < 1:
         raise ValidationError(f"Argument limit should be a whole number of at least 1, not {limit!r}.")
     return min(limit, maximum)
+
+
+def batch_size_argument(batch_size: int) -> int:
+    """Return the size of a batch; raise ``ValidationError`` below 1."""
+    if type(batch_size) is not int or batch_size < 1:
+        raise ValidationError(
+            f"Argument batch_size should be a whole number of at least 1, not {batch_size!r}."
+        )
+    return batch_size

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from twinstore.backend import UnitState
 from twinstore.errors import ConcurrencyError, DuplicateError, UnavailableError, ValidationError
 from twinstore.paging import SortKey
-from twinstore.query import AtMost, Query
+from twinstore.query import AtMost, Query, batch_size_argument
 from twinstore.scheduler.rules.missing import duplicate_id
 from twinstore.scope import instant_argument, model_argument
 from twinstore_memory.compile import select, sort_key
@@ -150,19 +150,11 @@ def expired(entity: Entity, tenant: str | None, before: datetime, batch_size: in
     """Return the query of the rows that retention removes next."""
     if entity.retention is None:
         raise LookupError(f"{entity.name} is kept for ever")
-    check_batch_size(batch_size)
     time = entity.retention.field
     order = (SortKey(time, time=True), *map(SortKey, entity.key))
     where = (AtMost(time, before),)
-    return Query(entity=entity.name, tenant_id=tenant, where=where, order=order, limit=batch_size)
-
-
-def check_batch_size(batch_size: int) -> None:
-    """Refuse a batch size below 1."""
-    if batch_size < 1:
-        raise ValidationError(
-            f"Argument batch_size should be a whole number of at least 1, not {batch_size!r}."
-        )
+    limit = batch_size_argument(batch_size)
+    return Query(entity=entity.name, tenant_id=tenant, where=where, order=order, limit=limit)
 
 
 def discard(unit: Unit, row: Row) -> bool:

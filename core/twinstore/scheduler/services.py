@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from twinstore.scheduler.audit import AuditEvent, AuditRecord
-from twinstore.scheduler.rules.run_summaries import projected
+from twinstore.scheduler.rules.run_summaries import projected, summarised
 from twinstore.scheduler.run_summaries import WINDOW, RunSnapshot, RunSummary
 from twinstore.scheduler.runs import Run
 from twinstore.scope import id_argument, instant_argument, model_argument
@@ -90,7 +90,7 @@ class SummaryService:
                 return None
             updated_at = instant if stored is None else max(instant, stored.updated_at)
             entries = tuple(RunSnapshot.of(run) for run in window)
-            return RunSummary.of(tenant_id.strip(), schedule_id.strip(), entries, updated_at)
+            return summarised(tenant_id.strip(), schedule_id.strip(), entries, updated_at)
 
         return self._summaries.modify(tenant_id, schedule_id, recomputed)
 

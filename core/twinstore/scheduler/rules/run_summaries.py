@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.errors import ConflictError
+import pydantic
+
+from twinstore.canonical import describe_failure
+from twinstore.errors import ConflictError, ValidationError
 from twinstore.jsontext import format_timestamp
 from twinstore.scheduler.run_summaries import RunSnapshot, RunSummary
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from twinstore.scheduler.runs import Run
 
-__all__ = ["check_expectation", "projected"]
+__all__ = ["check_expectation", "projected", "summarised"]
 
 
 def projected(summary: RunSummary | None, run: Run, schedule_id: str, now: datetime) -> RunSummary:
@@ -23,7 +27,21 @@ def projected(summary: RunSummary | None, run: Run, schedule_id: str, now: datet
     if supersedes(entry, window.get(entry.run_id)):
         window[entry.run_id] = entry
     updated_at = now if summary is None else max(now, summary.updated_at)
-    return RunSummary.of(run.tenant_id, schedule_id, tuple(window.values()), updated_at)
+    return summarised(run.tenant_id, schedule_id, tuple(window.values()), updated_at)
+
+
+def summarised(
+    tenant_id: str, schedule_id: str, window: Sequence[RunSnapshot], updated_at: datetime
+) -> RunSummary:
+    """Return the summary of a window; runs whose counters exceed 64 bits in sum are refused."""
+    try:
+        return RunSummary.of(tenant_id, schedule_id, window, updated_at)
+    except pydantic.ValidationError as error:
+        raise ValidationError(
+            f"The runs of schedule {schedule_id!r} cannot be summarised: {describe_failure(RunSummary, error)}.",
+            entity="run_summaries",
+            key=f"{tenant_id}:{schedule_id}",
+        ) from error
 
 
 def supersedes(entry: RunSnapshot, stored: RunSnapshot | None) -> bool:
