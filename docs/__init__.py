@@ -1,0 +1,1 @@
+"""The pages of the documentation, and the programs that write their generated parts."""

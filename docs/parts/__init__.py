@@ -1,0 +1,1 @@
+"""The generated parts of the pages: each function returns Markdown made from the code itself."""

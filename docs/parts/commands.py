@@ -1,0 +1,108 @@
+"""The command line, read from the application itself."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+import typer
+
+from docs.parts.tables import code, codes, plain, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["Command", "Parameter", "command_pages", "commands", "root_command"]
+
+PROGRAM: Final = "twinstore"
+NONE: Final = "\N{EN DASH}"
+
+
+class Parameter(Protocol):
+    """What Typer says about an option or an argument, in every version that we allow."""
+
+    name: str
+    opts: Sequence[str]
+    secondary_opts: Sequence[str]
+    default: object
+    required: bool
+    multiple: bool
+    nargs: int
+    type: object
+    param_type_name: str
+    metavar: str | None
+
+
+class Command(Protocol):
+    """What Typer says about a command."""
+
+    help: str | None
+    params: Sequence[Parameter]
+
+
+def root_command() -> Command:
+    """Return the whole command line."""
+    from twinstore_backfill.cli import app  # noqa: PLC0415  # other parts work without the command line
+
+    return cast("Command", typer.main.get_command(app))
+
+
+def subcommands(command: Command) -> Mapping[str, Command]:
+    """Return the commands of a group, nothing for a plain command."""
+    return cast("Mapping[str, Command]", getattr(command, "commands", {}))
+
+
+def commands(command: Command | None = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Command]]:
+    """Yield the program, its groups and its commands with their full names, in the order of the help."""
+    command = command or root_command()
+    yield " ".join((PROGRAM, *path)), command
+    for name, inner in subcommands(command).items():
+        yield from commands(inner, (*path, name))
+
+
+def command_pages() -> str:
+    """Return a section for each command."""
+    return "\n\n".join(_section(name, command) for name, command in commands())
+
+
+def _section(name: str, command: Command) -> str:
+    level = "##" if name.count(" ") < 2 else "###"
+    parts = [f"{level} `{name}`", plain(inspect.cleandoc(command.help or ""))]
+    if inner := subcommands(command):
+        parts.append(f"Commands: {codes(inner)}.")
+    if rows := [_row(parameter) for parameter in command.params if parameter.name != "help"]:
+        parts.append(table(("Option", "Default", "Means"), rows))
+    return "\n\n".join(parts)
+
+
+def _row(parameter: Parameter) -> tuple[str, str, str]:
+    names = " / ".join(code(f"{name}{_value(parameter)}") for name in _names(parameter))
+    many = " May be repeated." if parameter.multiple else ""
+    text = cast("str", getattr(parameter, "help", None) or "")
+    return (names, _default(parameter), plain(text) + many)
+
+
+def _names(parameter: Parameter) -> tuple[str, ...]:
+    if parameter.param_type_name == "argument":
+        return ("",)
+    return (*parameter.opts, *parameter.secondary_opts)
+
+
+def _value(parameter: Parameter) -> str:
+    """Return what must follow an option."""
+    if getattr(parameter, "is_flag", False):
+        return ""
+    if choices := cast("Sequence[object]", getattr(parameter.type, "choices", ())):
+        shown = "|".join(str(getattr(choice, "value", choice)) for choice in choices)
+    else:
+        shown = parameter.metavar or parameter.name.upper()
+    return f" {shown}" if parameter.opts[0].startswith("-") else shown
+
+
+def _default(parameter: Parameter) -> str:
+    if parameter.required:
+        return "required"
+    value = getattr(parameter.default, "value", parameter.default)
+    if value is None or value is False or value in ([], ()) or callable(value):
+        return NONE
+    return code("yes" if value is True else value)

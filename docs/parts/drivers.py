@@ -1,0 +1,58 @@
+"""What the author of a driver needs: the hooks, the description of a driver, and the contract kit."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import MISSING, fields
+
+from docs.parts.tables import attributes, code, plain, table
+from twinstore import testing
+from twinstore.backend import BackendSpec
+from twinstore.errors import first_line
+from twinstore.plugins import BackendHooks
+
+__all__ = ["contract_table", "contracts", "hook_table", "hooks", "spec_table"]
+
+
+def hooks() -> dict[str, str]:
+    """Return the hooks that a driver may implement, with their first line."""
+    members = inspect.getmembers(BackendHooks, inspect.isfunction)
+    return {name: first_line(hook.__doc__) for name, hook in members if not name.startswith("_")}
+
+
+def hook_table() -> str:
+    """Return the hooks."""
+    return table(("Hook", "Must"), ((code(name), plain(text)) for name, text in hooks().items()))
+
+
+def spec_table() -> str:
+    """Return the fields of the description of a driver."""
+    meanings = attributes(BackendSpec)
+    rows = (
+        (
+            code(field.name),
+            "required" if field.default is MISSING else code(field.default),
+            meanings[field.name],
+        )
+        for field in fields(BackendSpec)
+    )
+    return table(("Field", "Default", "Means"), rows)
+
+
+def contracts() -> tuple[type[testing.Contract], ...]:
+    """Return the contracts that the whole one is made of, in its order."""
+    inherited = testing.SchedulerContract.__mro__[1:]
+    return tuple(item for item in inherited if issubclass(item, testing.Contract) and _own_tests(item))
+
+
+def contract_table() -> str:
+    """Return the contracts of the kit with the number of their tests."""
+    rows = [
+        (code(item.__name__), str(_own_tests(item)), plain(first_line(item.__doc__))) for item in contracts()
+    ]
+    total = str(sum(map(_own_tests, contracts())))
+    return table(("Contract", "Tests", "Proves"), [*rows, (code("SchedulerContract"), total, "All of them.")])
+
+
+def _own_tests(contract: type) -> int:
+    return sum(name.startswith("test_") for name in vars(contract))

@@ -1,0 +1,71 @@
+"""The sample service prints the same on either store: configuration alone decides who answers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from twinstore import open_storage
+from twinstore.scheduler import RunQueryOptions, RunState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.databases import MongoDatabase, PostgresDatabase
+    from tests.servers import Settings
+
+SERVICE: Final = Path(__file__).parents[2] / "samples/service/nightly.py"
+TENANT: Final = "acme"
+TOKEN: Final = re.compile(r"next (\S+)$", re.MULTILINE)
+EXPECTED: Final = """\
+schedule hourly: next at 2025-10-26 03:00:00+00:00
+schedule nightly: next at 2025-10-27 00:30:00+00:00
+schedule weekly: next at 2025-10-27 02:00:00+00:00
+runs acme-run-07=completed acme-run-06=completed acme-run-05=completed next TOKEN
+runs acme-run-04=completed acme-run-03=completed acme-run-02=completed next TOKEN
+runs acme-run-01=completed acme-run-00=completed next None
+summary: 8 runs, 7 new high
+audit: 32 records, latest run.completed
+"""
+
+
+def variables(settings: Settings, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield settings as environment variables, as a host would set them."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from variables(cast("Settings", value), f"{path}{name}__")
+        else:
+            yield f"{path}{name}", str(value)
+
+
+def output_of_service(settings: Settings) -> str:
+    """Run the service as a process of its own and return what it prints."""
+    inherited = {name: value for name, value in os.environ.items() if "__" not in name}
+    done = subprocess.run(
+        [sys.executable, str(SERVICE), "--tenant", TENANT],
+        env={**inherited, **dict(variables(settings))},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_sample_service_prints_the_same_on_both_stores(
+    mongo_database: MongoDatabase, empty_postgres_database: PostgresDatabase
+) -> None:
+    on_mongo = output_of_service(mongo_database.config)
+    on_postgres = output_of_service(empty_postgres_database.config)
+    assert TOKEN.sub(lambda match: match[0] if match[1] == "None" else "next TOKEN", on_mongo) == EXPECTED
+    assert on_mongo == on_postgres
+    # Equal output could also mean that both wrote to one store.
+    for settings in (mongo_database.config, empty_postgres_database.config):
+        with open_storage(settings) as storage:
+            page = storage.scheduler.runs.list(TENANT, RunQueryOptions(states=[RunState.COMPLETED]))
+            assert len(page) == 8, settings
