@@ -103,7 +103,7 @@ def _token_content(token: str) -> dict[str, jsontext.JsonValue]:
 def _key_part(part: jsontext.JsonValue, key: SortKey) -> KeyPart:
     if part is None and key.nullable:
         return None
-    if not isinstance(part, str) or "\x00" in part:
+    if not isinstance(part, str) or not _storable(part):
         raise _malformed()
     if not key.time:
         return part
@@ -111,6 +111,11 @@ def _key_part(part: jsontext.JsonValue, key: SortKey) -> KeyPart:
         return parse_timestamp(part)
     except pydantic_core.PydanticCustomError as error:
         raise _malformed() from error
+
+
+def _storable(text: str) -> bool:
+    """Whether a store takes the text: neither U+0000 nor a lone surrogate."""
+    return "\x00" not in text and text.encode(errors="ignore").decode() == text
 
 
 def _malformed() -> ValidationError:
