@@ -5,6 +5,7 @@ from __future__ import annotations
 from twinstore.testing.contracts.audit import AuditRepositoryContract, AuditServiceContract
 from twinstore.testing.contracts.due import DueScheduleContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
+from twinstore.testing.contracts.paging import PagingContract
 from twinstore.testing.contracts.run_states import RunStateContract
 from twinstore.testing.contracts.run_summaries import RunSummaryRepositoryContract, RunSummaryServiceContract
 from twinstore.testing.contracts.runs import RunRepositoryContract
@@ -25,5 +26,6 @@ class SchedulerContract(
     AuditServiceContract,
     RunSummaryRepositoryContract,
     RunSummaryServiceContract,
+    PagingContract,
 ):
     """Everything that a driver of the scheduler must do."""
