@@ -1,0 +1,1 @@
+"""The parity report and its renderings."""

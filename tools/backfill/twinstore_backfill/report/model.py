@@ -1,0 +1,235 @@
+"""The parity report: one deterministic document apart from its envelope."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field
+
+from twinstore.errors import ValidationError
+
+__all__ = [
+    "Approval",
+    "Check",
+    "Counts",
+    "Differing",
+    "EntityReport",
+    "Envelope",
+    "Group",
+    "Named",
+    "ParityReport",
+    "RangeReport",
+    "Result",
+    "Side",
+    "SideDigest",
+    "TenantReport",
+    "Verdict",
+    "parse_report",
+]
+
+FORMAT: Final = "twinstore.parity-report@1"
+Result = Literal["pass", "fail", "inconclusive", "skipped"]
+Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "START-CLEAN (approved)"]
+Hex = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+
+
+class Frozen(BaseModel):
+    """Base of every part."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Envelope(Frozen):
+    """What differs between two verifications of the same data, and nothing else does."""
+
+    generated_at: str
+    host: str
+    as_of: str
+    seconds: float
+
+
+class Tool(Frozen):
+    """Which program made the report."""
+
+    name: str
+    version: str
+    checksum: str
+
+
+class Side(Frozen):
+    """One store."""
+
+    backend: str
+    identity: str
+    server_version: str
+
+
+class Approval(Frozen):
+    """The decision to begin without old data."""
+
+    reason: str
+    approved_by: str
+
+
+class Check(Frozen):
+    """One check: its findings are capped, ``count`` is the true number."""
+
+    id: str
+    title: str
+    result: Result
+    summary: str
+    count: int = 0
+    findings: tuple[str, ...] = ()
+
+
+class SideDigest(Frozen):
+    """Number, XOR and sum of the document digests of one side."""
+
+    count: int
+    xor: Hex
+    sum: Hex
+
+
+class Counts(Frozen):
+    """What became of the documents of a tenant or an entity."""
+
+    equal: int = 0
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    undecodable: int = 0
+    quarantined: int = 0
+    expired_source: int = 0
+    expired_target: int = 0
+
+
+class TenantReport(Frozen):
+    """One tenant of one entity. ``stored`` are the rows that each side counts, expired ones included."""
+
+    tenant: str
+    stored_source: int
+    stored_target: int
+    source: SideDigest
+    target: SideDigest
+    counts: Counts
+
+
+class RangeReport(Frozen):
+    """One range of one entity: ``lower`` is included, ``upper`` is not, ``null`` is unbounded."""
+
+    tenant: str | None
+    lower: tuple[str, ...] | None
+    upper: tuple[str, ...] | None
+    source: SideDigest
+    target: SideDigest
+    equal: bool
+
+
+class Named(Frozen):
+    """One key; ``null`` where the stored key is no text."""
+
+    key: tuple[str, ...] | None
+    tenant: str
+
+
+class KeyList(Frozen):
+    """The first keys in order, and how many there are."""
+
+    count: int = 0
+    shown: tuple[Named, ...] = ()
+
+
+class Differing(Frozen):
+    """One document that differs: where, but not what."""
+
+    key: tuple[str, ...]
+    tenant: str
+    source_digest: str
+    target_digest: str
+    paths: tuple[str, ...]
+    path_count: int
+
+
+class DifferingList(Frozen):
+    """The first differing documents in order, and how many there are."""
+
+    count: int = 0
+    shown: tuple[Differing, ...] = ()
+
+
+class EntityReport(Frozen):
+    """One entity."""
+
+    entity: str
+    group: str
+    result: Result
+    counts: Counts
+    tenants: tuple[TenantReport, ...]
+    ranges: tuple[RangeReport, ...]
+    missing: KeyList = KeyList()
+    extra: KeyList = KeyList()
+    different: DifferingList = DifferingList()
+    undecodable: KeyList = KeyList()
+    quarantined: KeyList = KeyList()
+
+
+class Group(Frozen):
+    """A logical group of entities."""
+
+    name: str
+    entities: tuple[str, ...]
+    result: Result
+
+
+class Equivalence(Frozen):
+    """A difference in spelling that means the same, and how many documents needed it."""
+
+    name: str
+    documents: int
+
+
+class ParityReport(Frozen):
+    """What a verification found."""
+
+    format: Literal["twinstore.parity-report@1"] = FORMAT
+    envelope: Envelope
+    tool: Tool
+    module: str
+    mode: Literal["full", "sample", "start-clean"]
+    seed: int | None
+    sample_size: int | None
+    as_of: str | None
+    entities_asked: tuple[str, ...]
+    tenants_asked: tuple[str, ...]
+    source: Side
+    target: Side
+    switch: str | None
+    verdict: Verdict
+    exit_code: int
+    cutover_ready: bool
+    reasons: tuple[str, ...]
+    next_step: str
+    documents_equal: int
+    approval: Approval | None
+    checks: tuple[Check, ...]
+    groups: tuple[Group, ...]
+    equivalences: tuple[Equivalence, ...]
+    entities: tuple[EntityReport, ...]
+
+
+def parse_report(content: bytes, name: str) -> ParityReport:
+    """Return a report that was written before.
+
+    Raises:
+        ValidationError: the content is no parity report of this format.
+    """
+    try:
+        return ParityReport.model_validate_json(content)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the top level"
+        raise ValidationError(
+            f"{name} is no parity report of the format {FORMAT}: {place}: {first['msg']}. "
+            "Make it with `twinstore backfill verify --out`."
+        ) from None

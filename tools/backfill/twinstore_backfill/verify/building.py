@@ -1,0 +1,151 @@
+"""Turning what was found into the parts of the report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from twinstore.bulk import KeyRange
+from twinstore_backfill.report.model import (
+    Counts,
+    Differing,
+    DifferingList,
+    EntityReport,
+    Equivalence,
+    Group,
+    KeyList,
+    Named,
+    RangeReport,
+    SideDigest,
+    TenantReport,
+)
+from twinstore_backfill.verify.checks import worst
+from twinstore_backfill.verify.digests import Digest
+from twinstore_backfill.verify.ranges import RangeResult, TenantResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from twinstore.catalog import Entity
+    from twinstore_backfill.report.model import Result
+    from twinstore_backfill.verify.ranges import Difference, Listed, Seen
+
+__all__ = ["EntityFindings", "equivalences", "groups"]
+
+
+class EntityFindings:
+    """Collects the ranges of one entity in order."""
+
+    def __init__(self, entity: Entity, counted: Mapping[str, tuple[int, int]]) -> None:
+        """Take the entity and, by tenant, the rows that each side counts."""
+        self._entity = entity
+        self._counted = counted
+        self._whole = RangeResult(entity.name, None, KeyRange())
+        self._ranges: list[RangeReport] = []
+
+    def add(self, result: RangeResult) -> None:
+        """Add the range that follows."""
+        self._ranges.append(_range_report(result))
+        self._whole.merge(result)
+
+    @property
+    def equivalences(self) -> Counter[str]:
+        """How many documents needed each equivalence."""
+        return sum((tenant.equivalences for tenant in self._whole.tenants.values()), Counter[str]())
+
+    def report(self) -> EntityReport:
+        """Return what the report says of the entity."""
+        found = self._whole
+        tenants = dict(found.tenants)
+        totals = Counts(**sum((tenant.counts for tenant in tenants.values()), Counter[str]()))
+        return EntityReport(
+            entity=self._entity.name,
+            group=self._entity.group,
+            result=_result(totals),
+            counts=totals,
+            tenants=tuple(
+                self._tenant(name, tenants.get(name, TenantResult()))
+                for name in sorted(self._counted.keys() | tenants.keys())
+            ),
+            ranges=tuple(self._ranges),
+            missing=_keys(found.missing),
+            extra=_keys(found.extra),
+            different=_differing(found.different),
+            undecodable=_keys(found.undecodable),
+            quarantined=_keys(found.quarantined),
+        )
+
+    def _tenant(self, name: str, result: TenantResult) -> TenantReport:
+        source, target = self._counted.get(name, (0, 0))
+        return TenantReport(
+            tenant=name,
+            stored_source=source,
+            stored_target=target,
+            source=_digest(result.source),
+            target=_digest(result.target),
+            counts=Counts(**result.counts),
+        )
+
+
+def groups(entities: Sequence[EntityReport]) -> tuple[Group, ...]:
+    """Return the logical groups with what their entities amount to."""
+    names = dict.fromkeys(entity.group for entity in entities)
+    return tuple(
+        Group(
+            name=name,
+            entities=tuple(entity.entity for entity in entities if entity.group == name),
+            result=worst(entity.result for entity in entities if entity.group == name),
+        )
+        for name in names
+    )
+
+
+def equivalences(found: Counter[str]) -> tuple[Equivalence, ...]:
+    """Return the equivalences that were needed, by name."""
+    return tuple(Equivalence(name=name, documents=count) for name, count in sorted(found.items()))
+
+
+def _result(counts: Counts) -> Result:
+    if counts.missing or counts.extra or counts.different or counts.undecodable:
+        return "fail"
+    return "inconclusive" if counts.quarantined else "pass"
+
+
+def _range_report(result: RangeResult) -> RangeReport:
+    source, target = Digest(), Digest()
+    for part in result.tenants.values():
+        source.merge(part.source)
+        target.merge(part.target)
+    return RangeReport(
+        tenant=result.tenant,
+        lower=result.within.lower,
+        upper=result.within.upper,
+        source=_digest(source),
+        target=_digest(target),
+        equal=source == target,
+    )
+
+
+def _digest(digest: Digest) -> SideDigest:
+    return SideDigest(count=digest.count, xor=f"{digest.xor:032x}", sum=f"{digest.sum:032x}")
+
+
+def _keys(found: Listed[Seen]) -> KeyList:
+    return KeyList(
+        count=found.count, shown=tuple(Named(key=item.key, tenant=item.tenant) for item in found.items)
+    )
+
+
+def _differing(found: Listed[Difference]) -> DifferingList:
+    shown = tuple(
+        Differing(
+            key=item.key,
+            tenant=item.tenant,
+            source_digest=item.source_digest,
+            target_digest=item.target_digest,
+            paths=item.paths,
+            path_count=item.path_count,
+        )
+        for item in found.items
+    )
+    return DifferingList(count=found.count, shown=shown)

@@ -1,0 +1,133 @@
+"""The checks of a verification and what they amount to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twinstore_backfill.outcome import Exit
+from twinstore_backfill.report.model import Check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from twinstore_backfill.report.model import EntityReport, Result, Verdict
+    from twinstore_backfill.verify.lists import ListFinding
+
+__all__ = ["EXITS", "content_check", "count_check", "decode_check", "list_check", "mode_check", "worst"]
+
+SHOWN: Final = 100
+EXITS: Final[Mapping[Verdict, Exit]] = {
+    "PASS": Exit.OK,
+    "START-CLEAN (approved)": Exit.OK,
+    "FAIL": Exit.DIFFERENT,
+    "INCONCLUSIVE": Exit.INCONCLUSIVE,
+}
+ORDER: Final[Sequence[Result]] = ("skipped", "pass", "inconclusive", "fail")
+
+
+def worst(results: Iterable[Result]) -> Result:
+    """Return the weightiest result."""
+    return max(results, key=ORDER.index, default="skipped")
+
+
+def count_check(entities: Sequence[EntityReport], *, sampled: bool) -> Check:
+    """C1: as many documents on both sides, per entity and tenant; every counted row was also seen."""
+    wrong = [text for entity in entities for text in _count_problems(entity)]
+    unsure = [] if sampled else [text for entity in entities for text in _unseen(entity)]
+    result: Result = "fail" if wrong else "inconclusive" if unsure else "pass"
+    tenants = sum(len(entity.tenants) for entity in entities)
+    summary = f"{tenants} counts by entity and tenant compared"
+    return _check("C1", "counts", result, summary, wrong + unsure)
+
+
+def _count_problems(entity: EntityReport) -> Iterable[str]:
+    for tenant in entity.tenants:
+        counts = tenant.counts
+        source = tenant.stored_source - counts.expired_source - counts.quarantined
+        target = tenant.stored_target - counts.expired_target
+        if source != target:
+            yield f"{entity.entity}, tenant {tenant.tenant or '(none)'}: {source} in source, {target} in target"
+
+
+def _unseen(entity: EntityReport) -> Iterable[str]:
+    """Rows that were counted but not read, or the other way round: somebody is writing."""
+    for tenant in entity.tenants:
+        counts = tenant.counts
+        seen = {
+            "source": (
+                tenant.stored_source,
+                tenant.source.count + counts.expired_source + counts.quarantined,
+            ),
+            "target": (tenant.stored_target, tenant.target.count + counts.expired_target),
+        }
+        for side, (counted, read) in seen.items():
+            if counted != read:
+                yield (
+                    f"{entity.entity}, tenant {tenant.tenant or '(none)'}: {counted} rows counted "
+                    f"but {read} read in {side}; was it written to meanwhile?"
+                )
+
+
+def content_check(entities: Sequence[EntityReport]) -> Check:
+    """C2: the same documents with the same content."""
+    kinds = ("missing", "extra", "different")
+    problems = [
+        f"{entity.entity}: {getattr(entity.counts, kind)} {kind}"
+        for entity in entities
+        for kind in kinds
+        if getattr(entity.counts, kind)
+    ]
+    equal = sum(entity.counts.equal for entity in entities)
+    return _check("C2", "content", "fail" if problems else "pass", f"{equal:,} documents equal", problems)
+
+
+def mode_check(entities: Sequence[EntityReport], *, sampled: bool) -> Check:
+    """C3: everything was compared, or what a sample can say."""
+    if not sampled:
+        return _check("C3", "mode", "pass", "every document was compared", [])
+    bounds = [_bound(entity) for entity in entities if entity.counts.equal]
+    return _check("C3", "mode", "inconclusive", "a sample was compared; it never proves equality", bounds)
+
+
+def _bound(entity: EntityReport) -> str:
+    smallest = min((tenant.counts.equal for tenant in entity.tenants if tenant.counts.equal), default=0)
+    share = 100 * 3 / smallest if smallest else 100
+    return (
+        f"{entity.entity}: {entity.counts.equal} documents sampled; with 95 % confidence fewer than "
+        f"{min(share, 100):.2g} % of the documents of any tenant differ"
+    )
+
+
+def list_check(identifier: str, title: str, findings: Sequence[ListFinding]) -> Check:
+    """C4 and C5: lists that both sides answer alike."""
+    result = worst(finding.result for finding in findings) if findings else "pass"
+    rows = sum(finding.rows for finding in findings)
+    problems = [f"{finding.query}: {finding.problem}" for finding in findings if finding.result != "pass"]
+    return _check(identifier, title, result, f"{len(findings)} lists with {rows:,} rows compared", problems)
+
+
+def decode_check(entities: Sequence[EntityReport]) -> Check:
+    """C7: every document can be read; what never reached the target leaves the proof open."""
+    bad = [
+        f"{item.entity}: {item.undecodable.count} undecodable on both sides"
+        for item in entities
+        if item.undecodable.count
+    ]
+    kept = [
+        f"{item.entity}: {item.quarantined.count} in source cannot be decoded and are not in target"
+        for item in entities
+        if item.quarantined.count
+    ]
+    result: Result = "fail" if bad else "inconclusive" if kept else "pass"
+    return _check("C7", "undecodable", result, "every document went through the model", bad + kept)
+
+
+def _check(identifier: str, title: str, result: Result, summary: str, findings: Sequence[str]) -> Check:
+    return Check(
+        id=identifier,
+        title=title,
+        result=result,
+        summary=summary,
+        count=len(findings),
+        findings=tuple(findings[:SHOWN]),
+    )

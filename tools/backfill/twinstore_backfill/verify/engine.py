@@ -1,0 +1,264 @@
+"""A verification from beginning to end. Both sides must be at rest while it runs."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from twinstore import jsontext
+from twinstore.clock import truncate_to_millisecond
+from twinstore_backfill.copy.options import refuse_same_store
+from twinstore_backfill.copy.worker import tuned_collector
+from twinstore_backfill.report.model import Approval, Check, Envelope, ParityReport, Side, Tool
+from twinstore_backfill.stopping import StopRequestedError
+from twinstore_backfill.stores import preflight, select_entities
+from twinstore_backfill.tool import tool_identity
+from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
+from twinstore_backfill.verify.checks import (
+    EXITS,
+    content_check,
+    count_check,
+    decode_check,
+    list_check,
+    mode_check,
+    worst,
+)
+from twinstore_backfill.verify.pool import run_tasks
+from twinstore_backfill.verify.sampling import sample_rates
+from twinstore_backfill.verify.tasks import Context, ListResult, ListTask, RangeTask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from twinstore.bulk import KeyRange
+    from twinstore.catalog import Entity
+    from twinstore_backfill.progress import Progress
+    from twinstore_backfill.report.model import EntityReport, Verdict
+    from twinstore_backfill.stopping import StopSwitch
+    from twinstore_backfill.stores import Store
+    from twinstore_backfill.verify.options import VerifyOptions
+    from twinstore_backfill.verify.ranges import RangeResult
+
+__all__ = ["run_verify"]
+
+
+def run_verify(
+    source: Store, target: Store, options: VerifyOptions, progress: Progress, stop: StopSwitch
+) -> ParityReport:
+    """Compare two stores and return the report.
+
+    Raises:
+        ValidationError: an unknown entity, or source and target are the same store.
+        PreflightError: the target is not migrated or not safe to read.
+        InterruptedRunError: a signal asked for the stop.
+    """
+    started = monotonic()
+    as_of = options.as_of or truncate_to_millisecond(datetime.now(UTC))
+    entities = select_entities(source.bulk, options.entities)
+    refuse_same_store(source.bulk, target.bulk)
+    preflight(target.storage.check_ready)
+    run = Verification(Context(source, target, as_of, options.batch_size), options, progress, stop)
+    try:
+        with tuned_collector():
+            run.start_clean(entities) if options.approval else run.compare(entities)
+    except StopRequestedError:
+        stop.raise_if_interrupted("Nothing was written; run the same command again.")
+        raise
+    return run.report(as_of, monotonic() - started)
+
+
+class Verification:
+    """Runs the checks and collects what they find."""
+
+    def __init__(
+        self, context: Context, options: VerifyOptions, progress: Progress, stop: StopSwitch
+    ) -> None:
+        """Take both sides, the options, and who is told."""
+        self._context, self._options, self._progress, self._stop = context, options, progress, stop
+        self._entities: list[EntityReport] = []
+        self._equivalences: Counter[str] = Counter()
+        self._checks: list[Check] = []
+
+    @property
+    def _sampled(self) -> bool:
+        return self._options.mode == "sample"
+
+    def compare(self, entities: Sequence[Entity]) -> None:
+        """Compare the documents and the lists."""
+        counted = {entity.name: self._counted(entity) for entity in entities}
+        tenants = sorted({tenant for counts in counted.values() for tenant in counts if tenant})
+        findings = {entity.name: EntityFindings(entity, counted[entity.name]) for entity in entities}
+        lists = ListResult([])
+        tasks = self._tasks(entities, counted, tenants)
+        self._progress.start(
+            "documents", sum(pair[0] for counts in counted.values() for pair in counts.values())
+        )
+        for result in self._results(tasks):
+            if isinstance(result, ListResult):
+                lists.add(result)
+            else:
+                findings[result.entity].add(result)
+                self._progress.advance(sum(part.source.count for part in result.tenants.values()))
+        self._progress.finish()
+        self._entities = [found.report() for found in findings.values()]
+        self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
+        self._checks = [
+            count_check(self._entities, sampled=self._sampled),
+            content_check(self._entities),
+            mode_check(self._entities, sampled=self._sampled),
+            *_list_checks(lists),
+            decode_check(self._entities),
+        ]
+
+    def start_clean(self, entities: Sequence[Entity]) -> None:
+        """Check that the target is empty and answers its lists."""
+        target = self._context.target.bulk
+        left = {entity.name: sum(target.counts(entity).values()) for entity in entities}
+        found = [f"{name}: {count} rows in target" for name, count in left.items() if count]
+        self._checks = [
+            Check(
+                id="C0",
+                title="empty target",
+                result="fail" if found else "pass",
+                summary="a fresh start needs an empty target",
+                count=len(found),
+                findings=tuple(found),
+            ),
+            *(
+                Check(id=name, title=title, result="skipped", summary="approved fresh start")
+                for name, title in (("C1", "counts"), ("C2", "content"), ("C3", "mode"))
+            ),
+            *_list_checks(self._own_lists()),
+        ]
+
+    def _results(self, tasks: Iterator[RangeTask | ListTask]) -> Iterator[RangeResult | ListResult]:
+        return run_tasks(tasks, self._context, self._options.jobs, self._stop)
+
+    def _tasks(
+        self,
+        entities: Sequence[Entity],
+        counted: Mapping[str, Mapping[str, tuple[int, int]]],
+        tenants: Sequence[str],
+    ) -> Iterator[RangeTask | ListTask]:
+        yield from self._range_tasks(entities, counted)
+        yield from self._list_tasks(tenants)
+
+    def _own_lists(self) -> ListResult:
+        task = ListTask(None, target_only=True)
+        return task.run(self._context)
+
+    def _counted(self, entity: Entity) -> dict[str, tuple[int, int]]:
+        """Return the rows that each side counts, by tenant."""
+        wanted = set(self._options.tenants)
+        source, target = (side.bulk.counts(entity) for side in (self._context.source, self._context.target))
+        return {
+            tenant: (source.get(tenant, 0), target.get(tenant, 0))
+            for tenant in sorted(source.keys() | target.keys())
+            if not wanted or tenant in wanted
+        }
+
+    def _range_tasks(
+        self, entities: Sequence[Entity], counted: Mapping[str, Mapping[str, tuple[int, int]]]
+    ) -> Iterator[RangeTask]:
+        options = self._options
+        for entity in entities:
+            counts = {tenant: pair[0] for tenant, pair in counted[entity.name].items()}
+            rates = sample_rates(counts, options.sample_size) if self._sampled else None
+            for tenant in sorted(set(options.tenants)) or (None,):
+                for within in self._cut(entity, tenant):
+                    yield RangeTask(entity.name, tenant, within, rates, options.seed)
+
+    def _cut(self, entity: Entity, tenant: str | None) -> Iterator[KeyRange]:
+        """Cut the source; its last range is unbounded, so that rows of the target beyond it are seen."""
+        return self._context.source.bulk.cut(entity, self._options.range_size, tenant_id=tenant)
+
+    def _list_tasks(self, tenants: Sequence[str]) -> Iterator[ListTask]:
+        yield from (ListTask(tenant) for tenant in tenants)
+        if not self._options.tenants:
+            yield ListTask(None)
+
+    def report(self, as_of: datetime, seconds: float) -> ParityReport:
+        """Return the report."""
+        options = self._options
+        verdict = self._verdict()
+        ready = verdict in {"PASS", "START-CLEAN (approved)"} and not options.narrowed
+        return ParityReport(
+            envelope=Envelope(
+                generated_at=jsontext.format_timestamp(datetime.now(UTC)),
+                host=socket.gethostname(),
+                as_of=jsontext.format_timestamp(as_of),
+                seconds=round(seconds, 3),
+            ),
+            tool=Tool(**tool_identity()),
+            module=options.module,
+            mode="start-clean" if options.approval else options.mode,
+            seed=options.seed if self._sampled else None,
+            sample_size=options.sample_size if self._sampled else None,
+            as_of=jsontext.format_timestamp(options.as_of) if options.as_of else None,
+            entities_asked=tuple(options.entities),
+            tenants_asked=tuple(sorted(set(options.tenants))),
+            source=Side(**self._context.source.described()),
+            target=Side(**self._context.target.described()),
+            switch=options.switch,
+            verdict=verdict,
+            exit_code=int(EXITS[verdict]),
+            cutover_ready=ready,
+            reasons=self._reasons(),
+            next_step=next_step(verdict, options, self._context.target.backend),
+            documents_equal=sum(entity.counts.equal for entity in self._entities),
+            approval=_approval(options),
+            checks=tuple(self._checks),
+            groups=groups(self._entities),
+            equivalences=equivalences(self._equivalences),
+            entities=tuple(self._entities),
+        )
+
+    def _verdict(self) -> Verdict:
+        result = worst(check.result for check in self._checks)
+        if result == "fail":
+            return "FAIL"
+        if result == "inconclusive":
+            return "INCONCLUSIVE"
+        return "START-CLEAN (approved)" if self._options.approval else "PASS"
+
+    def _reasons(self) -> tuple[str, ...]:
+        return tuple(
+            f"{check.id} {check.title}: {check.findings[0] if check.findings else check.summary}"
+            f"{f' (and {check.count - 1} more)' if check.count > 1 else ''}"
+            for check in self._checks
+            if check.result in {"fail", "inconclusive"}
+        )
+
+
+def _list_checks(found: ListResult) -> tuple[Check, Check]:
+    return (
+        list_check("C4", "next fire order", found.next_fires),
+        list_check("C5", "list order", found.lists),
+    )
+
+
+def _approval(options: VerifyOptions) -> Approval | None:
+    given = options.approval
+    return Approval(reason=given.reason, approved_by=given.approved_by) if given else None
+
+
+def next_step(verdict: Verdict, options: VerifyOptions, target: str) -> str:
+    """Say what to do now."""
+    key = f"Persistence:{options.module.capitalize()}"
+    if verdict == "FAIL":
+        return (
+            "Look at what differs. `twinstore backfill copy --on-conflict overwrite --execute` writes missing "
+            "and different rows again; extra rows are removed by hand. Then verify again."
+        )
+    if verdict == "INCONCLUSIVE":
+        return "Settle what is listed under the reasons, then verify again in full."
+    if options.narrowed:
+        return (
+            "This is proved for the chosen entities and tenants only; verify without --entity and --tenant."
+        )
+    if options.switch == target:
+        return f"{key} already names {target}; there is nothing left to do."
+    return f"Keep the writers stopped, set {key} to {target}, and start the service."

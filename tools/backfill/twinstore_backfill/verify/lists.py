@@ -1,0 +1,105 @@
+"""Asking both sides for the same lists: same keys, same order, page tokens exchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from twinstore.errors import DocumentDecodeError, ValidationError
+
+if TYPE_CHECKING:
+    from twinstore.paging import Page
+    from twinstore.scheduler.storage import SchedulerStorage
+
+__all__ = ["Ask", "ListFinding", "ListQuery", "compare_list"]
+
+PAGES = 3
+Row = tuple[str, ...]
+Ask = Callable[["SchedulerStorage", str | None], "Page[Row | None]"]
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """One list with fixed filters.
+
+    ``ask`` returns a page of what identifies a row and its place, ``None`` for a row that retention has
+    due for removal and that the other side need not have.
+    """
+
+    name: str
+    ask: Ask
+
+
+@dataclass(frozen=True, slots=True)
+class ListFinding:
+    """What comparing one list showed."""
+
+    query: str
+    result: Literal["pass", "fail", "inconclusive"]
+    rows: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A page of one side, or why there is none."""
+
+    rows: Sequence[Row]
+    token: str | None
+    error: str = ""
+
+
+def compare_list(query: ListQuery, source: SchedulerStorage, target: SchedulerStorage) -> ListFinding:
+    """Compare the first three pages; the second starts at the source's token, the third at the target's."""
+    token: str | None = None
+    rows = 0
+    for number in range(1, PAGES + 1):
+        left, right = _answer(query, source, token), _answer(query, target, token)
+        if finding := _refused(query, left, right, rows) or _unequal(query, left, right, number, rows):
+            return finding
+        rows += min(len(left.rows), len(right.rows))
+        token = left.token if number % 2 else right.token
+        if token is None:
+            break
+    return ListFinding(query.name, "pass", rows)
+
+
+def _answer(query: ListQuery, storage: SchedulerStorage, token: str | None) -> Answer:
+    try:
+        page = query.ask(storage, token)
+    except (DocumentDecodeError, ValidationError) as error:
+        return Answer((), None, type(error).__name__)
+    return Answer([row for row in page if row is not None], page.next_page_token)
+
+
+def _refused(query: ListQuery, left: Answer, right: Answer, rows: int) -> ListFinding | None:
+    """Judge a list that cannot be read. On the source that is known of a document in quarantine already."""
+    if right.error:
+        return ListFinding(query.name, "fail", rows, f"the target answers with {right.error}")
+    if left.error:
+        return ListFinding(query.name, "inconclusive", rows, f"the source answers with {left.error}")
+    return None
+
+
+def _unequal(query: ListQuery, left: Answer, right: Answer, number: int, rows: int) -> ListFinding | None:
+    """Judge a page. Where expired rows were left out, one side may show more if the other goes on."""
+    common = min(len(left.rows), len(right.rows))
+    for place in range(common):
+        if left.rows[place] != right.rows[place]:
+            problem = (
+                f"page {number}, row {place + 1}: {_shown(left.rows[place])} in source, "
+                f"{_shown(right.rows[place])} in target"
+            )
+            return ListFinding(query.name, "fail", rows, problem)
+    for side, other, name in ((left, right, "source"), (right, left, "target")):
+        if len(side.rows) > common and other.token is None:
+            problem = f"page {number}, row {common + 1}: only the {name} has {_shown(side.rows[common])}"
+            return ListFinding(query.name, "fail", rows, problem)
+    if left.token is None and right.token is not None:
+        return ListFinding(query.name, "fail", rows, f"page {number}: the list goes on in the target only")
+    return None
+
+
+def _shown(row: Row) -> str:
+    return "/".join(row)

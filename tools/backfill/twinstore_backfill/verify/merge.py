@@ -1,0 +1,70 @@
+"""Walking two sorted scans side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinstore.errors import TwinstoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from twinstore.bulk import Key, KeyRange, ScanRow
+
+__all__ = ["keyed", "merge"]
+
+Pair = tuple["ScanRow | None", "ScanRow | None"]
+
+
+def keyed(
+    batches: Iterator[list[ScanRow]], within: KeyRange, side: str, without_key: Callable[[ScanRow], None]
+) -> Iterator[ScanRow]:
+    """Yield the rows of a scan that have a key; hand the others over.
+
+    Raises:
+        TwinstoreError: keys out of order or outside the range: what the scan left out cannot be told.
+    """
+    last: Key | None = None
+    for batch in batches:
+        for row in batch:
+            key = row.key
+            if key is None:
+                without_key(row)
+                continue
+            if last is not None and key <= last:
+                raise _disorder(side, key, "after a later or equal key")
+            if last is None and within.lower is not None and key < within.lower:
+                raise _disorder(side, key, "before its range")
+            last = key
+            yield row
+    if last is not None and within.upper is not None and last >= within.upper:
+        raise _disorder(side, last, "beyond its range")
+
+
+def _disorder(side: str, key: Key, where: str) -> TwinstoreError:
+    return TwinstoreError(
+        f"The scan of the {side} returned key {'/'.join(key)!r} {where}, so it cannot be trusted. "
+        "This is a fault in the driver."
+    )
+
+
+def merge(source: Iterator[ScanRow], target: Iterator[ScanRow]) -> Iterator[Pair]:
+    """Yield each key once: with both rows, or with the row of the side that has it."""
+    left, right = next(source, None), next(target, None)
+    while left is not None and right is not None:
+        # Both have a key: keyed() lets no other row pass.
+        if left.key == right.key:
+            yield left, right
+            left, right = next(source, None), next(target, None)
+        elif left.key < right.key:  # type: ignore[operator]  # see above
+            yield left, None
+            left = next(source, None)
+        else:
+            yield None, right
+            right = next(target, None)
+    while left is not None:
+        yield left, None
+        left = next(source, None)
+    while right is not None:
+        yield None, right
+        right = next(target, None)

@@ -1,0 +1,64 @@
+"""What a verification is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from twinstore.errors import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Approval", "VerifyOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """The decision to begin without old data."""
+
+    reason: str
+    approved_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyOptions:
+    """Options of a verification.
+
+    Attributes:
+        entities, tenants: what to compare; empty means all.
+        mode: every document, or a sample of them.
+        seed: chooses the sample; the same seed chooses the same documents.
+        sample_size: documents to sample per entity, spread over the tenants.
+        as_of: the instant that retention is judged by; ``None`` means the start of the run.
+        jobs: processes.
+        range_size: documents per range.
+        approval: begin without old data; the target must be empty.
+        switch: the driver that the configuration names at present.
+    """
+
+    module: str = "scheduler"
+    entities: Sequence[str] = ()
+    tenants: Sequence[str] = ()
+    mode: Literal["full", "sample"] = "full"
+    seed: int = 0
+    sample_size: int = 1000
+    as_of: datetime | None = None
+    jobs: int = 1
+    range_size: int = 10_000
+    batch_size: int = 1000
+    approval: Approval | None = None
+    switch: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that mean nothing."""
+        numbers = {"--jobs": self.jobs, "--range-size": self.range_size, "--sample-size": self.sample_size}
+        for name, value in numbers.items():
+            if value < 1:
+                raise ValidationError(f"{name} should be at least 1, not {value}.")
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether something was left out on purpose."""
+        return bool(self.entities or self.tenants)

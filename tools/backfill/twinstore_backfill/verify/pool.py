@@ -1,0 +1,100 @@
+"""Running the pieces of a verification, in this process or in several."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections import deque
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, TypeVar
+
+from twinstore_backfill.copy.worker import tuned_collector
+from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.verify.tasks import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from concurrent.futures import Future
+    from datetime import datetime
+
+    from twinstore_backfill.stores import Recipe
+    from twinstore_backfill.verify.tasks import Task
+
+__all__ = ["run_tasks"]
+
+R = TypeVar("R")
+AHEAD: int = 3
+
+# The context of a worker process, set once when it starts.
+_context: list[Context] = []
+
+
+def run_tasks(tasks: Iterable[Task[R]], context: Context, jobs: int, stop: StopSwitch) -> Iterator[R]:
+    """Yield the result of each task in the order of the tasks.
+
+    Raises:
+        StopRequestedError: a stop was requested.
+    """
+    source, target = context.source.recipe, context.target.recipe
+    if jobs == 1 or source is None or target is None:
+        yield from _here(tasks, context, stop)
+        return
+    # "spawn": a forked child would share the connections of this process.
+    pool = ProcessPoolExecutor(
+        jobs,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=partial(_start, source, target, context.as_of, context.batch_size),
+    )
+    with pool:
+        try:
+            yield from _elsewhere(pool, tasks, jobs, stop)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _here(tasks: Iterable[Task[R]], context: Context, stop: StopSwitch) -> Iterator[R]:
+    for task in tasks:
+        stop.check()
+        yield task.run(context)
+
+
+def _elsewhere(
+    pool: ProcessPoolExecutor, tasks: Iterable[Task[R]], jobs: int, stop: StopSwitch
+) -> Iterator[R]:
+    waiting: deque[Future[R]] = deque()
+    for task in tasks:
+        stop.check()
+        waiting.append(pool.submit(_run, task))
+        if len(waiting) > jobs * AHEAD:
+            yield waiting.popleft().result()
+    while waiting:
+        stop.check()
+        yield waiting.popleft().result()
+
+
+def _start(source: Recipe, target: Recipe, as_of: datetime, batch_size: int) -> None:
+    """Open the stores of this worker process; they stay open until it ends."""
+    # The parent decides when to stop; a signal from the terminal reaches both.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+    stack = ExitStack()
+    stack.enter_context(tuned_collector())
+    left, right = stack.enter_context(source.open()), stack.enter_context(target.open())
+    stack.pop_all()
+    _context.append(Context(left, right, as_of, batch_size))
+
+
+def _run(task: Task[R]) -> R:
+    return task.run(_context[0])
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,245 @@
+"""Comparing one range of one entity, document by document."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from twinstore_backfill.verify.contents import Contents
+from twinstore_backfill.verify.differences import differing_paths
+from twinstore_backfill.verify.digests import Digest, document_digest, document_number
+from twinstore_backfill.verify.merge import keyed, merge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from twinstore.bulk import BulkPort, Key, KeyRange, ScanRow
+    from twinstore.catalog import Entity
+
+__all__ = ["Comparison", "Difference", "Listed", "RangeResult", "Seen", "TenantResult", "compare_range"]
+
+LISTED: Final = 100
+PATHS: Final = 20
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Listed(Generic[T]):
+    """The first items in order of the keys, and how many there are."""
+
+    count: int = 0
+    items: list[T] = field(default_factory=list)
+
+    def add(self, item: T) -> None:
+        """Count one item and keep it while there is room."""
+        self.count += 1
+        if len(self.items) < LISTED:
+            self.items.append(item)
+
+    def merge(self, other: Listed[T]) -> None:
+        """Add what comes later in order."""
+        self.count += other.count
+        self.items.extend(other.items[: LISTED - len(self.items)])
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A row that is worth naming."""
+
+    key: Key | None
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A row that both sides have, with other content."""
+
+    key: Key
+    tenant: str
+    source_digest: str
+    target_digest: str
+    paths: tuple[str, ...]
+    path_count: int
+
+
+@dataclass(slots=True)
+class TenantResult:
+    """What a range, or an entity, amounts to for one tenant."""
+
+    source: Digest = field(default_factory=Digest)
+    target: Digest = field(default_factory=Digest)
+    counts: Counter[str] = field(default_factory=Counter[str])
+    equivalences: Counter[str] = field(default_factory=Counter[str])
+
+    def merge(self, other: TenantResult) -> None:
+        """Add another part."""
+        self.source.merge(other.source)
+        self.target.merge(other.target)
+        self.counts.update(other.counts)
+        self.equivalences.update(other.equivalences)
+
+
+@dataclass(slots=True)
+class RangeResult:
+    """What comparing one range found."""
+
+    entity: str
+    tenant: str | None
+    within: KeyRange
+    tenants: defaultdict[str, TenantResult] = field(default_factory=lambda: defaultdict(TenantResult))
+    missing: Listed[Seen] = field(default_factory=Listed[Seen])
+    extra: Listed[Seen] = field(default_factory=Listed[Seen])
+    different: Listed[Difference] = field(default_factory=Listed[Difference])
+    undecodable: Listed[Seen] = field(default_factory=Listed[Seen])
+    quarantined: Listed[Seen] = field(default_factory=Listed[Seen])
+
+    def merge(self, other: RangeResult) -> None:
+        """Add the range that follows."""
+        for tenant, result in other.tenants.items():
+            self.tenants[tenant].merge(result)
+        self.missing.merge(other.missing)
+        self.extra.merge(other.extra)
+        self.different.merge(other.different)
+        self.undecodable.merge(other.undecodable)
+        self.quarantined.merge(other.quarantined)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The two sides and what is compared."""
+
+    source: BulkPort
+    target: BulkPort
+    entity: Entity
+    tenant: str | None
+    cutoff: datetime | None
+    batch_size: int = 1000
+
+
+def compare_range(work: Comparison, within: KeyRange) -> RangeResult:
+    """Compare a range in full."""
+    judge = Judge(work, RangeResult(work.entity.name, work.tenant, within))
+    scans = [
+        port.scan(work.entity, within, tenant_id=work.tenant, batch_size=work.batch_size)
+        for port in (work.source, work.target)
+    ]
+    left = keyed(scans[0], within, "source", judge.source_without_key)
+    right = keyed(scans[1], within, "target", judge.target_without_key)
+    judge.pairs(merge(left, right))
+    return judge.result
+
+
+class Judge:
+    """Decides what a pair of rows means and counts it."""
+
+    def __init__(self, work: Comparison, result: RangeResult) -> None:
+        """Take what is compared and where findings go."""
+        self.result = result
+        self._cutoff = work.cutoff
+        self._contents = Contents(work.entity)
+
+    def pairs(self, pairs: Iterable[tuple[ScanRow | None, ScanRow | None]]) -> None:
+        """Judge every pair."""
+        for source, target in pairs:
+            if source is not None and self.expired(source, "source"):
+                source = None  # noqa: PLW2901  # an expired row counts as absent from here on
+            if target is not None and self.expired(target, "target"):
+                target = None  # noqa: PLW2901  # the same
+            if source is not None and target is not None:
+                self._both(source, target)
+            elif source is not None:
+                self._only_source(source)
+            elif target is not None:
+                self._only_target(target)
+
+    def source_without_key(self, row: ScanRow) -> None:
+        """Count a row that no copy can carry."""
+        tenant = row.tenant_id or ""
+        self.result.tenants[tenant].counts["quarantined"] += 1
+        self.result.quarantined.add(Seen(None, tenant))
+
+    def target_without_key(self, row: ScanRow) -> None:
+        """Count a row that cannot come from a copy."""
+        self._only_target(row)
+
+    def decodable(self, row: ScanRow) -> bool:
+        """Tell whether the model accepts a row."""
+        return self._contents.decodable(row.content)
+
+    def expired(self, row: ScanRow, side: str) -> bool:
+        """Tell whether retention has a row due for removal, and count it then."""
+        if self._cutoff is None or row.expires is None or row.expires > self._cutoff:
+            return False
+        self.result.tenants[row.tenant_id or ""].counts[f"expired_{side}"] += 1
+        return True
+
+    def _both(self, source: ScanRow, target: ScanRow) -> None:
+        content = source.content
+        if content != target.content:
+            self._unequal(source, target)
+            return
+        tenant = source.tenant_id or ""
+        result = self.result.tenants[tenant]
+        number = document_number(content)
+        result.source.add(number)
+        result.target.add(number)
+        if not self._contents.decodable(content):
+            result.counts["undecodable"] += 1
+            self.result.undecodable.add(Seen(source.key, tenant))
+            return
+        result.counts["equal"] += 1
+        if source.text_timestamp or target.text_timestamp:
+            result.equivalences["text_timestamp"] += 1
+
+    def _unequal(self, source: ScanRow, target: ScanRow) -> None:
+        left, right = self._contents.canonical(source.content), self._contents.canonical(target.content)
+        tenant = source.tenant_id or ""
+        self.result.tenants[tenant].source.add(document_number(left or source.content))
+        self.result.tenants[target.tenant_id or ""].target.add(document_number(right or target.content))
+        if left is None and right is None:
+            self.result.tenants[tenant].counts["undecodable"] += 1
+            self.result.undecodable.add(Seen(source.key, tenant))
+        elif left == right:
+            self._equivalent(tenant, source, target)
+        else:
+            self.result.tenants[tenant].counts["different"] += 1
+            self.result.different.add(self._difference(source, target, left, right))
+
+    def _equivalent(self, tenant: str, source: ScanRow, target: ScanRow) -> None:
+        text = source.text_timestamp or target.text_timestamp
+        self.result.tenants[tenant].counts["equal"] += 1
+        self.result.tenants[tenant].equivalences["text_timestamp" if text else "normalised"] += 1
+
+    def _difference(
+        self, source: ScanRow, target: ScanRow, left: bytes | None, right: bytes | None
+    ) -> Difference:
+        parse = self._contents.parsed
+        paths = differing_paths(parse(left or source.content), parse(right or target.content))
+        if left is None or right is None:
+            paths.insert(0, f"doc (cannot be decoded in {'source' if left is None else 'target'})")
+        return Difference(
+            key=source.key or (),
+            tenant=source.tenant_id or "",
+            source_digest=document_digest(left or source.content),
+            target_digest=document_digest(right or target.content),
+            paths=tuple(paths[:PATHS]),
+            path_count=len(paths),
+        )
+
+    def _only_source(self, row: ScanRow) -> None:
+        tenant = row.tenant_id or ""
+        if not self._contents.decodable(row.content):
+            self.result.tenants[tenant].counts["quarantined"] += 1
+            self.result.quarantined.add(Seen(row.key, tenant))
+            return
+        self.result.tenants[tenant].source.add(document_number(row.content))
+        self.result.tenants[tenant].counts["missing"] += 1
+        self.result.missing.add(Seen(row.key, tenant))
+
+    def _only_target(self, row: ScanRow) -> None:
+        tenant = row.tenant_id or ""
+        self.result.tenants[tenant].target.add(document_number(row.content))
+        self.result.tenants[tenant].counts["extra"] += 1
+        self.result.extra.add(Seen(row.key, tenant))

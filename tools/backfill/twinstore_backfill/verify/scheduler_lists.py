@@ -1,0 +1,222 @@
+"""The fixed set of lists of the scheduler that both sides must answer alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from twinstore.canonical import CanonicalJsonSerializer
+from twinstore.errors import TwinstoreError
+from twinstore.jsontext import format_timestamp
+from twinstore.paging import Page, encode_token
+from twinstore.scheduler import queries
+from twinstore.scheduler.audit import AuditQueryOptions
+from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.runs import RunQueryOptions
+from twinstore.scheduler.schedules import ScheduleQueryOptions
+from twinstore_backfill.verify.lists import ListQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from twinstore.scheduler.audit import AuditRecord
+    from twinstore.scheduler.impact_snapshots import ImpactSet
+    from twinstore.scheduler.run_summaries import RunSummary
+    from twinstore.scheduler.runs import Run
+    from twinstore.scheduler.schedules import Schedule
+    from twinstore.scheduler.storage import SchedulerStorage
+    from twinstore.scheduler.triggers import Trigger
+    from twinstore_backfill.verify.lists import Row
+
+__all__ = ["SchedulerLists"]
+
+T = TypeVar("T")
+PAGE: Final = 50
+NEXT: Final = 100
+PROBES: Final = 2
+FIRST_INSTANT: Final = datetime(1, 1, 1, tzinfo=UTC)
+LAST_INSTANT: Final = datetime(9999, 12, 31, tzinfo=UTC)
+OPEN_STATES: Final = (RunState.PLANNING, RunState.QUEUED, RunState.RUNNING)
+
+
+class SchedulerLists:
+    """Builds the queries for one tenant, and those over all tenants."""
+
+    def __init__(self, cutoffs: Mapping[str, datetime | None]) -> None:
+        """Take, by entity, the instant up to which rows are expired."""
+        self._cutoffs = cutoffs
+
+    def of_tenant(self, tenant: str, source: SchedulerStorage) -> Iterator[ListQuery]:
+        """Return the lists of a tenant; some filter by ids that the source shows first."""
+        yield from self._definitions(tenant)
+        yield from self._runs(tenant)
+        yield from self._runs_of(tenant, _first_schedules(source, tenant))
+        yield from self._records(tenant)
+        yield from self._snapshots_of(tenant, _first_runs(source, tenant))
+
+    def over_all(self) -> Iterator[ListQuery]:
+        """Return the lists in system scope."""
+        yield from map(self._in_state, RunState)
+        yield ListQuery(
+            "due schedules, all tenants",
+            lambda side, _: whole(side.schedules.get_due_schedules(LAST_INSTANT, limit=NEXT), schedule_row),
+        )
+
+    def _in_state(self, state: RunState) -> ListQuery:
+        return ListQuery(
+            f"runs in state {state}, all tenants",
+            lambda side, token: self._run_rows(side.runs.list_by_state(state, limit=PAGE, page_token=token)),
+        )
+
+    def next_fires(self, tenant: str) -> ListQuery:
+        """Return the list of the first triggers of a tenant that have a next instant."""
+        start = encode_token(
+            "triggers", queries.triggers(tenant, NEXT, None).fingerprint, (FIRST_INSTANT, "")
+        )
+        return ListQuery(
+            f"next fires of {tenant}",
+            lambda side, _: whole(
+                side.triggers.list(tenant, limit=NEXT, page_token=start).items, trigger_row
+            ),
+        )
+
+    def _definitions(self, tenant: str) -> Iterator[ListQuery]:
+        for name, options in SCHEDULE_FILTERS.items():
+            yield _schedule_list(f"{name} of {tenant}", tenant, options)
+        yield ListQuery(
+            f"triggers of {tenant}",
+            lambda side, token: paged(side.triggers.list(tenant, limit=PAGE, page_token=token), trigger_row),
+        )
+
+    def _runs(self, tenant: str) -> Iterator[ListQuery]:
+        yield self._run_list(f"runs of {tenant}, newest first", tenant, RunQueryOptions())
+        yield self._run_list(f"runs of {tenant}, oldest first", tenant, RunQueryOptions(ascending=True))
+        yield self._run_list(f"open runs of {tenant}", tenant, RunQueryOptions(states=OPEN_STATES))
+        yield ListQuery(
+            f"pending runs of {tenant}",
+            lambda side, _: self._run_rows(Page(side.runs.get_pending_runs(tenant, limit=PAGE))),
+        )
+
+    def _runs_of(self, tenant: str, schedules: Iterable[str]) -> Iterator[ListQuery]:
+        for schedule in schedules:
+            options = RunQueryOptions(schedule_id=schedule)
+            yield self._run_list(f"runs of schedule {schedule} of {tenant}", tenant, options)
+
+    def _run_list(self, name: str, tenant: str, options: RunQueryOptions) -> ListQuery:
+        def ask(side: SchedulerStorage, token: str | None) -> Page[Row | None]:
+            return self._run_rows(side.runs.list(tenant, replace(options, limit=PAGE, page_token=token)))
+
+        return ListQuery(name, ask)
+
+    def _records(self, tenant: str) -> Iterator[ListQuery]:
+        yield ListQuery(
+            f"audit of {tenant}",
+            lambda side, token: paged(
+                side.audit.list(tenant, AuditQueryOptions(limit=PAGE, page_token=token)), audit_row
+            ),
+        )
+        yield ListQuery(
+            f"run summaries of {tenant}",
+            lambda side, token: paged(
+                side.run_summaries.list(tenant, limit=PAGE, page_token=token), summary_row
+            ),
+        )
+        yield ListQuery(
+            f"impact snapshots of {tenant}",
+            lambda side, token: self._snapshot_rows(
+                side.impact_snapshots.list(tenant, limit=PAGE, page_token=token)
+            ),
+        )
+
+    def _snapshots_of(self, tenant: str, runs: Iterable[str]) -> Iterator[ListQuery]:
+        for run in runs:
+            yield self._snapshots_of_run(tenant, run)
+
+    def _snapshots_of_run(self, tenant: str, run: str) -> ListQuery:
+        return ListQuery(
+            f"impact snapshots of run {run} of {tenant}",
+            lambda side, token: self._snapshot_rows(
+                side.impact_snapshots.list_by_run(tenant, run, limit=PAGE, page_token=token)
+            ),
+        )
+
+    def _run_rows(self, page: Page[Run]) -> Page[Row | None]:
+        limit = self._cutoffs.get("runs")
+
+        def row(run: Run) -> Row | None:
+            expired = limit is not None and run.finished_at is not None and run.finished_at <= limit
+            return None if expired else (run.id,)
+
+        return paged(page, row)
+
+    def _snapshot_rows(self, page: Page[ImpactSet]) -> Page[Row | None]:
+        limit = self._cutoffs.get("impact_snapshots")
+
+        def row(snapshot: ImpactSet) -> Row | None:
+            expired = limit is not None and snapshot.generated_at <= limit
+            return None if expired else (snapshot.snapshot_id or CanonicalJsonSerializer.digest(snapshot),)
+
+        return paged(page, row)
+
+
+SCHEDULE_FILTERS: Final[Mapping[str, ScheduleQueryOptions]] = {
+    "enabled schedules": ScheduleQueryOptions(include_disabled=False),
+    "schedules": ScheduleQueryOptions(),
+    "schedules with deleted ones": ScheduleQueryOptions(include_deleted=True),
+}
+
+
+def _schedule_list(name: str, tenant: str, options: ScheduleQueryOptions) -> ListQuery:
+    def ask(side: SchedulerStorage, token: str | None) -> Page[Row | None]:
+        return paged(
+            side.schedules.list(tenant, replace(options, limit=PAGE, page_token=token)), schedule_row
+        )
+
+    return ListQuery(name, ask)
+
+
+def paged(page: Page[T], row: Callable[[T], Row | None]) -> Page[Row | None]:
+    """Return the page of what identifies its rows."""
+    return Page(tuple(row(item) for item in page), page.next_page_token)
+
+
+def whole(items: Iterable[T], row: Callable[[T], Row | None]) -> Page[Row | None]:
+    """Return a list without pages as one page."""
+    return Page(tuple(row(item) for item in items))
+
+
+def schedule_row(schedule: Schedule) -> Row:
+    """Identify a schedule."""
+    return (schedule.id,)
+
+
+def trigger_row(trigger: Trigger) -> Row:
+    """Identify a trigger and its instant."""
+    instant = format_timestamp(trigger.next_fire_at) if trigger.next_fire_at else "never"
+    return (trigger.id, instant)
+
+
+def audit_row(record: AuditRecord) -> Row:
+    """Identify an audit record."""
+    return (record.id,)
+
+
+def summary_row(summary: RunSummary) -> Row:
+    """Identify a run summary."""
+    return (summary.schedule_id,)
+
+
+def _first_schedules(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:
+    try:
+        return tuple(item.id for item in source.schedules.list(tenant, ScheduleQueryOptions(limit=PROBES)))
+    except TwinstoreError:
+        # The list itself is among the queries and is judged there.
+        return ()
+
+
+def _first_runs(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:
+    try:
+        return tuple(item.id for item in source.runs.list(tenant, RunQueryOptions(limit=PROBES)))
+    except TwinstoreError:
+        return ()

@@ -1,0 +1,114 @@
+"""The pieces of a verification, each able to run in another process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from twinstore.bulk import KeyRange
+from twinstore_backfill.copy.retention import cutoff
+from twinstore_backfill.verify.lists import ListFinding, compare_list
+from twinstore_backfill.verify.ranges import Comparison, RangeResult, compare_range
+from twinstore_backfill.verify.sampling import compare_sample
+from twinstore_backfill.verify.scheduler_lists import SchedulerLists
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from twinstore.catalog import Entity
+    from twinstore_backfill.stores import Store
+
+__all__ = ["Context", "ListResult", "ListTask", "RangeTask", "Task"]
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The open stores of the process that runs a task. Retention is the target's."""
+
+    source: Store
+    target: Store
+    as_of: datetime
+    batch_size: int
+
+    def entity(self, name: str) -> Entity:
+        """Return an entity by name."""
+        return next(entity for entity in self.source.bulk.entities() if entity.name == name)
+
+    def cutoff(self, entity: Entity) -> datetime | None:
+        """Return the instant up to which rows of an entity are expired."""
+        return cutoff(entity, self.target.options, self.as_of)
+
+
+class Task(Protocol[R_co]):
+    """A piece of work that can be sent to another process."""
+
+    def run(self, context: Context) -> R_co:
+        """Do the work."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTask:
+    """Compare one range; with ``rates`` only a sample of it."""
+
+    entity: str
+    tenant: str | None
+    within: KeyRange
+    rates: Mapping[str, float] | None = None
+    seed: int = 0
+
+    def run(self, context: Context) -> RangeResult:
+        """Compare."""
+        entity = context.entity(self.entity)
+        work = Comparison(
+            source=context.source.bulk,
+            target=context.target.bulk,
+            entity=entity,
+            tenant=self.tenant,
+            cutoff=context.cutoff(entity),
+            batch_size=context.batch_size,
+        )
+        if self.rates is None:
+            return compare_range(work, self.within)
+        return compare_sample(work, self.within, self.rates, self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class ListTask:
+    """Ask for the lists of one tenant, or with ``None`` those over all tenants.
+
+    With ``target_only`` the target is asked twice: then the lists only have to work.
+    """
+
+    tenant: str | None
+    target_only: bool = False
+
+    def run(self, context: Context) -> ListResult:
+        """Compare."""
+        source = context.target if self.target_only else context.source
+        entities = context.target.bulk.entities()
+        lists = SchedulerLists({entity.name: context.cutoff(entity) for entity in entities})
+        pair = source.storage, context.target.storage
+        if self.tenant is None:
+            return ListResult([compare_list(query, *pair) for query in lists.over_all()])
+        queries = lists.of_tenant(self.tenant, source.storage)
+        return ListResult(
+            [compare_list(query, *pair) for query in queries],
+            [compare_list(lists.next_fires(self.tenant), *pair)],
+        )
+
+
+@dataclass(slots=True)
+class ListResult:
+    """What the lists showed."""
+
+    lists: list[ListFinding]
+    next_fires: list[ListFinding] = field(default_factory=list[ListFinding])
+
+    def add(self, other: ListResult) -> None:
+        """Add the lists of another tenant."""
+        self.lists += other.lists
+        self.next_fires += other.next_fires
