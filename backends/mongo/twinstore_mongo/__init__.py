@@ -1,0 +1,1 @@
+"""The MongoDB driver of twinstore."""

@@ -1,0 +1,226 @@
+"""The client, what its server can do, and the database: opened at first use, shared by the modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import UTC
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+import pymongo
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo import MongoClient, ReadPreference
+from pymongo.read_concern import ReadConcern
+from pymongo.uri_parser import parse_uri
+from pymongo.write_concern import WriteConcern
+
+from twinstore.backend import Capabilities
+from twinstore.errors import ConfigurationError
+from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from pymongo.client_session import ClientSession
+    from pymongo.collection import Collection
+    from pymongo.database import Database
+
+    from twinstore.backend import SharedResources
+    from twinstore_mongo.settings import MongoSettings
+
+__all__ = ["MAJORITY_READ", "MAJORITY_WRITE", "Client", "Connection", "Document", "Store"]
+
+Document: TypeAlias = dict[str, Any]
+Client: TypeAlias = "MongoClient[Document]"
+
+CALL_TIMEOUT_MS: Final = 30_000
+OLDEST_SERVER: Final = (6, 0)
+LARGEST_DOCUMENT: Final = 16 * 1024 * 1024
+MAJORITY_WRITE: Final = WriteConcern("majority")
+MAJORITY_READ: Final = ReadConcern("majority")
+SNAPSHOT_READ: Final = ReadConcern("snapshot")
+# Dates beyond year 9999 come as numbers of milliseconds instead of failing the whole batch.
+DECODING: Final = CodecOptions(
+    tz_aware=True, tzinfo=UTC, datetime_conversion=DatetimeConversion.DATETIME_AUTO, document_class=dict
+)
+POINT_IN_TIME_SERVER: Final = (5, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """An open database: the client, what it can do, and how errors name it.
+
+    Attributes:
+        complete: the client is a real one; ``False`` for a test double without server commands.
+        own_timeout: seconds to add to every call because the client has no ``timeoutMS`` of its own.
+    """
+
+    client: Client
+    database: Database[Document]
+    capabilities: Capabilities
+    where: Where
+    complete: bool = True
+    own_timeout: float | None = None
+
+    def limited(self) -> AbstractContextManager[object]:
+        """Bound everything inside by the time limit of one call."""
+        return nullcontext() if self.own_timeout is None else pymongo.timeout(self.own_timeout)
+
+    def joined(self, session: ClientSession) -> Store:
+        """Return the same database seen through the client of a caller's own session."""
+        client = cast("Client", session.client)
+        if client is self.client:
+            return self
+        database = open_database(client, self.database.name)
+        timeout = None if client.options.timeout else CALL_TIMEOUT_MS / 1000
+        return Store(client, database, self.capabilities, self.where, self.complete, timeout)
+
+    def collection(self, name: str) -> Collection[Document]:
+        """Return a collection; documents are plain dictionaries, instants aware in UTC."""
+        return self.database[name]
+
+
+class Connection:
+    """Opens the store at first use."""
+
+    def __init__(self, settings: MongoSettings, resources: SharedResources) -> None:
+        """Take the settings and the place for what modules share; nothing is opened yet."""
+        self._settings = settings
+        self._resources = resources
+        self._lock = Lock()
+        self._store: Store | None = None
+
+    @property
+    def store(self) -> Store:
+        """The open store; the first access connects.
+
+        Raises:
+            ConfigurationError: malformed settings, a refused login, or a server without transactions.
+            UnavailableError: no server answers.
+        """
+        if self._store is None:
+            with self._lock:
+                if self._store is None:
+                    self._store = self._open()
+        return self._store
+
+    def close(self) -> None:
+        """Forget the store; the client belongs to the shared resources or to the caller."""
+        self._store = None
+
+    def _open(self) -> Store:
+        where = Where(timeout_ms=self._settings.server_selection_timeout_ms)
+        try:
+            name = self._database_name()
+            client = self._client()
+            where = Where(hosts=hosts_of(client, self._url), timeout_ms=where.timeout_ms)
+            return probed(client, name, where, allow_standalone=self._settings.allow_standalone)
+        except CLIENT_ERRORS as error:
+            raise translate(error, where) from error
+
+    @property
+    def _url(self) -> str | None:
+        secret = self._settings.connection_string
+        return None if secret is None else secret.get_secret_value()
+
+    def _database_name(self) -> str:
+        name = self._settings.database or (self._url and parse_uri(self._url)["database"])
+        if not name:
+            raise ConfigurationError(
+                "No MongoDB database is named; set Database, or put it into the connection string: "
+                "mongodb://host:port/name.",
+                driver=DRIVER,
+            )
+        return str(name)
+
+    def _client(self) -> Client:
+        if self._settings.client is not None:
+            return cast("Client", self._settings.client)
+        url, selection = self._url or "", self._settings.server_selection_timeout_ms
+        return self._resources.share(
+            (DRIVER, url, selection), lambda: new_client(url, selection), MongoClient.close
+        )
+
+
+def new_client(url: str, selection_ms: int) -> Client:
+    """Return a client whose every call is bounded in time; what the connection string says wins."""
+    given = {name.lower() for name in parse_uri(url)["options"]}
+    defaults: dict[str, Any] = {
+        "appname": "twinstore",
+        "timeoutMS": CALL_TIMEOUT_MS,
+        "serverSelectionTimeoutMS": selection_ms,
+        "connectTimeoutMS": selection_ms,
+        "retryWrites": True,
+        "retryReads": True,
+    }
+    return MongoClient(url, **{name: value for name, value in defaults.items() if name.lower() not in given})
+
+
+def open_database(client: Client, name: str) -> Database[Document]:
+    """Return a database with the concerns and the decoding that every call of the driver relies on."""
+    return client.get_database(
+        name,
+        codec_options=cast("CodecOptions[Document]", DECODING),
+        read_preference=ReadPreference.PRIMARY,
+        write_concern=MAJORITY_WRITE,
+        read_concern=MAJORITY_READ,
+    )
+
+
+def hosts_of(client: Client, url: str | None) -> str:
+    """Return ``host:port`` of every seed, without user and password."""
+    if url is not None:
+        return ",".join(
+            host if port is None else f"{host}:{port}" for host, port in parse_uri(url)["nodelist"]
+        )
+    address = client.address
+    return f"{address[0]}:{address[1]}" if address else ""
+
+
+def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -> Store:
+    """Ask the server what it is; refuse one without transactions unless that is allowed."""
+    database = open_database(client, name)
+    hello = greeting(database)
+    version = client.server_info()
+    complete = hello is not None
+    if complete:
+        check_version(tuple(version["versionArray"][:2]), where)
+    replicated = bool(hello) and ("setName" in hello or hello.get("msg") == "isdbgrid")
+    if not replicated and not allow_standalone:
+        raise ConfigurationError(
+            f"{where.server} is a standalone server without transactions. {STANDALONE_REMEDY}", driver=DRIVER
+        )
+    capabilities = Capabilities(
+        backend=DRIVER,
+        server_version=str(version["version"]),
+        transactions=replicated,
+        sessions=replicated,
+        server_ttl=complete,
+        server_clock=complete,
+        cross_process_locks=complete,
+        point_in_time_reads=replicated,
+        change_stream=replicated,
+        largest_document_bytes=int((hello or {}).get("maxBsonObjectSize", LARGEST_DOCUMENT)),
+        remedy=STANDALONE_REMEDY if not replicated else "Use the Postgres driver for it.",
+    )
+    timeout = None if not complete or client.options.timeout else CALL_TIMEOUT_MS / 1000
+    return Store(client, database, capabilities, where, complete, timeout)
+
+
+def greeting(database: Database[Document]) -> Mapping[str, Any] | None:
+    """Return the answer to ``hello``, ``None`` from a test double that has no server commands."""
+    try:
+        return database.command("hello")
+    except NotImplementedError:
+        return None
+
+
+def check_version(version: tuple[int, ...], where: Where) -> None:
+    """Refuse a server that is too old."""
+    if version < OLDEST_SERVER:
+        found, needed = (".".join(map(str, numbers)) for numbers in (version, OLDEST_SERVER))
+        raise ConfigurationError(
+            f"{where.server} runs MongoDB {found}; twinstore needs {needed} or newer.", driver=DRIVER
+        )

@@ -1,0 +1,1 @@
+"""Numbered steps, one folder per module: collections and indexes as JSON."""

@@ -1,0 +1,237 @@
+"""Creates and upgrades collections, validators and indexes; safe from several processes at once."""
+
+from __future__ import annotations
+
+import getpass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+import pymongo
+
+from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
+from twinstore.migrations import MigrationReport, MigrationState, MigrationStatus
+from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
+from twinstore_mongo.lease import holding
+from twinstore_mongo.mongosh import script
+from twinstore_mongo.scheduler.codecs import CODECS
+from twinstore_mongo.schema import Schema
+from twinstore_mongo.steps import Step, load_steps
+from twinstore_mongo.validators import validator_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pymongo.collection import Collection
+
+    from twinstore.options import SchedulerOptions
+    from twinstore_mongo.connection import Connection, Document, Store
+    from twinstore_mongo.lease import MigrationLease
+
+__all__ = ["LEDGER", "MongoInitializer"]
+
+LEDGER: Final = "_migrations"
+MODULE: Final = "scheduler"
+LEASE: Final = timedelta(seconds=30)
+PATIENCE: Final = timedelta(minutes=10)
+# Building an index takes as long as it takes; only a day would be a sign of trouble.
+INDEX_SECONDS: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class MongoInitializer:
+    """Implements :class:`~twinstore.migrations.Initializer` for the scheduler."""
+
+    connection: Connection
+    options: SchedulerOptions
+    validators: bool = True
+    steps: tuple[Step, ...] = load_steps(MODULE)
+
+    def ensure_migrations(self) -> MigrationReport:
+        """Apply what is pending and bring indexes in line; see the Protocol."""
+        with self._working() as store:
+            before = self._checked(store)
+            schema = self._schema(store)
+            if all(step.name in before for step in self.steps) and not any(schema.differences()):
+                return self._report(before, before, (), schema)
+            if not store.complete:
+                return self._migrate(store, None)
+            with holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease:
+                return self._migrate(store, lease)
+
+    def status(self) -> tuple[MigrationStatus, ...]:
+        """Return the shipped and the applied migrations by name; see the Protocol."""
+        with self._working() as store:
+            rows = self._ledger(store)
+        shipped = {step.name: step for step in self.steps}
+        return tuple(status_of(name, shipped.get(name), rows.get(name)) for name in sorted({*shipped, *rows}))
+
+    def verify(self) -> tuple[str, ...]:
+        """Return how the real schema differs from the wanted one; see the Protocol."""
+        pending = [
+            f"Migration {item.name} is {item.state}."
+            for item in self.status()
+            if item.state is not MigrationState.APPLIED
+        ]
+        with self._working() as store:
+            schema = self._schema(store)
+            unknown = [f"The index {name} belongs to no migration." for name in schema.unknown()]
+            return (*pending, *(item.problem for item in schema.differences()), *unknown)
+
+    def export(self) -> str:
+        """Return a script for mongosh that does the same; see the Protocol."""
+        return script(MODULE, self.steps, self._validators(), self.options)
+
+    def check_applied(self) -> None:
+        """Raise ``MigrationError`` when a migration is pending, changed or missing."""
+        with self._working() as store:
+            rows = self._checked(store)
+        pending = [step.name for step in self.steps if step.name not in rows]
+        if pending:
+            raise MigrationError(
+                f"Migrations are pending: {', '.join(pending)}; run `twinstore migrate run --module {MODULE}`, or call "
+                "ensure_migrations() at start-up.",
+                module=MODULE,
+                driver=DRIVER,
+            )
+
+    @contextmanager
+    def _working(self) -> Iterator[Store]:
+        store = self.connection.store
+        try:
+            with pymongo.timeout(INDEX_SECONDS):
+                yield store
+        except CLIENT_ERRORS as error:
+            raise translate(error, store.where) from error
+
+    def _migrate(self, store: Store, lease: MigrationLease | None) -> MigrationReport:
+        """Apply the pending steps, then repair what differs; the ledger is read again under the lease."""
+        before = self._checked(store)
+        schema = self._schema(store)
+        for step in self.steps:
+            if step.name not in before:
+                alive(lease)
+                self._apply(store, schema, step)
+        changes: list[str] = []
+        for difference in schema.differences():
+            alive(lease)
+            difference.repair()
+            changes.append(difference.change)
+        return self._report(before, self._ledger(store), changes, schema)
+
+    def _apply(self, store: Store, schema: Schema, step: Step) -> None:
+        """Create what a step wants; every part of it may exist already."""
+        start = monotonic()
+        schema.create(step.collections)
+        row = {
+            "migration_name": step.name,
+            "category": step.category,
+            "checksum": step.checksum,
+            "applied_at": server_time(store),
+            "applied_by": user_name(),
+            "duration_ms": int((monotonic() - start) * 1000),
+        }
+        store.collection(LEDGER).update_one(
+            {"_id": f"{MODULE}:{step.name}"}, {"$setOnInsert": row}, upsert=True
+        )
+
+    def _schema(self, store: Store) -> Schema:
+        collections = tuple(item for step in self.steps for item in step.collections)
+        validators = self._validators() if self.validators and store.complete else {}
+        return Schema(store, collections, validators, self.options)
+
+    def _validators(self) -> dict[str, Document]:
+        return {codec.entity.name: validator_of(codec) for codec in CODECS}
+
+    def _ledger(self, store: Store) -> dict[str, Document]:
+        rows = self._ledger_collection(store).find({"_id": {"$gt": f"{MODULE}:", "$lt": f"{MODULE};"}})
+        return {row["migration_name"]: row for row in rows}
+
+    def _ledger_collection(self, store: Store) -> Collection[Document]:
+        return store.collection(LEDGER)
+
+    def _checked(self, store: Store) -> dict[str, Document]:
+        """Return the ledger after comparing it with what is shipped."""
+        rows = self._ledger(store)
+        check_ledger({step.name: step for step in self.steps}, rows)
+        return rows
+
+    def _report(
+        self,
+        before: Mapping[str, Document],
+        after: Mapping[str, Document],
+        changes: Sequence[str],
+        schema: Schema,
+    ) -> MigrationReport:
+        return MigrationReport(
+            module=MODULE,
+            backend=DRIVER,
+            applied=tuple(sorted(set(after) - set(before))),
+            already_applied=tuple(sorted(before)),
+            changes=tuple(changes),
+            unknown=tuple(schema.unknown()),
+        )
+
+
+def check_ledger(shipped: Mapping[str, Step], rows: Mapping[str, Document]) -> None:
+    """Refuse a ledger that does not fit the shipped steps."""
+    for name, row in rows.items():
+        if name not in shipped:
+            raise MigrationMissingError(
+                f"Migration {name} is applied but not shipped: the database is newer than this library. "
+                "Upgrade twinstore.",
+                module=MODULE,
+                key=name,
+                driver=DRIVER,
+            )
+        if row["checksum"] != shipped[name].checksum:
+            raise MigrationChecksumError(
+                f"Migration {name} was changed after it had been applied; restore the shipped file by reinstalling "
+                "twinstore.",
+                module=MODULE,
+                key=name,
+                driver=DRIVER,
+            )
+
+
+def status_of(name: str, step: Step | None, row: Document | None) -> MigrationStatus:
+    """Return where one migration stands."""
+    return MigrationStatus(
+        name=name,
+        category=step.category if step is not None else str((row or {}).get("category")),
+        checksum=step.checksum if step is not None else str((row or {}).get("checksum")),
+        state=state_of(step, row),
+        applied_at=None if row is None else row["applied_at"],
+    )
+
+
+def state_of(step: Step | None, row: Document | None) -> MigrationState:
+    """Return the state of a migration that is shipped, applied, or both."""
+    if row is None:
+        return MigrationState.PENDING
+    if step is None:
+        return MigrationState.MISSING
+    return MigrationState.APPLIED if row["checksum"] == step.checksum else MigrationState.CHANGED
+
+
+def alive(lease: MigrationLease | None) -> None:
+    """Go on only while nobody else can be migrating."""
+    if lease is not None:
+        lease.check()
+
+
+def server_time(store: Store) -> datetime:
+    """Return the time of the server, of this process where the server has no clock."""
+    if store.complete:
+        now: datetime = store.database.command("hello")["localTime"]
+        return now
+    return datetime.now(UTC)
+
+
+def user_name() -> str:
+    """Return who runs the migration."""
+    with suppress(OSError, KeyError):
+        return getpass.getuser()
+    return "unknown"

@@ -1,0 +1,34 @@
+"""Describes the MongoDB driver to twinstore without importing pymongo."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinstore.backend import BACKEND_API_VERSION, BackendSpec
+from twinstore.plugins import hookimpl
+from twinstore_mongo.settings import MongoSettings
+
+if TYPE_CHECKING:
+    from twinstore.backend import ModuleBackend, OpenRequest
+
+
+def open_module(request: OpenRequest) -> ModuleBackend[object]:
+    """Open one module on MongoDB; connects on first use."""
+    from twinstore_mongo.backend import MongoBackend
+
+    return MongoBackend.of(request)
+
+
+@hookimpl
+def twinstore_register_backend() -> BackendSpec:
+    """Describe the driver."""
+    return BackendSpec(
+        name="Mongo",
+        schemes=("mongodb", "mongodb+srv"),
+        api_version=BACKEND_API_VERSION,
+        modules=frozenset({"scheduler"}),
+        settings=MongoSettings,
+        factory=open_module,
+        extra="mongo",
+        requires=("pymongo", "bson"),
+    )

@@ -1,0 +1,126 @@
+"""What the repositories share: reading one row, reading a list in order, removing old rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from twinstore.canonical import CanonicalModel
+from twinstore.errors import ValidationError
+from twinstore.fields import parse_timestamp
+from twinstore.paging import SortKey
+from twinstore.query import AtMost, Query
+from twinstore.scope import instant_argument, model_argument
+from twinstore_mongo.compile import compiled, sort_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from twinstore.catalog import Entity
+    from twinstore.paging import KeyPart, Page
+    from twinstore_mongo.codec import Codec
+    from twinstore_mongo.compile import Names
+    from twinstore_mongo.connection import Document
+    from twinstore_mongo.units import Unit
+
+__all__ = ["MongoRepository"]
+
+T = TypeVar("T")
+M = TypeVar("M", bound=CanonicalModel)
+
+ID: Final = "_id"
+
+
+class MongoRepository:
+    """Base of the repositories of one entity each."""
+
+    names: Names = {"id": ID}
+
+    def __init__(self, unit: Unit) -> None:
+        """Take what the set of repositories shares."""
+        self._unit = unit
+
+    def _admit(self, tenant_id: str) -> str:
+        self._unit.state.check()
+        return self._unit.scope.admit(tenant_id)
+
+    def _admit_system(self, purpose: str) -> None:
+        self._unit.state.check()
+        self._unit.scope.admit_system(purpose)
+
+    def _admit_optional(self, tenant_id: str | None, purpose: str) -> str | None:
+        self._unit.state.check()
+        return self._unit.scope.admit_optional(tenant_id, purpose)
+
+    def _model(self, value: object, cls: type[T], name: str) -> T:
+        self._unit.state.check()
+        return model_argument(value, cls, name)
+
+    def _one(self, entity: Entity, condition: Document, key: str) -> Document | None:
+        return one(self._unit, entity, condition, key)
+
+    def _rows(self, entity: Entity, query: Query) -> list[Document]:
+        """Return up to ``limit + 1`` documents of a query, in its order."""
+        return rows(self._unit, entity, query, self.names)
+
+    def _page(self, codec: Codec[M], query: Query) -> Page[M]:
+        found = self._rows(codec.entity, query)
+        return query.page(found, codec.decode, lambda row: sort_key(row, query.order, self.names))
+
+    def _first(self, codec: Codec[M], query: Query) -> tuple[M, ...]:
+        return tuple(codec.decode(row) for row in self._rows(codec.entity, query)[: query.limit])
+
+    def _purge(self, entity: Entity, tenant: str | None, before: datetime, batch_size: int) -> int:
+        """Remove rows past their age, oldest first; return how many."""
+        query = expired(entity, tenant, instant_argument(before, "before"), batch_size)
+        removed = 0
+        while found := self._rows(entity, query)[:batch_size]:
+            removed += self._remove(entity, query, [row[ID] for row in found])
+        return removed
+
+    def _remove(self, entity: Entity, query: Query, keys: list[object]) -> int:
+        """Remove rows unless they have changed meanwhile so that they are no longer due."""
+        condition = {ID: {"$in": keys}, **compiled(query, self.names)}
+        with self._unit.writing(entity):
+            collection = self._unit.collection(entity)
+            return collection.delete_many(condition, session=self._unit.session).deleted_count
+
+
+def one(unit: Unit, entity: Entity, condition: Document, key: str) -> Document | None:
+    """Return one document."""
+    with unit.reading(entity, key):
+        return unit.collection(entity).find_one(condition, session=unit.session)
+
+
+def rows(unit: Unit, entity: Entity, query: Query, names: Names) -> list[Document]:
+    """Return up to ``limit + 1`` documents of a query, in its order."""
+    if query.matches_nothing:
+        unit.state.check()
+        return []
+    with unit.reading(entity):
+        cursor = unit.collection(entity).find(compiled(query, names), session=unit.session)
+        return list(cursor.sort(sort_of(query, names)).limit(query.limit + 1))
+
+
+def sort_key(row: Mapping[str, Any], order: tuple[SortKey, ...], names: Names) -> tuple[KeyPart, ...]:
+    """Return the values by which a document is sorted, for a page token."""
+    return tuple(key_part(row.get(names.get(key.field, key.field)), key) for key in order)
+
+
+def key_part(value: Any, key: SortKey) -> KeyPart:  # noqa: ANN401  # whatever is stored
+    """Return one value of a sort key; an instant stored as text becomes one."""
+    return parse_timestamp(value) if key.time and value is not None else value
+
+
+def expired(entity: Entity, tenant: str | None, before: datetime, batch_size: int) -> Query:
+    """Return the query of the rows that retention removes next."""
+    if entity.retention is None:
+        raise LookupError(f"{entity.name} is kept for ever")  # a programmer's mistake
+    if type(batch_size) is not int or batch_size < 1:
+        raise ValidationError(
+            f"Argument batch_size should be a whole number of at least 1, not {batch_size!r}."
+        )
+    time = entity.retention.field
+    order = (SortKey(time, time=True), *map(SortKey, entity.key))
+    where = (AtMost(time, before),)
+    return Query(entity=entity.name, tenant_id=tenant, where=where, order=order, limit=batch_size)

@@ -1,0 +1,1 @@
+"""The scheduler on MongoDB; one file per aggregate, named as in core."""

@@ -1,0 +1,252 @@
+"""The wanted schema against the real one: what differs, and how it is brought in line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pymongo.errors import CollectionInvalid, OperationFailure
+
+from twinstore.errors import MigrationError
+from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY
+from twinstore_mongo.steps import CollectionSpec, IndexSpec
+
+if TYPE_CHECKING:
+    from twinstore.options import ModuleOptions
+    from twinstore_mongo.connection import Document, Store
+
+__all__ = ["Difference", "Schema"]
+
+NAMESPACE_EXISTS: Final = 48
+INDEX_CONFLICTS: Final = frozenset({85, 86})
+MOST_DUPLICATES: Final = 100
+DEFAULT_ID_INDEX: Final = "_id_"
+
+Existing: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One way in which the real schema differs from the wanted one."""
+
+    problem: str
+    change: str
+    repair: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The collections that a module wants.
+
+    Attributes:
+        validators: by collection; empty where no validators are wanted.
+    """
+
+    store: Store
+    collections: tuple[CollectionSpec, ...]
+    validators: Mapping[str, Document]
+    options: ModuleOptions
+
+    def create(self, collections: tuple[CollectionSpec, ...]) -> None:
+        """Create collections with validators, then unique indexes, then the others."""
+        for collection in collections:
+            self._create_collection(collection.name)
+        ordered = [(item.name, index) for item in collections for index in item.indexes]
+        for name, index in sorted(ordered, key=lambda pair: not pair[1].unique):
+            self.create_index(name, index)
+
+    def _create_collection(self, name: str) -> None:
+        if name in self.store.database.list_collection_names():
+            return
+        validation = {"validator": self.validators[name]} if name in self.validators else {}
+        try:
+            self.store.database.create_collection(name, **STRICT, **validation) if validation else (
+                self.store.database.create_collection(name)
+            )
+        except (CollectionInvalid, OperationFailure) as error:
+            if isinstance(error, OperationFailure) and error.code != NAMESPACE_EXISTS:
+                raise
+
+    def create_index(self, collection: str, index: IndexSpec) -> None:
+        """Create an index; an equal one under another name will do.
+
+        Raises:
+            MigrationError: duplicates under a unique index, or another index in the way.
+        """
+        if self.find(self.existing(collection), index) is not None:
+            return
+        try:
+            self.store.collection(collection).create_index(list(index.key), **self.wanted(index))
+        except OperationFailure as error:
+            if error.code == DUPLICATE_KEY:
+                raise self._duplicates(collection, index) from error
+            if error.code in INDEX_CONFLICTS:
+                raise in_the_way(collection, index) from error
+            raise
+
+    def wanted(self, index: IndexSpec) -> Document:
+        """Return the options of an index on this server."""
+        return index.options(self.options, server_ttl=self.store.capabilities.server_ttl)
+
+    def existing(self, collection: str) -> Existing:
+        """Return the real indexes of a collection by name."""
+        return self.store.collection(collection).index_information()
+
+    def find(self, existing: Existing, index: IndexSpec) -> str | None:
+        """Return the name of a real index that does what the wanted one should."""
+        wanted = shape(list(index.key), self.wanted(index))
+        if index.name in existing:
+            return index.name
+        equal = (name for name, spec in existing.items() if shape(spec["key"], spec) == wanted)
+        return next(equal, None)
+
+    def differences(self) -> Iterator[Difference]:
+        """Yield every difference, without changing anything."""
+        present = set(self.store.database.list_collection_names())
+        for collection in self.collections:
+            if collection.name not in present:
+                yield self._missing_collection(collection)
+                continue
+            existing = self.existing(collection.name)
+            for index in collection.indexes:
+                yield from self._index_difference(collection.name, existing, index)
+        yield from self._validator_differences(present)
+
+    def unknown(self) -> Iterator[str]:
+        """Yield the indexes that no step wants."""
+        present = set(self.store.database.list_collection_names())
+        for collection in self.collections:
+            existing = self.existing(collection.name) if collection.name in present else {}
+            wanted = {self.find(existing, index) for index in collection.indexes}
+            yield from (
+                f"{collection.name}.{name}"
+                for name in sorted(existing)
+                if name not in {*wanted, DEFAULT_ID_INDEX}
+            )
+
+    def _missing_collection(self, collection: CollectionSpec) -> Difference:
+        text = f"collection {collection.name}"
+        return Difference(f"The {text} is missing.", f"{text} created", lambda: self.create((collection,)))
+
+    def _index_difference(
+        self, collection: str, existing: Existing, index: IndexSpec
+    ) -> Iterator[Difference]:
+        found = self.find(existing, index)
+        text = f"index {collection}.{index.name}"
+        if found is None:
+            yield Difference(
+                f"The {text} is missing.", f"{text} created", lambda: self.create_index(collection, index)
+            )
+            return
+        real, wanted = (
+            shape(existing[found]["key"], existing[found]),
+            shape(list(index.key), self.wanted(index)),
+        )
+        if real == wanted:
+            return
+        if real[:-1] == wanted[:-1]:
+            yield self._other_age(collection, index, real[-1], wanted[-1])
+        else:
+            yield Difference(
+                f"The {text} has another key or other options than wanted.",
+                f"{text} built anew",
+                lambda: self._rebuild(collection, index),
+            )
+
+    def _other_age(self, collection: str, index: IndexSpec, real: object, wanted: object) -> Difference:
+        """Another retention: changed in place, but an index cannot stop expiring rows."""
+        text = f"index {collection}.{index.name}"
+
+        def change() -> None:
+            if wanted is None:
+                self._rebuild(collection, index)
+            else:
+                spec = {"name": index.name, "expireAfterSeconds": wanted}
+                self.store.database.command("collMod", collection, index=spec)
+
+        return Difference(
+            f"The {text} removes rows {age(real)}, but should {age(wanted)}.",
+            f"{text} now removes rows {age(wanted)}",
+            change,
+        )
+
+    def _rebuild(self, collection: str, index: IndexSpec) -> None:
+        self.store.collection(collection).drop_index(index.name)
+        self.create_index(collection, index)
+
+    def _validator_differences(self, present: set[str]) -> Iterator[Difference]:
+        if not self.validators:
+            return
+        real = {item["name"]: item.get("options", {}) for item in self.store.database.list_collections()}
+        for name, validator in self.validators.items():
+            wanted = {"validator": validator, **STRICT}
+            if name in present and any(real[name].get(key) != value for key, value in wanted.items()):
+                yield Difference(
+                    f"The validator of {name} is missing or differs from the wanted one.",
+                    f"validator of {name} set",
+                    lambda name=name, wanted=wanted: self._set_validator(name, wanted),  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
+                )
+
+    def _set_validator(self, name: str, wanted: Document) -> None:
+        self.store.database.command("collMod", name, **wanted)
+
+    def _duplicates(self, collection: str, index: IndexSpec) -> MigrationError:
+        """Return the error that lists the keys which a unique index would refuse."""
+        fields = [name for name, _ in index.key]
+        group: Document = {
+            "_id": {f"k{n}": {"$ifNull": [f"${name}", None]} for n, name in enumerate(fields)},
+            "count": {"$sum": 1},
+        }
+        pipeline: list[Document] = [
+            {"$match": dict(index.partial)},
+            {"$group": group},
+            {"$match": {"count": {"$gt": 1}}},
+            {"$sort": {"_id": 1}},
+            {"$limit": MOST_DUPLICATES},
+        ]
+        found = self.store.collection(collection).aggregate(pipeline, allowDiskUse=True)
+        keys = [" / ".join(str(value) for value in item["_id"].values()) for item in found]
+        more = f" (the first {MOST_DUPLICATES})" if len(keys) == MOST_DUPLICATES else ""
+        return MigrationError(
+            f"{collection} has rows that are equal in {', '.join(fields)}, so the unique index {index.name} cannot be "
+            f"built. Make them differ and run the migration again. Keys{more}: {'; '.join(keys)}.",
+            entity=collection,
+            driver=DRIVER,
+        )
+
+
+STRICT: Final = {"validationLevel": "strict", "validationAction": "error"}
+
+
+def shape(key: list[tuple[str, Any]], options: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what makes two indexes equal; the age at which rows expire comes last."""
+    partial = options.get("partialFilterExpression") or {}
+    directions = [
+        (name, int(direction) if isinstance(direction, float) else direction) for name, direction in key
+    ]
+    unusual = {name: options[name] for name in ("sparse", "collation", "hidden") if options.get(name)}
+    age_limit = options.get("expireAfterSeconds")
+    return (
+        directions,
+        bool(options.get("unique")),
+        dict(partial),
+        unusual,
+        None if age_limit is None else int(age_limit),
+    )
+
+
+def age(seconds: object) -> str:
+    """Return an age as messages show it."""
+    return "never" if seconds is None else f"after {seconds} s"
+
+
+def in_the_way(collection: str, index: IndexSpec) -> MigrationError:
+    """Return the error of an index that the server refuses because of another one."""
+    key = ", ".join(f"{name}: {direction}" for name, direction in index.key)
+    return MigrationError(
+        f"{collection} has another index on {{{key}}} with other options, which stands in the way of {index.name}; "
+        "drop it, then run the migration again.",
+        entity=collection,
+        driver=DRIVER,
+    )

@@ -1,0 +1,41 @@
+"""The settings of the MongoDB driver."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from twinstore.backend import BackendSettings
+
+__all__ = ["MongoSettings"]
+
+DEFAULT_SELECTION_MS = 5000
+
+
+class MongoSettings(BackendSettings):
+    """Settings of the MongoDB driver.
+
+    Attributes:
+        connection_string: a ``mongodb://`` or ``mongodb+srv://`` URL.
+        database: name of the database; absent: the name in the connection string.
+        allow_standalone: accept a server or client without transactions and sessions. Methods that change
+            several documents then write them one after the other.
+        server_selection_timeout_ms: how long to look for a suitable server, in milliseconds.
+        validators: create a ``$jsonSchema`` validator for every collection.
+        client: an existing ``pymongo.MongoClient`` to use instead of a connection string; the library
+            never closes it.
+    """
+
+    connection_string: SecretStr | None = None
+    database: str | None = None
+    allow_standalone: bool = False
+    server_selection_timeout_ms: Annotated[int, Field(ge=1)] = DEFAULT_SELECTION_MS
+    validators: bool = True
+    client: object | None = Field(default=None, exclude=True, repr=False)
+
+    @model_validator(mode="after")
+    def _has_a_server(self) -> Self:
+        if self.connection_string is None and self.client is None:
+            raise ValueError("give ConnectionString, such as mongodb://127.0.0.1:27017/name, or a client")
+        return self

@@ -1,0 +1,207 @@
+"""How repositories reach the store: alone, in a session, or in a transaction."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from pymongo import ReadPreference
+from pymongo.errors import PyMongoError
+
+from twinstore.backend import UnitState
+from twinstore.errors import Outcome, TransactionAbortedError, UnavailableError
+from twinstore.retrying import repeat
+from twinstore_mongo.connection import MAJORITY_WRITE, SNAPSHOT_READ
+from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, translate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from pymongo.client_session import ClientSession
+    from pymongo.collection import Collection
+
+    from twinstore.catalog import Entity
+    from twinstore.scope import Scope
+    from twinstore_mongo.connection import Connection, Document, Store
+    from twinstore_mongo.errors import Where
+
+__all__ = ["ATTEMPTS", "Call", "Unit", "transaction"]
+
+T = TypeVar("T")
+
+ATTEMPTS: Final = 10
+COMMIT_ATTEMPTS: Final = 5
+UNKNOWN_COMMIT: Final = "UnknownTransactionCommitResult"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What the repositories of one set share: connection, scope, and perhaps a session.
+
+    Attributes:
+        joined: the store as seen by the client of the session; ``None`` without a session.
+        read_only: the unit refuses writes.
+    """
+
+    connection: Connection
+    scope: Scope
+    state: UnitState = field(default_factory=UnitState)
+    session: ClientSession | None = None
+    joined: Store | None = None
+    read_only: bool = False
+
+    @property
+    def store(self) -> Store:
+        """The open store."""
+        return self.joined or self.connection.store
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether calls belong to a transaction that somebody else ends."""
+        return self.session is not None and self.session.in_transaction
+
+    def collection(self, entity: Entity) -> Collection[Document]:
+        """Return the collection of an entity."""
+        return self.store.collection(entity.name)
+
+    def reading(self, entity: Entity, key: str | None = None) -> Call:
+        """Return the guard of a call that only reads."""
+        return Call(self, entity, key, Outcome.NOT_APPLIED)
+
+    def writing(self, entity: Entity, key: str | None = None) -> Call:
+        """Return the guard of a call that writes."""
+        if self.read_only:
+            raise refused_in_read_only(entity, key)
+        # Nothing of a transaction is applied before its commit.
+        return Call(self, entity, key, Outcome.NOT_APPLIED if self.in_transaction else Outcome.UNKNOWN)
+
+    def abort(self) -> None:
+        """Make the unit unusable when it is a transaction."""
+        if self.in_transaction:
+            self.state.abort()
+
+    def atomic(self, action: Callable[[Unit], T]) -> T:
+        """Run an action in this transaction, or in one of its own that is repeated after lost races.
+
+        Without transactions on the server the writes simply follow each other.
+        """
+        self.state.check()
+        if self.in_transaction or not self.store.capabilities.transactions:
+            return action(self)
+        return repeat(lambda: self._alone(action), attempts=ATTEMPTS)
+
+    def _alone(self, action: Callable[[Unit], T]) -> T:
+        store = self.store
+        with self._own_session(store) as session, transaction(session, store):
+            return action(replace(self, session=session, joined=store, state=UnitState()))
+
+    def _own_session(self, store: Store) -> AbstractContextManager[ClientSession]:
+        return store.client.start_session() if self.session is None else nullcontext(self.session)
+
+
+def refused_in_read_only(entity: Entity, key: str | None) -> TransactionAbortedError:
+    """Return the error of a write in a unit that was opened for reading."""
+    return TransactionAbortedError(
+        f"This unit of work is read-only, so {entity.name} cannot be written; open it without read_only.",
+        module=entity.module,
+        entity=entity.name,
+        key=key,
+        driver=DRIVER,
+    )
+
+
+class Call:
+    """Guards one call: bounds its time, translates exceptions, and ends a transaction that failed."""
+
+    __slots__ = ("_entity", "_key", "_limit", "_outcome", "_unit")
+
+    def __init__(self, unit: Unit, entity: Entity, key: str | None, outcome: Outcome) -> None:
+        """Take the unit and where errors happen."""
+        self._unit = unit
+        self._entity = entity
+        self._key = key
+        self._outcome = outcome
+
+    def __enter__(self) -> Self:
+        """Check that the unit can be used."""
+        self._unit.state.check()
+        self._limit = self._unit.store.limited()
+        self._limit.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Translate what the client raised."""
+        self._limit.__exit__(kind, error, trace)
+        if error is None:
+            return
+        if isinstance(error, CLIENT_ERRORS):
+            self._unit.abort()
+            raise translate(error, self._where) from error
+        if isinstance(error, STORE_ERRORS):
+            self._unit.abort()
+
+    @property
+    def _where(self) -> Where:
+        return replace(
+            self._unit.store.where,
+            module=self._entity.module,
+            entity=self._entity.name,
+            key=self._key,
+            outcome=self._outcome,
+        )
+
+
+@contextmanager
+def transaction(session: ClientSession, store: Store) -> Iterator[None]:
+    """Commit at normal exit, roll back on any exception.
+
+    Raises:
+        ConcurrencyError: the transaction lost against another one.
+        UnavailableError: the connection was lost; at the commit with an unknown outcome.
+    """
+    session.start_transaction(SNAPSHOT_READ, MAJORITY_WRITE, ReadPreference.PRIMARY)
+    try:
+        yield
+        commit(session, store)
+    finally:
+        if session.in_transaction:
+            roll_back(session)
+
+
+def roll_back(session: ClientSession) -> None:
+    """Give up a transaction; a server that cannot be reached gives it up by itself."""
+    with suppress(PyMongoError):
+        session.abort_transaction()
+
+
+def commit(session: ClientSession, store: Store) -> None:
+    """Commit, asking again while the answer is unknown: a commit may be repeated safely."""
+    for _ in range(COMMIT_ATTEMPTS - 1):
+        try:
+            with store.limited():
+                return session.commit_transaction()
+        except PyMongoError as error:
+            if not error.has_error_label(UNKNOWN_COMMIT):
+                raise translate(error, store.where) from error
+    try:
+        with store.limited():
+            session.commit_transaction()
+    except PyMongoError as error:
+        raise lost_commit(error, store.where) from error
+
+
+def lost_commit(error: PyMongoError, where: Where) -> Exception:
+    """Return the error of a commit whose answer never came."""
+    if not error.has_error_label(UNKNOWN_COMMIT):
+        return translate(error, where)
+    return UnavailableError(
+        f"The connection to {where.server} was lost during the commit and did not come back; it is unknown "
+        "whether the unit of work was committed. Read before you repeat it.",
+        outcome=Outcome.UNKNOWN,
+        driver=DRIVER,
+    )
