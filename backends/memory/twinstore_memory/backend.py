@@ -67,7 +67,7 @@ class MemoryBackend:
     def __init__(self, store: Store | None = None) -> None:
         """Take the store; default: one of its own."""
         self.store = store or Store()
-        self.repositories = MemoryRepositories.over(Single(self.store), UNBOUND)
+        self.repositories = self._over(Single(self.store), UNBOUND)
         self.initializer = MemoryInitializer()
         self.bulk = MemoryBulk(self.store, CAPABILITIES)
 
@@ -94,7 +94,7 @@ class MemoryBackend:
         del causal_consistency
         link = Single(self.store)
         try:
-            yield MemoryRepositories.over(link, scope)
+            yield self._over(link, scope)
         finally:
             link.state.closed = True
 
@@ -103,7 +103,7 @@ class MemoryBackend:
         """Open a unit of work; see :meth:`ModuleBackend.transaction`."""
         unit = self.store.begin(read_only=read_only)
         try:
-            yield MemoryRepositories.over(Joined(unit), scope)
+            yield self._over(Joined(unit), scope)
             unit.commit()
         finally:
             unit.rollback()
@@ -112,10 +112,13 @@ class MemoryBackend:
         """Join a :class:`~twinstore_memory.store.Unit` that the caller began and will end."""
         if not isinstance(handle, Unit) or handle.store is not self.store:
             raise wrong_handle(handle, "a unit of its own store", DRIVER)
-        return MemoryRepositories.over(Joined(handle), scope)
+        return self._over(Joined(handle), scope)
 
     def check_ready(self) -> None:
         """Do nothing: there is neither a server nor a schema."""
 
     def close(self) -> None:
         """Do nothing: the store vanishes with its last user, a named one with the process."""
+
+    def _over(self, link: Link, scope: Scope) -> MemoryRepositories:
+        return MemoryRepositories.over(link, scope)

@@ -94,6 +94,11 @@ class Store:
         """Open a unit of work; end it with ``commit`` or ``rollback``."""
         return Unit(self, read_only=read_only)
 
+    def clear(self) -> None:
+        """Forget everything that is committed."""
+        with self._changed:
+            self._tables.clear()
+
     def slot(self, table: str, key: Key) -> Slot | None:
         """Return a committed row."""
         with self._changed:
