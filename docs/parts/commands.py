@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import typer
 
-from docs.parts.tables import code, codes, plain, table
+from docs.parts.tables import NONE, code, codes, plain, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["Command", "Parameter", "command_pages", "commands", "root_command"]
 
 PROGRAM: Final = "twinstore"
-NONE: Final = "\N{EN DASH}"
 
 
 class Parameter(Protocol):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import twinstore_backfill
 import twinstore_embedded
-from docs.parts.tables import code, codes, plain, table
+from docs.parts.tables import NONE, code, codes, plain, table
 from twinstore import errors
 from twinstore.errors import TwinstoreError
 from twinstore_backfill.outcome import Exit, InterruptedRunError, exit_code
@@ -71,7 +71,9 @@ def tool_error_table() -> str:
 def exit_table() -> str:
     """Return the exit codes with the errors that lead to them."""
     head = ("Code", "Means", "Errors")
-    return table(head, ((code(int(item)), MEANINGS[item], codes(_ending_with(item))) for item in Exit))
+    return table(
+        head, ((code(int(item)), MEANINGS[item], codes(_ending_with(item)) or NONE) for item in Exit)
+    )
 
 
 def _row(kind: type[TwinstoreError]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from docs.parts.tables import code, codes, table
+from docs.parts.tables import NONE, code, codes, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["collection_part", "collections", "policy_part", "table_part", "tables"]
 
 SCHEMA: Final = "scheduler"
-NONE: Final = "\N{EN DASH}"
 
 TABLES: Final = """
 SELECT relname FROM pg_class WHERE relnamespace = 'scheduler'::regnamespace AND relkind = 'r' ORDER BY 1
@@ -49,7 +48,8 @@ SELECT policyname, cmd, qual, with_check FROM pg_policies WHERE schemaname = 'sc
 ORDER BY policyname
 """
 GRANTS: Final = """
-SELECT p.name FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) WITH ORDINALITY p(name, place)
+SELECT p.name
+FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) WITH ORDINALITY p(name, place)
 WHERE has_table_privilege(%s, %s::regclass, p.name) ORDER BY p.place
 """
 

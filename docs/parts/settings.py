@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast, get_args
 from annotated_types import Ge, Le
 from pydantic import SecretStr
 
-from docs.parts.tables import attributes, code, codes, table
+from docs.parts.tables import NONE, attributes, code, codes, table
 from twinstore.config.keys import MODULES
 from twinstore.plugins import load_backend
 
@@ -27,7 +27,6 @@ KINDS: Final[dict[object, str]] = {
     object: "object, from Python only",
     str: "text",
 }
-NONE: Final = "\N{EN DASH}"
 
 
 def switch_table() -> str:
@@ -49,7 +48,7 @@ def driver_table(driver: str) -> str:
     rows = (
         (
             code(f"Persistence:{driver}:{field.alias}"),
-            _kind(field.annotation),
+            _kind(field),
             _default(field),
             meanings[name],
         )
@@ -86,7 +85,7 @@ def _kind(field: FieldInfo) -> str:
     return f"{kind}, {low:,} to {high:,}" if high is not None else f"{kind}, at least {low:,}"
 
 
-def _bound(field: FieldInfo, kind: type[Ge] | type[Le]) -> int | None:
+def _bound(field: FieldInfo, kind: type[Ge | Le]) -> int | None:
     for item in field.metadata:
         if isinstance(item, kind):
             return cast("int", getattr(item, kind.__name__.lower()))

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["attributes", "code", "codes", "plain", "table"]
+__all__ = ["NONE", "attributes", "code", "codes", "plain", "table"]
+
+NONE: Final = "\N{EN DASH}"
 
 ATTRIBUTE: Final = re.compile(r"^    (\w+(?:, \w+)*): (.*)$")
 CONTINUED: Final = re.compile(r"^ {8}(.*)$")
@@ -51,4 +53,4 @@ def attributes(cls: type) -> dict[str, str]:
             found.update({name: f"{found[name]} {plain(match[1])}" for name in names})
         else:
             break
-    return found
+    return {name: text[:1].upper() + text[1:] for name, text in found.items()}

@@ -1,0 +1,56 @@
+"""Every relative link leads somewhere, headings included."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.docs.pages import DOCS, FENCE, PAGES, ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LINK: Final = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+HEADING: Final = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)
+NO_ANCHOR: Final = re.compile(r"[^\w\- ]")
+
+
+def links(page: Path) -> Iterator[str]:
+    """Yield the relative links of a page."""
+    for match in LINK.finditer(FENCE.sub("", page.read_text("utf-8"))):
+        if "://" not in match["target"]:
+            yield match["target"]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a page."""
+    headings = HEADING.findall(FENCE.sub("", page.read_text("utf-8")))
+    return {NO_ANCHOR.sub("", text.lower()).replace(" ", "-") for text in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+def test_every_page_is_reachable_from_the_readme() -> None:
+    reached, todo = set[Path](), [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        if page not in reached and page.suffix == ".md":
+            reached.add(page)
+            todo += [(page.parent / link.partition("#")[0]).resolve() for link in links(page)]
+    assert set(DOCS.glob("*.md")) <= reached
+
+
+def test_every_sample_is_linked_from_the_data_schemas() -> None:
+    linked = {(DOCS / link).resolve() for link in links(DOCS / "11_DATA_SCHEMAS.md") if link.endswith(".json")}
+    assert linked == set((ROOT / "samples/api/scheduler").iterdir())

@@ -1,0 +1,136 @@
+"""Every sample in the pages works: Python runs on every store, settings load, commands exist."""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import re
+import shlex
+import sys
+import tomllib
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+from uuid import uuid4
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT, Block, all_blocks, blocks
+from twinstore import load_settings, open_storage
+from twinstore.config.keys import TOP_SECTIONS
+from twinstore.testing.builders import make_run, make_schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers import Settings
+
+DRIVERS: Final = ("memory", "mongo", "postgres")
+LANGUAGES: Final = {"console", "ini", "json", "python", "sql", "text", "toml", "yaml"}
+PYTHON_PAGES: Final = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
+SETTINGS: Final = [block for block in all_blocks("json", "toml", "yaml")]
+
+
+@contextmanager
+def fresh_settings(driver: str, request: pytest.FixtureRequest) -> Iterator[Settings]:
+    """Give the settings of a migrated store of a driver."""
+    if driver == "memory":
+        yield {"Persistence": {"Scheduler": "Memory", "Memory": {"Store": f"docs-{uuid4().hex}"}}}
+        return
+    server = request.getfixturevalue(f"{driver}_server")
+    database = server.database() if driver == "mongo" else server.migrated_database()
+    with database as fresh:
+        yield fresh.config
+
+
+@pytest.fixture(params=DRIVERS)
+def workplace(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Stand in a directory with the settings of a migrated store."""
+    with fresh_settings(request.param, request) as settings:
+        (tmp_path / "appsettings.json").write_text(json.dumps(settings))
+        with open_storage(settings) as storage:
+            storage.scheduler.initializer.ensure_migrations()
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setenv("TWINSTORE_CONFIG", str(tmp_path / "appsettings.json"))
+        yield tmp_path
+
+
+def run_page(page: Path, folder: Path) -> None:
+    """Run the Python of a page in order and compare what it prints with what the page shows."""
+    names: dict[str, Any] = {"__name__": "page"}
+    printed = StringIO()
+    for block in blocks(page):
+        if block.language == "toml":
+            install(folder, tomllib.loads(block.body))
+        elif block.language == "python" and block.file is not None:
+            path = folder / block.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.body, "utf-8")
+        elif block.language == "python":
+            code = compiled(block)
+            if "no-run" not in block.notes:
+                with redirect_stdout(printed):
+                    exec(code, names)  # noqa: S102  # the samples of our own pages
+        elif block.language == "text" and "output" in block.notes:
+            assert printed.getvalue() == block.body, block.place
+            printed = StringIO()
+
+
+def install(folder: Path, project: dict[str, Any]) -> None:
+    """Make the entry points of a pyproject known, as its installation would."""
+    if "project" not in project:
+        return
+    name, version = project["project"]["name"].replace("-", "_"), project["project"]["version"]
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    groups = project["project"]["entry-points"].items()
+    lines = [[f"[{group}]", *(f"{key} = {value}" for key, value in points.items())] for group, points in groups]
+    (info / "entry_points.txt").write_text("\n".join(line for group in lines for line in group))
+
+
+def compiled(block: Block) -> Any:  # noqa: ANN401  # a code object
+    """Compile a block so that a traceback names page and line."""
+    source = "\n" * (block.line - 1) + block.body
+    linecache.cache[block.place] = (len(source), None, source.splitlines(keepends=True), block.place)
+    return compile(source, block.place, "exec")
+
+
+@pytest.mark.parametrize("page", PYTHON_PAGES, ids=lambda page: page.name)
+def test_the_python_of_a_page_runs_and_prints_what_the_page_shows(page: Path, workplace: Path) -> None:
+    with open_storage() as storage:
+        if page.name == "README.md":
+            storage.scheduler.schedules.upsert(make_schedule("acme", "nightly"))
+        storage.scheduler.runs.create(make_run("initech", "run-of-somebody-else"))
+    before = set(sys.modules)
+    try:
+        run_page(page, workplace)
+    finally:
+        for name in set(sys.modules) - before:  # modules that the page wrote itself
+            if getattr(sys.modules[name], "__file__", None) and str(workplace) in str(sys.modules[name].__file__):
+                del sys.modules[name]
+
+
+def test_every_block_has_a_language_that_is_checked_here() -> None:
+    assert [block.place for page in PAGES for block in blocks(page) if block.language not in LANGUAGES] == []
+
+
+@pytest.mark.parametrize("block", SETTINGS, ids=lambda block: block.place)
+def test_settings_in_a_page_load(block: Block, tmp_path: Path) -> None:
+    if not TOP_SECTIONS & {name.casefold() for name in top_level(block)}:
+        return  # a report or another document: parsing it was the test
+    path = tmp_path / f"appsettings.{block.language}"
+    path.write_text(block.body, "utf-8")
+    settings = load_settings(path, environ={})
+    assert settings.entries, block.place
+
+
+def top_level(block: Block) -> dict[str, object]:
+    """Parse a block."""
+    import yaml  # noqa: PLC0415  # one test needs it
+
+    parse = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}[block.language]
+    return cast("dict[str, object]", parse(block.body))
