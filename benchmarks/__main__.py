@@ -1,0 +1,66 @@
+"""``python -m benchmarks``: measure, show, and write ``results.json``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from benchmarks.goals import judge
+from benchmarks.groups import GROUPS
+from benchmarks.loading import load
+from benchmarks.machine import facts
+from benchmarks.options import parse
+from benchmarks.place import open_place
+from benchmarks.report import document, goal_table, group_table, to_json
+from benchmarks.rounds import measure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.options import Options
+    from benchmarks.place import Place
+    from benchmarks.rounds import Group, Samples
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark; the results go to stdout and to the directory, progress to stderr."""
+    options = parse(arguments)
+    with open_place(options.directory, durable=options.durable) as place:
+        head = {
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "options": asdict(options),
+            "machine": facts(place),
+            "document_bytes": load(place, options.documents),
+        }
+        measured = dict(_measured(place, options))
+    goals = list(judge({name: samples for name, (_, samples) in measured.items()}))
+    results = options.directory / "results.json"
+    results.write_text(to_json(document(head, measured, goals)), encoding="utf-8")
+    console = Console(width=None if sys.stdout.isatty() else 130)
+    for group, samples in measured.values():
+        console.print(group_table(group, samples), "")
+    console.print(goal_table(goals))
+    console.print(f"Written to {results}.")
+
+
+def _measured(place: Place, options: Options) -> list[tuple[str, tuple[Group, Samples]]]:
+    results = []
+    for name in options.only:
+        with GROUPS[name](place, options) as group:
+            results.append((name, (group, measure(group, options.runs, _say))))
+    return results
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""The command line as it is measured: copy, copy back, verify."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.children import run_child
+from benchmarks.postgres_limits import COLUMNS
+from benchmarks.rounds import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from benchmarks.children import Child
+    from benchmarks.place import Place
+
+__all__ = ["Candidates", "Differences"]
+
+CHANGED: Final = 4
+MISSING: Final = 3
+EXTRA: Final = 3
+KEEP: Final = f"CREATE TABLE public.kept AS SELECT {COLUMNS} FROM scheduler.runs WHERE id = ANY (%s)"  # noqa: S608  # constants
+RESTORE: Final = f"INSERT INTO scheduler.runs ({COLUMNS}) SELECT {COLUMNS} FROM public.kept"  # noqa: S608  # constants
+CHANGE: Final = "UPDATE scheduler.runs SET stats = stats || '{\"candidates\": 9999}' WHERE id = ANY (%s)"
+REMOVE: Final = "DELETE FROM scheduler.runs WHERE id = ANY (%s)"
+REST: Final = COLUMNS.removeprefix("id, ")
+ADD: Final = f"""
+INSERT INTO scheduler.runs (id, {REST}) SELECT id || '~', {REST} FROM scheduler.runs WHERE id = ANY (%s)
+"""  # noqa: S608  # constants
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Runs of the command line over the runs of a place."""
+
+    place: Place
+    documents: int
+    jobs: int
+    profile: bool = False
+
+    def copy(self, name: str, expected: str = "written") -> Sample:
+        """Copy MongoDB to PostgreSQL; all documents but those of an earlier copy must be ``expected``."""
+        child = self._copy(name, "mongo", "postgres", self.place.settings_file())
+        return self._sample(child, self._report(name), expected)
+
+    def copy_back(self, name: str) -> Sample:
+        """Copy PostgreSQL to MongoDB."""
+        child = self._copy(name, "postgres", "mongo", self.place.settings_file(back=True))
+        return self._sample(child, self._report(name), "written")
+
+    def verify(self, name: str, *, named: Sequence[str] = ()) -> Sample:
+        """Compare both sides; every key in ``named`` must be reported as a difference, and no other."""
+        out = self._out(name)
+        arguments = self._arguments("verify", "mongo", "postgres", self.place.settings_file(), out)
+        child = run_child(arguments, expected=1 if named else 0, profile=self._profile(name))
+        text = (out / "parity-report.json").read_text(encoding="utf-8")
+        unnamed = [key for key in named if json.dumps(key, ensure_ascii=False) not in text]
+        if unnamed:
+            raise RuntimeError(f"verify did not name {unnamed}")
+        return self._sample(child, json.loads(text), "")
+
+    def _copy(self, name: str, source: str, target: str, settings: Path) -> Child:
+        arguments = self._arguments("copy", source, target, settings, self._out(name))
+        return run_child([*arguments, "--execute"], expected=0, profile=self._profile(name))
+
+    def _arguments(self, command: str, source: str, target: str, settings: Path, out: Path) -> list[str]:
+        both = ["--source-config", str(settings), "--target-config", str(settings)]
+        words = ["backfill", command, "--module", "scheduler", "--from", source, "--to", target, *both]
+        return [*words, "--entity", "runs", "--jobs", str(self.jobs), "--out", str(out), "--format", "json"]
+
+    def _out(self, name: str) -> Path:
+        out = self.place.directory / "out" / name.replace(" ", "-").replace(",", "")
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        return out
+
+    def _profile(self, name: str) -> Path | None:
+        return self.place.directory / f"profile-{name.replace(' ', '-')}.txt" if self.profile else None
+
+    def _report(self, name: str) -> dict[str, Any]:
+        path = self.place.directory / "out" / name.replace(" ", "-").replace(",", "") / "backfill-report.json"
+        report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return report
+
+    def _sample(self, child: Child, report: dict[str, Any], expected: str) -> Sample:
+        if expected and report["totals"][expected] < self.documents * 0.85:
+            raise RuntimeError(f"{report['totals']} where {self.documents} documents should be {expected}")
+        return Sample(
+            units=self.documents,
+            seconds=report["envelope"]["seconds"],
+            whole_seconds=child.seconds,
+            peak_bytes=child.peak_bytes,
+        )
+
+
+class Differences:
+    """Ten differences in the table, planted and removed again."""
+
+    def __init__(self, place: Place) -> None:
+        """Take the place; the table must be complete before the first plant."""
+        self._place = place
+        self.keys: tuple[str, ...] = ()
+
+    def plant(self) -> None:
+        """Change four rows, remove three, add three; remember their keys."""
+        self.remove()
+        with closing(self._place.superuser()) as connection:
+            ids = [row[0] for row in connection.execute("SELECT id FROM scheduler.runs ORDER BY id")]
+            chosen = ids[len(ids) // 20 :: len(ids) // (CHANGED + MISSING + EXTRA)]
+            changed, missing = chosen[:CHANGED], chosen[CHANGED : CHANGED + MISSING]
+            origins = chosen[CHANGED + MISSING : CHANGED + MISSING + EXTRA]
+            connection.execute(KEEP, [changed + missing])
+            connection.execute(CHANGE, [changed])
+            connection.execute(REMOVE, [missing])
+            connection.execute(ADD, [origins])
+        self.keys = (*changed, *missing, *(f"{key}~" for key in origins))
+
+    def remove(self) -> None:
+        """Bring the rows back as they were."""
+        if not self.keys:
+            return
+        with closing(self._place.superuser()) as connection:
+            connection.execute(REMOVE, [list(self.keys)])
+            connection.execute(RESTORE)
+            connection.execute("DROP TABLE public.kept")
+        self.keys = ()

@@ -1,0 +1,42 @@
+"""Fills MongoDB fast, and proves once that the repositories read what was filled in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.data import documents, recent_start
+from twinstore.scheduler import RunQueryOptions
+from twinstore.storage import open_scheduler
+
+if TYPE_CHECKING:
+    from benchmarks.place import Place
+
+__all__ = ["load"]
+
+BATCH: Final = 1000
+CHECKED: Final = 20
+
+
+def load(place: Place, count: int) -> float:
+    """Insert the runs and return their mean size in bytes of BSON."""
+    collection = place.runs()
+    batch = []
+    for document in documents(count, recent_start()):
+        batch.append(document)
+        if len(batch) == BATCH:
+            collection.insert_many(batch, ordered=False)
+            batch = []
+    if batch:
+        collection.insert_many(batch, ordered=False)
+    _check(place, min(count, CHECKED))
+    return float(collection.database.command("collStats", "runs")["avgObjSize"])
+
+
+def _check(place: Place, count: int) -> None:
+    """Read some of the runs one by one and in a list; a document of another form raises."""
+    with open_scheduler("Mongo", place.settings()) as storage:
+        for document in documents(count, recent_start()):
+            storage.runs.get_required(str(document["tenantId"]), str(document["_id"]))
+        page = storage.runs.list("tenant-0", RunQueryOptions(limit=200))
+        if not page:
+            raise RuntimeError("the repository lists none of the runs that were loaded")

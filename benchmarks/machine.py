@@ -1,0 +1,50 @@
+"""What the figures depend on: versions and the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import closing
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import psutil
+
+if TYPE_CHECKING:
+    from benchmarks.place import Place
+
+__all__ = ["facts"]
+
+LIBRARIES: Final = ("twinstore", "pymongo", "psycopg", "psycopg-pool", "pydantic", "pydantic-core", "orjson")
+
+
+def facts(place: Place) -> dict[str, object]:
+    """Return versions of everything involved, and what the machine is."""
+    with closing(place.superuser()) as connection:
+        postgres = connection.info.server_version
+        settings = connection.execute(
+            "SELECT name, setting FROM pg_settings "
+            "WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers')"
+        ).fetchall()
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "load_before": [round(load, 2) for load in os.getloadavg()],
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "mongodb": str(place.client.server_info()["version"]),
+        "postgresql": f"{postgres // 10000}.{postgres % 10000}",
+        "postgresql_settings": dict(settings),
+        **{library: version(library) for library in LIBRARIES},
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

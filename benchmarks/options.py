@@ -1,0 +1,45 @@
+"""What a benchmark is asked to do."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.groups import GROUPS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Options", "parse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of a benchmark; see ``--help``."""
+
+    runs: int
+    documents: int
+    operations: int
+    jobs: int
+    only: tuple[str, ...]
+    directory: Path
+    durable: bool
+    profile: bool
+
+
+def parse(arguments: Sequence[str] | None = None) -> Options:
+    """Read the command line."""
+    parser = ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    add = parser.add_argument
+    add("--runs", type=int, default=5, help="rounds in which all cases take their turn (%(default)s)")
+    add("--documents", type=int, default=200_000, help="runs to copy and verify (%(default)s)")
+    add("--operations", type=int, default=2_000, help="single operations per case and round (%(default)s)")
+    add("--jobs", type=int, default=2, help="--jobs of the command line (%(default)s)")
+    add("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS), help="groups to measure (all)")
+    add("--directory", type=Path, default=Path(".bench"), help="servers and results (%(default)s)")
+    add("--durable", action="store_true", help="start PostgreSQL with fsync and synchronous_commit")
+    add("--profile", action="store_true", help="also write what the threads of each candidate do; slows it")
+    given = vars(parser.parse_args(arguments))
+    return Options(**{**given, "only": tuple(given["only"])})

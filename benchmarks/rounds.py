@@ -1,0 +1,140 @@
+"""Cases that alternate, round by round, and what their samples amount to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["Case", "Group", "Sample", "Samples", "Spread", "measure"]
+
+MEGABYTE: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One measurement.
+
+    Attributes:
+        units: documents or operations.
+        seconds: the time they took, without the start of a process.
+        whole_seconds: the time including the start of the process, for candidates.
+        peak_bytes: largest resident memory of the process and its children, for candidates.
+    """
+
+    units: int
+    seconds: float
+    whole_seconds: float | None = None
+    peak_bytes: int | None = None
+
+    @property
+    def rate(self) -> float:
+        """Units per second."""
+        return self.units / self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Something to measure.
+
+    Attributes:
+        against: names of the cases that this one is divided by.
+        prepare: brings the stores into the state that the case expects; not measured.
+    """
+
+    name: str
+    run: Callable[[], Sample]
+    against: tuple[str, ...] = ()
+    prepare: Callable[[], object] = lambda: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Cases that alternate.
+
+    Attributes:
+        unit: what is counted: documents or operations.
+        slices: how often the cases take turns within one round; short cases need more than one.
+    """
+
+    name: str
+    title: str
+    unit: str
+    cases: Sequence[Case]
+    slices: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The middle and the ends of some values."""
+
+    middle: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Return the spread of at least one value."""
+        return cls(median(values), min(values), max(values))
+
+    def document(self) -> dict[str, float]:
+        """Return the spread for the results file."""
+        return {"median": self.middle, "min": self.least, "max": self.most}
+
+
+@dataclass(slots=True)
+class Samples:
+    """The samples of the cases of a group; those with the same position belong to one round."""
+
+    by_case: dict[str, list[Sample]] = field(default_factory=dict[str, list[Sample]])
+
+    def add(self, case: str, sample: Sample) -> None:
+        """Remember one sample."""
+        self.by_case.setdefault(case, []).append(sample)
+
+    def rate(self, case: str) -> Spread:
+        """Return the units per second of a case."""
+        return Spread.of([sample.rate for sample in self.by_case[case]])
+
+    def ratio(self, case: str, reference: str) -> Spread:
+        """Return the rate of a case as a part of another's, divided round by round."""
+        pairs = zip(self.by_case[case], self.by_case[reference], strict=True)
+        return Spread.of([sample.rate / other.rate for sample, other in pairs])
+
+    def peak(self, case: str) -> float | None:
+        """Return the largest peak memory of a case in megabytes (10^6 bytes)."""
+        peaks = [sample.peak_bytes for sample in self.by_case[case] if sample.peak_bytes is not None]
+        return max(peaks) / MEGABYTE if peaks else None
+
+    def whole_rate(self, case: str) -> Spread | None:
+        """Return the units per second of a case with the start of its process."""
+        whole = [sample.units / sample.whole_seconds for sample in self.by_case[case] if sample.whole_seconds]
+        return Spread.of(whole) if whole else None
+
+
+def measure(group: Group, runs: int, say: Callable[[str], None]) -> Samples:
+    """Run every case once per round, one after the other, so that noise meets all of them alike."""
+    samples = Samples()
+    for number in range(1, runs + 1):
+        for case, sample in _round(group).items():
+            samples.add(case, sample)
+            say(f"{group.name} {number}/{runs}  {case}: {sample.rate:,.0f} {group.unit}/s")
+    return samples
+
+
+def _round(group: Group) -> dict[str, Sample]:
+    parts: dict[str, list[Sample]] = {case.name: [] for case in group.cases}
+    for _ in range(group.slices):
+        for case in group.cases:
+            case.prepare()
+            parts[case.name].append(case.run())
+    return {case: _together(samples) for case, samples in parts.items()}
+
+
+def _together(parts: Sequence[Sample]) -> Sample:
+    if len(parts) == 1:
+        return parts[0]
+    return Sample(units=sum(part.units for part in parts), seconds=sum(part.seconds for part in parts))

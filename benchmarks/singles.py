@@ -1,0 +1,236 @@
+"""Single operations: what the repositories are asked, and how often per second."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count, islice
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, Protocol
+
+from benchmarks.rounds import Case, Group, Sample
+from twinstore.scheduler import (
+    ImpactImage,
+    ImpactSet,
+    Run,
+    RunSnapshot,
+    RunState,
+    RunStats,
+    RunSummary,
+    RunTrigger,
+    Schedule,
+    Selector,
+    SelectorScope,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from twinstore.scheduler.storage import SchedulerStorage
+
+__all__ = ["TENANT", "BareDriver", "single_operations"]
+
+TENANT: Final = "tenant-1"
+NOW: Final = datetime.now(UTC).replace(microsecond=0)
+KEYS: Final = 100
+SLICES: Final = 10
+
+
+class BareDriver(Protocol):
+    """The calls of a driver library that do the same as the repositories, the tenant set the same way.
+
+    ``learn`` methods read the rows that the repository has stored, so that both write the same.
+    """
+
+    def get_run(self, run_id: str) -> object:
+        """Read one run by tenant and id."""
+        ...
+
+    def learn_snapshot(self, snapshot_id: str) -> Callable[[], object]:
+        """Return a call that stores what the snapshot is at present."""
+        ...
+
+    def learn_summary(self, schedule_id: str) -> Callable[[], object]:
+        """Return a call that stores what the summary is at present."""
+        ...
+
+    def learn_run(self, run_id: str) -> tuple[Callable[[str], object], Callable[[str], object]]:
+        """Return calls that insert such a run under an id, and that replace it if it did not change."""
+        ...
+
+
+@dataclass(slots=True)
+class Turns:
+    """Runs an operation over and over; each call goes on where the last one stopped."""
+
+    operations: int
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def time(self, operation: Callable[[int], object]) -> Sample:
+        """Return how fast the operation is."""
+        numbers = list(islice(self._numbers, self.operations))
+        began = perf_counter()
+        for number in numbers:
+            operation(number)
+        return Sample(units=self.operations, seconds=perf_counter() - began)
+
+
+def snapshot(number: int, version: int) -> ImpactSet:
+    """Return one of two versions of a snapshot of about 700 bytes."""
+    images = tuple(
+        ImpactImage(
+            image_digest=f"sha256:{number:060x}{image:04x}",
+            registry="registry.example",
+            repository=f"apps/service-{image}",
+            namespaces=("checkout",),
+            tags=("prod", f"v{version}"),
+            labels={"team": "core"},
+        )
+        for image in range(2)
+    )
+    selector = Selector(scope=SelectorScope.BY_NAMESPACE, namespaces=("checkout",))
+    return ImpactSet(
+        selector=selector, images=images, generated_at=NOW, total=2 + version, snapshot_id=f"bench-{number}"
+    )
+
+
+def summary(number: int, version: int) -> RunSummary:
+    """Return one of two versions of a run summary with three runs."""
+    window = [
+        RunSnapshot(
+            run_id=f"run-{number}-{run}",
+            trigger=RunTrigger.CRON,
+            state=RunState.QUEUED,
+            created_at=NOW + timedelta(seconds=run),
+            stats=RunStats(candidates=40, queued=20),
+        )
+        for run in range(3)
+    ]
+    return RunSummary.of(TENANT, f"bench-{number}", window, NOW + timedelta(seconds=version))
+
+
+def run(run_id: str, candidates: int = 0) -> Run:
+    """Return a new run."""
+    stats = RunStats(candidates=candidates)
+    return Run(
+        id=run_id,
+        tenant_id=TENANT,
+        schedule_id="bench",
+        trigger=RunTrigger.CRON,
+        state=RunState.QUEUED,
+        stats=stats,
+        created_at=NOW,
+    )
+
+
+def schedule(number: int, version: int) -> Schedule:
+    """Return one of two versions of a schedule."""
+    return Schedule(
+        id=f"bench-{number}",
+        tenant_id=TENANT,
+        name=f"bench {number} v{version}",
+        when_cron="0 3 * * *",
+        selection=Selector(scope=SelectorScope.ALL_IMAGES),
+        created_at=NOW,
+        created_by="bench",
+    )
+
+
+class Repertoire:
+    """Every operation twice: through the repositories and through the bare driver."""
+
+    def __init__(self, storage: SchedulerStorage, bare: BareDriver, run_ids: list[str]) -> None:
+        """Store what the operations need."""
+        self._storage, self._bare = storage, bare
+        self._run_ids = run_ids
+        self._snapshots = [[snapshot(number, version) for number in range(KEYS)] for version in (0, 1)]
+        self._summaries = [[summary(number, version) for number in range(KEYS)] for version in (0, 1)]
+        self._schedules = [[schedule(number, version) for number in range(KEYS)] for version in (0, 1)]
+        self._bare_snapshots = [[self._learn_snapshot(item) for item in row] for row in self._snapshots]
+        self._bare_summaries = [[self._learn_summary(item) for item in row] for row in self._summaries]
+        storage.runs.create(run("bench-origin"))
+        self._bare_insert, self._bare_replace = bare.learn_run("bench-origin")
+        self._new, self._bare_new = count(), count()
+        self._counts: Counter[int] = Counter()
+        for number in range(KEYS):
+            storage.runs.create(run(f"bench-update-{number}"))
+            self._bare_insert(f"bench-replace-{number}")
+
+    def _learn_snapshot(self, item: ImpactSet) -> Callable[[], object]:
+        return self._bare.learn_snapshot(self._storage.impact_snapshots.upsert(TENANT, item))
+
+    def _learn_summary(self, item: RunSummary) -> Callable[[], object]:
+        self._storage.run_summaries.upsert(item)
+        return self._bare.learn_summary(item.schedule_id)
+
+    def get(self, number: int) -> object:
+        """Read a run."""
+        return self._storage.runs.get(TENANT, self._run_ids[number % len(self._run_ids)])
+
+    def bare_get(self, number: int) -> object:
+        """Read a run without the library."""
+        return self._bare.get_run(self._run_ids[number % len(self._run_ids)])
+
+    def upsert(self, number: int) -> object:
+        """Replace a snapshot by its other version."""
+        item = self._snapshots[number // KEYS % 2][number % KEYS]
+        return self._storage.impact_snapshots.upsert(TENANT, item)
+
+    def bare_upsert(self, number: int) -> object:
+        """Replace a snapshot without the library."""
+        return self._bare_snapshots[number // KEYS % 2][number % KEYS]()
+
+    def upsert_summary(self, number: int) -> object:
+        """Replace a run summary by its other version."""
+        return self._storage.run_summaries.upsert(self._summaries[number // KEYS % 2][number % KEYS])
+
+    def bare_upsert_summary(self, number: int) -> object:
+        """Replace a run summary without the library."""
+        return self._bare_summaries[number // KEYS % 2][number % KEYS]()
+
+    def create(self, _number: int) -> object:
+        """Insert a run."""
+        return self._storage.runs.create(run(f"bench-created-{next(self._new)}"))
+
+    def bare_create(self, _number: int) -> object:
+        """Insert a run without the library."""
+        return self._bare_insert(f"bench-inserted-{next(self._bare_new)}")
+
+    def update(self, number: int) -> object:
+        """Check a move against the stored run and write it."""
+        chosen = number % KEYS
+        self._counts[chosen] += 1
+        return self._storage.runs.update(run(f"bench-update-{chosen}", self._counts[chosen]))
+
+    def bare_update(self, number: int) -> object:
+        """Read a run and replace it unless it changed, without the library."""
+        return self._bare_replace(f"bench-replace-{number % KEYS}")
+
+    def upsert_schedule(self, number: int) -> object:
+        """Replace a schedule and its trigger."""
+        return self._storage.schedules.upsert(self._schedules[number // KEYS % 2][number % KEYS])
+
+
+def single_operations(name: str, title: str, repertoire: Repertoire, operations: int) -> Group:
+    """Return the operations of one driver; each stands beside its bare twin."""
+    pairs = (
+        ("get", repertoire.get, repertoire.bare_get),
+        ("upsert", repertoire.upsert, repertoire.bare_upsert),
+        ("upsert summary", repertoire.upsert_summary, repertoire.bare_upsert_summary),
+        ("create run", repertoire.create, repertoire.bare_create),
+        ("update run", repertoire.update, repertoire.bare_update),
+    )
+    share = max(operations // SLICES, 1)
+    cases: list[Case] = []
+    for what, ours, bare in pairs:
+        cases += [_case(f"bare {what}", bare, share), _case(what, ours, share, against=(f"bare {what}",))]
+    cases.append(_case("upsert schedule and trigger", repertoire.upsert_schedule, share))
+    return Group(name=name, title=title, unit="operations", cases=cases, slices=SLICES)
+
+
+def _case(
+    name: str, operation: Callable[[int], object], operations: int, against: tuple[str, ...] = ()
+) -> Case:
+    turns = Turns(operations)
+    return Case(name=name, run=lambda: turns.time(operation), against=against)
