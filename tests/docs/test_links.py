@@ -52,5 +52,7 @@ def test_every_page_is_reachable_from_the_readme() -> None:
 
 
 def test_every_sample_is_linked_from_the_data_schemas() -> None:
-    linked = {(DOCS / link).resolve() for link in links(DOCS / "11_DATA_SCHEMAS.md") if link.endswith(".json")}
+    linked = {
+        (DOCS / link).resolve() for link in links(DOCS / "11_DATA_SCHEMAS.md") if link.endswith(".json")
+    }
     assert linked == set((ROOT / "samples/api/scheduler").iterdir())

@@ -77,7 +77,9 @@ def test_every_variable_of_the_tests_is_explained_to_contributors(name: str) -> 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_option_is_explained(name: str) -> None:
-    section = re.search(rf"^##+ `{re.escape(name)}`\n(.*?)(?=^##|\Z)", prose(DOCS / "cli.md"), re.DOTALL | re.MULTILINE)
+    section = re.search(
+        rf"^##+ `{re.escape(name)}`\n(.*?)(?=^##|\Z)", prose(DOCS / "cli.md"), re.DOTALL | re.MULTILINE
+    )
     assert section, name
     for parameter in COMMANDS[name].params:
         assert parameter.name == "help" or all(f"`{option}" in section[1] for option in parameter.opts), name

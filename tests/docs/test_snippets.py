@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import json
 import linecache
-import os
-import re
-import shlex
 import sys
 import tomllib
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pytest
+import yaml
 
-from tests.docs.pages import PAGES, ROOT, Block, all_blocks, blocks
+from tests.docs.pages import PAGES, Block, all_blocks, blocks
 from twinstore import load_settings, open_storage
 from twinstore.config.keys import TOP_SECTIONS
 from twinstore.testing.builders import make_run, make_schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.servers import Settings
 
 DRIVERS: Final = ("memory", "mongo", "postgres")
+PARSERS: Final[dict[str, Callable[[str], dict[str, object]]]] = {
+    "json": json.loads,
+    "toml": tomllib.loads,
+    "yaml": yaml.safe_load,
+}
 LANGUAGES: Final = {"console", "ini", "json", "python", "sql", "text", "toml", "yaml"}
 PYTHON_PAGES: Final = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
-SETTINGS: Final = [block for block in all_blocks("json", "toml", "yaml")]
+SETTINGS: Final = all_blocks("json", "toml", "yaml")
 
 
 @contextmanager
@@ -46,7 +49,9 @@ def fresh_settings(driver: str, request: pytest.FixtureRequest) -> Iterator[Sett
 
 
 @pytest.fixture(params=DRIVERS)
-def workplace(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def workplace(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """Stand in a directory with the settings of a migrated store."""
     with fresh_settings(request.param, request) as settings:
         (tmp_path / "appsettings.json").write_text(json.dumps(settings))
@@ -88,7 +93,9 @@ def install(folder: Path, project: dict[str, Any]) -> None:
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     groups = project["project"]["entry-points"].items()
-    lines = [[f"[{group}]", *(f"{key} = {value}" for key, value in points.items())] for group, points in groups]
+    lines = [
+        [f"[{group}]", *(f"{key} = {value}" for key, value in points.items())] for group, points in groups
+    ]
     (info / "entry_points.txt").write_text("\n".join(line for group in lines for line in group))
 
 
@@ -110,7 +117,9 @@ def test_the_python_of_a_page_runs_and_prints_what_the_page_shows(page: Path, wo
         run_page(page, workplace)
     finally:
         for name in set(sys.modules) - before:  # modules that the page wrote itself
-            if getattr(sys.modules[name], "__file__", None) and str(workplace) in str(sys.modules[name].__file__):
+            if getattr(sys.modules[name], "__file__", None) and str(workplace) in str(
+                sys.modules[name].__file__
+            ):
                 del sys.modules[name]
 
 
@@ -130,7 +139,5 @@ def test_settings_in_a_page_load(block: Block, tmp_path: Path) -> None:
 
 def top_level(block: Block) -> dict[str, object]:
     """Parse a block."""
-    import yaml  # noqa: PLC0415  # one test needs it
-
-    parse = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}[block.language]
-    return cast("dict[str, object]", parse(block.body))
+    parse = PARSERS[block.language]
+    return parse(block.body)

@@ -1,0 +1,125 @@
+"""Every command line in the pages exists, with the options and values it shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pytest
+
+from docs.parts.commands import Command, Parameter, root_command, subcommands
+from tests.docs.pages import ROOT, Block, all_blocks
+from twinstore import load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROMPT: Final = re.compile(r"^\$ (?P<line>.+)$", re.MULTILINE)
+VARIABLE: Final = re.compile(r"(?P<name>\w+)=(?P<value>.*)")
+HELP: Final = frozenset({"--help", "-h"})
+LINES: Final = [
+    (block, match["line"]) for block in all_blocks("console") for match in PROMPT.finditer(block.body)
+]
+
+
+def check_twinstore(words: Sequence[str]) -> None:
+    """Walk down the commands; every option must be known there, take its value, and none may be left out."""
+    command, given, rest = root_command(), set[str](), list(words)
+    while rest:
+        word = rest.pop(0)
+        if word in HELP:
+            return
+        if word.startswith("-"):
+            option = known_options(command)[word]
+            given.add(option.name)
+            if not getattr(option, "is_flag", False):
+                check_value(option, rest.pop(0))
+        elif inner := subcommands(command):
+            check_required(command, given)
+            command, given = inner[word], set()
+        else:
+            assert has_arguments(command), f"{word!r} is one too many"
+    assert not subcommands(command), f"{' '.join(words)} names a group only"
+    check_required(command, given)
+
+
+def known_options(command: Command) -> Mapping[str, Parameter]:
+    """Return the options of a command by each of their names."""
+    return {name: item for item in command.params for name in (*item.opts, *item.secondary_opts)}
+
+
+def has_arguments(command: Command) -> bool:
+    return any(item.param_type_name == "argument" for item in command.params)
+
+
+def check_required(command: Command, given: set[str]) -> None:
+    missing = {item.name for item in command.params if item.required} - given
+    assert not missing or has_arguments(command), missing
+
+
+def check_value(option: Parameter, value: str) -> None:
+    choices = [str(getattr(item, "value", item)) for item in cast("Any", getattr(option.type, "choices", ()))]
+    assert not choices or value in choices, f"{option.opts[0]} takes {choices}"
+
+
+def check_make(words: Sequence[str]) -> None:
+    """Check that the targets exist; without one make lists them."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for word in words:
+        assert "=" in word or re.search(rf"^{word}:", makefile, re.MULTILINE), word
+
+
+def check_pip(words: Sequence[str]) -> None:
+    """Check that the extras exist (test_names looks at each of them)."""
+    assert words[0] == "install"
+    assert all(word.startswith("twinstore[") for word in words[1:])
+
+
+def check_python(words: Sequence[str]) -> None:
+    """Check that a script of the repository exists; ``service.py`` stands for the reader's own."""
+    assert words[0] == "service.py" or (ROOT / words[0]).is_file()
+
+
+CHECKS: Final[dict[str, Callable[[Sequence[str]], None]]] = {
+    "make": check_make,
+    "pip": check_pip,
+    "python": check_python,
+    "twinstore": check_twinstore,
+}
+
+
+def assignments(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Take the variables off the front of a line."""
+    while words and (match := VARIABLE.fullmatch(words[0])):
+        words.pop(0)
+        yield match["name"], match["value"]
+
+
+@pytest.mark.parametrize(("block", "line"), LINES, ids=[f"{block.place}: {line}" for block, line in LINES])
+def test_a_command_line_in_a_page_exists(block: Block, line: str) -> None:
+    del block
+    words = shlex.split(line, comments=True)
+    if words[0] == "export":
+        words = words[1:]
+    variables = dict(assignments(words))
+    variables.pop("TWINSTORE_CONFIG", None)
+    assert load_settings(environ=variables).entries or not variables, "the variables name no setting"
+    if words:
+        CHECKS[words[0]](words[1:])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "backfill",
+        "backfill copy --frm mongo",
+        "up --only oracle",
+        "backfill copy --module scheduler",
+        "no-such",
+    ],
+)
+def test_a_wrong_command_line_is_noticed(line: str) -> None:
+    with pytest.raises((AssertionError, KeyError)):
+        check_twinstore(line.split())
