@@ -1,0 +1,1 @@
+"""Whole entities: counting, cutting, exporting, scanning, importing, and the ledger."""

@@ -1,0 +1,6 @@
+class PostgresBulk:
+    def __init__(self, server):
+        self._server = server
+
+    def close(self):
+        pass

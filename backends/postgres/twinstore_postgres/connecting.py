@@ -1,0 +1,140 @@
+"""One connection: how it is configured, and why it could not be opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg import conninfo
+
+from twinstore.errors import (
+    ConfigurationError,
+    Outcome,
+    TimeoutExceededError,
+    TwinstoreError,
+    UnavailableError,
+)
+from twinstore.redaction import mentions_secret, secrets_in
+from twinstore_postgres.codec import Row, register_loaders
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+    from twinstore_postgres.settings import PostgresSettings
+
+__all__ = ["Connection", "Target", "target_of"]
+
+Connection = psycopg.Connection[Row]
+
+CONNECT_SECONDS: Final = 10
+OLDEST_VERSION: Final = 140_000
+# The server's answers to a connection that can only be repaired by changing the settings.
+REFUSALS: Final = {
+    "password authentication failed": "Correct the password in the connection string.",
+    "no password supplied": "Add the password to the connection string.",
+    "authentication failed": "Correct the user and password in the connection string.",
+    "no pg_hba.conf entry": "Allow this host, user and database in pg_hba.conf.",
+    "is not permitted to log in": "Give the role the right to log in: ALTER ROLE ... LOGIN.",
+    'role "': "Create the role, or correct the user in the connection string.",
+    'database "': "Create the database, or correct its name in the connection string.",
+    "invalid connection option": "Correct the connection string.",
+    "unrecognized configuration parameter": "Correct the options in the connection string.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to connect and how a connection is set up."""
+
+    conninfo: str
+    secrets: frozenset[str]
+
+    @property
+    def place(self) -> str:
+        """Host and database, without anything secret."""
+        parts = conninfo.conninfo_to_dict(self.conninfo)
+        host = parts.get("host") or parts.get("hostaddr") or "local socket"
+        port = f":{parts['port']}" if "port" in parts else ""
+        return f"{host}{port}/{parts.get('dbname') or parts.get('user') or ''}"
+
+    def connect(self, **changes: Any) -> Connection:
+        """Open a connection.
+
+        Raises:
+            ConfigurationError: wrong password, role, database or option; says what to change.
+            UnavailableError: nobody answers; nothing was done.
+        """
+        try:
+            connection = psycopg.connect(self.conninfo, autocommit=True, prepare_threshold=0, **changes)
+        except psycopg.Error as error:
+            raise self.explain(error) from error
+        register_loaders(connection)
+        return connection
+
+    def explain(self, error: psycopg.Error) -> TwinstoreError:
+        """Return why no connection could be opened."""
+        text = " ".join(str(error).split())
+        if mentions_secret(text, self.secrets):
+            text = type(error).__name__
+        message = f"PostgreSQL at {self.place} cannot be used: {text}."
+        remedy = next((cure for sign, cure in REFUSALS.items() if sign in text), None)
+        if remedy is None and _refused_password(error):
+            remedy = REFUSALS["authentication failed"]
+        if remedy is not None or isinstance(error, psycopg.ProgrammingError):
+            return ConfigurationError(
+                f"{message} {remedy or 'Correct the connection string.'}", driver=DRIVER
+            )
+        kind = (
+            TimeoutExceededError if isinstance(error, psycopg.errors.ConnectionTimeout) else UnavailableError
+        )
+        return kind(
+            f"{message} Check that the server runs and can be reached.",
+            outcome=Outcome.NOT_APPLIED,
+            driver=DRIVER,
+        )
+
+
+def _refused_password(error: psycopg.Error) -> bool:
+    """Whether a password was asked for, in whatever language the server complains."""
+    try:
+        return error.pgconn is not None and bool(error.pgconn.used_password or error.pgconn.needs_password)
+    except psycopg.Error:
+        return False
+
+
+def target_of(secret: SecretStr | None, settings: PostgresSettings, *, purpose: str) -> Target:
+    """Return where to connect.
+
+    Raises:
+        ConfigurationError: no connection string, or one that libpq does not understand.
+    """
+    if secret is None or not secret.get_secret_value().strip():
+        raise ConfigurationError(
+            f"{purpose} is missing; set Persistence:Postgres:ConnectionString "
+            "(Persistence__Postgres__ConnectionString in the environment).",
+            driver=DRIVER,
+        )
+    text = secret.get_secret_value()
+    try:
+        parts = {name: str(value) for name, value in conninfo.conninfo_to_dict(text).items()}
+    except psycopg.ProgrammingError:
+        # The cause is not kept: libpq repeats the part it stumbled over, which may be the password.
+        raise ConfigurationError(
+            f"{purpose} is no connection string of PostgreSQL; use postgresql://user:password@host:port/database "
+            "or keywords such as host=... dbname=... user=....",
+            driver=DRIVER,
+        ) from None
+    return Target(_complete(parts, settings.statement_timeout_ms), secrets_in(text))
+
+
+def _complete(parts: dict[str, str], timeout: int) -> str:
+    """Every connection: UTC, UTF-8, a name, a limit on each statement, and the isolation the units rely on."""
+    options = (
+        f"-c timezone=UTC -c statement_timeout={timeout} "
+        r"-c default_transaction_isolation=read\ committed -c default_transaction_read_only=off"
+    )
+    own = parts.pop("options", "")
+    complete = {"application_name": "twinstore", "connect_timeout": str(CONNECT_SECONDS)} | parts
+    return conninfo.make_conninfo("", **complete, options=f"{own} {options}".strip(), client_encoding="UTF8")

@@ -1,0 +1,263 @@
+"""Every exception of psycopg and psycopg_pool, and the error of this library it becomes.
+
+A server error is judged by its SQLSTATE: first the exact code, then the first two characters. Everything
+else is judged by its class. Messages name the statement's place and the rule that was broken, never values:
+the primary text and the detail of a server error may contain them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+import psycopg_pool
+from psycopg import errors as pg
+
+from twinstore.catalog import Entity
+from twinstore.errors import (
+    ConcurrencyError,
+    ConfigurationError,
+    ConflictError,
+    DuplicateError,
+    MigrationError,
+    NotFoundError,
+    Outcome,
+    TimeoutExceededError,
+    TransactionAbortedError,
+    TwinstoreError,
+    UnavailableError,
+    ValidationError,
+)
+from twinstore.scheduler.rules.missing import duplicate_id, duplicate_name
+from twinstore_postgres.settings import DRIVER
+
+__all__ = ["CLASSES", "STATES", "NOWHERE", "Subject", "kind_of", "translate", "translated"]
+
+Kind = type[TwinstoreError]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a statement is about, for messages."""
+
+    entity: Entity | None = None
+    key: str | None = None
+    name: str | None = None
+
+
+NOWHERE: Final = Subject()
+
+STATES: Final[dict[str, Kind]] = {
+    # classes
+    "00": TwinstoreError,
+    "01": TwinstoreError,
+    "02": TwinstoreError,
+    "03": TwinstoreError,
+    "08": UnavailableError,
+    "09": ConfigurationError,
+    "0A": ConfigurationError,
+    "0B": ConfigurationError,
+    "0F": ValidationError,
+    "0L": ConfigurationError,
+    "0P": ConfigurationError,
+    "0Z": TwinstoreError,
+    "10": ValidationError,
+    "20": ConfigurationError,
+    "21": ConfigurationError,
+    "22": ValidationError,
+    "23": ValidationError,
+    "24": ConfigurationError,
+    "25": TransactionAbortedError,
+    "26": UnavailableError,
+    "27": ConfigurationError,
+    "28": ConfigurationError,
+    "2B": MigrationError,
+    "2D": TransactionAbortedError,
+    "2F": ConfigurationError,
+    "34": ConfigurationError,
+    "38": ConfigurationError,
+    "39": ConfigurationError,
+    "3B": TransactionAbortedError,
+    "3D": ConfigurationError,
+    "3F": MigrationError,
+    "40": ConcurrencyError,
+    "42": ConfigurationError,
+    "44": ConfigurationError,
+    "53": UnavailableError,
+    "54": ValidationError,
+    "55": ConcurrencyError,
+    "57": UnavailableError,
+    "58": UnavailableError,
+    "72": ConcurrencyError,
+    "F0": ConfigurationError,
+    "HV": ConfigurationError,
+    "P0": ConfigurationError,
+    "XX": UnavailableError,
+    # exact codes
+    "23001": ConflictError,
+    "23503": NotFoundError,
+    "23505": DuplicateError,
+    "23P01": ConflictError,
+    "25006": ValidationError,
+    "25P03": TimeoutExceededError,
+    "25P04": TimeoutExceededError,
+    "40003": UnavailableError,
+    "42703": MigrationError,
+    "42704": MigrationError,
+    "42883": MigrationError,
+    "42P01": MigrationError,
+    "42P06": MigrationError,
+    "42P07": MigrationError,
+    "42701": MigrationError,
+    "42710": MigrationError,
+    "55000": ConfigurationError,
+    "55006": ConcurrencyError,
+    "55P02": ConfigurationError,
+    "55P04": ConfigurationError,
+    "57014": TimeoutExceededError,
+    "57P05": TimeoutExceededError,
+}
+"""What a SQLSTATE, or a class of them, becomes."""
+
+# A subclass stands before its base: the first match decides.
+CLASSES: Final[dict[type[BaseException], Kind]] = {
+    psycopg_pool.PoolTimeout: UnavailableError,
+    psycopg_pool.TooManyRequests: UnavailableError,
+    psycopg_pool.PoolClosed: ConfigurationError,
+    pg.ConnectionTimeout: TimeoutExceededError,
+    pg.CancellationTimeout: TimeoutExceededError,
+    pg.PipelineAborted: TransactionAbortedError,
+    psycopg.DataError: ValidationError,
+    psycopg.IntegrityError: ValidationError,
+    psycopg.OperationalError: UnavailableError,
+    psycopg.NotSupportedError: ConfigurationError,
+    psycopg.ProgrammingError: ConfigurationError,
+    psycopg.InternalError: UnavailableError,
+    psycopg.InterfaceError: UnavailableError,
+    psycopg.DatabaseError: UnavailableError,
+    psycopg.Error: UnavailableError,
+    psycopg.Warning: TwinstoreError,
+    psycopg.Rollback: TransactionAbortedError,
+}
+"""What an exception without a SQLSTATE becomes."""
+
+REMEDIES: Final[dict[Kind, str]] = {
+    MigrationError: "The schema is missing or older than this library; run: twinstore migrate run",
+    ConcurrencyError: "It lost against another transaction; repeat it as a whole.",
+    TimeoutExceededError: "It took longer than the server allows; narrow it or raise StatementTimeoutMs.",
+    TransactionAbortedError: "The unit of work cannot be used any more; repeat it as a whole.",
+}
+
+# The server says for certain that nothing was done; otherwise a lost answer leaves it open.
+NOT_APPLIED_CLASSES: Final = frozenset({"08", "26", "53", "54", "57", "58", "XX", "25"})
+
+
+def kind_of(error: BaseException) -> Kind | None:
+    """Return the class an exception becomes, ``None`` when it is not of psycopg."""
+    state = getattr(error, "sqlstate", None)
+    if isinstance(state, str):
+        known = STATES.get(state) or STATES.get(state[:2])
+        if known is not None:
+            return known
+    for cls, kind in CLASSES.items():
+        if isinstance(error, cls):
+            return kind
+    return None
+
+
+@contextmanager
+def translated(subject: Subject = NOWHERE, *, outcome: Outcome = Outcome.UNKNOWN) -> Iterator[None]:
+    """Turn exceptions of psycopg into those of this library.
+
+    Args:
+        subject: what the statements inside are about.
+        outcome: what is known of a write when the connection is lost inside.
+    """
+    try:
+        yield
+    except (psycopg.Error, psycopg.Warning, psycopg.Rollback) as error:
+        raise translate(error, subject, outcome) from error
+
+
+def translate(
+    error: BaseException, subject: Subject = NOWHERE, outcome: Outcome = Outcome.UNKNOWN
+) -> TwinstoreError:
+    """Return the error of this library for one of psycopg."""
+    kind = kind_of(error) or TwinstoreError
+    if kind is DuplicateError:
+        return _duplicate(error, subject)
+    if kind is ConfigurationError and getattr(error, "sqlstate", None) == "42501":
+        return _forbidden(error, subject)
+    where = _where(subject)
+    message = f"{where}{_what(error)} {REMEDIES.get(kind, '')}".rstrip()
+    details = {"module": _module(subject), "entity": _entity(subject), "key": subject.key, "driver": DRIVER}
+    if issubclass(kind, UnavailableError):
+        return kind(message, outcome=_outcome(error, outcome), **details)
+    return kind(message, **details)
+
+
+def _duplicate(error: BaseException, subject: Subject) -> TwinstoreError:
+    constraint = _constraint(error)
+    if subject.entity is None or subject.key is None:
+        return DuplicateError(f"{_what(error)}", driver=DRIVER)
+    if constraint == "uq_schedules_tenant_name" and subject.name is not None:
+        return duplicate_name(subject.entity, subject.name, subject.key, DRIVER)
+    return duplicate_id(subject.entity, subject.key, DRIVER)
+
+
+def _forbidden(error: BaseException, subject: Subject) -> TwinstoreError:
+    return ConfigurationError(
+        f"{_where(subject)}{_what(error)} The role may not do this, or row-level security refused it; "
+        "run: twinstore migrate run (which grants what the application role needs) and check ApplicationRole.",
+        module=_module(subject),
+        entity=_entity(subject),
+        key=subject.key,
+        driver=DRIVER,
+    )
+
+
+def _outcome(error: BaseException, outcome: Outcome) -> Outcome:
+    """A server that answers with an error has rolled the statement back."""
+    state = getattr(error, "sqlstate", None)
+    if isinstance(error, (psycopg_pool.PoolTimeout, psycopg_pool.TooManyRequests)):
+        return Outcome.NOT_APPLIED
+    if isinstance(state, str) and state[:2] in NOT_APPLIED_CLASSES and state != "08007":
+        return Outcome.NOT_APPLIED
+    return outcome
+
+
+def _what(error: BaseException) -> str:
+    """Name the failure by rule and code; the text of the server may repeat values."""
+    state = getattr(error, "sqlstate", None)
+    name = type(error).__name__
+    if not isinstance(state, str):
+        # Without a code the text comes from the client library, which knows no values of rows.
+        lost = isinstance(error, psycopg.OperationalError)
+        detail = f" ({' '.join(str(error).split())})" if lost else ""
+        return f"PostgreSQL could not be used: {name}{detail}."
+    constraint = _constraint(error)
+    rule = f", rule {constraint}" if constraint else ""
+    return f"PostgreSQL answered {name} ({state}{rule})."
+
+
+def _constraint(error: BaseException) -> str | None:
+    diagnostic = getattr(error, "diag", None)
+    return getattr(diagnostic, "constraint_name", None)
+
+
+def _where(subject: Subject) -> str:
+    if subject.entity is None:
+        return ""
+    key = f" {subject.key!r}" if subject.key is not None else ""
+    return f"The {subject.entity.singular}{key}: "
+
+
+def _module(subject: Subject) -> str | None:
+    return None if subject.entity is None else subject.entity.module
+
+
+def _entity(subject: Subject) -> str | None:
+    return None if subject.entity is None else subject.entity.name

@@ -1,0 +1,110 @@
+"""The initialiser of the scheduler: migrations as the owner role, and what is said about their state."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+from twinstore.errors import MigrationError
+from twinstore.migrations import MigrationReport
+from twinstore_postgres import migrator
+from twinstore_postgres.connecting import target_of
+from twinstore_postgres.errors import translated
+from twinstore_postgres.schema import schema_differences
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from twinstore.migrations import MigrationStatus
+    from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.migrator import Migration
+    from twinstore_postgres.server import PostgresServer
+    from twinstore_postgres.settings import PostgresSettings
+
+__all__ = ["SchedulerPostgresInitializer"]
+
+MODULE: Final = "scheduler"
+
+
+class SchedulerPostgresInitializer:
+    """Implements :class:`~twinstore.migrations.Initializer` for the scheduler."""
+
+    def __init__(self, settings: PostgresSettings, server: PostgresServer) -> None:
+        """Take the settings; nothing is connected yet."""
+        self._settings = settings
+        self._server = server
+
+    def ensure_migrations(self, *, release: bool = False) -> MigrationReport:
+        """Apply what is pending; see the Protocol.
+
+        Args:
+            release: also apply the files 100-199, which run only on request of an operator.
+        """
+        shipped = migrator.shipped_migrations(MODULE)
+        with closing(self._connect()) as connection, translated():
+            known = migrator.applied_migrations(connection, MODULE)
+            migrator.check_history(MODULE, known)
+            pending = [item for item in shipped if item.name not in known and _wanted(item, release=release)]
+            if pending:
+                self._check_role(connection)
+            role = self._settings.application_role
+            done = [item.name for item in pending if migrator.apply(connection, MODULE, item, role)]
+        return MigrationReport(
+            module=MODULE,
+            backend=DRIVER,
+            applied=tuple(done),
+            already_applied=tuple(
+                sorted(known | dict.fromkeys(item.name for item in pending if item.name not in done))
+            ),
+        )
+
+    def status(self) -> tuple[MigrationStatus, ...]:
+        """Return the shipped and the applied migrations; see the Protocol."""
+        with closing(self._connect()) as connection, translated():
+            return migrator.statuses(MODULE, migrator.applied_migrations(connection, MODULE))
+
+    def verify(self) -> tuple[str, ...]:
+        """Return the differences between the real schema and the wanted one; see the Protocol."""
+        with closing(self._connect()) as connection, translated():
+            return schema_differences(connection, MODULE, self._settings.application_role)
+
+    def export(self) -> str:
+        """Return the migrations as SQL for an administrator; see the Protocol."""
+        return migrator.script(MODULE, self._settings.application_role)
+
+    def check_applied(self, connection: Connection) -> None:
+        """Raise ``MigrationError`` while a migration is pending, changed or unknown."""
+        with translated():
+            applied = migrator.applied_migrations(connection, MODULE)
+        migrator.check_history(MODULE, applied)
+        pending = [
+            item.name
+            for item in migrator.shipped_migrations(MODULE)
+            if item.name not in applied and _wanted(item, release=False)
+        ]
+        if pending:
+            raise MigrationError(
+                f"Migrations of schema {MODULE} are pending: {', '.join(pending)}. Run: twinstore migrate run",
+                module=MODULE,
+                driver=DRIVER,
+            )
+
+    def _connect(self) -> Connection:
+        settings = self._settings
+        secret = settings.owner_connection_string or settings.connection_string
+        if secret is None and settings.pool is not None:
+            return self._server.target.connect()
+        return target_of(secret, settings, purpose="The connection string of the owner role").connect()
+
+    def _check_role(self, connection: Connection) -> None:
+        role = self._settings.application_role
+        if connection.execute("SELECT FROM pg_roles WHERE rolname = %s", [role]).rowcount == 0:
+            raise MigrationError(
+                f"The application role {role!r} does not exist, so nothing can be granted to it. "
+                f"An administrator must run: {migrator.create_role(role)}",
+                module=MODULE,
+                driver=DRIVER,
+            )
+
+
+def _wanted(migration: Migration, *, release: bool) -> bool:
+    return release or migration.category != "release"

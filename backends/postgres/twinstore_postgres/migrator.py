@@ -1,0 +1,270 @@
+"""Applies the SQL files of a module, each in one transaction with its row in the ledger."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from psycopg import sql
+
+from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
+from twinstore.migrations import MigrationState, MigrationStatus
+from twinstore_postgres.errors import translated
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from twinstore_postgres.connecting import Connection
+
+__all__ = [
+    "Applied",
+    "Migration",
+    "applied_migrations",
+    "apply",
+    "check_history",
+    "create_role",
+    "script",
+    "shipped_migrations",
+    "statuses",
+]
+
+FILE_NAME: Final = re.compile(r"(?P<number>\d{3})_[a-z0-9_]+\.sql")
+FIRST_RELEASE: Final = 100
+ROLE_VARIABLE: Final = ':"application_role"'
+LOCK_SECONDS: Final = 60
+# A ledger written before this library existed may hold the first migration under its planning name.
+OTHER_NAMES: Final = {"V001_CreateSchedulerSchema": "001_create_scheduler_schema.sql"}
+
+CREATE_SCHEMA: Final = "CREATE SCHEMA {schema}"
+CREATE_LEDGER: Final = """
+CREATE TABLE IF NOT EXISTS {schema}.schema_migrations (
+    migration_name TEXT COLLATE "C" PRIMARY KEY,
+    category       TEXT COLLATE "C" NOT NULL,
+    checksum       TEXT COLLATE "C" NOT NULL,
+    applied_at     TIMESTAMPTZ(3) NOT NULL,
+    applied_by     TEXT COLLATE "C" NOT NULL,
+    duration_ms    BIGINT NOT NULL
+)
+"""
+SELECT_LEDGER: Final = "SELECT migration_name, checksum, applied_at FROM {schema}.schema_migrations"
+INSERT_LEDGER: Final = (
+    "INSERT INTO {schema}.schema_migrations (migration_name, category, checksum, applied_at, applied_by, duration_ms) "
+    "VALUES (%s, %s, %s, clock_timestamp(), current_user, %s)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One shipped file. ``release`` files run only on request."""
+
+    name: str
+    text: str
+
+    @property
+    def category(self) -> str:
+        """``schema`` for 001-099, ``release`` for 100-199."""
+        return "release" if int(self.name[:3]) >= FIRST_RELEASE else "schema"
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the text as shipped, before the application role is put in."""
+        return sha256(self.text.encode()).hexdigest()
+
+    def rendered(self, role: str) -> str:
+        """Return the SQL with the application role."""
+        return self.text.replace(ROLE_VARIABLE, sql.Identifier(role).as_string())
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """One row of the ledger."""
+
+    checksum: str
+    at: datetime
+
+
+@cache
+def shipped_migrations(module: str) -> tuple[Migration, ...]:
+    """Return the files of a module in order of their number."""
+    found = []
+    for entry in (files("twinstore_postgres") / "migrations" / module).iterdir():
+        if FILE_NAME.fullmatch(entry.name):
+            text = entry.read_text(encoding="utf-8")
+            found.append(Migration(entry.name, text.replace("\r\n", "\n").replace("\r", "\n")))
+    return tuple(sorted(found, key=lambda migration: migration.name))
+
+
+def lock_number(schema: str) -> int:
+    """Return the number of the advisory lock that guards the migrations of a schema."""
+    digest = sha256(f"twinstore:migrations:{schema}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def applied_migrations(connection: Connection, schema: str) -> dict[str, Applied]:
+    """Return the ledger; empty where none exists."""
+    ledger = f"{schema}.schema_migrations"
+    if connection.execute("SELECT to_regclass(%s)", [ledger]).fetchone() == (None,):
+        return {}
+    rows = connection.execute(sql.SQL(SELECT_LEDGER).format(schema=sql.Identifier(schema))).fetchall()
+    return {OTHER_NAMES.get(name, name): Applied(_known(name, checksum), at) for name, checksum, at in rows}
+
+
+def _known(name: str, checksum: str) -> str:
+    """The text behind a planning name is not ours to judge."""
+    return "" if name in OTHER_NAMES else checksum
+
+
+def check_history(module: str, applied: dict[str, Applied]) -> None:
+    """Refuse a ledger that this library cannot continue.
+
+    Raises:
+        MigrationChecksumError: an applied file was changed afterwards.
+        MigrationMissingError: an applied file is not shipped.
+    """
+    shipped = {migration.name: migration for migration in shipped_migrations(module)}
+    missing = sorted(set(applied) - set(shipped))
+    if missing:
+        raise MigrationMissingError(
+            f"The schema {module} has migrations that this version of twinstore does not know: "
+            f"{', '.join(missing)}. Upgrade twinstore.",
+            module=module,
+            driver=DRIVER,
+        )
+    changed = [name for name, row in sorted(applied.items()) if _changed(row, shipped[name])]
+    if changed:
+        raise MigrationChecksumError(
+            f"Applied migrations of schema {module} were changed afterwards: {', '.join(changed)}. "
+            "Restore the shipped files; put further changes into a new file.",
+            module=module,
+            driver=DRIVER,
+        )
+
+
+def _changed(applied: Applied, migration: Migration) -> bool:
+    return applied.checksum not in {"", migration.checksum}
+
+
+def statuses(module: str, applied: dict[str, Applied]) -> tuple[MigrationStatus, ...]:
+    """Return where each shipped or applied migration stands, by name."""
+    shipped = {migration.name: migration for migration in shipped_migrations(module)}
+    return tuple(_status(name, shipped.get(name), applied.get(name)) for name in sorted({*shipped, *applied}))
+
+
+def _status(name: str, migration: Migration | None, applied: Applied | None) -> MigrationStatus:
+    if migration is None:
+        state = MigrationState.MISSING
+    elif applied is None:
+        state = MigrationState.PENDING
+    else:
+        state = MigrationState.CHANGED if _changed(applied, migration) else MigrationState.APPLIED
+    return MigrationStatus(
+        name=name,
+        category="unknown" if migration is None else migration.category,
+        checksum=migration.checksum if migration is not None else (applied.checksum if applied else ""),
+        state=state,
+        applied_at=None if applied is None else applied.at,
+    )
+
+
+def apply(connection: Connection, module: str, migration: Migration, role: str) -> bool:
+    """Apply one file unless another process did so meanwhile; return whether it was applied here.
+
+    The lock lasts as long as the transaction and also covers the creation of schema and ledger.
+
+    Raises:
+        MigrationError: the file failed and nothing of it remains, or the lock was not granted in time.
+    """
+    schema = sql.Identifier(module)
+    try:
+        with connection.transaction():
+            _lock(connection, module)
+            applied = _prepared_ledger(connection, module)
+            check_history(module, applied)
+            if migration.name in applied:
+                return False
+            started = monotonic()
+            connection.execute(_trusted(migration.rendered(role)), prepare=False)
+            duration = round((monotonic() - started) * 1000)
+            row = (migration.name, migration.category, migration.checksum, duration)
+            connection.execute(sql.SQL(INSERT_LEDGER).format(schema=schema), row)
+            return True
+    except psycopg.errors.LockNotAvailable as error:
+        raise MigrationError(
+            f"Another process has been migrating schema {module}, or holds its tables, for more than "
+            f"{LOCK_SECONDS} s; wait for it and try again.",
+            module=module,
+            driver=DRIVER,
+        ) from error
+    except psycopg.OperationalError:
+        with translated():
+            raise
+        raise
+    except psycopg.Error as error:
+        raise MigrationError(
+            f"The migration {migration.name} failed and was rolled back: {' '.join(str(error).split())}. "
+            "Correct the cause (often a missing right of the owner role) and run: twinstore migrate run",
+            module=module,
+            driver=DRIVER,
+        ) from error
+
+
+def _trusted(text: str) -> sql.SQL:
+    """Return the text of a shipped file as SQL; only the quoted role was put in."""
+    return sql.SQL(text)  # type: ignore[arg-type]  # it comes from this package, not from a caller
+
+
+def _lock(connection: Connection, module: str) -> None:
+    connection.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_SECONDS}s"])
+    connection.execute("SELECT set_config('statement_timeout', '0', true)")
+    # Data steps of a migration work for all tenants.
+    connection.execute("SELECT set_config('app.tenant_id', 'system', true)")
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(module)])
+
+
+def _prepared_ledger(connection: Connection, module: str) -> dict[str, Applied]:
+    schema = sql.Identifier(module)
+    # CREATE SCHEMA IF NOT EXISTS needs the right to create even where the schema exists.
+    if connection.execute("SELECT to_regnamespace(%s)", [module]).fetchone() == (None,):
+        connection.execute(sql.SQL(CREATE_SCHEMA).format(schema=schema))
+    connection.execute(sql.SQL(CREATE_LEDGER).format(schema=schema))
+    return applied_migrations(connection, module)
+
+
+def create_role(role: str) -> str:
+    """Return the statement with which an administrator creates the application role."""
+    name = sql.Identifier(role).as_string()
+    return f"CREATE ROLE {name} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOBYPASSRLS PASSWORD '...';"
+
+
+def script(module: str, role: str) -> str:
+    """Return everything as SQL that an administrator can run by hand, any number of times."""
+    schema = sql.Identifier(module)
+    head = [
+        f"-- Schema {module}, for psql as the owner role. An administrator first runs:",
+        f"-- {create_role(role)}",
+        f"CREATE SCHEMA IF NOT EXISTS {schema.as_string()};",
+        f"{sql.SQL(CREATE_LEDGER).format(schema=schema).as_string().strip()};",
+    ]
+    return "\n".join([*head, *(_scripted(module, item, role) for item in shipped_migrations(module))])
+
+
+def _scripted(module: str, migration: Migration, role: str) -> str:
+    schema = sql.Identifier(module).as_string()
+    values = ", ".join(
+        sql.Literal(value).as_string() for value in (migration.name, migration.category, migration.checksum)
+    )
+    return (
+        f"\n-- {migration.name}\nBEGIN;\n"
+        f"SELECT pg_advisory_xact_lock({lock_number(module)});\n"
+        f"{migration.rendered(role).strip()}\n"
+        f"INSERT INTO {schema}.schema_migrations "
+        "(migration_name, category, checksum, applied_at, applied_by, duration_ms)\n"
+        f"VALUES ({values}, clock_timestamp(), current_user, 0) ON CONFLICT DO NOTHING;\nCOMMIT;\n"
+    )

@@ -1,0 +1,36 @@
+"""Describes the driver without importing psycopg."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twinstore.backend import BACKEND_API_VERSION, BackendSpec
+from twinstore.plugins import hookimpl
+from twinstore_postgres.settings import DRIVER, PostgresSettings
+
+if TYPE_CHECKING:
+    from twinstore.backend import ModuleBackend, OpenRequest
+
+__all__ = ["twinstore_register_backend"]
+
+
+@hookimpl
+def twinstore_register_backend() -> BackendSpec:
+    """Return the description of the driver."""
+    return BackendSpec(
+        name=DRIVER,
+        schemes=("postgresql", "postgres"),
+        api_version=BACKEND_API_VERSION,
+        modules=frozenset({"scheduler"}),
+        settings=PostgresSettings,
+        factory=open_backend,
+        extra="postgres",
+        requires=("psycopg", "psycopg_pool"),
+    )
+
+
+def open_backend(request: OpenRequest) -> ModuleBackend[object]:
+    """Open the scheduler; psycopg is imported here and nowhere earlier."""
+    from twinstore_postgres.backend import PostgresSchedulerBackend
+
+    return PostgresSchedulerBackend(request)

@@ -1,0 +1,49 @@
+"""Rows of a cursor, also where a stored instant lies outside what Python can represent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.adapt import Transformer
+from psycopg.types.datetime import TimestamptzBinaryLoader
+from typing_extensions import override
+
+from twinstore_postgres.codec import UNREADABLE, Row
+
+if TYPE_CHECKING:
+    from psycopg.abc import Buffer
+
+__all__ = ["rows_of"]
+
+
+class TolerantInstantLoader(TimestamptzBinaryLoader):
+    """Reads an instant; ``infinity`` and years beyond 9999 become a value that every model refuses."""
+
+    @override
+    def load(self, data: Buffer) -> Any:
+        try:
+            return super().load(data)
+        except psycopg.DataError:
+            return UNREADABLE
+
+
+def rows_of(cursor: psycopg.Cursor[Row]) -> list[Row]:
+    """Return all rows of an executed cursor; empty where the statement answers with none."""
+    if cursor.pgresult is None or not cursor.pgresult.nfields:
+        return []
+    try:
+        return cursor.fetchall()
+    except psycopg.DataError:
+        return _tolerant_rows(cursor)
+
+
+def _tolerant_rows(cursor: psycopg.Cursor[Row]) -> list[Row]:
+    """Read the same answer again so that each bad value is met by the model of its own row."""
+    result = cursor.pgresult
+    if result is None:
+        return []
+    cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
+    transformer = Transformer.from_context(cursor)
+    transformer.set_pgresult(result, format=psycopg.pq.Format.BINARY)
+    return transformer.load_rows(0, result.ntuples, tuple)

@@ -1,0 +1,55 @@
+"""Whether row-level security binds the role that answers requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twinstore.errors import ConfigurationError
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from twinstore_postgres.connecting import Connection
+
+__all__ = ["check_role"]
+
+# One row: the role, its two privileges, whether it can act as the owner of a table, and how many tables exist.
+ROLE: Final = """
+SELECT current_user,
+       r.rolsuper,
+       r.rolbypassrls,
+       coalesce(bool_or(pg_has_role(r.oid, c.relowner, 'MEMBER')), false),
+       count(c.oid)
+  FROM pg_roles r
+  LEFT JOIN pg_class c ON c.relkind = 'r' AND c.relnamespace = to_regnamespace('scheduler')
+ WHERE r.rolname = current_user
+ GROUP BY r.rolsuper, r.rolbypassrls
+"""
+
+
+def check_role(connection: Connection) -> bool:
+    """Return whether the role is known to be safe: true once the tables exist and others own them.
+
+    Raises:
+        ConfigurationError: a superuser, a role with BYPASSRLS, or the owner of the tables.
+    """
+    row = connection.execute(ROLE).fetchone()
+    if row is None:
+        return False
+    role, superuser, bypass, owner, tables = row
+    flaws = [
+        flaw
+        for flaw, found in (
+            ("is a superuser", superuser),
+            ("has BYPASSRLS", bypass),
+            ("owns the tables of schema scheduler", owner and not superuser),
+        )
+        if found
+    ]
+    if flaws:
+        raise ConfigurationError(
+            f"The role {role!r} {' and '.join(flaws)}, so row-level security does not protect the tenants. "
+            "Connect as an application role that has none of this (the migrations grant it what it needs), "
+            "give the other one as OwnerConnectionString, or set AllowUnsafeRole for a test.",
+            driver=DRIVER,
+        )
+    return bool(tables)

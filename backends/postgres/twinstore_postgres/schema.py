@@ -1,0 +1,2 @@
+def schema_differences(connection, module, role):
+    return ()

@@ -1,0 +1,236 @@
+"""The PostgreSQL of a storage: its pool, opened and checked at first use, and single connections beside it."""
+
+from __future__ import annotations
+
+import logging
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import psycopg
+from psycopg import conninfo
+from pydantic import SecretStr
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from twinstore.errors import ConfigurationError, Outcome, UnavailableError
+from twinstore_postgres.codec import Row, register_loaders
+from twinstore_postgres.connecting import OLDEST_VERSION, Connection, Target, target_of
+from twinstore_postgres.errors import NOWHERE, translate, translated
+from twinstore_postgres.roles import check_role
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from twinstore_postgres.settings import PostgresSettings
+
+__all__ = ["PostgresServer"]
+
+Pool = ConnectionPool[Connection]
+
+# Long enough for a busy pool to hand over a connection; only then is it worth asking why none comes.
+IMPATIENCE_SECONDS: Final = 0.5
+WAIT_SECONDS: Final = 10.0
+CONNECTION_KEYWORDS: Final = frozenset(
+    {
+        "host",
+        "hostaddr",
+        "port",
+        "dbname",
+        "user",
+        "password",
+        "passfile",
+        "service",
+        "sslmode",
+        "sslrootcert",
+        "sslcert",
+        "sslkey",
+        "options",
+        "application_name",
+    }
+)
+
+
+class PostgresServer:
+    """Connections of the application role, pooled and single.
+
+    The first use opens one connection directly, because a pool hides why it cannot connect, and checks
+    that row-level security binds the role.
+    """
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        """Take the settings; nothing is opened yet.
+
+        Raises:
+            ConfigurationError: neither a usable connection string nor a pool.
+        """
+        self._settings = settings
+        self._lock = Lock()
+        self._pool = borrowed_pool(settings)
+        self._borrowed = self._pool is not None
+        self.target = (
+            pool_target(self._pool, settings)
+            if self._pool is not None
+            else target_of(
+                settings.connection_string, settings, purpose="The connection string of PostgreSQL"
+            )
+        )
+        self._safe = settings.allow_unsafe_role
+        self._version = 0
+        self._closed = False
+
+    @property
+    def borrowed(self) -> bool:
+        """Whether the pool belongs to the host, so that its connections are set up differently."""
+        return self._borrowed
+
+    @property
+    def place(self) -> str:
+        """Host and database, without anything secret."""
+        return self.target.place
+
+    @property
+    def version(self) -> int:
+        """The version of the server, such as 160004; connects at the first call."""
+        self._open()
+        return self._version
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Lend a connection of the pool, in autocommit mode and outside any transaction.
+
+        Raises:
+            UnavailableError: the server does not answer, or all connections are in use.
+            ConfigurationError: wrong password or database, unsafe role, closed storage.
+        """
+        pool = self._open()
+        connection = self._take(pool)
+        before = connection.autocommit
+        try:
+            if not before:
+                connection.autocommit = True
+            yield connection
+        finally:
+            if not before and not connection.closed:
+                with suppress(psycopg.Error):
+                    connection.autocommit = False
+            pool.putconn(connection)
+
+    def connect(self) -> Connection:
+        """Open a connection beside the pool; the caller closes it."""
+        self._open()
+        return self.target.connect()
+
+    def close(self) -> None:
+        """Close the pool unless it belongs to the host; a second call does nothing."""
+        with self._lock:
+            self._closed = True
+            pool, self._pool = self._pool, None
+        if pool is not None and not self._borrowed:
+            pool.close()
+
+    def _open(self) -> Pool:
+        pool = self._pool
+        if pool is not None and self._safe and self._version:
+            return pool
+        with self._lock:
+            if self._closed:
+                raise ConfigurationError("This storage is closed; open a new one.", driver=DRIVER)
+            self._check()
+            if self._pool is None:
+                self._pool = self._new_pool()
+            return self._pool
+
+    def _check(self) -> None:
+        """Connect once to learn the version and whether the role is safe.
+
+        The role is asked again until the tables exist: only then is it known who owns them.
+        """
+        with self.target.connect() as connection, translated(outcome=Outcome.NOT_APPLIED):
+            self._version = connection.info.server_version
+            if self._version < OLDEST_VERSION:
+                raise ConfigurationError(
+                    f"PostgreSQL {self._version // 10000} is too old; use version 14 or newer.", driver=DRIVER
+                )
+            if not self._safe:
+                self._safe = check_role(connection)
+
+    def _new_pool(self) -> Pool:
+        pool: Pool = ConnectionPool(
+            self.target.conninfo,
+            kwargs={"autocommit": True, "prepare_threshold": 0},
+            min_size=self._settings.pool_min,
+            max_size=self._settings.pool_max,
+            open=False,
+            configure=register_loaders,
+            check=check_alive,
+            timeout=WAIT_SECONDS,
+            name="twinstore",
+        )
+        pool.open()
+        return pool
+
+    def _take(self, pool: Pool) -> Connection:
+        try:
+            return pool.getconn(timeout=IMPATIENCE_SECONDS)
+        except PoolTimeout:
+            self._probe()
+        except PoolClosed as error:
+            raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
+        try:
+            return pool.getconn(timeout=WAIT_SECONDS)
+        except PoolTimeout as error:
+            raise UnavailableError(
+                f"All connections of the pool (PoolMax={pool.max_size}) stayed in use for {WAIT_SECONDS:.0f} s; "
+                "raise PoolMax, or end sessions and transactions sooner.",
+                outcome=Outcome.NOT_APPLIED,
+                driver=DRIVER,
+            ) from error
+
+    def _probe(self) -> None:
+        """Raise the reason when the server cannot be reached at all."""
+        self.target.connect().close()
+
+
+def check_alive(connection: Connection) -> None:
+    """Refuse a connection that the server has closed, without a round trip.
+
+    A healthy idle connection has nothing to read. Whatever waits there is the farewell of the server, or a
+    notice, and only then is the server asked.
+    """
+    if readable(connection.fileno()):
+        connection.execute("SELECT 1")
+
+
+def readable(descriptor: int) -> bool:
+    """Whether something waits to be read."""
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(0))
+    return bool(select.select([descriptor], [], [], 0)[0])
+
+
+def pool_target(pool: Pool, settings: PostgresSettings) -> Target:
+    """Return where the pool of the host connects to, for connections beside it."""
+    given, more = pool.conninfo, pool.kwargs
+    text = given() if callable(given) else given
+    extra = more() if callable(more) else more
+    known = {name: str(value) for name, value in (extra or {}).items() if name in CONNECTION_KEYWORDS}
+    return target_of(
+        SecretStr(conninfo.make_conninfo(text, **known)),
+        settings,
+        purpose="The connection string of the pool",
+    )
+
+
+def borrowed_pool(settings: PostgresSettings) -> Pool | None:
+    """Return the pool of the host, or ``None``."""
+    if settings.pool is None:
+        return None
+    if not isinstance(settings.pool, ConnectionPool):
+        raise ConfigurationError(
+            f"pool should be a psycopg_pool.ConnectionPool, not {type(settings.pool).__name__}.",
+            driver=DRIVER,
+        )
+    return cast("Pool", settings.pool)

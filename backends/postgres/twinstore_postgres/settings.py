@@ -1,0 +1,59 @@
+"""Settings of the PostgreSQL driver; importing them does not import psycopg."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Self
+
+from pydantic import Field, SecretStr, model_validator
+from pydantic_core import PydanticCustomError
+
+from twinstore.backend import BackendSettings
+
+__all__ = ["DRIVER", "PostgresSettings"]
+
+DRIVER: Final = "Postgres"
+
+
+class PostgresSettings(BackendSettings):
+    """Where PostgreSQL is and how it is used.
+
+    Attributes:
+        connection_string: libpq URL or keywords of the application role.
+        owner_connection_string: the role that owns the schemas and runs migrations; default: the application's.
+        lock_connection_string: for locks, past a transaction pooler; default: the application's.
+        application_role: the role that migrations grant to.
+        pool_min, pool_max: size of the connection pool.
+        statement_timeout_ms: the server cancels a statement after this many milliseconds; 0 never.
+        allow_unsafe_role: accept a role that row-level security does not bind; for tests only.
+        pool: an open ``psycopg_pool.ConnectionPool`` of the host, used instead of ``connection_string`` and
+            never closed; it keeps its own connection settings. From Python only.
+    """
+
+    connection_string: SecretStr | None = None
+    owner_connection_string: SecretStr | None = None
+    lock_connection_string: SecretStr | None = None
+    application_role: Annotated[str, Field(min_length=1, max_length=63)] = "twinstore_app"
+    pool_min: Annotated[int, Field(ge=0, le=1000)] = 1
+    pool_max: Annotated[int, Field(ge=1, le=1000)] = 10
+    statement_timeout_ms: Annotated[int, Field(ge=0, le=2_147_483_647)] = 30_000
+    allow_unsafe_role: bool = False
+    pool: object | None = Field(default=None, exclude=True, repr=False)
+
+    @property
+    def fingerprint(self) -> tuple[object, ...]:
+        """What two modules must have in common to share one pool."""
+        secret = self.connection_string
+        return (
+            None if secret is None else secret.get_secret_value(),
+            id(self.pool),
+            self.pool_min,
+            self.pool_max,
+            self.statement_timeout_ms,
+            self.allow_unsafe_role,
+        )
+
+    @model_validator(mode="after")
+    def _pool_sizes_in_order(self) -> Self:
+        if self.pool_min > self.pool_max:
+            raise PydanticCustomError("pool_size", "PoolMin should not exceed PoolMax")
+        return self

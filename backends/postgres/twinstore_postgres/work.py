@@ -1,0 +1,320 @@
+"""How repositories reach the server: each call on its own, in a session, in a unit, or in a caller's transaction.
+
+The tenant is the setting ``app.tenant_id`` of one transaction and never outlives it. A call that is made of
+known statements costs one round trip: outside an explicit transaction, everything between two
+synchronisation points of a pipeline is one transaction.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+from typing_extensions import override
+
+from twinstore.backend import UnitState
+from twinstore.errors import Outcome, TwinstoreError, ValidationError
+from twinstore.scope import SYSTEM_TENANT, Scope
+from twinstore_postgres.codec import Row, register_loaders
+from twinstore_postgres.errors import NOWHERE, Subject, translate, translated
+from twinstore_postgres.reading import rows_of
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.server import PostgresServer
+
+__all__ = ["Joined", "Result", "SessionWork", "Step", "Steps", "Unbound", "Unit", "Work", "open_unit"]
+
+E = TypeVar("E", bound=TwinstoreError)
+
+SET_TENANT: Final = b"SELECT set_config('app.tenant_id', %s, true)"
+# What the caller of a joined transaction had set is put back after each call.
+LEND_TENANT: Final = (
+    b"SELECT set_config('twinstore.caller_tenant', coalesce(current_setting('app.tenant_id', true), ''), true),"
+    b" set_config('app.tenant_id', %s, true)"
+)
+RETURN_TENANT: Final = (
+    b"SELECT set_config('app.tenant_id', current_setting('twinstore.caller_tenant', true), true)"
+)
+BEGIN: Final = {
+    False: b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+    True: b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
+}
+COMMIT: Final = b"COMMIT"
+
+Step = tuple[bytes, Sequence[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one statement answered."""
+
+    rows: list[Row]
+    count: int
+
+    @property
+    def first(self) -> Row | None:
+        """The first row, or ``None``."""
+        return self.rows[0] if self.rows else None
+
+
+class Steps(Protocol):
+    """Statements inside one transaction."""
+
+    def run(self, *steps: Step) -> list[Result]:
+        """Execute statements in one round trip."""
+        ...
+
+
+class Work(ABC):
+    """The access of one set of repositories to the server."""
+
+    def __init__(self, scope: Scope, state: UnitState | None = None) -> None:
+        """Take the scope, and the state of the unit when there is one."""
+        self.scope = scope
+        self.state = state
+
+    def admit(self, tenant_id: str) -> str:
+        """Return the tenant of a call after checking that the unit is usable."""
+        self.check()
+        return self.scope.admit(tenant_id)
+
+    def admit_system(self, purpose: str) -> str:
+        """Open system scope for a call; return the value of the setting that stands for it."""
+        self.check()
+        self.scope.admit_system(purpose)
+        return SYSTEM_TENANT
+
+    def admit_optional(self, tenant_id: str | None, purpose: str) -> str | None:
+        """Return the tenant of a call, or ``None`` after opening system scope."""
+        self.check()
+        return self.scope.admit_optional(tenant_id, purpose)
+
+    def check(self) -> None:
+        """Raise ``TransactionAbortedError`` when the unit is no longer usable."""
+        if self.state is not None:
+            self.state.check()
+
+    def refuse(self, error: E) -> E:
+        """Note that a store error was found by reading; return it to be raised."""
+        return error
+
+    def one(
+        self, tenant: str, subject: Subject, statement: bytes, parameters: Sequence[object]
+    ) -> Row | None:
+        """Return the first row of a query."""
+        return self.read(tenant, subject, statement, parameters).first
+
+    def read(self, tenant: str, subject: Subject, statement: bytes, parameters: Sequence[object]) -> Result:
+        """Execute a query in one round trip."""
+        return self._run(tenant, subject, [(statement, parameters)], Outcome.NOT_APPLIED)[0]
+
+    def write(self, tenant: str, subject: Subject, *steps: Step) -> list[Result]:
+        """Execute statements as one transaction (or as part of the unit) in one round trip."""
+        return self._run(tenant, subject, steps, Outcome.UNKNOWN)
+
+    @abstractmethod
+    def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[Steps]:
+        """Open a transaction of several round trips, or go on in the one that is open."""
+
+    @abstractmethod
+    def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
+        """Execute statements with the tenant set, as one transaction where none is open."""
+
+
+class Unbound(Work):
+    """Each call on a connection of the pool."""
+
+    def __init__(self, server: PostgresServer, scope: Scope) -> None:
+        """Take the server."""
+        super().__init__(scope)
+        self._server = server
+
+    @override
+    def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
+        with self._server.connection() as connection, translated(subject, outcome=outcome):
+            return batch(connection, [(SET_TENANT, (tenant,)), *steps], foreign=self._server.borrowed)[1:]
+
+    @override
+    @contextmanager
+    def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
+        with self._server.connection() as connection:
+            yield from own_unit(Transaction(connection, tenant, subject, foreign=self._server.borrowed))
+
+
+class SessionWork(Work):
+    """Each call on the one connection of a session."""
+
+    def __init__(self, connection: Connection, scope: Scope, state: UnitState, *, foreign: bool) -> None:
+        """Take the connection; it is in autocommit mode."""
+        super().__init__(scope, state)
+        self._connection = connection
+        self._foreign = foreign
+
+    @override
+    def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
+        with translated(subject, outcome=outcome):
+            return batch(self._connection, [(SET_TENANT, (tenant,)), *steps], foreign=self._foreign)[1:]
+
+    @override
+    @contextmanager
+    def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
+        yield from own_unit(Transaction(self._connection, tenant, subject, foreign=self._foreign))
+
+
+class Transaction:
+    """A transaction of our own that begins with its first statement."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        tenant: str,
+        subject: Subject = NOWHERE,
+        *,
+        read_only: bool = False,
+        foreign: bool = False,
+    ) -> None:
+        """Take a connection in autocommit mode that is in no transaction."""
+        self.connection = connection
+        self.subject = subject
+        self._tenant = tenant
+        self._read_only = read_only
+        self._foreign = foreign
+        self._begun = False
+
+    def run(self, *steps: Step) -> list[Result]:
+        """Execute statements in one round trip; the first call also begins the transaction."""
+        before: list[Step] = []
+        if not self._begun:
+            before = [(BEGIN[self._read_only], ()), (SET_TENANT, (self._tenant,))]
+            self._begun = True
+        with translated(self.subject, outcome=Outcome.NOT_APPLIED):
+            return batch(self.connection, [*before, *steps], foreign=self._foreign)[len(before) :]
+
+    def commit(self) -> None:
+        """Commit what was done; a transaction that never began needs nothing."""
+        if self._begun:
+            with translated(self.subject, outcome=Outcome.UNKNOWN):
+                self.connection.commit()
+
+    def roll_back(self) -> None:
+        """Undo everything; a broken connection has done so already."""
+        with suppress(psycopg.Error):
+            self.connection.rollback()
+
+
+def own_unit(transaction: Transaction) -> Iterator[Steps]:
+    """Yield the transaction; commit at normal exit, roll back on any exception."""
+    try:
+        yield transaction
+    except BaseException:
+        transaction.roll_back()
+        raise
+    try:
+        transaction.commit()
+    except BaseException:
+        transaction.roll_back()
+        raise
+
+
+class Unit(Work):
+    """Every call inside one transaction; any error of the store ends its use."""
+
+    def __init__(self, transaction: Transaction, scope: Scope, state: UnitState, *, read_only: bool) -> None:
+        """Take the transaction."""
+        super().__init__(scope, state)
+        self._transaction = transaction
+        self._read_only = read_only
+
+    @override
+    def refuse(self, error: E) -> E:
+        if self.state is not None:
+            self.state.abort()
+        return error
+
+    @override
+    def write(self, tenant: str, subject: Subject, *steps: Step) -> list[Result]:
+        self._check_writable(subject)
+        return super().write(tenant, subject, *steps)
+
+    @override
+    def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
+        self._transaction.subject = subject
+        try:
+            return self._transaction.run(*steps)
+        except TwinstoreError as error:
+            raise self.refuse(error)  # noqa: B904  # the very error, noted on its way
+
+    @override
+    @contextmanager
+    def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
+        self._check_writable(subject)
+        yield StepsOf(self, tenant, subject)
+
+    def _check_writable(self, subject: Subject) -> None:
+        if self._read_only:
+            entity = "" if subject.entity is None else f" {subject.entity.name}"
+            raise ValidationError(
+                f"This unit of work is read-only and cannot change{entity}; open it without read_only.",
+                driver=DRIVER,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class StepsOf:
+    """Statements that go on in the transaction that is open."""
+
+    work: Work
+    tenant: str
+    subject: Subject
+
+    def run(self, *steps: Step) -> list[Result]:
+        """Execute statements in one round trip."""
+        return self.work._run(self.tenant, self.subject, steps, Outcome.UNKNOWN)  # noqa: SLF001  # one family
+
+
+class Joined(Work):
+    """Every call inside the transaction of a caller, whose own tenant setting is put back each time.
+
+    On a connection in autocommit mode outside a transaction each call is its own, as in a session.
+    """
+
+    def __init__(self, connection: Connection, scope: Scope, state: UnitState) -> None:
+        """Take the connection of the caller."""
+        super().__init__(scope, state)
+        self._connection = connection
+
+    @override
+    def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
+        lent = [(LEND_TENANT, (tenant,)), *steps, (RETURN_TENANT, ())]
+        with translated(subject, outcome=outcome):
+            return batch(self._connection, lent, foreign=True)[1:-1]
+
+    @override
+    @contextmanager
+    def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
+        idle = self._connection.info.transaction_status == TransactionStatus.IDLE
+        if self._connection.autocommit and idle:
+            yield from own_unit(Transaction(self._connection, tenant, subject, foreign=True))
+        else:
+            yield StepsOf(self, tenant, subject)
+
+
+def batch(connection: Connection, steps: Sequence[Step], *, foreign: bool) -> list[Result]:
+    """Execute statements in one round trip and return what each of them answered."""
+    cursors = [psycopg.Cursor(connection, row_factory=tuple_row) for _ in steps]
+    with connection.pipeline():
+        for cursor, (statement, parameters) in zip(cursors, steps, strict=True):
+            if foreign:
+                register_loaders(cursor)
+            cursor.execute(statement, parameters, binary=True)
+    return [Result(rows_of(cursor), cursor.rowcount) for cursor in cursors]
