@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, cycle
 from threading import Barrier
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
@@ -14,7 +14,7 @@ from twinstore.errors import TwinstoreError
 from twinstore.testing import builders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from twinstore.catalog import Entity
     from twinstore.paging import Page
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bench", "all_pages", "outcomes", "race", "unique"]
 
+A = TypeVar("A")
 T = TypeVar("T")
 PATIENCE_SECONDS: Final = 60
 
@@ -101,10 +102,18 @@ class Bench:
         return self.probe.count(entity, self.tenant)
 
     @contextmanager
-    def storages(self, number: int) -> Iterator[list[SchedulerStorage]]:
+    def storages(self, number: int) -> Generator[list[SchedulerStorage]]:
         """Open more storages on the same data."""
         with ExitStack() as stack:
             yield [stack.enter_context(self.deployment.open()) for _ in range(number)]
+
+    def race(
+        self, action: Callable[[SchedulerStorage, A], T], items: Sequence[A]
+    ) -> list[T | TwinstoreError]:
+        """Run the action with every item at the same moment, on two more storages; see :func:`race`."""
+        with self.storages(2) as storages:
+            pairs = list(zip(cycle(storages), items, strict=False))
+            return race(lambda pair: action(*pair), pairs)
 
     def commit(self, *steps: Callable[[SchedulerSession], object]) -> None:
         """Run some steps in one unit of work."""
@@ -126,19 +135,23 @@ def all_pages(page: Callable[[str | None], Page[T]]) -> list[T]:
         assert current.items, "a page with a successor is not empty"
 
 
-def race(actions: Sequence[Callable[[], T]]) -> list[T | TwinstoreError]:
-    """Run all actions at the same moment, each in a thread; return results and errors of the library."""
-    barrier = Barrier(len(actions))
+def race(action: Callable[[A], T], items: Sequence[A]) -> list[T | TwinstoreError]:
+    """Run the action with every item at the same moment, each in a thread.
 
-    def contestant(action: Callable[[], T]) -> T | TwinstoreError:
+    Returns:
+        The results, or the errors of the library, in the order of the items.
+    """
+    barrier = Barrier(len(items))
+
+    def contestant(item: A) -> T | TwinstoreError:
         barrier.wait(PATIENCE_SECONDS)
         try:
-            return action()
+            return action(item)
         except TwinstoreError as error:
             return error
 
-    with ThreadPoolExecutor(len(actions)) as pool:
-        return list(pool.map(contestant, actions, timeout=PATIENCE_SECONDS))
+    with ThreadPoolExecutor(len(items)) as pool:
+        return list(pool.map(contestant, items, timeout=PATIENCE_SECONDS))
 
 
 def outcomes(results: Sequence[object]) -> dict[str, int]:

@@ -43,7 +43,7 @@ __all__ = [
 T = TypeVar("T")
 Maybe = st.SearchStrategy[T | None]
 
-# In code point order; UTF-16 puts U+10000 before U+E000, and case folding or collation rules reorder the rest.
+# In code point order. UTF-16 puts U+10000 before U+E000; case and collation rules reorder the others.
 EDGE_TEXTS: Final = (
     "0",
     "Z",

@@ -12,7 +12,7 @@ from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.catalog import AUDIT
 from twinstore.scheduler.services import AuditService
 from twinstore.testing.base import Contract
-from twinstore.testing.bench import outcomes, race
+from twinstore.testing.bench import outcomes
 from twinstore.testing.builders import at, make_audit_event, rich_audit_record
 
 if TYPE_CHECKING:
@@ -113,13 +113,14 @@ class AuditRepositoryContract(Contract):
 
     def test_of_rivals_with_other_content_exactly_one_wins(self, bench: Bench) -> None:
         rivals = [bench.record("a", message=str(number)) for number in range(6)]
-        results = race([lambda record=record: bench.storage.audit.append(record) for record in rivals])
+        results = bench.race(lambda storage, record: storage.audit.append(record), rivals)
         assert outcomes(results) == {"DuplicateError": 5, "ok": 1}
         assert bench.storage.audit.get(bench.tenant, bench.id("a")) in results
 
     def test_rivals_with_identical_content_all_succeed(self, bench: Bench) -> None:
         record = bench.record("a")
-        assert race([lambda: bench.storage.audit.append(record)] * 6) == [record] * 6
+        results = bench.race(lambda storage, same: storage.audit.append(same), [record] * 6)
+        assert results == [record] * 6
         assert bench.count(AUDIT) == 1
 
 

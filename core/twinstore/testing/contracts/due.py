@@ -11,6 +11,8 @@ from twinstore.testing.base import Contract
 from twinstore.testing.builders import at
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from twinstore.scheduler.schedules import Schedule
     from twinstore.testing.bench import Bench
 
@@ -39,15 +41,14 @@ class DueScheduleContract(Contract):
         assert lone_bench.storage.schedules.get_due_schedules(due) == (schedule,)
 
     def test_due_schedules_of_all_tenants_come_in_order(self, lone_bench: Bench) -> None:
-        expected = []
+        rows: list[tuple[datetime | None, str, str, Schedule]] = []
         for bench in sorted([lone_bench, lone_bench.elsewhere], key=lambda bench: bench.tenant, reverse=True):
             for name, cron in (("b", "0 * * * *"), ("late", "30 15 * * *"), ("a", "0 * * * *")):
                 schedule = stored(bench, name, when_cron=cron)
                 trigger = bench.storage.triggers.get_required(bench.tenant, schedule.id)
-                expected.append((trigger.next_fire_at, trigger.tenant_id, trigger.id, schedule))
-        expected.sort(key=lambda row: row[:3])
+                rows.append((trigger.next_fire_at, trigger.tenant_id, trigger.id, schedule))
         due = lone_bench.storage.schedules.get_due_schedules(at(4 * HOUR))
-        assert due == tuple(row[3] for row in expected)
+        assert due == tuple(row[3] for row in sorted(rows, key=lambda row: row[:3]))
         for limit in (1, 3, 6, 7):
             assert lone_bench.storage.schedules.get_due_schedules(at(4 * HOUR), limit=limit) == due[:limit]
 

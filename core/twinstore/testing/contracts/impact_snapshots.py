@@ -12,7 +12,7 @@ from twinstore.scheduler.enums import SelectorScope
 from twinstore.scheduler.impact_snapshots import derived_snapshot_id
 from twinstore.scheduler.selectors import LabelFilter, Selector, selector_digest
 from twinstore.testing.base import Contract
-from twinstore.testing.bench import outcomes, race
+from twinstore.testing.bench import outcomes
 from twinstore.testing.builders import (
     at,
     digest_text,
@@ -249,14 +249,16 @@ class ImpactSnapshotRepositoryContract(Contract):
 
     def test_rivals_storing_identical_content_all_succeed(self, bench: Bench) -> None:
         snapshot = rich_impact_set(bench.tenant)
-        upsert = bench.storage.impact_snapshots.upsert
-        results = race([lambda: upsert(bench.tenant, snapshot)] * 6)
+        results = bench.race(
+            lambda storage, same: storage.impact_snapshots.upsert(bench.tenant, same), [snapshot] * 6
+        )
         assert results == [derived_snapshot_id(bench.tenant, snapshot, None)] * 6
         assert bench.count(IMPACT_SNAPSHOTS) == 1
 
     def test_rivals_replacing_leave_one_of_their_snapshots(self, bench: Bench) -> None:
         rivals = [bench.snapshot("a", generated_at=at(number)) for number in range(6)]
-        upsert = bench.storage.impact_snapshots.upsert
-        results = race([lambda rival=rival: upsert(bench.tenant, rival) for rival in rivals])
+        results = bench.race(
+            lambda storage, rival: storage.impact_snapshots.upsert(bench.tenant, rival), rivals
+        )
         assert outcomes(results) == {"ok": 6}
         assert bench.storage.impact_snapshots.get(bench.tenant, bench.id("a")) in rivals

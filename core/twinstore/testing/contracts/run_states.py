@@ -101,7 +101,7 @@ class RunStateContract(Contract):
             {"retry_of": None},
             {"started_at": at(11)},
         ],
-        ids=lambda change: "-".join(change),
+        ids="-".join,
     )
     def test_an_immutable_field_cannot_change(self, bench: Bench, change: dict[str, object]) -> None:
         run = in_state(bench, RunState.RUNNING, schedule_id="s-1", retry_of="r-1")

@@ -17,11 +17,11 @@ from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.runs import RunQueryOptions, RunStats
 from twinstore.testing.base import Contract
-from twinstore.testing.bench import outcomes, race
+from twinstore.testing.bench import outcomes
 from twinstore.testing.builders import at, moved, rich_delta, rich_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from twinstore.scheduler.runs import Run
     from twinstore.testing.bench import Bench
@@ -83,10 +83,11 @@ class RunRepositoryContract(Contract):
         assert runs.update(missing, expected_state=RunState.RUNNING) is False
         assert (tuple(runs.list(bench.tenant)), runs.get_pending_runs(bench.tenant)) == ((), ())
         assert runs.get_runs_by_schedule(bench.tenant, "missing", 10) == ()
-        for call in (
+        required: list[Callable[[], Run]] = [
             lambda: runs.get_required(bench.tenant, missing.id),
             lambda: runs.retry(bench.tenant, missing.id, "ada", at()),
-        ):
+        ]
+        for call in required:
             with pytest.raises(NotFoundError) as absence:
                 call()
             assert (absence.value.entity, absence.value.key) == ("runs", missing.id)
@@ -267,13 +268,7 @@ class RunRepositoryContract(Contract):
 
     def test_of_rivals_creating_one_id_exactly_one_wins(self, bench: Bench) -> None:
         rivals = [bench.run("a", created_at=at(number)) for number in range(8)]
-        with bench.storages(2) as storages:
-            results = race(
-                [
-                    lambda run=run, storage=storages[number % 2]: storage.runs.create(run)
-                    for number, run in enumerate(rivals)
-                ]
-            )
+        results = bench.race(lambda storage, run: storage.runs.create(run), rivals)
         assert outcomes(results) == {"DuplicateError": 7, "ok": 1}
         assert bench.storage.runs.get(bench.tenant, bench.id("a")) in results
 
@@ -281,22 +276,15 @@ class RunRepositoryContract(Contract):
         run = in_state(bench, RunState.RUNNING)
         states = [RunState.COMPLETED, RunState.ERROR, RunState.CANCELLED] * 2
         rivals = [moved(run, state, finished_at=at(100 + number)) for number, state in enumerate(states)]
-        with bench.storages(2) as storages:
-            results = race(
-                [
-                    lambda rival=rival, storage=storages[number % 2]: storage.runs.update(
-                        rival, expected_state=RunState.RUNNING
-                    )
-                    for number, rival in enumerate(rivals)
-                ]
-            )
+        results = bench.race(
+            lambda storage, rival: storage.runs.update(rival, expected_state=RunState.RUNNING), rivals
+        )
         assert outcomes(results) == {"ConflictError": 5, "ok": 1}
         assert bench.storage.runs.get(bench.tenant, run.id) == rivals[results.index(True)]
 
     def test_rival_counters_never_fall(self, bench: Bench) -> None:
         run = in_state(bench, RunState.RUNNING)
-        counters = [RunStats(candidates=number) for number in range(1, 9)]
-        update = bench.storage.runs.update
-        results = race([lambda stats=stats: update(run.evolve(stats=stats)) for stats in counters])
+        rivals = [run.evolve(stats=RunStats(candidates=number)) for number in range(1, 9)]
+        results = bench.race(lambda storage, rival: storage.runs.update(rival), rivals)
         assert set(outcomes(results)) <= {"ok", "ValidationError"}
         assert bench.storage.runs.get_required(bench.tenant, run.id).stats == RunStats(candidates=8)

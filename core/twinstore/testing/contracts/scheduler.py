@@ -10,6 +10,9 @@ from twinstore.testing.contracts.run_states import RunStateContract
 from twinstore.testing.contracts.run_summaries import RunSummaryRepositoryContract, RunSummaryServiceContract
 from twinstore.testing.contracts.runs import RunRepositoryContract
 from twinstore.testing.contracts.schedules import ScheduleRepositoryContract
+from twinstore.testing.contracts.sessions import SessionContract
+from twinstore.testing.contracts.tenancy import TenancyContract
+from twinstore.testing.contracts.transactions import TransactionContract
 from twinstore.testing.contracts.triggers import TriggerRepositoryContract
 
 __all__ = ["SchedulerContract"]
@@ -27,5 +30,8 @@ class SchedulerContract(
     RunSummaryRepositoryContract,
     RunSummaryServiceContract,
     PagingContract,
+    TenancyContract,
+    SessionContract,
+    TransactionContract,
 ):
     """Everything that a driver of the scheduler must do."""

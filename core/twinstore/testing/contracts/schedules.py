@@ -10,7 +10,7 @@ from twinstore.errors import ConflictError, DuplicateError, NotFoundError, Valid
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
 from twinstore.scheduler.schedules import ScheduleQueryOptions, SoftDeletion
 from twinstore.testing.base import Contract, needs
-from twinstore.testing.bench import outcomes, race
+from twinstore.testing.bench import outcomes
 from twinstore.testing.builders import at, rich_schedule
 
 if TYPE_CHECKING:
@@ -269,8 +269,7 @@ class ScheduleRepositoryContract(Contract):
     @needs("transactions")
     def test_of_rivals_with_one_name_exactly_one_wins(self, bench: Bench) -> None:
         rivals = [bench.schedule(str(number), name="same") for number in range(6)]
-        upsert = bench.storage.schedules.upsert
-        results = race([lambda schedule=schedule: upsert(schedule) for schedule in rivals])
+        results = bench.race(lambda storage, schedule: storage.schedules.upsert(schedule), rivals)
         assert outcomes(results) == {"DuplicateError": 5, "ok": 1}
         assert (bench.count(SCHEDULES), bench.count(TRIGGERS)) == (1, 1)
 
@@ -278,15 +277,10 @@ class ScheduleRepositoryContract(Contract):
     def test_of_rivals_with_one_expectation_exactly_one_wins(self, bench: Bench) -> None:
         first = stored(bench)
         rivals = [first.evolve(name=f"rival {number}", updated_at=at(number)) for number in range(1, 7)]
-        with bench.storages(2) as storages:
-            results = race(
-                [
-                    lambda schedule=rival, storage=storages[number % 2]: storage.schedules.upsert(
-                        schedule, expected_updated_at=first.updated_at
-                    )
-                    for number, rival in enumerate(rivals)
-                ]
-            )
+        results = bench.race(
+            lambda storage, rival: storage.schedules.upsert(rival, expected_updated_at=first.updated_at),
+            rivals,
+        )
         assert outcomes(results) == {"ConflictError": 5, "ok": 1}
         winner = next(result for result in results if not isinstance(result, Exception))
         assert bench.storage.schedules.get(bench.tenant, first.id) == winner
@@ -294,13 +288,14 @@ class ScheduleRepositoryContract(Contract):
     @needs("transactions")
     def test_rivals_creating_the_same_schedule_all_succeed(self, bench: Bench) -> None:
         schedule = bench.schedule()
-        results = race([lambda: bench.storage.schedules.upsert(schedule)] * 6)
+        results = bench.race(lambda storage, same: storage.schedules.upsert(same), [schedule] * 6)
         assert results == [schedule] * 6
         assert (bench.count(SCHEDULES), bench.count(TRIGGERS)) == (1, 1)
 
     @needs("transactions")
     def test_of_rivals_deleting_exactly_one_is_told_so(self, bench: Bench) -> None:
         schedule = stored(bench)
-        delete = bench.storage.schedules.soft_delete
-        results = race([lambda by=by: delete(bench.tenant, schedule.id, by, at(5)) for by in "abcdef"])
+        results = bench.race(
+            lambda storage, by: storage.schedules.soft_delete(bench.tenant, schedule.id, by, at(5)), "abcdef"
+        )
         assert sorted(results, key=bool) == [False] * 5 + [True]

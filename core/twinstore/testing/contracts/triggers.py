@@ -12,11 +12,14 @@ from twinstore.errors import NotFoundError, ValidationError
 from twinstore.scheduler.catalog import TRIGGERS
 from twinstore.scheduler.triggers import trigger_id
 from twinstore.testing.base import Contract, needs
-from twinstore.testing.bench import outcomes, race
+from twinstore.testing.bench import outcomes
 from twinstore.testing.builders import at, make_trigger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from twinstore.scheduler.schedules import Schedule
+    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.scheduler.triggers import Trigger
     from twinstore.testing.bench import Bench
 
@@ -159,15 +162,10 @@ class TriggerRepositoryContract(Contract):
     @needs("transactions")
     def test_rivals_recalculating_leave_one_consistent_trigger(self, bench: Bench) -> None:
         schedule = stored(bench)
-        with bench.storages(2) as storages:
-            results = race(
-                [
-                    lambda storage=storages[hour % 2], hour=hour: storage.triggers.recalculate(
-                        bench.tenant, schedule.id, NEXT_HOUR + timedelta(hours=hour)
-                    )
-                    for hour in range(6)
-                ]
-            )
+        results = bench.race(
+            lambda storage, hour: storage.triggers.recalculate(bench.tenant, schedule.id, hour),
+            [NEXT_HOUR + timedelta(hours=hour) for hour in range(6)],
+        )
         assert outcomes(results) == {"ok": 6}
         assert trigger_of(bench, schedule) in results
         assert bench.count(TRIGGERS) == 1
@@ -175,18 +173,17 @@ class TriggerRepositoryContract(Contract):
     @needs("transactions")
     def test_rivals_changing_schedule_and_trigger_leave_them_in_step(self, bench: Bench) -> None:
         schedule = stored(bench)
-        schedules, triggers = bench.storage.schedules, bench.storage.triggers
-        results = race(
-            [
-                lambda: schedules.upsert(schedule.evolve(when_cron="*/5 * * * *", updated_at=at(1))),
-                lambda: triggers.recalculate(bench.tenant, schedule.id, at(2)),
-                lambda: schedules.upsert(schedule.evolve(timezone="Asia/Kathmandu", updated_at=at(3))),
-                lambda: triggers.recalculate(bench.tenant, schedule.id, at(4)),
-                lambda: schedules.soft_delete(bench.tenant, schedule.id, "eve", at(5)),
-            ]
-        )
+        tenant, key = bench.tenant, schedule.id
+        changes: list[Callable[[SchedulerStorage], object]] = [
+            lambda it: it.schedules.upsert(schedule.evolve(when_cron="*/5 * * * *", updated_at=at(1))),
+            lambda it: it.triggers.recalculate(tenant, key, at(2)),
+            lambda it: it.schedules.upsert(schedule.evolve(timezone="Asia/Kathmandu", updated_at=at(3))),
+            lambda it: it.triggers.recalculate(tenant, key, at(4)),
+            lambda it: it.schedules.soft_delete(tenant, key, "eve", at(5)),
+        ]
+        results = bench.race(lambda storage, change: change(storage), changes)
         assert set(outcomes(results)) <= {"ok", "ConflictError", "ValidationError"}
-        final = schedules.get_required(bench.tenant, schedule.id, include_deleted=True)
+        final = bench.storage.schedules.get_required(tenant, key, include_deleted=True)
         trigger = trigger_of(bench, schedule)
         assert (trigger.enabled, trigger.when_cron, trigger.timezone) == (
             final.enabled,
