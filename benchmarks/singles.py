@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count, islice
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from benchmarks.rounds import Case, Group, Sample
 from twinstore.scheduler import (
@@ -31,9 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ["TENANT", "BareDriver", "single_operations"]
 
+T = TypeVar("T")
+
 TENANT: Final = "tenant-1"
 NOW: Final = datetime.now(UTC).replace(microsecond=0)
 KEYS: Final = 100
+TURN: Final = 2 * KEYS
 SLICES: Final = 10
 
 
@@ -76,11 +79,11 @@ class Turns:
         return Sample(units=self.operations, seconds=perf_counter() - began)
 
 
-def snapshot(number: int, version: int) -> ImpactSet:
+def snapshot(key: str, version: int) -> ImpactSet:
     """Return one of two versions of a snapshot of about 700 bytes."""
     images = tuple(
         ImpactImage(
-            image_digest=f"sha256:{number:060x}{image:04x}",
+            image_digest=f"sha256:{image:064x}",
             registry="registry.example",
             repository=f"apps/service-{image}",
             namespaces=("checkout",),
@@ -90,16 +93,14 @@ def snapshot(number: int, version: int) -> ImpactSet:
         for image in range(2)
     )
     selector = Selector(scope=SelectorScope.BY_NAMESPACE, namespaces=("checkout",))
-    return ImpactSet(
-        selector=selector, images=images, generated_at=NOW, total=2 + version, snapshot_id=f"bench-{number}"
-    )
+    return ImpactSet(selector=selector, images=images, generated_at=NOW, total=2 + version, snapshot_id=key)
 
 
-def summary(number: int, version: int) -> RunSummary:
+def summary(key: str, version: int) -> RunSummary:
     """Return one of two versions of a run summary with three runs."""
     window = [
         RunSnapshot(
-            run_id=f"run-{number}-{run}",
+            run_id=f"run-{run}-of-{key}",
             trigger=RunTrigger.CRON,
             state=RunState.QUEUED,
             created_at=NOW + timedelta(seconds=run),
@@ -107,7 +108,7 @@ def summary(number: int, version: int) -> RunSummary:
         )
         for run in range(3)
     ]
-    return RunSummary.of(TENANT, f"bench-{number}", window, NOW + timedelta(seconds=version))
+    return RunSummary.of(TENANT, key, window, NOW + timedelta(seconds=version))
 
 
 def run(run_id: str, candidates: int = 0) -> Run:
@@ -124,17 +125,22 @@ def run(run_id: str, candidates: int = 0) -> Run:
     )
 
 
-def schedule(number: int, version: int) -> Schedule:
+def schedule(key: str, version: int) -> Schedule:
     """Return one of two versions of a schedule."""
     return Schedule(
-        id=f"bench-{number}",
+        id=key,
         tenant_id=TENANT,
-        name=f"bench {number} v{version}",
+        name=f"{key} v{version}",
         when_cron="0 3 * * *",
         selection=Selector(scope=SelectorScope.ALL_IMAGES),
         created_at=NOW,
         created_by="bench",
     )
+
+
+def _both_versions(make: Callable[[int, int], T]) -> list[T]:
+    """Return the first version for every key, then the second: taken in turn, each differs from the last."""
+    return [make(key, version) for version in (0, 1) for key in range(KEYS)]
 
 
 class Repertoire:
@@ -144,11 +150,15 @@ class Repertoire:
         """Store what the operations need."""
         self._storage, self._bare = storage, bare
         self._run_ids = run_ids
-        self._snapshots = [[snapshot(number, version) for number in range(KEYS)] for version in (0, 1)]
-        self._summaries = [[summary(number, version) for number in range(KEYS)] for version in (0, 1)]
-        self._schedules = [[schedule(number, version) for number in range(KEYS)] for version in (0, 1)]
-        self._bare_snapshots = [[self._learn_snapshot(item) for item in row] for row in self._snapshots]
-        self._bare_summaries = [[self._learn_summary(item) for item in row] for row in self._summaries]
+        self._snapshots = _both_versions(lambda key, version: snapshot(f"ours-{key}", version))
+        self._summaries = _both_versions(lambda key, version: summary(f"ours-{key}", version))
+        self._schedules = _both_versions(lambda key, version: schedule(f"ours-{key}", version))
+        self._bare_snapshots = _both_versions(
+            lambda key, version: self._learn_snapshot(f"bare-{key}", version)
+        )
+        self._bare_summaries = _both_versions(
+            lambda key, version: self._learn_summary(f"bare-{key}", version)
+        )
         storage.runs.create(run("bench-origin"))
         self._bare_insert, self._bare_replace = bare.learn_run("bench-origin")
         self._new, self._bare_new = count(), count()
@@ -157,12 +167,13 @@ class Repertoire:
             storage.runs.create(run(f"bench-update-{number}"))
             self._bare_insert(f"bench-replace-{number}")
 
-    def _learn_snapshot(self, item: ImpactSet) -> Callable[[], object]:
-        return self._bare.learn_snapshot(self._storage.impact_snapshots.upsert(TENANT, item))
+    def _learn_snapshot(self, key: str, version: int) -> Callable[[], object]:
+        self._storage.impact_snapshots.upsert(TENANT, snapshot(key, version))
+        return self._bare.learn_snapshot(key)
 
-    def _learn_summary(self, item: RunSummary) -> Callable[[], object]:
-        self._storage.run_summaries.upsert(item)
-        return self._bare.learn_summary(item.schedule_id)
+    def _learn_summary(self, key: str, version: int) -> Callable[[], object]:
+        self._storage.run_summaries.upsert(summary(key, version))
+        return self._bare.learn_summary(key)
 
     def get(self, number: int) -> object:
         """Read a run."""
@@ -174,20 +185,20 @@ class Repertoire:
 
     def upsert(self, number: int) -> object:
         """Replace a snapshot by its other version."""
-        item = self._snapshots[number // KEYS % 2][number % KEYS]
+        item = self._snapshots[number % TURN]
         return self._storage.impact_snapshots.upsert(TENANT, item)
 
     def bare_upsert(self, number: int) -> object:
         """Replace a snapshot without the library."""
-        return self._bare_snapshots[number // KEYS % 2][number % KEYS]()
+        return self._bare_snapshots[number % TURN]()
 
     def upsert_summary(self, number: int) -> object:
         """Replace a run summary by its other version."""
-        return self._storage.run_summaries.upsert(self._summaries[number // KEYS % 2][number % KEYS])
+        return self._storage.run_summaries.upsert(self._summaries[number % TURN])
 
     def bare_upsert_summary(self, number: int) -> object:
         """Replace a run summary without the library."""
-        return self._bare_summaries[number // KEYS % 2][number % KEYS]()
+        return self._bare_summaries[number % TURN]()
 
     def create(self, _number: int) -> object:
         """Insert a run."""
@@ -209,7 +220,7 @@ class Repertoire:
 
     def upsert_schedule(self, number: int) -> object:
         """Replace a schedule and its trigger."""
-        return self._storage.schedules.upsert(self._schedules[number // KEYS % 2][number % KEYS])
+        return self._storage.schedules.upsert(self._schedules[number % TURN])
 
 
 def single_operations(name: str, title: str, repertoire: Repertoire, operations: int) -> Group:
