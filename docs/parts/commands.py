@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from enum import EnumType
+from typing import TYPE_CHECKING, Final, Protocol, cast, get_args, get_type_hints
 
 import typer
 
 from docs.parts.tables import NONE, code, codes, plain, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from enum import Enum
 
-__all__ = ["Command", "Parameter", "command_pages", "commands", "root_command"]
+__all__ = ["Command", "Parameter", "choices", "command_pages", "commands", "root_command", "subcommands"]
 
 PROGRAM: Final = "twinstore"
 
@@ -25,9 +27,6 @@ class Parameter(Protocol):
     secondary_opts: Sequence[str]
     default: object
     required: bool
-    multiple: bool
-    nargs: int
-    type: object
     param_type_name: str
     metavar: str | None
 
@@ -37,6 +36,7 @@ class Command(Protocol):
 
     help: str | None
     params: Sequence[Parameter]
+    callback: Callable[..., object]
 
 
 def root_command() -> Command:
@@ -69,16 +69,25 @@ def _section(name: str, command: Command) -> str:
     parts = [f"{level} `{name}`", plain(inspect.cleandoc(command.help or ""))]
     if inner := subcommands(command):
         parts.append(f"Commands: {codes(inner)}.")
-    if rows := [_row(parameter) for parameter in command.params if parameter.name != "help"]:
+    if rows := [_row(command, item) for item in command.params if item.name != "help"]:
         parts.append(table(("Option", "Default", "Means"), rows))
     return "\n\n".join(parts)
 
 
-def _row(parameter: Parameter) -> tuple[str, str, str]:
-    names = " / ".join(code(f"{name}{_value(parameter)}") for name in _names(parameter))
-    many = " May be repeated." if parameter.multiple else ""
+def choices(command: Command, parameter: Parameter) -> tuple[str, ...]:
+    """Return the values that an option is limited to, none where it is not.
+
+    The signature says it in every version of Typer; where its own objects keep it differs.
+    """
+    annotation: object = get_type_hints(inspect.unwrap(command.callback)).get(parameter.name)
+    kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, EnumType)]
+    return tuple(str(cast("Enum", item).value) for kind in kinds for item in kind)
+
+
+def _row(command: Command, parameter: Parameter) -> tuple[str, str, str]:
+    names = " / ".join(code(f"{name}{_value(command, parameter)}") for name in _names(parameter))
     text = cast("str", getattr(parameter, "help", None) or "")
-    return (names, _default(parameter), plain(text) + many)
+    return (names, _default(parameter), plain(text))
 
 
 def _names(parameter: Parameter) -> tuple[str, ...]:
@@ -87,14 +96,11 @@ def _names(parameter: Parameter) -> tuple[str, ...]:
     return (*parameter.opts, *parameter.secondary_opts)
 
 
-def _value(parameter: Parameter) -> str:
+def _value(command: Command, parameter: Parameter) -> str:
     """Return what must follow an option."""
     if getattr(parameter, "is_flag", False):
         return ""
-    if choices := cast("Sequence[object]", getattr(parameter.type, "choices", ())):
-        shown = "|".join(str(getattr(choice, "value", choice)) for choice in choices)
-    else:
-        shown = parameter.metavar or parameter.name.upper()
+    shown = "|".join(choices(command, parameter)) or parameter.metavar or parameter.name.upper()
     return f" {shown}" if parameter.opts[0].startswith("-") else shown
 
 

@@ -187,9 +187,14 @@ def _validator(options: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterato
 def _properties(schema: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, ...]]:
     required = schema.get("required", ())
     for name, inner in schema.get("properties", {}).items():
-        kinds = inner.get("bsonType", NONE)
+        kinds = inner.get("bsonType", "string")
         shown = codes(kinds) if isinstance(kinds, list) else code(kinds)
-        values = codes(inner["enum"]) if "enum" in inner else NONE
-        yield (code(prefix + name), shown, "yes" if name in required else "no", values)
+        yield (code(prefix + name), shown, "yes" if name in required else "no", _values(inner))
         yield from _properties(inner, f"{prefix}{name}.")
         yield from _properties(inner.get("items", {}), f"{prefix}{name}[].")
+
+
+def _values(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return codes(schema["enum"])
+    return "whole numbers" if schema.get("multipleOf") == 1 else NONE

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from docs.parts.commands import Command, Parameter, root_command, subcommands
+from docs.parts.commands import Command, Parameter, choices, root_command, subcommands
 from tests.docs.pages import ROOT, Block, all_blocks
 from twinstore import load_settings
 
@@ -35,7 +35,7 @@ def check_twinstore(words: Sequence[str]) -> None:
             option = known_options(command)[word]
             given.add(option.name)
             if not getattr(option, "is_flag", False):
-                check_value(option, rest.pop(0))
+                check_value(command, option, rest.pop(0))
         elif inner := subcommands(command):
             check_required(command, given)
             command, given = inner[word], set()
@@ -59,9 +59,9 @@ def check_required(command: Command, given: set[str]) -> None:
     assert not missing or has_arguments(command), missing
 
 
-def check_value(option: Parameter, value: str) -> None:
-    choices = [str(getattr(item, "value", item)) for item in cast("Any", getattr(option.type, "choices", ()))]
-    assert not choices or value in choices, f"{option.opts[0]} takes {choices}"
+def check_value(command: Command, option: Parameter, value: str) -> None:
+    allowed = choices(command, option)
+    assert not allowed or value in allowed, f"{option.opts[0]} takes {allowed}"
 
 
 def check_make(words: Sequence[str]) -> None:
