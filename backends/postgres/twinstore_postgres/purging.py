@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.errors import ValidationError
+from twinstore.query import batch_size_argument
 from twinstore.scope import SYSTEM_TENANT
 from twinstore_postgres.errors import Subject
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.catalog import Entity
-    from twinstore_postgres.work import Work
+    from twinstore_postgres.work import Step, Work
 
 __all__ = ["purge"]
 
 
-def purge(  # noqa: PLR0913, PLR0917  # a purge is made of exactly these
+def purge(  # noqa: PLR0917  # a purge is made of exactly these
     work: Work,
     entity: Entity,
     statements: tuple[bytes, bytes],
@@ -35,18 +35,12 @@ def purge(  # noqa: PLR0913, PLR0917  # a purge is made of exactly these
         tenant: one tenant, or ``None`` for all.
         batch_size: rows per batch, at least 1.
     """
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValidationError(
-            f"Argument batch_size should be a whole number of at least 1, not {batch_size!r}."
-        )
+    size = batch_size_argument(batch_size)
     every, one = statements
-    if tenant is None:
-        scope, step = SYSTEM_TENANT, (every, (before, batch_size))
-    else:
-        scope, step = tenant, (one, (before, tenant, batch_size))
+    step: Step = (every, (before, size)) if tenant is None else (one, (before, tenant, size))
     removed = 0
     while True:
-        (result,) = work.write(scope, Subject(entity), step)
+        (result,) = work.write(tenant or SYSTEM_TENANT, Subject(entity), step)
         removed += result.count
-        if result.count < batch_size:
+        if result.count < size:
             return removed

@@ -8,7 +8,7 @@ synchronisation points of a pipeline is one transaction.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -19,7 +19,8 @@ from psycopg.rows import tuple_row
 from typing_extensions import override
 
 from twinstore.backend import UnitState
-from twinstore.errors import Outcome, TwinstoreError, ValidationError
+from twinstore.errors import DuplicateError, Outcome, TwinstoreError, ValidationError
+from twinstore.retrying import repeat
 from twinstore.scope import SYSTEM_TENANT, Scope
 from twinstore_postgres.codec import Row, register_loaders
 from twinstore_postgres.errors import NOWHERE, Subject, translate, translated
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["Joined", "Result", "SessionWork", "Step", "Steps", "Unbound", "Unit", "Work", "open_unit"]
 
 E = TypeVar("E", bound=TwinstoreError)
+R = TypeVar("R")
+
+ATTEMPTS: Final = 10
 
 SET_TENANT: Final = b"SELECT set_config('app.tenant_id', %s, true)"
 # What the caller of a joined transaction had set is put back after each call.
@@ -107,6 +111,15 @@ class Work(ABC):
     def refuse(self, error: E) -> E:
         """Note that a store error was found by reading; return it to be raised."""
         return error
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a failed unit can be tried again here; otherwise only the whole transaction can."""
+        return True
+
+    def repeat(self, action: Callable[[], R]) -> R:
+        """Return the result of a unit, repeated after it lost against other writers."""
+        return repeat(action, attempts=ATTEMPTS if self.repeatable else 1)
 
     def one(
         self, tenant: str, subject: Subject, statement: bytes, parameters: Sequence[object]
@@ -241,6 +254,11 @@ class Unit(Work):
             self.state.abort()
         return error
 
+    @property
+    @override
+    def repeatable(self) -> bool:
+        return False
+
     @override
     def write(self, tenant: str, subject: Subject, *steps: Step) -> list[Result]:
         self._check_writable(subject)
@@ -258,7 +276,10 @@ class Unit(Work):
     @contextmanager
     def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
         self._check_writable(subject)
-        yield StepsOf(self, tenant, subject)
+        try:
+            yield StepsOf(self, tenant, subject)
+        except DuplicateError as error:
+            raise self.refuse(error)  # noqa: B904  # the very error, noted on its way
 
     def _check_writable(self, subject: Subject) -> None:
         if self._read_only:
@@ -299,11 +320,16 @@ class Joined(Work):
         with translated(subject, outcome=outcome):
             return batch(self._connection, lent, foreign=True)[1:-1]
 
+    @property
+    @override
+    def repeatable(self) -> bool:
+        idle = self._connection.info.transaction_status == TransactionStatus.IDLE
+        return self._connection.autocommit and idle
+
     @override
     @contextmanager
     def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
-        idle = self._connection.info.transaction_status == TransactionStatus.IDLE
-        if self._connection.autocommit and idle:
+        if self.repeatable:
             yield from own_unit(Transaction(self._connection, tenant, subject, foreign=True))
         else:
             yield StepsOf(self, tenant, subject)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.retrying import repeat
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUN_SUMMARIES
 from twinstore.scheduler.rules.missing import lost_race, required
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresRunSummaryRepository"]
 
-ATTEMPTS: Final = 10
+# A row that is absent and then in the way at every try is deleted and written again by somebody else.
+TRIES: Final = 10
 
 SELECT: Final = SUMMARIES_TABLE.statement(
     "SELECT {columns} FROM {table} WHERE tenant_id = %s AND schedule_id = %s"
@@ -101,7 +101,7 @@ class PostgresRunSummaryRepository:
             with self._work.unit(tenant, subject_of(tenant, key)) as steps:
                 return modify_summary(steps, tenant, key, change)
 
-        return repeat(once, attempts=ATTEMPTS)
+        return self._work.repeat(once)
 
 
 def subject_of(tenant: str, key: str) -> Subject:
@@ -117,7 +117,7 @@ def modify_summary(
     An absent row cannot be locked: two first projections may both see none, and the second insert then
     finds the row of the first, which by now is committed and can be locked.
     """
-    for _ in range(ATTEMPTS):
+    for _ in range(TRIES):
         (found,) = steps.run((SELECT_FOR_UPDATE, (tenant, key)))
         stored = None if found.first is None else SUMMARIES_TABLE.decode(found.first)
         changed = change(stored)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.retrying import repeat
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.rules import runs as rules
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.work import Steps, Work
 
 __all__ = ["PostgresRunRepository"]
-
-ATTEMPTS: Final = 10
 
 SELECT: Final = RUNS_TABLE.statement("SELECT {columns} FROM {table} WHERE id = %s AND tenant_id = %s")
 SELECT_FOR_UPDATE: Final = RUNS_TABLE.statement(
@@ -89,7 +86,7 @@ class PostgresRunRepository:
             with self._work.unit(tenant, Subject(RUNS, run.id)) as steps:
                 return update_run(steps, run, expected_state)
 
-        return repeat(once, attempts=ATTEMPTS)
+        return self._work.repeat(once)
 
     def get_pending_runs(self, tenant_id: str, *, limit: int = 200) -> tuple[Run, ...]:
         """Return the runs in planning or queued; see the Protocol."""
@@ -121,7 +118,7 @@ class PostgresRunRepository:
             with self._work.unit(tenant, Subject(RUNS, new_key or key)) as steps:
                 return retry_run(steps, tenant, key, actor, instant, new_key)
 
-        return repeat(once, attempts=ATTEMPTS)
+        return self._work.repeat(once)
 
     def purge_finished(self, before: datetime, *, tenant_id: str | None = None, batch_size: int = 500) -> int:
         """Remove finished runs, oldest first; see the Protocol."""

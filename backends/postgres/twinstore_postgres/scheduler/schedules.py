@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.retrying import repeat
+from twinstore.errors import DuplicateError
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import SCHEDULES
 from twinstore.scheduler.rules import schedules as rules
-from twinstore.scheduler.rules.missing import required
+from twinstore.scheduler.rules.missing import duplicate_id, required
 from twinstore.scheduler.schedules import Schedule, SoftDeletion
 from twinstore.scope import id_argument, instant_argument, model_argument, text_argument
 from twinstore_postgres.errors import Subject
@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresScheduleRepository"]
 
-ATTEMPTS: Final = 10
+TRIES: Final = 3
 
 SELECT: Final = SCHEDULES_TABLE.statement("SELECT {columns} FROM {table} WHERE id = %s AND tenant_id = %s")
 SELECT_PRESENT: Final = SCHEDULES_TABLE.statement(
     "SELECT {columns} FROM {table} WHERE id = %s AND tenant_id = %s AND deleted_at IS NULL"
 )
-INSERT: Final = SCHEDULES_TABLE.statement("INSERT INTO {table} ({columns}) VALUES ({values})")
+INSERT_NEW: Final = SCHEDULES_TABLE.statement(
+    "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT (id) DO NOTHING"
+)
 UPDATE: Final = SCHEDULES_TABLE.statement(
     "UPDATE {table} SET ({columns}) = ROW({values}) WHERE id = %s AND tenant_id = %s"
 )
@@ -149,18 +151,35 @@ class PostgresScheduleRepository:
             with self._work.unit(tenant, subject) as steps:
                 return change_schedule(steps, tenant, key, change)
 
-        return repeat(once, attempts=ATTEMPTS)
+        try:
+            return self._work.repeat(once)
+        except DuplicateError:
+            # A rival may have inserted this very schedule between the two checks of the insert.
+            if not self._work.repeatable:
+                raise
+            return self._work.repeat(once)
 
 
 def change_schedule(
     steps: Steps, tenant: str, key: str, change: Callable[[StoredSchedule | None], StoredSchedule | None]
 ) -> StoredSchedule | None:
-    """Lock both rows, ask the rule, and write both; ``None`` when the rule leaves them."""
-    stored, trigger = lock_pair(steps, tenant, key)
-    changed = change(stored)
-    if changed is None:
-        return None
-    row = stored_row(changed)
-    save = (INSERT, row) if stored is None else (UPDATE, (*row, key, tenant))
-    steps.run(save, save_trigger(rules.synchronised(trigger, changed)))
-    return changed
+    """Lock both rows, ask the rule, and write both; ``None`` when the rule leaves them.
+
+    An absent row cannot be locked: the schedule that another writer inserts meanwhile is in the way of the
+    insert, and is then seen and changed. One that stays out of sight belongs to another tenant.
+    """
+    for _ in range(TRIES):
+        stored, trigger = lock_pair(steps, tenant, key)
+        changed = change(stored)
+        if changed is None:
+            return None
+        save = save_trigger(rules.synchronised(trigger, changed))
+        row = stored_row(changed)
+        if stored is not None:
+            steps.run((UPDATE, (*row, key, tenant)), save)
+            return changed
+        (inserted,) = steps.run((INSERT_NEW, row))
+        if inserted.count:
+            steps.run(save)
+            return changed
+    raise duplicate_id(SCHEDULES, key, DRIVER)

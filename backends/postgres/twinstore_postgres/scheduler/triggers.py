@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.retrying import repeat
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
 from twinstore.scheduler.rules import schedules as rules
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.work import Steps, Work
 
 __all__ = ["PostgresTriggerRepository"]
-
-ATTEMPTS: Final = 10
 
 SELECT: Final = TRIGGERS_TABLE.statement(
     "SELECT {columns} FROM {table} WHERE schedule_id = %s AND tenant_id = %s"
@@ -65,7 +62,7 @@ class PostgresTriggerRepository:
             with self._work.unit(tenant, Subject(TRIGGERS, key)) as steps:
                 return recalculate_trigger(steps, tenant, key, instant)
 
-        return repeat(once, attempts=ATTEMPTS)
+        return self._work.repeat(once)
 
 
 def recalculate_trigger(steps: Steps, tenant: str, key: str, now: datetime) -> Trigger:
