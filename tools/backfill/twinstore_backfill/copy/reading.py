@@ -158,6 +158,6 @@ def check_complete(reader: RangeReader, tally: RangeTally) -> None:
     if not reader.complete or accounted != Counter(tally.read):
         raise TwinstoreError(
             f"The target driver accounted for {accounted.total()} of {reader.read.total()} records "
-            f"of a range of {reader.entity.name}; nothing of it was committed. This is a fault in the driver.",
+            f"of a range of {reader.entity.name}; nothing of it was committed. The driver is at fault.",
             entity=reader.entity.name,
         )

@@ -10,7 +10,7 @@ from twinstore_backfill.report.model import Check
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from twinstore_backfill.report.model import EntityReport, Result, Verdict
+    from twinstore_backfill.report.model import EntityReport, Result, TenantReport, Verdict
     from twinstore_backfill.verify.lists import ListFinding
 
 __all__ = ["EXITS", "content_check", "count_check", "decode_check", "list_check", "mode_check", "worst"]
@@ -46,7 +46,11 @@ def _count_problems(entity: EntityReport) -> Iterable[str]:
         source = tenant.stored_source - counts.expired_source - counts.quarantined
         target = tenant.stored_target - counts.expired_target
         if source != target:
-            yield f"{entity.entity}, tenant {tenant.tenant or '(none)'}: {source} in source, {target} in target"
+            yield f"{_place(entity, tenant)}: {source} in source, {target} in target"
+
+
+def _place(entity: EntityReport, tenant: TenantReport) -> str:
+    return f"{entity.entity}, tenant {tenant.tenant or '(none)'}"
 
 
 def _unseen(entity: EntityReport) -> Iterable[str]:
@@ -63,8 +67,8 @@ def _unseen(entity: EntityReport) -> Iterable[str]:
         for side, (counted, read) in seen.items():
             if counted != read:
                 yield (
-                    f"{entity.entity}, tenant {tenant.tenant or '(none)'}: {counted} rows counted "
-                    f"but {read} read in {side}; was it written to meanwhile?"
+                    f"{_place(entity, tenant)}: {counted} rows counted but {read} read in {side}; "
+                    "was it written to meanwhile?"
                 )
 
 

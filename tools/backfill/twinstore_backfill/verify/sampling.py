@@ -24,7 +24,7 @@ WHOLE: Final = 2**64
 
 
 def sample_rates(counts: Mapping[str, int], sample_size: int) -> dict[str, float]:
-    """Return the share of each tenant's documents to look at; every tenant gives the same number, if it can."""
+    """Return the share of each tenant's documents to look at; all give the same number, if they can."""
     quota = ceil(sample_size / max(len(counts), 1))
     return {tenant: min(1.0, quota / count) for tenant, count in counts.items() if count}
 

@@ -1,0 +1,131 @@
+"""``twinstore backfill copy``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from twinstore_backfill.cli.output import emit, table
+from twinstore_backfill.cli.params import (
+    AsOf,
+    Entities,
+    Format,
+    FromBackend,
+    ModuleName,
+    OutputFormat,
+    SourceConfig,
+    TargetConfig,
+    Tenants,
+    ToBackend,
+    common,
+    instant_option,
+)
+from twinstore_backfill.cli.sides import both_sides
+from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
+from twinstore_backfill.copy.options import CopyOptions
+from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
+from twinstore_backfill.copy.reporting import CopyResult, report_document
+from twinstore_backfill.progress import progress_on
+from twinstore_backfill.stopping import stop_on_signals
+from twinstore_backfill.stores import module_argument
+
+__all__ = ["copy"]
+
+COLUMNS = ("read", "written", "unchanged", "conflicts", "quarantined", "expired")
+DRY_COLUMNS = ("read", "would write", *COLUMNS[2:])
+
+
+Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only read and compare.")]
+
+
+class Conflicts(StrEnum):
+    """What to do with a row that the target has with other content."""
+
+    FAIL = "fail"
+    OVERWRITE = "overwrite"
+
+
+def copy(  # noqa: PLR0917  # the options of a command
+    context: typer.Context,
+    module: ModuleName,
+    source: FromBackend,
+    target: ToBackend,
+    source_config: SourceConfig = None,
+    target_config: TargetConfig = None,
+    entity: Entities = None,
+    tenant: Tenants = None,
+    jobs: Annotated[int, typer.Option("--jobs", help="Ranges copied at the same time.")] = 2,
+    max_rate: Annotated[
+        float | None, typer.Option("--max-rate", help="Most documents read per second.")
+    ] = None,
+    on_conflict: Annotated[
+        Conflicts, typer.Option("--on-conflict", help="Rows that the target has with other content.")
+    ] = Conflicts.FAIL,
+    max_conflicts: Annotated[
+        int, typer.Option("--max-conflicts", help="Stop after more conflicts than this.")
+    ] = 0,
+    max_quarantine: Annotated[
+        int | None, typer.Option("--max-quarantine", help="Stop after more quarantined documents than this.")
+    ] = None,
+    as_of: AsOf = None,
+    range_size: Annotated[
+        int, typer.Option("--range-size", help="Rows per range, the unit of commit and of resuming.")
+    ] = 5000,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Directory of the report, the quarantine and the conflicts.")
+    ] = None,
+    execute: Execute = False,  # noqa: FBT002  # Typer makes a flag of it
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Copy a module from one store to another. Without --execute nothing is written.
+
+    Run the same command again after any interruption: finished ranges are not copied twice.
+    """
+    options = CopyOptions(
+        module=module_argument(module),
+        entities=entity or (),
+        tenants=tenant or (),
+        jobs=jobs,
+        max_rate=max_rate,
+        on_conflict=on_conflict.value,
+        max_conflicts=max_conflicts,
+        max_quarantine=max_quarantine,
+        as_of=instant_option(as_of, "--as-of"),
+        range_size=range_size,
+        execute=execute,
+        out=out,
+    )
+    sides = both_sides(common(context), module, (source, source_config), (target, target_config))
+    with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
+        result = run_copy(left, right, options, progress, stop)
+        document = report_document(result)
+    emit(output, document, *_texts(result, out or DEFAULT_OUT))
+    raise typer.Exit(result.exit)
+
+
+def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
+    rows = []
+    for entity in result.entities:
+        counts = result.totals.of(entity.name)
+        rows.append((entity.name, *(counts[name] for name in COLUMNS)))
+    columns = COLUMNS if result.executed else DRY_COLUMNS
+    yield table(("entity", *columns), rows)
+    totals = result.totals.all()
+    if result.stopped:
+        yield f"Stopped: {result.stopped}. Settle them, then run the same command again."
+    if totals["conflicts"]:
+        where = _see(result, out / CONFLICTS)
+        yield f"{totals['conflicts']:,} rows are in the target with other content{where}."
+    if totals["quarantined"]:
+        yield f"{totals['quarantined']:,} documents cannot be moved{_see(result, out / QUARANTINE)}."
+    if not result.executed:
+        yield "This was a dry run; nothing was written. Add --execute to copy."
+
+
+def _see(result: CopyResult, path: Path) -> str:
+    return f"; see {path}" if result.executed else ""

@@ -1,0 +1,26 @@
+"""``twinstore demo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from twinstore.errors import ConfigurationError
+
+__all__ = ["demo"]
+
+
+def demo(
+    directory: Annotated[
+        Path, typer.Option("--data-dir", help="Directory of the servers and the reports.")
+    ] = Path(".demo"),
+) -> None:
+    """Move the data of a live service from MongoDB to PostgreSQL and prove that both hold the same."""
+    try:
+        from twinstore_backfill.demo.run import run_demo  # noqa: PLC0415  # needs an extra that others do not
+
+        run_demo(directory)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"The demo needs {error.name!r}: pip install 'twinstore[all]'.") from error

@@ -1,0 +1,51 @@
+"""Results go to stdout, as text for people or as JSON for programs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from twinstore_backfill.cli.params import Format
+from twinstore_backfill.files import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import RenderableType
+
+__all__ = ["emit", "emit_text", "table"]
+
+WIDE = 200
+
+
+def emit(output: Format, document: object, *texts: RenderableType) -> None:
+    """Print the result: the document as JSON, or the texts."""
+    if output is Format.JSON:
+        emit_text(json_text(document).decode())
+        return
+    console = Console(
+        file=sys.stdout, width=None if sys.stdout.isatty() else WIDE, highlight=False, markup=False
+    )
+    for text in texts:
+        console.print(text)
+
+
+def emit_text(text: str) -> None:
+    """Print ready text."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
+    """Return a table; numbers are right-aligned and grouped by thousands."""
+    shown = [list(row) for row in rows]
+    made = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        numeric = bool(shown) and all(isinstance(row[index], int) for row in shown)
+        made.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in shown:
+        made.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row))
+    return made

@@ -1,0 +1,121 @@
+"""``twinstore backfill plan`` and ``status``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from twinstore_backfill.cli.output import emit, table
+from twinstore_backfill.cli.params import (
+    AsOf,
+    Entities,
+    Format,
+    FromBackend,
+    ModuleName,
+    OutputFormat,
+    SourceConfig,
+    TargetConfig,
+    Tenants,
+    ToBackend,
+    common,
+    instant_option,
+    side_settings,
+)
+from twinstore_backfill.cli.sides import both_sides
+from twinstore_backfill.copy.options import CopyOptions
+from twinstore_backfill.copy.overview import plan_document, status_document
+from twinstore_backfill.stores import module_argument, open_store
+
+__all__ = ["plan", "status"]
+
+Document = dict[str, Any]
+
+
+def plan(  # noqa: PLR0917  # the options of a command
+    context: typer.Context,
+    module: ModuleName,
+    source: FromBackend,
+    target: ToBackend,
+    source_config: SourceConfig = None,
+    target_config: TargetConfig = None,
+    entity: Entities = None,
+    tenant: Tenants = None,
+    as_of: AsOf = None,
+    range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 5000,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Say what a copy would do: entities, ranges, what the target holds, what is pending. Writes nothing."""
+    options = CopyOptions(
+        module=module_argument(module),
+        entities=entity or (),
+        tenants=tenant or (),
+        as_of=instant_option(as_of, "--as-of"),
+        range_size=range_size,
+    )
+    sides = both_sides(common(context), module, (source, source_config), (target, target_config))
+    with sides as (left, right):
+        document = plan_document(left, right, options)
+    emit(output, document, *_plan_texts(document))
+
+
+def _plan_texts(document: Document) -> Iterator[RenderableType]:
+    rows = [
+        (item["entity"], item["rows"], len(item["tenants"]), item["ranges"], item["rows_in_target"])
+        for item in document["entities"]
+    ]
+    yield f"From {document['source']['identity']}"
+    yield f"to   {document['target']['identity']}"
+    yield table(("entity", "rows", "tenants", "ranges", "in target"), rows)
+    pending = document["pending_migrations"]
+    yield f"Pending migrations of the target: {', '.join(pending) or 'none'}."
+    estimate = document["estimate"]
+    yield (
+        f"{document['rows']:,} rows; about {estimate['seconds']:,} s at {estimate['documents_per_second']:,} "
+        f"documents per second (estimated from {estimate['basis']})."
+    )
+
+
+def status(  # noqa: PLR0917  # the options of a command
+    context: typer.Context,
+    module: ModuleName,
+    target: ToBackend,
+    target_config: TargetConfig = None,
+    job: Annotated[str | None, typer.Option("--job", help="Only the job with this id.")] = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Say how far the copies into a target are, and who works on them."""
+    settings = side_settings(common(context), target_config)
+    with open_store(module, target, settings) as store:
+        document = status_document(store, job)
+    emit(output, document, *_status_texts(document))
+
+
+def _status_texts(document: Document) -> Iterator[RenderableType]:
+    if not document["jobs"]:
+        yield f"No copy into {document['target']['identity']} was started."
+    for job in document["jobs"]:
+        yield f"{job['id']}: {job['state']}, generation {job['generation']}, started {job['started_at']}"
+        yield f"  from {job['settings'].get('source')}"
+        yield f"  lease: {_lease(job['lease'])}"
+        rows = [
+            (
+                item["entity"],
+                item["ranges"]["live"],
+                item["ranges"]["copying"],
+                item["ranges"]["pending"],
+                item.get("read", 0),
+                item.get("written", 0),
+                item.get("quarantined", 0),
+            )
+            for item in job["entities"]
+        ]
+        yield table(("entity", "live", "copying", "pending", "read", "written", "quarantined"), rows)
+
+
+def _lease(lease: Document | None) -> str:
+    if lease is None:
+        return "nobody holds it"
+    return f"held by {lease['holder']} until {lease['expires_at']}"

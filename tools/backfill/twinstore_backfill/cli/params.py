@@ -1,0 +1,108 @@
+"""The options that several commands share, and what they mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from twinstore.config import Settings, load_settings
+from twinstore.errors import ValidationError
+from twinstore.fields import parse_timestamp
+from twinstore_backfill.secrets import REDACTOR
+
+__all__ = [
+    "AsOf",
+    "Backend",
+    "Common",
+    "Entities",
+    "Format",
+    "FromBackend",
+    "ModuleName",
+    "OutputFormat",
+    "SourceConfig",
+    "TargetConfig",
+    "Tenants",
+    "ToBackend",
+    "common",
+    "instant_option",
+    "side_settings",
+]
+
+
+class Format(StrEnum):
+    """How a command prints its result."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """The options in front of the command."""
+
+    config: Path | None = None
+    debug: bool = False
+
+    def settings(self) -> Settings:
+        """Return the settings of the command."""
+        return remembered(load_settings(self.config))
+
+
+OutputFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
+ModuleName = Annotated[str, typer.Option("--module", help="Module: scheduler.")]
+Backend = Annotated[
+    str | None, typer.Option("--backend", help="Driver instead of the one that the settings name.")
+]
+FromBackend = Annotated[str, typer.Option("--from", help="Driver of the source, for example Mongo.")]
+ToBackend = Annotated[str, typer.Option("--to", help="Driver of the target, for example Postgres.")]
+SourceConfig = Annotated[
+    Path | None, typer.Option("--source-config", help="Settings file of the source instead of --config.")
+]
+TargetConfig = Annotated[
+    Path | None, typer.Option("--target-config", help="Settings file of the target instead of --config.")
+]
+Entities = Annotated[list[str] | None, typer.Option("--entity", help="Only this entity; repeatable.")]
+Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only this tenant; repeatable.")]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        help="Instant that retention is judged by, such as 2025-10-26T14:05:00+00:00. Default: the start.",
+    ),
+]
+
+
+def common(context: typer.Context) -> Common:
+    """Return the options in front of the command."""
+    found = context.find_object(Common)
+    return found or Common()
+
+
+def side_settings(options: Common, file: Path | None) -> Settings:
+    """Return the settings of one side: its own file, or those of the command."""
+    return remembered(load_settings(file)) if file is not None else options.settings()
+
+
+def remembered(settings: Settings) -> Settings:
+    """Return the settings after their secrets are known to whoever prints."""
+    REDACTOR.learn(settings)
+    return settings
+
+
+def instant_option(text: str | None, name: str) -> datetime | None:
+    """Return the instant of an option.
+
+    Raises:
+        ValidationError: it is no instant.
+    """
+    if text is None:
+        return None
+    try:
+        return parse_timestamp(text)
+    except ValueError as error:
+        raise ValidationError(f"{name} {text!r}: {error}.") from None

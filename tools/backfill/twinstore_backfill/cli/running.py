@@ -1,0 +1,88 @@
+"""Running the command line: every failure becomes one line and the right exit code."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, cast
+
+import typer
+
+from twinstore.errors import TwinstoreError
+from twinstore_backfill.cli.app import app
+from twinstore_backfill.files import json_text
+from twinstore_backfill.outcome import Exit, exit_code
+from twinstore_backfill.secrets import REDACTOR, RedactingFormatter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+# Typer brings its own copy of click in some versions and uses the installed one in others.
+USAGE_ERROR: Final = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+FINE: Final = 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    _log_to_stderr(debug="--debug" in given)
+    try:
+        code: object = app(args=given, prog_name="twinstore", standalone_mode=False)
+    except TwinstoreError as error:
+        _show(given, error.message, error.code, exit_code(error))
+        return exit_code(error)
+    except typer.Abort:
+        _show(given, "Aborted.", "interrupted", Exit.INTERRUPTED)
+        return Exit.INTERRUPTED
+    except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback reaches a user
+        return _unexpected(given, error)
+    return code if isinstance(code, int) else FINE
+
+
+def _unexpected(given: list[str], error: Exception) -> int:
+    if isinstance(error, USAGE_ERROR):
+        return _usage(given, error)
+    hint = "" if "--debug" in given else " Run it again with `twinstore --debug …` to see where."
+    first = (str(error).splitlines() or [""])[0]
+    _show(given, f"unexpected {type(error).__name__}: {first}.{hint}", "unexpected", Exit.FAILED)
+    return Exit.FAILED
+
+
+def _usage(given: list[str], error: Exception) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{error}\n")
+        return Exit.USAGE
+    text = cast("typer.BadParameter", error).format_message()
+    _show(given, f"{text} See `twinstore --help`.", "usage", Exit.USAGE)
+    return Exit.USAGE
+
+
+def _show(given: list[str], message: str, code: str, exit_with: int) -> None:
+    """Print a failure: an object on stdout where JSON was asked for, else one line on stderr."""
+    line = " ".join(REDACTOR.clean(message).split())
+    if "--debug" in given:
+        sys.stderr.write(REDACTOR.clean(traceback.format_exc()))
+    if _wants_json(given):
+        problem = {"error": {"code": code, "message": line, "exit_code": int(exit_with)}}
+        sys.stdout.write(json_text(problem).decode())
+        sys.stdout.flush()
+    else:
+        sys.stderr.write(f"error: {line}\n")
+    sys.stderr.flush()
+
+
+def _wants_json(given: list[str]) -> bool:
+    return "--format=json" in given or ("--format", "json") in list(pairwise(given))
+
+
+def _log_to_stderr(*, debug: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(RedactingFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[handler], force=True)
+    # The drivers below us log the commands they send, which hold data.
+    for name in ("pymongo", "psycopg", "psycopg.pool"):
+        logging.getLogger(name).setLevel(logging.ERROR)

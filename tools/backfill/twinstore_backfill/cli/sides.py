@@ -1,0 +1,26 @@
+"""Opening source and target of a command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from twinstore_backfill.cli.params import Common, side_settings
+from twinstore_backfill.stores import Store, open_store
+
+__all__ = ["both_sides"]
+
+
+@contextmanager
+def both_sides(
+    options: Common,
+    module: str,
+    source: tuple[str, Path | None],
+    target: tuple[str, Path | None],
+) -> Iterator[tuple[Store, Store]]:
+    """Open both sides, each given by its driver and its own settings file, if it has one."""
+    left = side_settings(options, source[1])
+    right = side_settings(options, target[1])
+    with open_store(module, source[0], left) as first, open_store(module, target[0], right) as second:
+        yield first, second

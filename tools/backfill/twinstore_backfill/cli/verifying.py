@@ -1,0 +1,161 @@
+"""``twinstore backfill verify``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from twinstore.config import Settings
+from twinstore.errors import ConfigurationError, ValidationError
+from twinstore_backfill.cli.output import emit, table
+from twinstore_backfill.cli.params import (
+    AsOf,
+    Entities,
+    Format,
+    FromBackend,
+    ModuleName,
+    OutputFormat,
+    SourceConfig,
+    TargetConfig,
+    Tenants,
+    ToBackend,
+    common,
+    instant_option,
+)
+from twinstore_backfill.cli.sides import both_sides
+from twinstore_backfill.progress import progress_on
+from twinstore_backfill.report.model import ParityReport
+from twinstore_backfill.report.writing import write_reports
+from twinstore_backfill.stopping import stop_on_signals
+from twinstore_backfill.stores import module_argument
+from twinstore_backfill.verify.engine import run_verify
+from twinstore_backfill.verify.options import Approval, VerifyOptions
+
+__all__ = ["verify"]
+
+
+StartClean = Annotated[
+    bool, typer.Option("--start-clean", help="Approve a start without old data; the target must be empty.")
+]
+
+
+class Mode(StrEnum):
+    """How much is compared."""
+
+    FULL = "full"
+    SAMPLE = "sample"
+
+
+def verify(  # noqa: PLR0917  # the options of a command
+    context: typer.Context,
+    module: ModuleName,
+    source: FromBackend,
+    target: ToBackend,
+    source_config: SourceConfig = None,
+    target_config: TargetConfig = None,
+    entity: Entities = None,
+    tenant: Tenants = None,
+    mode: Annotated[Mode, typer.Option("--mode", help="Compare every document, or a sample.")] = Mode.FULL,
+    seed: Annotated[int, typer.Option("--seed", help="Chooses the sample.")] = 0,
+    sample_size: Annotated[int, typer.Option("--sample-size", help="Documents to sample per entity.")] = 1000,
+    as_of: AsOf = None,
+    jobs: Annotated[int, typer.Option("--jobs", help="Processes.")] = 1,
+    range_size: Annotated[int, typer.Option("--range-size", help="Documents per range.")] = 10_000,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Directory for the report as JSON, JUnit XML, Markdown, HTML."),
+    ] = None,
+    start_clean: StartClean = False,  # noqa: FBT002  # Typer makes a flag of it
+    reason: Annotated[str | None, typer.Option("--reason", help="Why a fresh start is right.")] = None,
+    approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Prove that two stores hold the same. Nobody may write to them meanwhile; writes nothing itself."""
+    options = VerifyOptions(
+        module=module_argument(module),
+        entities=entity or (),
+        tenants=tenant or (),
+        mode=mode.value,
+        seed=seed,
+        sample_size=sample_size,
+        as_of=instant_option(as_of, "--as-of"),
+        jobs=jobs,
+        range_size=range_size,
+        approval=_approval(reason, approved_by, start_clean=start_clean),
+        switch=_switch(common(context).settings(), module),
+    )
+    sides = both_sides(common(context), module, (source, source_config), (target, target_config))
+    with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
+        report = run_verify(left, right, options, progress, stop)
+    if out is not None:
+        write_reports(report, out)
+    emit(output, report.model_dump(mode="json"), *_texts(report, out))
+    raise typer.Exit(report.exit_code)
+
+
+def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool) -> Approval | None:
+    if not start_clean:
+        if reason or approved_by:
+            raise ValidationError(
+                "--reason and --approved-by belong to --start-clean; add it or leave them out."
+            )
+        return None
+    if not (reason and reason.strip()) or not (approved_by and approved_by.strip()):
+        raise ValidationError("--start-clean needs --reason TEXT and --approved-by NAME.")
+    return Approval(reason.strip(), approved_by.strip())
+
+
+def _switch(settings: Settings, module: str) -> str | None:
+    try:
+        return settings.backend_name(module)
+    except ConfigurationError:
+        return None
+
+
+def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
+    rows = [
+        (
+            entity.entity,
+            entity.result,
+            entity.counts.equal,
+            entity.counts.missing,
+            entity.counts.extra,
+            entity.counts.different,
+            entity.counts.quarantined + entity.counts.undecodable,
+        )
+        for entity in report.entities
+    ]
+    columns = ("entity", "result", "equal", "missing", "extra", "different", "undecodable")
+    if rows:
+        yield table(columns, rows)
+    checks = [(check.id, check.title, check.result, check.summary) for check in report.checks]
+    yield table(("check", "", "result", ""), checks)
+    yield from _named(report)
+    for item in report.equivalences:
+        yield f"Equal after normalisation: {item.documents:,} documents ({item.name})."
+    for reason in report.reasons:
+        yield f"- {reason}"
+    yield f"{report.verdict}: {report.documents_equal:,} documents equal."
+    yield report.next_step
+    if out is not None:
+        yield f"Reports: {out}/parity-report.json, .xml, .md and .html."
+
+
+def _named(report: ParityReport) -> Iterator[str]:
+    """Name the first keys that differ, so that a terminal is enough to go on."""
+    for entity in report.entities:
+        for kind, listed in (("missing", entity.missing), ("extra", entity.extra)):
+            yield from (f"{kind} {entity.entity} {_key(item.key)}" for item in listed.shown[:10])
+        yield from (
+            f"different {entity.entity} {_key(item.key)}: {', '.join(item.paths)}"
+            for item in entity.different.shown[:10]
+        )
+
+
+def _key(key: tuple[str, ...] | None) -> str:
+    return "/".join(key) if key is not None else "(no text key)"

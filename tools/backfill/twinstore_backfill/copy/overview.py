@@ -1,0 +1,143 @@
+"""What a copy would do, and how far it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from itertools import chain
+from time import monotonic
+from typing import TYPE_CHECKING, Final, TypedDict
+
+from twinstore import jsontext
+from twinstore.bulk import KeyRange, RangeState
+from twinstore.migrations import MigrationState
+from twinstore_backfill.copy.options import job_id, job_settings, refuse_same_store
+from twinstore_backfill.copy.reading import Exports
+from twinstore_backfill.copy.reporting import Totals
+from twinstore_backfill.stores import is_migrated, select_entities
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twinstore.bulk import Job, Ledger
+    from twinstore.catalog import Entity
+    from twinstore_backfill.copy.options import CopyOptions
+    from twinstore_backfill.stores import Store
+
+__all__ = ["plan_document", "status_document"]
+
+SAMPLE: Final = 2000
+# Reading is about half of the work of a copy; the other half writes.
+SHARE_OF_READING: Final = 0.4
+
+
+def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[str, object]:
+    """Return what a copy would do; reads both sides and writes nothing.
+
+    Raises:
+        ValidationError: an unknown entity, or source and target are the same store.
+    """
+    entities = select_entities(source.bulk, options.entities)
+    refuse_same_store(source.bulk, target.bulk)
+    migrated = is_migrated(target)
+    planned = [_planned(entity, source, target if migrated else None, options) for entity in entities]
+    rows = sum(item["rows"] for item in planned)
+    rate = _reading_rate(source, entities) * SHARE_OF_READING
+    statuses = target.storage.initializer.status()
+    settings = job_settings(options, source.bulk, target.bulk, entities)
+    return {
+        "job": job_id(settings),
+        "settings": dict(settings),
+        "source": source.described(),
+        "target": target.described(),
+        "pending_migrations": [item.name for item in statuses if item.state is MigrationState.PENDING],
+        "entities": planned,
+        "rows": rows,
+        "estimate": {
+            "documents_per_second": round(rate),
+            "seconds": round(rows / rate, 1) if rate else 0.0,
+            "basis": f"reading and decoding up to {SAMPLE} documents just now",
+        },
+    }
+
+
+class EntityPlan(TypedDict):
+    """One entity of a plan."""
+
+    entity: str
+    rows: int
+    tenants: dict[str, int]
+    ranges: int
+    rows_in_target: int
+
+
+def _planned(entity: Entity, source: Store, target: Store | None, options: CopyOptions) -> EntityPlan:
+    tenants = _counts(source, entity, options)
+    there = sum(_counts(target, entity, options).values()) if target is not None else 0
+    exports = Exports(source.bulk, options.tenants, options.batch_size)
+    return {
+        "entity": entity.name,
+        "rows": sum(tenants.values()),
+        "tenants": tenants,
+        "ranges": len(exports.ranges(entity, options.range_size)),
+        "rows_in_target": there,
+    }
+
+
+def _counts(store: Store, entity: Entity, options: CopyOptions) -> dict[str, int]:
+    counts = store.bulk.counts(entity)
+    wanted = set(options.tenants)
+    return {tenant: counts[tenant] for tenant in sorted(counts) if not wanted or tenant in wanted}
+
+
+def _reading_rate(source: Store, entities: Sequence[Entity]) -> float:
+    """Return the documents per second at which the source can be read and decoded right now."""
+    started = monotonic()
+    batches = chain.from_iterable(
+        source.bulk.export(entity, KeyRange(), batch_size=500) for entity in entities
+    )
+    read = 0
+    for batch in batches:
+        read += len(batch)
+        if read >= SAMPLE:
+            break
+    return read / max(monotonic() - started, 1e-6)
+
+
+def status_document(target: Store, only: str | None = None) -> dict[str, object]:
+    """Return the jobs in the ledger of a target, with progress and the holder of the lease."""
+    if not is_migrated(target):
+        return {"target": target.described(), "jobs": []}
+    ledger = target.bulk.ledger()
+    jobs = [job for job in ledger.jobs() if only in {None, job.id}]
+    return {"target": target.described(), "jobs": [_job(ledger, job) for job in jobs]}
+
+
+def _job(ledger: Ledger, job: Job) -> dict[str, object]:
+    lease = ledger.lease(job.id)
+    states: dict[str, Counter[str]] = {}
+    totals = Totals()
+    for item in ledger.ranges(job.id):
+        states.setdefault(item.entity, Counter({state.value: 0 for state in RangeState}))[item.state] += 1
+        if item.tally is not None and item.state is RangeState.LIVE:
+            totals.add(item.entity, item.tally)
+    return {
+        "id": job.id,
+        "state": job.state.value,
+        "generation": job.generation,
+        "started_at": jsontext.format_timestamp(job.started_at),
+        "as_of": jsontext.format_timestamp(job.as_of),
+        "settings": dict(job.settings),
+        "lease": None
+        if lease is None
+        else {
+            "holder": lease.holder,
+            "fence": lease.fence,
+            "expires_at": jsontext.format_timestamp(lease.expires_at),
+            "seconds_left": round((lease.expires_at - datetime.now(UTC)).total_seconds(), 1),
+        },
+        "entities": [
+            {"entity": name, "ranges": dict(counts), **totals.of(name)} for name, counts in states.items()
+        ],
+        "totals": totals.all(),
+    }

@@ -1,0 +1,99 @@
+"""The report for CI: a suite per entity, a case per tenant and check."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+from xml.etree import ElementTree as ET
+
+from twinstore_backfill.report.wording import findings, tenant_result, tenant_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from twinstore_backfill.report.model import Check, EntityReport, ParityReport, Result, TenantReport
+
+__all__ = ["junit"]
+
+# XML 1.0 has no way to write these, not even escaped.
+FORBIDDEN: Final = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit(report: ParityReport) -> bytes:
+    """Return JUnit XML. What is inconclusive is an error, so that no pipeline shows it green."""
+    root = ET.Element("testsuites", name=f"twinstore parity {report.module}: {report.verdict}")
+    for entity in report.entities:
+        _suite(root, f"{report.module}.{entity.entity}", _entity_cases(report.module, entity))
+    _suite(root, f"{report.module}.checks", [_check_case(report.module, check) for check in report.checks])
+    _add_totals(root)
+    ET.indent(root)
+    content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return content + b"\n"
+
+
+def _suite(root: ET.Element, name: str, cases: Iterable[ET.Element]) -> None:
+    suite = ET.SubElement(root, "testsuite", name=_text(name))
+    suite.extend(list(cases))
+    _count(suite)
+
+
+def _entity_cases(module: str, entity: EntityReport) -> Iterable[ET.Element]:
+    name = f"{module}.{entity.entity}"
+    if not entity.tenants:
+        yield _case(name, "no documents", "pass", "", [])
+    for tenant in entity.tenants:
+        yield _counts_case(name, tenant)
+        yield _content_case(name, entity, tenant)
+
+
+def _counts_case(name: str, tenant: TenantReport) -> ET.Element:
+    counts = tenant.counts
+    source = tenant.stored_source - counts.expired_source - counts.quarantined
+    target = tenant.stored_target - counts.expired_target
+    message = f"{source} documents in source, {target} in target"
+    result: Result = "pass" if source == target else "fail"
+    return _case(name, f"tenant {tenant_text(tenant.tenant)}: counts", result, message, [])
+
+
+def _content_case(name: str, entity: EntityReport, tenant: TenantReport) -> ET.Element:
+    counts = tenant.counts
+    message = (
+        f"{counts.missing} missing, {counts.extra} extra, {counts.different} different, "
+        f"{counts.undecodable} undecodable, {counts.quarantined} quarantined"
+    )
+    lines = [
+        f"{kind} {key}: {meaning}" for kind, key, owner, meaning in findings(entity) if owner == tenant.tenant
+    ]
+    label = f"tenant {tenant_text(tenant.tenant)}: content"
+    return _case(name, label, tenant_result(tenant), message, lines)
+
+
+def _check_case(module: str, check: Check) -> ET.Element:
+    return _case(f"{module}.checks", f"{check.id} {check.title}", check.result, check.summary, check.findings)
+
+
+def _case(suite: str, name: str, result: Result, message: str, lines: Iterable[str]) -> ET.Element:
+    case = ET.Element("testcase", classname=_text(suite), name=_text(name))
+    tag = {"fail": "failure", "inconclusive": "error", "skipped": "skipped"}.get(result)
+    if tag is not None:
+        problem = ET.SubElement(case, tag, message=_text(message))
+        problem.text = _text("\n".join(lines)) or None
+        if tag != "skipped":
+            problem.set("type", result)
+    return case
+
+
+def _count(suite: ET.Element) -> None:
+    """Write the number of cases and of each outcome."""
+    suite.set("tests", str(len(suite.findall("testcase"))))
+    for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
+
+
+def _add_totals(root: ET.Element) -> None:
+    for attribute in ("tests", "failures", "errors", "skipped"):
+        root.set(attribute, str(sum(int(suite.get(attribute, "0")) for suite in root)))
+
+
+def _text(text: str) -> str:
+    return FORBIDDEN.sub("\ufffd", text)

@@ -1,0 +1,127 @@
+"""The report for a pull request."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from twinstore_backfill.report.wording import facts, findings, headline, short, tenant_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from twinstore_backfill.report.model import ParityReport
+
+__all__ = ["markdown"]
+
+SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
+RIGHT: Final = {"equal", "missing", "extra", "different", "undecodable", "documents"}
+
+
+def markdown(report: ParityReport) -> str:
+    """Return GitHub-flavoured Markdown."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def _lines(report: ParityReport) -> Iterator[str]:
+    yield f"# Parity of {_escaped(report.module)}: {_escaped(report.verdict)}"
+    yield ""
+    yield _escaped(headline(report))
+    yield ""
+    if report.reasons:
+        yield from (f"- {_escaped(reason)}" for reason in report.reasons)
+        yield ""
+    yield f"**Next step:** {_escaped(report.next_step)}"
+    yield ""
+    yield from _table(("", ""), facts(report))
+    yield "## Checks"
+    yield ""
+    yield from _table(
+        ("check", "result", "what was compared"),
+        [(f"{check.id} {check.title}", check.result, check.summary) for check in report.checks],
+    )
+    yield from _entities(report)
+    yield from _findings(report)
+    yield from _digests(report)
+    yield from _equivalences(report)
+
+
+def _entities(report: ParityReport) -> Iterator[str]:
+    if not report.entities:
+        return
+    yield "## Entities"
+    yield ""
+    rows = [
+        (
+            entity.entity,
+            entity.result,
+            f"{entity.counts.equal:,}",
+            f"{entity.counts.missing:,}",
+            f"{entity.counts.extra:,}",
+            f"{entity.counts.different:,}",
+            f"{entity.counts.undecodable + entity.counts.quarantined:,}",
+        )
+        for entity in report.entities
+    ]
+    yield from _table(("entity", "result", "equal", "missing", "extra", "different", "undecodable"), rows)
+
+
+def _findings(report: ParityReport) -> Iterator[str]:
+    for entity in report.entities:
+        rows = list(findings(entity))
+        if not rows:
+            continue
+        yield f"## {_escaped(entity.entity)}: what differs"
+        yield ""
+        shown = [(kind, key, tenant_text(tenant), meaning) for kind, key, tenant, meaning in rows]
+        yield from _table(("kind", "key", "tenant", "where"), shown)
+        counts = entity.counts
+        listed = counts.missing + counts.extra + counts.different + counts.undecodable + counts.quarantined
+        if listed > len(rows):
+            yield f"{len(rows):,} of {listed:,} are listed."
+            yield ""
+
+
+def _digests(report: ParityReport) -> Iterator[str]:
+    rows = [
+        (
+            entity.entity,
+            tenant_text(tenant.tenant),
+            f"{tenant.source.count:,}",
+            f"{short(tenant.source.xor)} {short(tenant.source.sum)}",
+            "the same"
+            if tenant.source == tenant.target
+            else f"{short(tenant.target.xor)} {short(tenant.target.sum)}",
+        )
+        for entity in report.entities
+        for tenant in entity.tenants
+    ]
+    if rows:
+        yield "## Digests"
+        yield ""
+        yield from _table(("entity", "tenant", "documents", "source (XOR, sum)", "target"), rows)
+
+
+def _equivalences(report: ParityReport) -> Iterator[str]:
+    if report.equivalences:
+        yield "## Equal after normalisation"
+        yield ""
+        rows = [(item.name, f"{item.documents:,}") for item in report.equivalences]
+        yield from _table(("equivalence", "documents"), rows)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield _row(columns)
+    yield "|" + "|".join("---:" if column in RIGHT else "---" for column in columns) + "|"
+    for row in rows:
+        yield _row(row)
+    yield ""
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
+
+
+def _escaped(text: str) -> str:
+    """Return text that shows as itself; a line break or a stray symbol must not build anything."""
+    return SPECIAL.sub(r"\\\1", " ".join(text.split()))

@@ -1,0 +1,105 @@
+"""What every rendering says in the same words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from twinstore_backfill.report.model import Differing, EntityReport, ParityReport, Result, TenantReport
+
+__all__ = ["facts", "findings", "headline", "key_text", "paths_text", "short", "tenant_result", "tenant_text"]
+
+
+def headline(report: ParityReport) -> str:
+    """Return the first sentence of a report."""
+    source, target = report.source.backend, report.target.backend
+    match report.verdict:
+        case "PASS":
+            return f"{report.documents_equal:,} documents are equal in {source} and {target}."
+        case "FAIL" if report.entities:
+            wrong = sum(
+                entity.counts.missing + entity.counts.extra + entity.counts.different
+                for entity in report.entities
+            )
+            return f"{source} and {target} differ: {wrong:,} documents are missing, extra or different."
+        case "FAIL":
+            return f"{target} is not ready for a fresh start."
+        case "INCONCLUSIVE":
+            return f"No difference between {source} and {target} was seen, but the proof has gaps."
+        case _:
+            return f"{target} starts without old data, as approved."
+
+
+def facts(report: ParityReport) -> list[tuple[str, str]]:
+    """Return what identifies a verification."""
+    rows = [
+        ("Source", _side(report.source.identity, report.source.server_version)),
+        ("Target", _side(report.target.identity, report.target.server_version)),
+        ("Module", report.module),
+        ("Mode", _mode(report)),
+        ("Retention as of", report.as_of or "the start of the run (see the envelope)"),
+        ("Entities", ", ".join(report.entities_asked) or "all"),
+        ("Tenants", ", ".join(report.tenants_asked) or "all"),
+        ("Switch", report.switch or "not set"),
+        ("Ready for cut-over", "yes" if report.cutover_ready else "no"),
+        ("Tool", f"{report.tool.name} {report.tool.version} ({report.tool.checksum})"),
+    ]
+    if report.approval is not None:
+        rows.append(("Approved by", f"{report.approval.approved_by}: {report.approval.reason}"))
+    return rows
+
+
+def _side(identity: str, version: str) -> str:
+    return f"{identity} (server {version})" if version else identity
+
+
+def _mode(report: ParityReport) -> str:
+    if report.mode == "sample":
+        return f"sample of {report.sample_size} documents per entity, seed {report.seed}"
+    return "fresh start" if report.mode == "start-clean" else "full"
+
+
+def key_text(key: tuple[str, ...] | None) -> str:
+    """Return a key for people."""
+    return " / ".join(key) if key is not None else "(no text key)"
+
+
+def tenant_text(tenant: str) -> str:
+    """Return a tenant for people."""
+    return tenant or "(none)"
+
+
+def paths_text(item: Differing) -> str:
+    """Return the paths at which a document differs."""
+    more = item.path_count - len(item.paths)
+    return ", ".join(item.paths) + (f" and {more} more" if more > 0 else "")
+
+
+def short(digest: str) -> str:
+    """Return the beginning of a digest."""
+    return digest.removeprefix("sha256:")[:16]
+
+
+def tenant_result(tenant: TenantReport) -> Result:
+    """Return what the documents of one tenant amount to."""
+    counts = tenant.counts
+    if counts.missing or counts.extra or counts.different or counts.undecodable:
+        return "fail"
+    return "inconclusive" if counts.quarantined else "pass"
+
+
+def findings(entity: EntityReport) -> Iterator[tuple[str, str, str, str]]:
+    """Yield kind, key, tenant and explanation of every row that is worth naming."""
+    lists = (
+        ("missing", entity.missing, "in source only"),
+        ("extra", entity.extra, "in target only"),
+        ("undecodable", entity.undecodable, "cannot be decoded on either side"),
+        ("quarantined", entity.quarantined, "in source, cannot be decoded; not in target"),
+    )
+    for item in entity.different.shown:
+        yield "different", key_text(item.key), item.tenant, paths_text(item)
+    for kind, listed, meaning in lists:
+        for named in listed.shown:
+            yield kind, key_text(named.key), named.tenant, meaning
