@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contract.probes import memory_deployments
+from tests.contract.deployments.memory import memory_deployments
 from twinstore.testing import SchedulerContract
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Deployments of our drivers, each with a probe that reads and breaks stored rows past the repositories."""
+"""Deployments of the memory driver, with a probe that looks into the store of the process."""
 
 from __future__ import annotations
 

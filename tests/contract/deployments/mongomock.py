@@ -1,0 +1,62 @@
+"""Deployments of the MongoDB driver over mongomock, which has neither sessions nor transactions."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import mongomock
+from mongomock.codec_options import CodecOptions
+
+import twinstore
+from tests.contract.deployments.mongo import MongoProbe, condition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from twinstore.bulk import Key
+    from twinstore.catalog import Entity
+    from twinstore.clock import Clock
+    from twinstore.scheduler.storage import SchedulerStorage
+    from twinstore.testing import Deployment
+
+
+class MongomockProbe(MongoProbe):
+    """There is no log, so nobody can tell how often a document was written."""
+
+    def __init__(self, client: Any, name: str) -> None:
+        self._database = client.get_database(name, codec_options=CodecOptions(tz_aware=True))
+
+    def stamp(self, entity: Entity, key: Key) -> object | None:
+        del entity, key
+        return None
+
+    def poison(self, entity: Entity, key: Key, content: str) -> None:
+        self._of(entity).update_one(condition(entity, key), {"$set": {"foreign": content}})
+
+
+class MongomockDeployment:
+    """A database in this process."""
+
+    def __init__(self) -> None:
+        self._client = mongomock.MongoClient()
+        self._name = f"db_{uuid4().hex}"
+        self.probe = MongomockProbe(self._client, self._name)
+
+    def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
+        mongo = {"Client": self._client, "Database": self._name, "AllowStandalone": True}
+        return twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}}, clock=clock)
+
+    def handle(self, tenant_id: str) -> None:
+        del tenant_id
+
+
+@contextmanager
+def mongomock_deployments(*, migrated: bool = True) -> Iterator[Deployment]:
+    """Make a database of its own."""
+    deployment = MongomockDeployment()
+    if migrated:
+        with deployment.open() as storage:
+            storage.initializer.ensure_migrations()
+    yield deployment
