@@ -132,8 +132,10 @@ class MongoScheduleRepository(MongoRepository):
 
 
 def store(unit: Unit, found: Document | None, changed: StoredSchedule) -> None:
-    """Write a schedule, then its trigger."""
+    """Write a schedule, then its trigger; what the rule refuses is refused before either."""
     schedule = changed.schedule
+    trigger = stored_trigger(unit, schedule.tenant_id, schedule.id)
+    following = rules.synchronised(trigger, changed)
     markers = {} if changed.deletion is None else changed.deletion.wire()
     document = SCHEDULE_CODEC.encode(schedule, schedule.id, markers)
     if found is None:
@@ -146,8 +148,7 @@ def store(unit: Unit, found: Document | None, changed: StoredSchedule) -> None:
             document,
             duplicate_of(schedule),
         )
-    trigger = stored_trigger(unit, schedule.tenant_id, schedule.id)
-    write_trigger(unit, trigger, rules.synchronised(trigger, changed))
+    write_trigger(unit, trigger, following)
 
 
 def duplicate_of(schedule: Schedule) -> Callable[[str | None], TwinstoreError]:
