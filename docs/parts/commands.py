@@ -41,7 +41,7 @@ class Command(Protocol):
 
 def root_command() -> Command:
     """Return the whole command line."""
-    from twinstore_backfill.cli import app  # noqa: PLC0415  # other parts work without the command line
+    from twinstore_backfill.cli.app import app  # noqa: PLC0415  # other parts work without the command line
 
     return cast("Command", typer.main.get_command(app))
 

@@ -1,0 +1,159 @@
+"""What the data schemas say is what `ensure_migrations()` creates; asked here in another way than there."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+import pytest
+from pymongo import MongoClient
+
+from docs.generate import PART
+from tests.docs.pages import DOCS
+from twinstore import open_storage
+from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.testing.builders import make_audit_record, make_impact_set, make_run, make_schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.databases import MongoDatabase, PostgresDatabase
+
+PAGE: Final = (DOCS / "11_DATA_SCHEMAS.md").read_text("utf-8")
+PARTS: Final = {match["name"]: match["body"] for match in PART.finditer(PAGE)}
+ENTITIES: Final = [entity.name for entity in SCHEDULER.entities]
+SECONDS_PER_DAY: Final = 86_400
+COLUMNS: Final = """
+SELECT column_name, data_type, udt_name, datetime_precision, collation_name, is_nullable
+FROM information_schema.columns WHERE table_schema = 'scheduler' AND table_name = %s ORDER BY ordinal_position
+"""
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+@pytest.fixture(scope="module")
+def owner(module_postgres_database: PostgresDatabase) -> Iterator[Connection]:
+    with closing(psycopg.connect(module_postgres_database.owner_url, autocommit=True)) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def mongo(module_mongo_database: MongoDatabase) -> Iterator[Any]:
+    with closing(MongoClient[dict[str, Any]](module_mongo_database.url)) as client:
+        yield client[module_mongo_database.name]
+
+
+def rows_of(part: str) -> list[list[str]]:
+    """Return the cells of a table of a part, without head and code marks."""
+    lines = [line for line in PARTS[part].splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def items_of(part: str, title: str) -> dict[str, str]:
+    """Return the entries of a list of a part by name."""
+    listed = PARTS[part].partition(f"{title}:\n\n")[2].partition("\n\n")[0]
+    return dict(re.findall(r"^- `(\w+)`(.*)$", listed, re.MULTILINE))
+
+
+def wanted_type(kind: str, udt: str, precision: int | None, collation: str | None) -> str:
+    """Spell a type of the information schema as the page does."""
+    element = {"_text": "text[]", "timestamptz": f"timestamptz({precision})"}.get(udt, kind)
+    return f'{element} COLLATE "{collation}"' if collation else element
+
+
+@pytest.mark.parametrize("name", ENTITIES)
+def test_the_columns_are_those_of_the_table(owner: Connection, name: str) -> None:
+    wanted = [
+        [f"`{column}`", f"`{wanted_type(kind, udt, precision, collation)}`", nullable.lower()]
+        for column, kind, udt, precision, collation, nullable in owner.execute(COLUMNS, [name])
+    ]
+    assert wanted
+    assert [row[:3] for row in rows_of(f"postgres.{name}")] == wanted
+
+
+@pytest.mark.parametrize("name", ENTITIES)
+def test_the_indexes_and_constraints_are_those_of_the_table(owner: Connection, name: str) -> None:
+    statement = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'scheduler' AND tablename = %s"
+    found = dict(owner.execute(statement, [name]).fetchall())
+    indexes, constraints = (items_of(f"postgres.{name}", title) for title in ("Indexes", "Constraints"))
+    keys = {each for each, text in constraints.items() if re.search("`(PRIMARY KEY|UNIQUE) ", text)}
+    assert set(found) == set(indexes) | keys
+    for index, text in indexes.items():
+        assert found[index].endswith(re.findall(r"`(.+)`$", text)[0])
+        assert ("UNIQUE" in found[index]) == (" unique" in text)
+
+
+@pytest.mark.parametrize("name", ENTITIES)
+def test_row_level_security_is_forced_by_the_policy_that_is_named(owner: Connection, name: str) -> None:
+    policies = owner.execute(
+        "SELECT policyname FROM pg_policies WHERE schemaname = 'scheduler' AND tablename = %s", [name]
+    ).fetchall()
+    flags = owner.execute(
+        "SELECT relrowsecurity AND relforcerowsecurity FROM pg_class WHERE oid = to_regclass(%s)",
+        [f"scheduler.{name}"],
+    ).fetchone()
+    assert flags == (True,)
+    assert [f"policy `{policy}`" in PARTS[f"postgres.{name}"] for (policy,) in policies] == [True]
+    assert f"`{name}`" in PARTS["policies"]
+
+
+def test_every_table_is_listed_and_no_other(owner: Connection) -> None:
+    found = {
+        name for (name,) in owner.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'scheduler'")
+    }
+    assert set(re.findall(r"PostgreSQL table `scheduler\.(\w+)`", PAGE)) == found
+
+
+def test_every_collection_is_listed_and_no_other(mongo: Any) -> None:  # noqa: ANN401  # a pymongo database
+    assert set(re.findall(r"MongoDB collection `(\w+)`", PAGE)) == set(mongo.list_collection_names())
+
+
+@pytest.mark.parametrize("name", ENTITIES)
+def test_the_indexes_and_ages_are_those_of_the_collection(mongo: Any, name: str) -> None:  # noqa: ANN401  # a pymongo database
+    found, listed = mongo[name].index_information(), items_of(f"mongo.{name}", "Indexes")
+    assert set(found) == set(listed)
+    for index, content in found.items():
+        keys = ", ".join(f"{field}: {direction}" for field, direction in content["key"])
+        assert f"`{{{keys}}}`" in listed[index]
+        assert ("unique" in listed[index]) == content.get("unique", False)
+        assert ("where" in listed[index]) == ("partialFilterExpression" in content)
+        seconds = re.findall(r"TTL ([\d,]+) seconds", listed[index])
+        age = content.get("expireAfterSeconds")
+        assert [int(text.replace(",", "")) for text in seconds] == ([] if age is None else [age])
+
+
+def test_finished_runs_expire_after_the_default_age() -> None:
+    assert f"TTL {180 * SECONDS_PER_DAY:,} seconds" in items_of("mongo.runs", "Indexes")["ttl_finishedAt"]
+
+
+@pytest.mark.parametrize("name", ENTITIES)
+def test_the_validator_is_that_of_the_collection(mongo: Any, name: str) -> None:  # noqa: ANN401  # a pymongo database
+    options = mongo[name].options()
+    schema = options["validator"]["$jsonSchema"]
+    top = {
+        row[0].strip("`"): row for row in rows_of(f"mongo.{name}") if "." not in row[0] and "[" not in row[0]
+    }
+    assert set(top) == set(schema["properties"])
+    assert {field for field, row in top.items() if row[2] == "yes"} == set(schema["required"])
+    assert (options["validationLevel"], options["validationAction"]) == ("strict", "error")
+
+
+def test_the_internal_fields_of_documents_are_named(
+    mongo: Any,  # noqa: ANN401  # a pymongo database
+    module_mongo_database: MongoDatabase,
+    tenant: str,
+) -> None:
+    with open_storage(module_mongo_database.config) as storage:
+        run = storage.scheduler.runs.create(make_run(tenant, f"run@{tenant}", schedule_id="s"))
+        storage.scheduler.run_summary_service.project(run)
+        storage.scheduler.schedules.upsert(make_schedule(tenant, f"s@{tenant}"))
+        storage.scheduler.impact_snapshots.upsert(tenant, make_impact_set(), run_id=run.id)
+        storage.scheduler.audit.append(make_audit_record(tenant, f"a@{tenant}"))
+    stored = {
+        name: mongo[name].find_one({"$or": [{"tenantId": tenant}, {"_tenantId": tenant}]})
+        for name in ENTITIES
+    }
+    internal = {field for document in stored.values() for field in document if field.startswith("_")}
+    assert {"_id", "_version", "_runId"} <= internal
+    assert {field for field in internal if f"`{field}`" not in PAGE.partition("## 3. ")[0]} == set()
