@@ -50,7 +50,7 @@ bench: setup ## measure copy, verify and single operations against the bare driv
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: setup ## regenerate the generated parts of docs/
-	$(BIN)/python docs/generate.py $(ARGS)
+	$(BIN)/python -m docs.generate $(ARGS)
 
 clean: ## remove .venv and every cache and working directory
 	rm -rf $(VENV) $(LOWEST) .demo .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage*
