@@ -1,0 +1,188 @@
+"""A state machine that drives several drivers with one sequence of operations and compares what they do."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.differential.operations import Call, Operation, a_list, a_look, histories, operations, seeds
+from tests.differential.outcomes import observe
+from twinstore.paging import Page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hypothesis import settings
+
+    from tests.differential.sides import Opener, Side
+    from twinstore.scheduler.storage import SchedulerSession
+
+# Bound to a tenant, or in system scope; the last ones are refused.
+BINDINGS: Final = st.sampled_from(
+    (
+        *([{"tenant_id": "ta"}] * 9),
+        {"tenant_id": "tb"},
+        {"purpose": "test"},
+        {},
+        {"tenant_id": "system"},
+        {"tenant_id": "ta", "purpose": "test"},
+    )
+)
+
+
+# An error ends the unit, so more would hardly ever be reached.
+MOST_IN_ONE: Final = 4
+
+
+class DivergenceError(AssertionError):
+    """Two drivers answered differently, or store different rows."""
+
+
+class DriversAgree(RuleBasedStateMachine):
+    """Performs each operation on every side; each difference is a failure.
+
+    A session or unit of work is open on all sides or on none.
+    """
+
+    def __init__(self, sides: Sequence[Side]) -> None:
+        super().__init__()
+        self.sides = sides
+        self.in_unit = False
+        self.home: str | None = None
+        self.latest_list: Call | None = None
+
+    @initialize(history=histories)
+    def start(self, history: list[int]) -> None:
+        for side in self.sides:
+            side.wipe()
+            side.token = None
+        self.perform_all(history)
+
+    @rule(history=histories)
+    def perform_all(self, history: list[int]) -> None:
+        """Perform some operations where calls go now, and look at what is stored at the end."""
+        for operation in operations(history, self.home):
+            note(operation)
+            self.perform(operation)
+        self.compare_stored("these operations")
+
+    def perform(self, operation: Operation) -> None:
+        """Perform one operation."""
+
+        def act(side: Side) -> object:
+            result = operation(side.target)
+            if isinstance(result, Page) and isinstance(operation, Call):
+                side.token, self.latest_list = result.next_page_token, operation
+            return result
+
+        self.compare(operation, act)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a session or unit of work is open."""
+        return self.sides[0].session is not None
+
+    def compare(self, what: object, act: Callable[[Side], object]) -> None:
+        """Do something on every side and compare what a caller observes."""
+        outcomes = [observe(partial(act, side)) for side in self.sides]
+        self.demand_equal(what, outcomes)
+
+    def compare_stored(self, what: object) -> None:
+        """Compare what is really stored, past the repositories and past an open unit of work."""
+        self.demand_equal(f"rows after {what}", [side.stored() for side in self.sides])
+
+    def demand_equal(self, what: object, found: Sequence[object]) -> None:
+        """Fail when the sides differ."""
+        for side, item in zip(self.sides[1:], found[1:], strict=True):
+            if item != found[0]:
+                first = self.sides[0].name
+                raise DivergenceError(f"{what}\n{first}: {found[0]!r}\n{side.name}: {item!r}")
+
+    @precondition(lambda self: self.latest_list is not None and self.sides[0].token is not None)
+    @rule(foreign=st.sampled_from((False, False, False, True)), seed=seeds)
+    def turn_the_page(self, *, foreign: bool, seed: int) -> None:
+        """Hand each side the token that its neighbour issued, for the same list or for another one."""
+        base = a_list(seed) if foreign else self.latest_list
+        assert isinstance(base, Call)
+        tokens = [side.token for side in self.sides]
+        calls = {
+            side.name: base.after(token or "")
+            for side, token in zip(self.sides, [*tokens[1:], tokens[0]], strict=True)
+        }
+
+        def act(side: Side) -> object:
+            result = calls[side.name](side.target)
+            if isinstance(result, Page):
+                side.token = result.next_page_token
+            return result
+
+        self.compare(base, act)
+        self.latest_list = base
+
+    @precondition(lambda self: not self.is_open)
+    @rule(binding=BINDINGS, read_only=st.sampled_from((False, False, False, True)))
+    def begin(self, binding: dict[str, str], *, read_only: bool) -> None:
+        self.enter(lambda storage: storage.transaction(**binding, read_only=read_only), binding)
+        self.in_unit = self.is_open
+
+    @precondition(lambda self: not self.is_open)
+    @rule(binding=BINDINGS, causal=st.booleans())
+    def open_session(self, binding: dict[str, str], *, causal: bool) -> None:
+        self.enter(lambda storage: storage.sessions.open(**binding, causal_consistency=causal), binding)
+
+    def enter(self, opener: Opener, binding: dict[str, str]) -> None:
+        self.compare(("open", binding), lambda side: side.enter(opener))
+        self.home = binding.get("tenant_id") if self.is_open else None
+
+    @precondition(lambda self: self.is_open)
+    @rule(commit=st.sampled_from((True, True, False)))
+    def end(self, *, commit: bool) -> None:
+        """End a session, or commit or roll back a unit, also one that failed; no handle works afterwards."""
+        ended = {side.name: side.session for side in self.sides}
+        self.in_unit, self.home = False, None
+        self.compare(("end", commit), lambda side: side.leave(commit=commit))
+        self.compare_stored("the end")
+        self.compare("use after the end", lambda side: used(ended[side.name]))
+
+    @precondition(lambda self: self.in_unit)
+    @rule(seed=seeds)
+    def look_from_outside(self, seed: int) -> None:
+        """Read past the open unit: what it wrote must not be seen yet."""
+        operation = a_look(seed, self.home)
+        self.compare(operation, lambda side: operation(side.storage))
+
+    @precondition(lambda self: not self.is_open)
+    @rule(binding=BINDINGS, history=histories)
+    def transact(self, binding: dict[str, str], history: list[int]) -> None:
+        steps = operations(history, binding.get("tenant_id"))[:MOST_IN_ONE]
+
+        def together(unit: SchedulerSession) -> object:
+            return tuple(step(unit) for step in steps)
+
+        self.compare(steps, lambda side: side.storage.transact(together, **binding))  # type: ignore[arg-type]  # a dict cannot say which keys it has
+        self.compare_stored(steps)
+
+    def teardown(self) -> None:
+        for side in self.sides:
+            side.leave(commit=False)
+
+
+def used(session: SchedulerSession | None) -> object:
+    """Use a session that has ended."""
+    assert session is not None
+    return session.runs.get("ta", "a")
+
+
+def run_machine(sides: Sequence[Side], profile: settings) -> None:
+    """Search for a sequence of operations after which the sides differ."""
+    run_state_machine_as_test(partial(DriversAgree, sides), settings=profile)  # type: ignore[arg-type]  # any factory will do

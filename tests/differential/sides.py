@@ -1,0 +1,81 @@
+"""One driver of a comparison: where calls go, and what is stored."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from twinstore.bulk import KeyRange
+from twinstore.scheduler.storage import SchedulerStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from twinstore.clock import Clock
+    from twinstore.scheduler.storage import SchedulerSession
+    from twinstore_memory.backend import MemoryBackend
+
+Opener: TypeAlias = "Callable[[SchedulerStorage], AbstractContextManager[SchedulerSession]]"
+Contents: TypeAlias = "dict[str, list[object]]"
+WHOLE = KeyRange()
+
+
+class RollBackError(Exception):
+    """Leaves a unit of work without committing it."""
+
+
+@dataclass(slots=True)
+class Side:
+    """One driver.
+
+    Attributes:
+        name: name in reports.
+        storage: the storage under comparison.
+        wipe: empties the store; every example starts with it.
+        session: where calls go while a session or unit of work is open.
+        token: the page token of the latest list.
+    """
+
+    name: str
+    storage: SchedulerStorage
+    wipe: Callable[[], object]
+    session: SchedulerSession | None = None
+    token: str | None = None
+    _open: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def target(self) -> SchedulerSession | SchedulerStorage:
+        """Where the next call goes."""
+        return self.session or self.storage
+
+    def enter(self, opener: Opener) -> None:
+        """Open a session or unit of work."""
+        self.session = self._open.enter_context(opener(self.storage))
+
+    def leave(self, *, commit: bool = True) -> None:
+        """Close it; a unit of work is committed or rolled back."""
+        opened, self._open, self.session = self._open, ExitStack(), None
+        if commit:
+            opened.close()
+            return
+        with suppress(RollBackError), opened:
+            raise RollBackError
+
+    def stored(self) -> Contents:
+        """Return what is stored, entity by entity, as the verifier of the backfill reads it."""
+        bulk = self.storage.bulk
+        return {
+            entity.name: [
+                (row.key, row.tenant_id, row.content, row.expires, row.text_timestamp)
+                for batch in bulk.scan(entity, WHOLE)
+                for row in batch
+            ]
+            for entity in bulk.entities()
+        }
+
+
+def memory_side(name: str, backend: MemoryBackend, clock: Clock) -> Side:
+    """Return a side in memory."""
+    return Side(name, SchedulerStorage(backend, clock), backend.store.clear)
