@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
@@ -17,6 +17,7 @@ from pymongo.uri_parser import parse_uri
 from pymongo.write_concern import WriteConcern
 
 from twinstore.backend import Capabilities
+from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import ConfigurationError
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 
@@ -45,7 +46,6 @@ SNAPSHOT_READ: Final = ReadConcern("snapshot")
 DECODING: Final = CodecOptions(
     tz_aware=True, tzinfo=UTC, datetime_conversion=DatetimeConversion.DATETIME_AUTO, document_class=dict
 )
-POINT_IN_TIME_SERVER: Final = (5, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,13 @@ class Store:
         database = open_database(client, self.database.name)
         timeout = None if client.options.timeout else CALL_TIMEOUT_MS / 1000
         return Store(client, database, self.capabilities, self.where, self.complete, timeout)
+
+    def now(self) -> datetime:
+        """Return the time by the clock that decides about leases: the server's, where there is one."""
+        if not self.complete:
+            return truncate_to_millisecond(datetime.now(UTC))
+        answer: datetime = self.database.command("hello")["localTime"]
+        return answer
 
     def collection(self, name: str) -> Collection[Document]:
         """Return a collection; documents are plain dictionaries, instants aware in UTC."""

@@ -31,6 +31,8 @@ from twinstore.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from twinstore.catalog import Entity
+
 __all__ = [
     "CLIENT_ERRORS",
     "CODES",
@@ -63,6 +65,10 @@ class Where:
     module: str | None = None
     outcome: Outcome = Outcome.UNKNOWN
     timeout_ms: int | None = None
+
+    def of(self, entity: Entity, key: str | None = None, outcome: Outcome = Outcome.NOT_APPLIED) -> Where:
+        """Return the same server with an entity."""
+        return replace(self, module=entity.module, entity=entity.name, key=key, outcome=outcome)
 
     @property
     def location(self) -> dict[str, str | None]:

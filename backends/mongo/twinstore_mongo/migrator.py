@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -129,7 +129,7 @@ class MongoInitializer:
             "migration_name": step.name,
             "category": step.category,
             "checksum": step.checksum,
-            "applied_at": server_time(store),
+            "applied_at": store.now(),
             "applied_by": user_name(),
             "duration_ms": int((monotonic() - start) * 1000),
         }
@@ -220,14 +220,6 @@ def alive(lease: MigrationLease | None) -> None:
     """Go on only while nobody else can be migrating."""
     if lease is not None:
         lease.check()
-
-
-def server_time(store: Store) -> datetime:
-    """Return the time of the server, of this process where the server has no clock."""
-    if store.complete:
-        now: datetime = store.database.command("hello")["localTime"]
-        return now
-    return datetime.now(UTC)
 
 
 def user_name() -> str:

@@ -10,7 +10,7 @@ from pymongo import ReadPreference
 from pymongo.errors import PyMongoError
 
 from twinstore.backend import UnitState
-from twinstore.errors import Outcome, TransactionAbortedError, UnavailableError
+from twinstore.errors import Outcome, TransactionAbortedError, UnavailableError, ValidationError
 from twinstore.retrying import repeat
 from twinstore_mongo.connection import MAJORITY_WRITE, SNAPSHOT_READ
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, translate
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Connection, Document, Store
     from twinstore_mongo.errors import Where
 
-__all__ = ["ATTEMPTS", "Call", "Unit", "transaction"]
+__all__ = ["ATTEMPTS", "Call", "Unit", "transaction", "translating"]
 
 T = TypeVar("T")
 
@@ -102,9 +102,9 @@ class Unit:
         return store.client.start_session() if self.session is None else nullcontext(self.session)
 
 
-def refused_in_read_only(entity: Entity, key: str | None) -> TransactionAbortedError:
+def refused_in_read_only(entity: Entity, key: str | None) -> ValidationError:
     """Return the error of a write in a unit that was opened for reading."""
-    return TransactionAbortedError(
+    return ValidationError(
         f"This unit of work is read-only, so {entity.name} cannot be written; open it without read_only.",
         module=entity.module,
         entity=entity.name,
@@ -147,13 +147,7 @@ class Call:
 
     @property
     def _where(self) -> Where:
-        return replace(
-            self._unit.store.where,
-            module=self._entity.module,
-            entity=self._entity.name,
-            key=self._key,
-            outcome=self._outcome,
-        )
+        return self._unit.store.where.of(self._entity, self._key, self._outcome)
 
 
 @contextmanager
@@ -205,3 +199,12 @@ def lost_commit(error: PyMongoError, where: Where) -> Exception:
         outcome=Outcome.UNKNOWN,
         driver=DRIVER,
     )
+
+
+@contextmanager
+def translating(where: Where) -> Iterator[None]:
+    """Translate what the client raises; for calls outside the repositories."""
+    try:
+        yield
+    except CLIENT_ERRORS as error:
+        raise translate(error, where) from error

@@ -1,0 +1,323 @@
+"""Reading ranges of rows for comparison, straight from the stored values.
+
+Nothing here is shared with the export: it pages with an aggregation that compares across types, and writes
+JSON without the models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+import bson
+from bson import json_util
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pydantic_core import PydanticCustomError
+
+from twinstore.bulk import Key, KeyRange, ScanRow
+from twinstore.fields import parse_timestamp
+from twinstore.jsontext import dumps, dumps_sorted
+from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
+
+if TYPE_CHECKING:
+    from pymongo.collection import Collection
+
+    from twinstore.catalog import Entity
+    from twinstore_mongo.connection import Document, Store
+
+__all__ = ["SCANS", "Scan"]
+
+STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+BROKEN: Final = STORED.with_options(unicode_decode_error_handler="backslashreplace")
+PLAIN: Final = frozenset({str, bool, int})
+FETCH_KEYS: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """What one entity looks like in its collection.
+
+    Attributes:
+        key: stored names of the key.
+        tenant: stored name of the tenant.
+        wire_id: the wire name of ``_id``, where it is part of the wire form.
+        markers: storage markers and their stored names.
+        instants: paths of instants from the top.
+        optional_lists: lists that are left out when empty.
+        expires: the instant by which retention judges.
+        derived_id: the id is part of the wire form unless it was derived from the content.
+    """
+
+    entity: Entity
+    key: tuple[str, ...] = ("_id",)
+    tenant: str = "tenantId"
+    wire_id: str | None = "id"
+    markers: Mapping[str, str] = field(default_factory=dict)
+    instants: tuple[tuple[str, ...], ...] = ()
+    optional_lists: tuple[str, ...] = ()
+    expires: str | None = None
+    derived_id: bool = False
+
+    def batches(
+        self,
+        store: Store,
+        collection: Collection[Document],
+        within: KeyRange,
+        *,
+        tenant_id: str | None,
+        batch_size: int,
+    ) -> Iterator[list[ScanRow]]:
+        """Yield the rows of a range in key order."""
+        order = dict.fromkeys(self.key, 1)
+        pipeline = [{"$match": self.matching(within, tenant_id)}, {"$sort": order}]
+        with store.limited():
+            cursor = collection.aggregate_raw_batches(pipeline, hint=order, batchSize=batch_size)
+        with cursor:
+            while (raw := self.next_of(store, cursor)) is not None:
+                if raw:
+                    yield self.rows(raw)
+
+    def fetch(self, store: Store, collection: Collection[Document], keys: Sequence[Key]) -> Iterator[ScanRow]:
+        """Yield single rows."""
+        for start in range(0, len(keys), FETCH_KEYS):
+            condition = self.any_of(keys[start : start + FETCH_KEYS])
+            with collection.find_raw_batches(condition) as cursor:
+                while (raw := self.next_of(store, cursor)) is not None:
+                    yield from self.rows(raw)
+
+    @staticmethod
+    def next_of(store: Store, cursor: Iterator[bytes]) -> bytes | None:
+        """Return the next raw batch within the time limit of one call; ``None`` at the end."""
+        with store.limited():
+            return next(cursor, None)
+
+    def any_of(self, keys: Sequence[Key]) -> Document:
+        """Return the filter of some keys."""
+        if len(self.key) == 1:
+            return {self.key[0]: {"$in": [key[0] for key in keys]}}
+        return {"$or": [dict(zip(self.key, key, strict=True)) for key in keys]}
+
+    def matching(self, within: KeyRange, tenant_id: str | None) -> Document:
+        """Return the filter of a range; expressions compare values of different types, filters do not."""
+        clauses: list[Document] = []
+        if within.lower is not None:
+            clauses += self.beyond("$gt", within.lower, last="$gte")
+        if within.upper is not None:
+            clauses += self.beyond("$lt", within.upper, last="$lt")
+        condition: Document = {"$expr": {"$and": clauses}} if clauses else {}
+        return condition if tenant_id is None else {**condition, self.tenant: tenant_id}
+
+    def beyond(self, operator: str, key: Key, *, last: str) -> list[Document]:
+        """Return what holds for keys on one side of a bound, in the order of the key."""
+        *heads, tail = [(f"${name}", {"$literal": value}) for name, value in zip(self.key, key, strict=True)]
+        clause: Document = {last: list(tail)}
+        bound: list[Document] = []
+        for head in reversed(heads):
+            clause = {"$or": [{operator: list(head)}, {"$and": [{"$eq": list(head)}, clause]}]}
+            # Without this the scan would start at the first key of the index.
+            bound = [{f"{operator}e": list(head)}]
+        return [*bound, clause]
+
+    def rows(self, raw: bytes) -> list[ScanRow]:
+        """Return the rows of a raw batch."""
+        try:
+            documents = bson.decode_all(raw, STORED)
+        except bson.InvalidBSON:
+            return [self.broken_row(document) for document in documents_of(raw)]
+        return [self.row(document) for document in documents]
+
+    def broken_row(self, raw: bytes) -> ScanRow:
+        """Return the row of a document that may be broken; its bytes decide about equality."""
+        try:
+            return self.row(bson.decode(raw, STORED))
+        except bson.InvalidBSON:
+            content = dumps_sorted({"doc": {"$bson": raw.hex()}, "storage": {}})
+        try:
+            document = bson.decode(raw, BROKEN)
+        except bson.InvalidBSON:
+            return ScanRow(None, None, content)
+        return ScanRow(self.key_of(document), text_or_none(document.get(self.tenant)), content)
+
+    def row(self, stored: Document) -> ScanRow:
+        """Return the row of a document."""
+        as_text = self.normalise_instants(stored)
+        expires = stored.get(self.expires) if self.expires else None
+        internal = self.markers.values()
+        document = {
+            name: value if type(value) in PLAIN else plain(value)
+            for name, value in stored.items()
+            if value is not None and name[:1] != "_" and name not in internal
+        }
+        for name in self.optional_lists:
+            if document.get(name) == []:
+                del document[name]
+        storage = {
+            name: plain(stored[source])
+            for name, source in self.markers.items()
+            if stored.get(source) is not None
+        }
+        self.add_id(document, stored)
+        return ScanRow(
+            self.key_of(stored),
+            text_or_none(stored.get(self.tenant)),
+            dumps_sorted({"doc": document, "storage": storage}),
+            expires.replace(tzinfo=UTC) if type(expires) is datetime else None,
+            as_text,
+        )
+
+    def add_id(self, document: Document, stored: Document) -> None:
+        """Put the id where the wire form has it; a second, different copy must not go unseen."""
+        if self.wire_id is None or (self.derived_id and is_derived(document, stored)):
+            return
+        identity = plain(stored["_id"])
+        if document.setdefault(self.wire_id, identity) != identity:
+            document["_id"] = identity
+
+    def key_of(self, stored: Mapping[str, Any]) -> Key | None:
+        """Return the key, ``None`` when it is no text."""
+        key = tuple(stored.get(name) for name in self.key)
+        return key if all(type(part) is str for part in key) else None  # type: ignore[return-value]  # mypy does not follow all()
+
+    def normalise_instants(self, stored: Document) -> bool:
+        """Replace instants stored as text by real ones; return whether there were any."""
+        found = False
+        for path in self.instants:
+            if stored.get(path[0]) is not None:
+                found |= replace_text(stored, path)
+        return found
+
+
+def replace_text(value: Any, path: tuple[str, ...]) -> bool:  # noqa: ANN401  # any stored value
+    """Replace one instant stored as text, in lists too; text that is no instant stays."""
+    if type(value) is list:
+        return sum(replace_text(item, path) for item in value) > 0  # every item, so not any()
+    if type(value) is not dict:
+        return False
+    name, *rest = path
+    if rest:
+        return replace_text(value.get(name), tuple(rest))
+    if type(value.get(name)) is not str:
+        return False
+    try:
+        value[name] = parse_timestamp(value[name]).replace(tzinfo=None)
+    except PydanticCustomError:
+        return False
+    return True
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return a stored value as JSON: instants as text, whole doubles as integers, nulls left out."""
+    kind = type(value)
+    if kind in PLAIN:
+        return value
+    if kind is dict:
+        return {
+            name: item if type(item) in PLAIN else plain(item)
+            for name, item in value.items()
+            if item is not None
+        }
+    if kind is list:
+        return [item if type(item) in PLAIN else plain(item) for item in value]
+    if kind is datetime:
+        return f"{value.isoformat(timespec='milliseconds' if value.microsecond else 'seconds')}+00:00"
+    return unusual(value)
+
+
+def unusual(value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return the JSON of the rarer types of BSON; foreign ones in their extended form."""
+    if isinstance(value, bool | str) or value is None:
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else repr_of(value)
+    if isinstance(value, bson.DBRef):
+        return plain(dict(value.as_doc()))
+    return json_util.default(value, json_util.CANONICAL_JSON_OPTIONS)
+
+
+def repr_of(value: float) -> Any:  # noqa: ANN401  # a number, or its name
+    """Return a number with a fraction; JSON has no name for the others."""
+    return value if value - value == 0 else str(value)
+
+
+def is_derived(document: Document, stored: Document) -> bool:
+    """Whether the id of a snapshot follows from its content, which then does not repeat it."""
+    tenant, run, key = stored.get("_tenantId"), stored.get("_runId"), stored["_id"]
+    if type(key) is not str or not key.startswith("snap_"):
+        return False
+    text = f"{tenant}\n{run or ''}\n".encode() + dumps(document)
+    return key == f"snap_{sha256(text).hexdigest()[:32]}"
+
+
+def text_or_none(value: object) -> str | None:
+    """Return a text, ``None`` for everything else."""
+    return value if type(value) is str else None
+
+
+def documents_of(raw: bytes) -> Iterator[bytes]:
+    """Yield the documents of a raw batch."""
+    view, rest = memoryview(raw), len(raw)
+    while rest:
+        size = int.from_bytes(view[:4], "little")
+        yield bytes(view[:size])
+        view, rest = view[size:], rest - size
+
+
+RUN_INSTANTS: Final = (("createdAt",), ("startedAt",), ("finishedAt",))
+
+SCANS: Final[dict[str, Scan]] = {
+    scan.entity.name: scan
+    for scan in (
+        Scan(
+            entity=SCHEDULES,
+            markers={"deletedAt": "deletedAt", "deletedBy": "deletedBy"},
+            instants=(("createdAt",), ("updatedAt",), ("deletedAt",)),
+        ),
+        Scan(
+            entity=TRIGGERS,
+            instants=(("nextFireAt",), ("lastFireAt",), ("createdAt",), ("updatedAt",)),
+        ),
+        Scan(
+            entity=RUNS,
+            instants=(
+                *RUN_INSTANTS,
+                ("reason", "impactWindowFrom"),
+                ("reason", "impactWindowTo"),
+                ("deltas", "detectedAt"),
+            ),
+            optional_lists=("deltas",),
+            expires="finishedAt",
+        ),
+        Scan(
+            entity=IMPACT_SNAPSHOTS,
+            tenant="_tenantId",
+            wire_id="snapshotId",
+            markers={
+                "snapshotId": "_id",
+                "tenantId": "_tenantId",
+                "runId": "_runId",
+                "selectorDigest": "_selectorDigest",
+            },
+            instants=(("generatedAt",),),
+            expires="generatedAt",
+            derived_id=True,
+        ),
+        Scan(entity=AUDIT, instants=(("occurredAt",),)),
+        Scan(
+            entity=RUN_SUMMARIES,
+            key=("tenantId", "scheduleId"),
+            wire_id=None,
+            instants=(
+                ("updatedAt",),
+                *(("lastRun", *path) for path in RUN_INSTANTS),
+                *(("recent", *path) for path in RUN_INSTANTS),
+            ),
+        ),
+    )
+}

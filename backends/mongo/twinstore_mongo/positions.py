@@ -1,0 +1,54 @@
+"""Positions: cluster times as text, and reads as of one."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from bson.timestamp import Timestamp
+from pymongo.read_concern import ReadConcern
+
+from twinstore.errors import ValidationError
+
+if TYPE_CHECKING:
+    from twinstore.bulk import Position
+
+__all__ = ["PointInTime", "position_of", "timestamp_of"]
+
+POSITION: Final = re.compile(r"(\d{1,10})\.(\d{1,10})", re.ASCII)
+LARGEST_PART: Final = 2**32 - 1
+
+
+def position_of(time: Timestamp) -> Position:
+    """Return ``seconds.increment``."""
+    return f"{time.time}.{time.inc}"
+
+
+def timestamp_of(position: Position) -> Timestamp:
+    """Return the cluster time of a position.
+
+    Raises:
+        ValidationError: it is none of MongoDB.
+    """
+    match = POSITION.fullmatch(position)
+    parts = [int(part) for part in match.groups()] if match else []
+    if not parts or max(parts) > LARGEST_PART:
+        raise ValidationError(f"{position!r} is no position of MongoDB; one looks like 1763632800.5.")
+    return Timestamp(*parts)
+
+
+class PointInTime(ReadConcern):
+    """Reads see the store as it was at a cluster time; the cursor keeps seeing it.
+
+    pymongo offers no option for it, but sends whatever document a read concern has.
+    """
+
+    def __init__(self, time: Timestamp) -> None:
+        """Take the cluster time."""
+        super().__init__("snapshot")
+        self._time = time
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The read concern as the server gets it."""
+        return {**super().document, "atClusterTime": self._time}
