@@ -49,6 +49,11 @@ class RunStory:
         """The run as it stands now."""
         return self.steps[-1]
 
+    @property
+    def instant(self) -> datetime:
+        """When the last step happened."""
+        return self.last.finished_at or self.last.started_at or self.last.created_at
+
 
 def image_digest(random: Random) -> str:
     """Return the digest of an invented image."""
@@ -79,7 +84,7 @@ def schedules_of(tenant: str, count: int) -> Iterator[Schedule]:
 
 
 def runs_of(schedule: Schedule, count: int) -> Iterator[RunStory]:
-    """Return the runs of a schedule; about two in three have come to an end."""
+    """Return the runs of a schedule; every other one has come to an end."""
     random = Random(f"{schedule.id}/runs")  # noqa: S311  # repeatable data, no secret
     for number in range(count):
         created = schedule.created_at + timedelta(hours=number, milliseconds=random.randrange(1000))
@@ -102,9 +107,9 @@ def _new_run(schedule: Schedule, number: int, created: datetime) -> Run:
 def _steps(run: Run, random: Random) -> Iterator[Run]:
     yield run
     fate = random.random()
-    if fate < 0.35:  # noqa: PLR2004  # a third still waits
+    if fate < 0.5:  # noqa: PLR2004  # half of them still wait
         return
-    if fate < 0.6:  # noqa: PLR2004  # a quarter was cancelled
+    if fate < 0.8:  # noqa: PLR2004  # three in ten were cancelled
         yield run.evolve(state=RunState.CANCELLED, finished_at=run.created_at + timedelta(minutes=3))
         return
     running = run.evolve(state=RunState.RUNNING, started_at=run.created_at + timedelta(seconds=2))

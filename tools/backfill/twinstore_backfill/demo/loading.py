@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from twinstore.canonical import CanonicalJsonSerializer
 from twinstore.errors import ConfigurationError
 from twinstore.scheduler import AuditActor, AuditEvent, AuditRecord, ImpactSet, Run, RunState, Schedule
+from twinstore.scheduler.run_summaries import WINDOW
 from twinstore_backfill.demo.data import TENANTS, runs_of, schedules_of, snapshot_of
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
     from twinstore.canonical import CanonicalModel
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
-    from twinstore_backfill.demo.data import RunStory
+from twinstore_backfill.demo.data import RunStory
 
 __all__ = ["load_everything", "load_samples"]
 
@@ -76,11 +78,19 @@ def load_everything(scheduler: SchedulerStorage, runs: int, schedules_per_tenant
     def load(tenant: str) -> None:
         for schedule in schedules_of(tenant, schedules_per_tenant):
             _load_schedule(scheduler, schedule)
-            for unit in chunks(runs_of(schedule, per_schedule), UNIT_SIZE):
-                _load_runs(scheduler, tenant, unit)
+            stories = list(runs_of(schedule, per_schedule))
+            for unit in chunks(stories, UNIT_SIZE):
+                scheduler.transact(partial(_load_runs, unit), tenant_id=tenant)
+            _summarise(scheduler, stories[-WINDOW:])
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(load, TENANTS))
+
+
+def _summarise(scheduler: SchedulerStorage, stories: list[RunStory]) -> None:
+    """Project the latest runs of a schedule; older ones would leave the window again."""
+    for story in stories:
+        scheduler.run_summary_service.project(story.last, now=story.instant)
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
@@ -106,34 +116,28 @@ def _load_schedule(scheduler: SchedulerStorage, schedule: Schedule) -> None:
         )
 
 
-def _load_runs(scheduler: SchedulerStorage, tenant: str, stories: tuple[RunStory, ...]) -> None:
-    def work(unit: SchedulerSession) -> None:
-        for story in stories:
-            _load_run(unit, story)
+def _load_runs(stories: tuple[RunStory, ...], unit: SchedulerSession) -> None:
+    for story in stories:
+        created, *later = story.steps
+        unit.runs.create(created)
+        for step in later:
+            unit.runs.update(step)
+        if later:
+            unit.audit_service.write(_audit_of(story))
+        if int(created.id[-5:]) % SNAPSHOT_EVERY == 0:
+            unit.impact_snapshots.upsert(created.tenant_id, snapshot_of(created), run_id=created.id)
 
-    scheduler.transact(work, tenant_id=tenant, attempts=5)
 
-
-def _load_run(unit: SchedulerSession, story: RunStory) -> None:
-    created, *later = story.steps
-    unit.runs.create(created)
-    for step in later:
-        unit.runs.update(step)
-    last = story.last
-    instant = last.finished_at or last.started_at or last.created_at
-    unit.run_summary_service.project(last, now=instant)
-    unit.audit_service.write(
-        AuditEvent(
-            id=f"audit:{last.id}",
-            tenant_id=last.tenant_id,
-            category="run",
-            action=f"run.{last.state}",
-            occurred_at=instant,
-            actor=ACTOR,
-            schedule_id=last.schedule_id,
-            run_id=last.id,
-            metadata={"Steps": str(len(story.steps))},
-        )
+def _audit_of(story: RunStory) -> AuditEvent:
+    run = story.last
+    return AuditEvent(
+        id=f"audit:{run.id}",
+        tenant_id=run.tenant_id,
+        category="run",
+        action=f"run.{run.state}",
+        occurred_at=story.instant,
+        actor=ACTOR,
+        schedule_id=run.schedule_id,
+        run_id=run.id,
+        metadata={"Steps": str(len(story.steps))},
     )
-    if int(last.id[-5:]) % SNAPSHOT_EVERY == 0:
-        unit.impact_snapshots.upsert(last.tenant_id, snapshot_of(last), run_id=last.id)
