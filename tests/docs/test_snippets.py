@@ -18,6 +18,7 @@ import yaml
 from tests.docs.pages import PAGES, Block, all_blocks, blocks
 from twinstore import load_settings, open_storage
 from twinstore.config.keys import TOP_SECTIONS
+from twinstore.plugins import load_backend
 from twinstore.testing.builders import make_run, make_schedule
 
 if TYPE_CHECKING:
@@ -134,7 +135,10 @@ def test_settings_in_a_page_load(block: Block, tmp_path: Path) -> None:
     path = tmp_path / f"appsettings.{block.language}"
     path.write_text(block.body, "utf-8")
     settings = load_settings(path, environ={})
-    assert settings.entries, block.place
+    named = [name for name in DRIVERS if settings.backend_section("scheduler", name)]
+    assert named, "no driver is configured"
+    for name in named:
+        settings.backend_settings("scheduler", load_backend(name))
 
 
 def top_level(block: Block) -> dict[str, object]:
