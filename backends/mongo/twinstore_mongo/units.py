@@ -10,7 +10,7 @@ from pymongo import ReadPreference
 from pymongo.errors import PyMongoError
 
 from twinstore.backend import UnitState
-from twinstore.errors import Outcome, TransactionAbortedError, UnavailableError, ValidationError
+from twinstore.errors import Outcome, UnavailableError, ValidationError
 from twinstore.retrying import repeat
 from twinstore_mongo.connection import MAJORITY_WRITE, SNAPSHOT_READ
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, translate
