@@ -55,7 +55,7 @@ class PostgresAuditRepository:
 
     def get_required(self, tenant_id: str, audit_id: str) -> AuditRecord:
         """Return one record or raise; see the Protocol."""
-        return required(self.get(tenant_id, audit_id), AUDIT, audit_id, DRIVER)
+        return required(self.get(tenant_id, audit_id), AUDIT, audit_id.strip(), DRIVER)
 
     def list(self, tenant_id: str, options: AuditQueryOptions | None = None) -> Page[AuditRecord]:
         """Return a page of records; see the Protocol."""

@@ -84,7 +84,7 @@ class PostgresImpactSnapshotRepository:
 
     def get_required(self, tenant_id: str, snapshot_id: str) -> ImpactSet:
         """Return one snapshot or raise; see the Protocol."""
-        return required(self.get(tenant_id, snapshot_id), IMPACT_SNAPSHOTS, snapshot_id, DRIVER)
+        return required(self.get(tenant_id, snapshot_id), IMPACT_SNAPSHOTS, snapshot_id.strip(), DRIVER)
 
     def get_latest_by_selector(self, tenant_id: str, selector: Selector) -> ImpactSet | None:
         """Return the newest snapshot of a selector; see the Protocol."""

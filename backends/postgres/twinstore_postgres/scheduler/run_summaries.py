@@ -65,7 +65,7 @@ class PostgresRunSummaryRepository:
     def get_required(self, tenant_id: str, schedule_id: str) -> RunSummary:
         """Return one summary or raise; see the Protocol."""
         found = self.get(tenant_id, schedule_id)
-        return required(found, RUN_SUMMARIES, f"{tenant_id}:{schedule_id}", DRIVER)
+        return required(found, RUN_SUMMARIES, f"{tenant_id.strip()}:{schedule_id.strip()}", DRIVER)
 
     def list(self, tenant_id: str, *, limit: int = 50, page_token: str | None = None) -> Page[RunSummary]:
         """Return a page of summaries; see the Protocol."""

@@ -60,7 +60,7 @@ class PostgresRunRepository:
 
     def get_required(self, tenant_id: str, run_id: str) -> Run:
         """Return one run or raise; see the Protocol."""
-        return required(self.get(tenant_id, run_id), RUNS, run_id, DRIVER)
+        return required(self.get(tenant_id, run_id), RUNS, run_id.strip(), DRIVER)
 
     def list(self, tenant_id: str, options: RunQueryOptions | None = None) -> Page[Run]:
         """Return a page of runs; see the Protocol."""

@@ -72,7 +72,7 @@ class PostgresScheduleRepository:
     def get_required(self, tenant_id: str, schedule_id: str, *, include_deleted: bool = False) -> Schedule:
         """Return one schedule or raise; see the Protocol."""
         found = self.get(tenant_id, schedule_id, include_deleted=include_deleted)
-        return required(found, SCHEDULES, schedule_id, DRIVER)
+        return required(found, SCHEDULES, schedule_id.strip(), DRIVER)
 
     def get_deletion(self, tenant_id: str, schedule_id: str) -> SoftDeletion | None:
         """Return the deletion markers; see the Protocol."""

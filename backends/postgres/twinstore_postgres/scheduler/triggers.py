@@ -45,7 +45,7 @@ class PostgresTriggerRepository:
 
     def get_required(self, tenant_id: str, schedule_id: str) -> Trigger:
         """Return the trigger of a schedule or raise; see the Protocol."""
-        return required(self.get(tenant_id, schedule_id), TRIGGERS, schedule_id, DRIVER)
+        return required(self.get(tenant_id, schedule_id), TRIGGERS, schedule_id.strip(), DRIVER)
 
     def list(self, tenant_id: str, *, limit: int = 100, page_token: str | None = None) -> Page[Trigger]:
         """Return a page of triggers; see the Protocol."""
