@@ -210,6 +210,7 @@ class SchedulerStorage:
         Raises:
             TenantScopeError: both or neither of tenant and purpose are given.
             TransactionAbortedError: an error of the store was caught inside and the unit went on.
+            ValidationError: inside, at a write in a unit opened with ``read_only``.
             ConcurrencyError: the unit lost against another one; repeat it as a whole, or use ``transact``.
             UnsupportedCapabilityError: the server has no transactions.
         """
