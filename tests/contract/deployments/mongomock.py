@@ -15,6 +15,8 @@ from tests.contract.deployments.mongo import MongoProbe, condition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pymongo import MongoClient
+
     from twinstore.bulk import Key
     from twinstore.catalog import Entity
     from twinstore.clock import Clock
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 class MongomockProbe(MongoProbe):
     """There is no log, so nobody can tell how often a document was written."""
 
-    def __init__(self, client: Any, name: str) -> None:
-        self._database = client.get_database(name, codec_options=CodecOptions(tz_aware=True))
+    def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401  # mongomock is no pymongo client by type
+        aware = CodecOptions(tz_aware=True)  # type: ignore[no-untyped-call]  # mongomock ships no types
+        self._database = client.get_database(name, codec_options=aware)
 
     def stamp(self, entity: Entity, key: Key) -> object | None:
         del entity, key
@@ -40,7 +43,7 @@ class MongomockDeployment:
     """A database in this process."""
 
     def __init__(self) -> None:
-        self._client = mongomock.MongoClient()
+        self._client: MongoClient[dict[str, Any]] = mongomock.MongoClient()
         self._name = f"db_{uuid4().hex}"
         self.probe = MongomockProbe(self._client, self._name)
 

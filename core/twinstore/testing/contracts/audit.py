@@ -11,7 +11,7 @@ from twinstore.errors import DuplicateError, NotFoundError, ValidationError
 from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.catalog import AUDIT
 from twinstore.scheduler.services import AuditService
-from twinstore.testing.base import Contract
+from twinstore.testing.base import Contract, needs
 from twinstore.testing.bench import outcomes
 from twinstore.testing.builders import at, make_audit_event, rich_audit_record
 
@@ -40,7 +40,7 @@ class AuditRepositoryContract(Contract):
         assert bench.storage.audit.get(bench.tenant, bench.id("missing")) is None
         assert tuple(bench.storage.audit.list(bench.tenant)) == ()
         with pytest.raises(NotFoundError) as absence:
-            bench.storage.audit.get_required(bench.tenant, bench.id("missing"))
+            bench.storage.audit.get_required(bench.tenant, f" {bench.id('missing')} ")
         assert (absence.value.entity, absence.value.key) == ("audit", bench.id("missing"))
 
     def test_an_identical_record_is_not_written_again(self, bench: Bench) -> None:
@@ -111,12 +111,14 @@ class AuditRepositoryContract(Contract):
         with pytest.raises(ValidationError, match="record"):
             bench.storage.audit.append(make_audit_event(bench.tenant))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the point of the test
 
+    @needs("transactions")
     def test_of_rivals_with_other_content_exactly_one_wins(self, bench: Bench) -> None:
         rivals = [bench.record("a", message=str(number)) for number in range(6)]
         results = bench.race(lambda storage, record: storage.audit.append(record), rivals)
         assert outcomes(results) == {"DuplicateError": 5, "ok": 1}
         assert bench.storage.audit.get(bench.tenant, bench.id("a")) in results
 
+    @needs("transactions")
     def test_rivals_with_identical_content_all_succeed(self, bench: Bench) -> None:
         record = bench.record("a")
         results = bench.race(lambda storage, same: storage.audit.append(same), [record] * 6)

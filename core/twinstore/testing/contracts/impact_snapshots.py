@@ -11,7 +11,7 @@ from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS
 from twinstore.scheduler.enums import SelectorScope
 from twinstore.scheduler.impact_snapshots import derived_snapshot_id
 from twinstore.scheduler.selectors import LabelFilter, Selector, selector_digest
-from twinstore.testing.base import Contract
+from twinstore.testing.base import Contract, needs
 from twinstore.testing.bench import outcomes
 from twinstore.testing.builders import (
     at,
@@ -124,7 +124,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         assert tuple(snapshots.list(bench.tenant)) == ()
         assert tuple(snapshots.list_by_run(bench.tenant, "r-1")) == ()
         with pytest.raises(NotFoundError) as absence:
-            snapshots.get_required(bench.tenant, missing)
+            snapshots.get_required(bench.tenant, f" {missing} ")
         assert (absence.value.entity, absence.value.key) == ("impact_snapshots", missing)
 
     def test_an_id_of_another_tenant_is_taken(self, bench: Bench) -> None:
@@ -247,6 +247,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         snapshot = stored(bench, "large", images=images)
         assert bench.storage.impact_snapshots.get(bench.tenant, bench.id("large")) == snapshot
 
+    @needs("transactions")
     def test_rivals_storing_identical_content_all_succeed(self, bench: Bench) -> None:
         snapshot = rich_impact_set(bench.tenant)
         results = bench.race(
@@ -255,6 +256,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         assert results == [derived_snapshot_id(bench.tenant, snapshot, None)] * 6
         assert bench.count(IMPACT_SNAPSHOTS) == 1
 
+    @needs("transactions")
     def test_rivals_replacing_leave_one_of_their_snapshots(self, bench: Bench) -> None:
         rivals = [bench.snapshot("a", generated_at=at(number)) for number in range(6)]
         results = bench.race(

@@ -16,7 +16,7 @@ from twinstore.scheduler.catalog import RUN_SUMMARIES
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.run_summaries import WINDOW, RunSummary, RunSummaryCounters
 from twinstore.scheduler.runs import RunStats
-from twinstore.testing.base import Contract, examples
+from twinstore.testing.base import Contract, examples, needs
 from twinstore.testing.bench import outcomes, unique
 from twinstore.testing.builders import at, make_run_summary, moved, rich_run_summary
 from twinstore.testing.contracts.runs import in_state
@@ -60,7 +60,7 @@ class RunSummaryRepositoryContract(Contract):
         assert summaries.get(bench.tenant, missing) is None
         assert tuple(summaries.list(bench.tenant)) == ()
         with pytest.raises(NotFoundError) as absence:
-            summaries.get_required(bench.tenant, missing)
+            summaries.get_required(bench.tenant, f" {missing} ")
         assert (absence.value.entity, absence.value.key) == ("run_summaries", f"{bench.tenant}:{missing}")
 
     def test_tenants_have_their_own_summary_of_one_schedule_id(self, bench: Bench) -> None:
@@ -88,6 +88,7 @@ class RunSummaryRepositoryContract(Contract):
             summaries.upsert(first.evolve(updated_at=at(2)), expected_updated_at=at())
         assert summaries.get(bench.tenant, first.schedule_id) == second
 
+    @needs("transactions")
     def test_of_rivals_expecting_one_summary_exactly_one_wins(self, bench: Bench) -> None:
         first = bench.storage.run_summaries.upsert(bench.summary("a"))
         rivals = [first.evolve(updated_at=at(number)) for number in range(1, 7)]
@@ -130,6 +131,7 @@ class RunSummaryRepositoryContract(Contract):
             bench.storage.run_summaries.modify(bench.tenant, stored.schedule_id, broken)
         assert bench.storage.run_summaries.get(bench.tenant, stored.schedule_id) == stored
 
+    @needs("transactions")
     def test_rival_modifications_lose_nothing(self, bench: Bench) -> None:
         key = bench.id("a")
 
@@ -224,6 +226,7 @@ class RunSummaryServiceContract(Contract):
             projected(bench, bench.run("b", schedule_id=bench.id("s"), stats=full))
         assert bench.storage.run_summaries.get(bench.tenant, bench.id("s")) == summary
 
+    @needs("transactions")
     def test_fifty_projections_from_eight_threads_lose_none(self, bench: Bench) -> None:
         schedule_id = bench.id("s")
         updates = [

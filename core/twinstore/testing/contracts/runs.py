@@ -16,7 +16,7 @@ from twinstore.errors import (
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.runs import RunQueryOptions, RunStats
-from twinstore.testing.base import Contract
+from twinstore.testing.base import Contract, needs
 from twinstore.testing.bench import outcomes
 from twinstore.testing.builders import at, moved, rich_delta, rich_run
 
@@ -84,7 +84,7 @@ class RunRepositoryContract(Contract):
         assert (tuple(runs.list(bench.tenant)), runs.get_pending_runs(bench.tenant)) == ((), ())
         assert runs.get_runs_by_schedule(bench.tenant, "missing", 10) == ()
         required: list[Callable[[], Run]] = [
-            lambda: runs.get_required(bench.tenant, missing.id),
+            lambda: runs.get_required(bench.tenant, f" {missing.id} "),
             lambda: runs.retry(bench.tenant, missing.id, "ada", at()),
         ]
         for call in required:
@@ -266,12 +266,14 @@ class RunRepositoryContract(Contract):
         assert tuple(lone_bench.storage.runs.list_by_state(RunState.QUEUED)) == tuple(reversed(runs))
         assert tuple(lone_bench.storage.runs.list_by_state(RunState.ERROR)) == ()
 
+    @needs("transactions")
     def test_of_rivals_creating_one_id_exactly_one_wins(self, bench: Bench) -> None:
         rivals = [bench.run("a", created_at=at(number)) for number in range(8)]
         results = bench.race(lambda storage, run: storage.runs.create(run), rivals)
         assert outcomes(results) == {"DuplicateError": 7, "ok": 1}
         assert bench.storage.runs.get(bench.tenant, bench.id("a")) in results
 
+    @needs("transactions")
     def test_of_rivals_moving_one_run_exactly_one_wins(self, bench: Bench) -> None:
         run = in_state(bench, RunState.RUNNING)
         states = [RunState.COMPLETED, RunState.ERROR, RunState.CANCELLED] * 2
@@ -282,6 +284,7 @@ class RunRepositoryContract(Contract):
         assert outcomes(results) == {"ConflictError": 5, "ok": 1}
         assert bench.storage.runs.get(bench.tenant, run.id) == rivals[results.index(True)]
 
+    @needs("transactions")
     def test_rival_counters_never_fall(self, bench: Bench) -> None:
         run = in_state(bench, RunState.RUNNING)
         rivals = [run.evolve(stats=RunStats(candidates=number)) for number in range(1, 9)]

@@ -56,7 +56,7 @@ class ScheduleRepositoryContract(Contract):
         assert schedules.restore(bench.tenant, missing, "eve", at()) is False
         assert tuple(schedules.list(bench.tenant)) == ()
         with pytest.raises(NotFoundError) as absence:
-            schedules.get_required(bench.tenant, missing)
+            schedules.get_required(bench.tenant, f" {missing} ")
         assert (absence.value.entity, absence.value.key) == ("schedules", missing)
 
     def test_ids_are_trimmed_before_they_are_compared(self, bench: Bench) -> None:

@@ -234,11 +234,10 @@ class TransactionContract(Contract):
         with bench.storage.transaction(bench.tenant, read_only=True) as unit:
             assert unit.runs.get(bench.tenant, household.run.id) == household.run
             assert tuple(unit.schedules.list(bench.tenant)) == (household.schedule,)
-        with (
-            pytest.raises(TwinstoreError),
-            bench.storage.transaction(bench.tenant, read_only=True) as unit,
-        ):
-            unit.runs.create(bench.run("new"))
+            with pytest.raises(ValidationError, match="read-only"):
+                unit.runs.create(bench.run("new"))
+            with pytest.raises(ValidationError, match="read-only"):
+                unit.schedules.soft_delete(bench.tenant, household.schedule.id, "eve", at(99))
         assert bench.storage.runs.get(bench.tenant, bench.id("new")) is None
 
     @needs("transactions")

@@ -55,7 +55,7 @@ class TriggerRepositoryContract(Contract):
         assert triggers.get(bench.tenant, missing) is None
         assert tuple(triggers.list(bench.tenant)) == ()
         with pytest.raises(NotFoundError) as absence:
-            triggers.get_required(bench.tenant, missing)
+            triggers.get_required(bench.tenant, f" {missing} ")
         assert (absence.value.entity, absence.value.key) == ("triggers", missing)
         with pytest.raises(NotFoundError):
             triggers.recalculate(bench.tenant, missing, at())
