@@ -80,8 +80,10 @@ def choices(command: Command, parameter: Parameter) -> tuple[str, ...]:
     The signature says it in every version of Typer; where its own objects keep it differs.
     """
     annotation: object = get_type_hints(inspect.unwrap(command.callback)).get(parameter.name)
-    kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, EnumType)]
-    return tuple(str(cast("Enum", item).value) for kind in kinds for item in kind)
+    kinds = [
+        cast("type[Enum]", kind) for kind in (annotation, *get_args(annotation)) if isinstance(kind, EnumType)
+    ]
+    return tuple(str(item.value) for kind in kinds for item in kind)
 
 
 def _row(command: Command, parameter: Parameter) -> tuple[str, str, str]:

@@ -75,7 +75,7 @@ def test_the_columns_are_those_of_the_table(owner: Connection, name: str) -> Non
 @pytest.mark.parametrize("name", ENTITIES)
 def test_the_indexes_and_constraints_are_those_of_the_table(owner: Connection, name: str) -> None:
     statement = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'scheduler' AND tablename = %s"
-    found = dict(owner.execute(statement, [name]).fetchall())
+    found: dict[str, str] = dict(owner.execute(statement, [name]).fetchall())
     indexes, constraints = (items_of(f"postgres.{name}", title) for title in ("Indexes", "Constraints"))
     keys = {each for each, text in constraints.items() if re.search("`(PRIMARY KEY|UNIQUE) ", text)}
     assert set(found) == set(indexes) | keys
