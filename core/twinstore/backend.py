@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar, cast
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_pascal
 
-from twinstore.errors import ConfigurationError, TransactionAbortedError, UnsupportedCapabilityError
+from twinstore.errors import (
+    ConfigurationError,
+    TransactionAbortedError,
+    UnsupportedCapabilityError,
+    ValidationError,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -283,4 +288,11 @@ def wrong_handle(handle: object, expected: str, driver: str) -> ConfigurationErr
     return ConfigurationError(
         f"{driver} joins {expected}, not {type(handle).__name__}; pass the handle of the configured driver.",
         driver=driver,
+    )
+
+
+def write_refused(driver: str) -> ValidationError:
+    """Return the error of a write in a unit of work that was opened for reading; the unit stays usable."""
+    return ValidationError(
+        "This unit of work is read-only; open one without read_only to write.", driver=driver
     )

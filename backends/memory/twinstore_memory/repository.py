@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from twinstore.backend import UnitState
-from twinstore.errors import ConcurrencyError, DuplicateError, UnavailableError, ValidationError
+from twinstore.backend import UnitState, write_refused
+from twinstore.errors import ConcurrencyError, DuplicateError, UnavailableError
 from twinstore.paging import SortKey
 from twinstore.query import AtMost, Query, batch_size_argument
 from twinstore.scheduler.rules.missing import duplicate_id
@@ -90,7 +90,7 @@ class Joined:
     def writing(self) -> Iterator[Unit]:
         """Leave the unit open; after an error of the store it cannot be used any more."""
         if self._unit.read_only:
-            raise ValidationError("This unit of work is read-only; open one without read_only to write.")
+            raise write_refused(DRIVER)
         try:
             yield self._unit
         except STORE_ERRORS:

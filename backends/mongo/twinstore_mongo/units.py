@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from pymongo import ReadPreference
 from pymongo.errors import PyMongoError
 
-from twinstore.backend import UnitState
-from twinstore.errors import Outcome, UnavailableError, ValidationError
+from twinstore.backend import UnitState, write_refused
+from twinstore.errors import Outcome, UnavailableError
 from twinstore.retrying import repeat
 from twinstore_mongo.connection import MAJORITY_WRITE, SNAPSHOT_READ
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, translate
@@ -74,7 +74,7 @@ class Unit:
     def writing(self, entity: Entity, key: str | None = None) -> Call:
         """Return the guard of a call that writes."""
         if self.read_only:
-            raise refused_in_read_only(entity, key)
+            raise write_refused(DRIVER)
         # Nothing of a transaction is applied before its commit.
         return Call(self, entity, key, Outcome.NOT_APPLIED if self.in_transaction else Outcome.UNKNOWN)
 
@@ -100,17 +100,6 @@ class Unit:
 
     def _own_session(self, store: Store) -> AbstractContextManager[ClientSession]:
         return store.client.start_session() if self.session is None else nullcontext(self.session)
-
-
-def refused_in_read_only(entity: Entity, key: str | None) -> ValidationError:
-    """Return the error of a write in a unit that was opened for reading."""
-    return ValidationError(
-        f"This unit of work is read-only, so {entity.name} cannot be written; open it without read_only.",
-        module=entity.module,
-        entity=entity.name,
-        key=key,
-        driver=DRIVER,
-    )
 
 
 class Call:

@@ -18,8 +18,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from typing_extensions import override
 
-from twinstore.backend import UnitState
-from twinstore.errors import DuplicateError, Outcome, TwinstoreError, ValidationError
+from twinstore.backend import UnitState, write_refused
+from twinstore.errors import DuplicateError, Outcome, TwinstoreError
 from twinstore.retrying import repeat
 from twinstore.scope import SYSTEM_TENANT, Scope
 from twinstore_postgres.codec import Row, register_loaders
@@ -261,7 +261,7 @@ class Unit(Work):
 
     @override
     def write(self, tenant: str, subject: Subject, *steps: Step) -> list[Result]:
-        self._check_writable(subject)
+        self._check_writable()
         return super().write(tenant, subject, *steps)
 
     @override
@@ -275,19 +275,15 @@ class Unit(Work):
     @override
     @contextmanager
     def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
-        self._check_writable(subject)
+        self._check_writable()
         try:
             yield StepsOf(self, tenant, subject)
         except DuplicateError as error:
             raise self.refuse(error)  # noqa: B904  # the very error, noted on its way
 
-    def _check_writable(self, subject: Subject) -> None:
+    def _check_writable(self) -> None:
         if self._read_only:
-            entity = "" if subject.entity is None else f" {subject.entity.name}"
-            raise ValidationError(
-                f"This unit of work is read-only and cannot change{entity}; open it without read_only.",
-                driver=DRIVER,
-            )
+            raise write_refused(DRIVER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.errors import ValidationError
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS
 from twinstore.scheduler.impact_snapshots import ImpactSet, identify
+from twinstore.scheduler.rules.impact_snapshots import check_owner
 from twinstore.scheduler.rules.missing import required
 from twinstore.scheduler.selectors import Selector, selector_digest
 from twinstore.scope import id_argument, model_argument, optional_text_argument
@@ -89,12 +89,7 @@ class MemoryImpactSnapshotRepository(MemoryRepository):
 
 def row_of(tenant: str, snapshot: ImpactSet, run_id: str | None) -> Row:
     """Return the row of a snapshot with its markers."""
-    if not snapshot.selector.owned_by(tenant):
-        raise ValidationError(
-            f"The selector of the snapshot names another tenant than {tenant!r}; "
-            "store the snapshot for the tenant of its selector.",
-            entity=IMPACT_SNAPSHOTS.name,
-        )
+    check_owner(snapshot.selector, tenant)
     key, stored = identify(tenant, snapshot, run_id)
     markers = {
         "snapshotId": key,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.errors import ValidationError
 from twinstore.retrying import repeat
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS
 from twinstore.scheduler.impact_snapshots import ImpactSet, identify
+from twinstore.scheduler.rules.impact_snapshots import check_owner
 from twinstore.scheduler.rules.missing import duplicate_id, lost_race, required
 from twinstore.scheduler.selectors import Selector, selector_digest
 from twinstore.scope import id_argument, optional_text_argument
@@ -114,13 +114,3 @@ class MongoImpactSnapshotRepository(MongoRepository):
 
     def _own(self, tenant: str, key: str) -> Document | None:
         return one(self._unit, IMPACT_SNAPSHOTS, {"_id": key, "_tenantId": tenant}, key)
-
-
-def check_owner(selector: Selector, tenant: str) -> None:
-    """Refuse a selector that names another tenant."""
-    if not selector.owned_by(tenant):
-        raise ValidationError(
-            f"The selector of the snapshot names another tenant than {tenant!r}; "
-            "store the snapshot for the tenant of its selector.",
-            entity=IMPACT_SNAPSHOTS.name,
-        )

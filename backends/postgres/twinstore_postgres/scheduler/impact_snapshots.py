@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.errors import ValidationError
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS
 from twinstore.scheduler.impact_snapshots import ImpactSet, identify
+from twinstore.scheduler.rules.impact_snapshots import check_owner
 from twinstore.scheduler.rules.missing import duplicate_id, required
 from twinstore.scheduler.selectors import Selector, selector_digest
 from twinstore.scope import id_argument, instant_argument, model_argument, optional_text_argument
@@ -90,7 +90,6 @@ class PostgresImpactSnapshotRepository:
         """Return the newest snapshot of a selector; see the Protocol."""
         tenant = self._work.admit(tenant_id)
         selector = model_argument(selector, Selector, "selector")
-        check_owner(selector, tenant)
         query = queries.latest_snapshot(tenant, selector_digest(selector, tenant))
         page = page_of(self._work, tenant, query, SNAPSHOTS_TABLE)
         return page[0] if page else None
@@ -122,15 +121,6 @@ class PostgresImpactSnapshotRepository:
         tenant = self._work.admit_optional(tenant_id, "purge_generated")
         instant = instant_argument(before, "before")
         return purge(self._work, IMPACT_SNAPSHOTS, (PURGE, PURGE_TENANT), instant, tenant, batch_size)
-
-
-def check_owner(selector: Selector, tenant: str) -> None:
-    """Refuse a selector that names another tenant."""
-    if not selector.owned_by(tenant):
-        raise ValidationError(
-            f"The selector names tenant {selector.tenant_id!r}, not {tenant!r}; leave tenantId out or correct it.",
-            entity=IMPACT_SNAPSHOTS.name,
-        )
 
 
 def snapshot_values(key: str, tenant: str, snapshot: ImpactSet, run_id: str | None) -> Row:
