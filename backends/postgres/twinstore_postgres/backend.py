@@ -77,7 +77,7 @@ class PostgresSchedulerBackend:
             ("postgres", settings.fingerprint), lambda: PostgresServer(settings), PostgresServer.close
         )
         self._initializer = SchedulerPostgresInitializer(settings, self._server)
-        self._bulk = PostgresBulk(self._server)
+        self._bulk = PostgresBulk(self._server, lambda: self.capabilities)
         self._repositories = PostgresSchedulerRepositories.over(Unbound(self._server, UNBOUND))
 
     @property

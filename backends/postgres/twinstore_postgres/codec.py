@@ -123,6 +123,7 @@ class Table(Generic[M]):
         encode: the values of a row, from a model, its key and its storage markers.
         markers: how many of the last columns are no part of the model.
         payload: the column that holds the whole model, where the others only repeat parts of it.
+        versioned: whether the table counts its updates in ``row_version``.
     """
 
     entity: Entity
@@ -133,6 +134,7 @@ class Table(Generic[M]):
     encode: Callable[[M, Mapping[str, object]], Row]
     markers: int = 0
     payload: LiteralString | None = None
+    versioned: bool = False
 
     @cached_property
     def name(self) -> sql.Composable:
@@ -143,6 +145,11 @@ class Table(Generic[M]):
     def column_list(self) -> sql.Composed:
         """The columns, separated by commas."""
         return sql.SQL(", ").join(sql.Identifier(column.name) for column in self.columns)
+
+    @cached_property
+    def key_list(self) -> sql.Composed:
+        """The columns of the key, separated by commas."""
+        return sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
 
     @cached_property
     def placeholders(self) -> sql.Composed:
@@ -219,6 +226,20 @@ class Table(Generic[M]):
     def key_of(self, row: Row) -> tuple[str, ...]:
         """Return the key of a row."""
         return tuple(row[position] for position in self._key_positions)
+
+    @cached_property
+    def tenant_position(self) -> int:
+        """The position of the tenant in a row."""
+        return [column.name for column in self.columns].index(self.tenant)
+
+    @cached_property
+    def _marker_positions(self) -> tuple[tuple[str, int], ...]:
+        fields = [column.field for column in self.columns]
+        return tuple((marker, fields.index(marker)) for marker in self.entity.markers)
+
+    def markers_of(self, row: Row) -> dict[str, object]:
+        """Return the storage markers of a row; absent ones are left out."""
+        return {name: row[at] for name, at in self._marker_positions if row[at] is not None}
 
     def key_text(self, row: Row) -> str:
         """Return the key of a row for messages."""

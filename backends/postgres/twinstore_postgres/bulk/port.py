@@ -1,6 +1,149 @@
-class PostgresBulk:
-    def __init__(self, server):
-        self._server = server
+"""The bulk port of the scheduler on PostgreSQL."""
 
-    def close(self):
-        pass
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from psycopg import sql
+
+from twinstore.bulk import KeyRange
+from twinstore.query import batch_size_argument
+from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.scope import tenant_argument
+from twinstore_postgres.bulk.connections import BulkConnections
+from twinstore_postgres.bulk.exporting import export_batches
+from twinstore_postgres.bulk.importing import PostgresRangeImporter
+from twinstore_postgres.bulk.ledger import PostgresLedger
+from twinstore_postgres.bulk.scanning import SCANS
+from twinstore_postgres.scheduler.tables import table_of
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from twinstore.backend import Capabilities
+    from twinstore.bulk import Key, Position, Record, ScanRow
+    from twinstore.catalog import Entity
+    from twinstore_postgres.codec import Table
+    from twinstore_postgres.server import PostgresServer
+
+__all__ = ["PostgresBulk"]
+
+COUNTS: Final = "SELECT {tenant}, count(*) FROM {table} GROUP BY {tenant} ORDER BY {tenant}"
+COUNT: Final = "SELECT {tenant}, count(*) FROM {table} WHERE {tenant} = %s GROUP BY {tenant}"
+
+
+class PostgresBulk:
+    """Implements :class:`~twinstore.bulk.BulkPort` for the scheduler."""
+
+    def __init__(self, server: PostgresServer, capabilities: Callable[[], Capabilities]) -> None:
+        """Take the server; nothing is connected yet."""
+        self._connections = BulkConnections(server)
+        self._capabilities = capabilities
+
+    @property
+    def identity(self) -> str:
+        """Driver, host and database."""
+        return f"{DRIVER} {self._connections.place}"
+
+    def entities(self) -> tuple[Entity, ...]:
+        """Return the entities in copy order."""
+        return SCHEDULER.entities
+
+    def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
+        """Return the number of rows by tenant; see the Protocol."""
+        table = table_of(entity)
+        template, values = (COUNTS, []) if tenant_id is None else (COUNT, [tenant_argument(tenant_id)])
+        statement = sql.SQL(template).format(tenant=sql.Identifier(table.tenant), table=table.name)
+        with self._connections.system("bulk counts") as connection:
+            return dict(connection.execute(statement, values).fetchall())
+
+    def position(self) -> Position | None:
+        """Return nothing: changes cannot be followed here."""
+        return None
+
+    def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
+        """Return ranges of about ``rows`` rows each; see the Protocol."""
+        size = batch_size_argument(rows)
+        tenant = None if tenant_id is None else tenant_argument(tenant_id)
+        return self._cut(table_of(entity), size, tenant)
+
+    def _cut(self, table: Table[Any], rows: int, tenant: str | None) -> Iterator[KeyRange]:
+        lower: Key | None = None
+        while True:
+            upper = self._key_after(table, lower, rows, tenant)
+            yield KeyRange(lower, upper)
+            if upper is None:
+                return
+            lower = upper
+
+    def _key_after(self, table: Table[Any], lower: Key | None, rows: int, tenant: str | None) -> Key | None:
+        """Return the key that lies some rows after another one, ``None`` beyond the last."""
+        conditions: list[sql.Composable] = [sql.SQL("true")]
+        values: list[object] = []
+        if lower is not None:
+            bound = sql.SQL(", ").join([sql.Placeholder()] * len(lower))
+            conditions.append(sql.SQL("({}) >= ({})").format(table.key_list, bound))
+            values += lower
+        if tenant is not None:
+            conditions.append(sql.SQL("{} = %s").format(sql.Identifier(table.tenant)))
+            values.append(tenant)
+        statement = sql.SQL("SELECT {key} FROM {table} WHERE {where} ORDER BY {key} OFFSET %s LIMIT 1").format(
+            key=table.key_list, table=table.name, where=sql.SQL(" AND ").join(conditions)
+        )
+        with self._connections.system("bulk cut") as connection:
+            return connection.execute(statement, [*values, rows]).fetchone()
+
+    def export(
+        self,
+        entity: Entity,
+        within: KeyRange,
+        *,
+        tenant_id: str | None = None,
+        batch_size: int = 1000,
+        as_of: Position | None = None,
+    ) -> Iterator[list[Record]]:
+        """Return the rows of a range as models, in batches; see the Protocol."""
+        self._refuse_past(as_of)
+        size = batch_size_argument(batch_size)
+        tenant = None if tenant_id is None else tenant_argument(tenant_id)
+        return export_batches(self._connections, table_of(entity), within, tenant, size)
+
+    def scan(
+        self,
+        entity: Entity,
+        within: KeyRange,
+        *,
+        tenant_id: str | None = None,
+        batch_size: int = 1000,
+        as_of: Position | None = None,
+    ) -> Iterator[list[ScanRow]]:
+        """Return the rows of a range for comparison, in batches; see the Protocol."""
+        self._refuse_past(as_of)
+        size = batch_size_argument(batch_size)
+        tenant = None if tenant_id is None else tenant_argument(tenant_id)
+        return SCANS[SCHEDULER.entity(entity.name).name].batches(self._connections, within, tenant, size)
+
+    def fetch(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
+        """Return single rows for comparison; see the Protocol."""
+        return SCANS[SCHEDULER.entity(entity.name).name].fetch(self._connections, keys)
+
+    def ledger(self) -> PostgresLedger:
+        """Return the ledger that lives in this store."""
+        return PostgresLedger(self._connections)
+
+    @contextmanager
+    def importing(self) -> Iterator[PostgresRangeImporter]:
+        """Open an importer; its connection is closed with it, because its temporary tables stay there."""
+        with closing(self._connections.open()) as connection:
+            yield PostgresRangeImporter(connection)
+
+    def close(self) -> None:
+        """Close the connections at rest."""
+        self._connections.close()
+
+    def _refuse_past(self, as_of: Position | None) -> None:
+        if as_of is not None:
+            self._capabilities().require("point_in_time_reads")

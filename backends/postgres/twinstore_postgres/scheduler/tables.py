@@ -184,6 +184,7 @@ RUNS_TABLE: Final = Table(
     key=("id",),
     tenant="tenant_id",
     encode=run_row,
+    versioned=True,
 )
 
 
@@ -289,6 +290,7 @@ SUMMARIES_TABLE: Final = Table(
     key=("tenant_id", "schedule_id"),
     tenant="tenant_id",
     encode=summary_row,
+    versioned=True,
 )
 
 TABLES: Final = {

@@ -1,0 +1,87 @@
+"""Connections of bulk work: beside the pool, without a limit on statements, reused one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from psycopg.pq import TransactionStatus
+
+from twinstore.scope import SYSTEM_TENANT, note_system_scope
+from twinstore_postgres.errors import translated
+
+if TYPE_CHECKING:
+    from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.server import PostgresServer
+
+__all__ = ["BulkConnections", "begin_system"]
+
+# A statement that streams lasts as long as its reader takes, which no limit of the server can know.
+BEGIN_SYSTEM: Final = (
+    b"SELECT set_config('app.tenant_id', %s, true), set_config('statement_timeout', '0', true)"
+)
+
+
+class BulkConnections:
+    """Connections that were opened for bulk work; those at rest are lent again."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        """Take the server; nothing is opened yet."""
+        self._server = server
+        self._idle: list[Connection] = []
+        self._lock = Lock()
+
+    @property
+    def place(self) -> str:
+        """Host and database, without anything secret."""
+        return self._server.place
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection]:
+        """Lend a connection outside any transaction; one that is left in another state is closed."""
+        connection = self._take()
+        try:
+            yield connection
+        finally:
+            self._give_back(connection)
+
+    @contextmanager
+    def system(self, purpose: str) -> Iterator[Connection]:
+        """Lend a connection inside a transaction in system scope."""
+        with self.lend() as connection, translated(), connection.transaction():
+            begin_system(connection, purpose)
+            yield connection
+
+    def open(self) -> Connection:
+        """Open a connection that the caller closes."""
+        return self._server.connect()
+
+    def close(self) -> None:
+        """Close the connections at rest."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _take(self) -> Connection:
+        with self._lock:
+            while self._idle:
+                connection = self._idle.pop()
+                if not connection.closed:
+                    return connection
+        return self._server.connect()
+
+    def _give_back(self, connection: Connection) -> None:
+        if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
+            connection.close()
+            return
+        with self._lock:
+            self._idle.append(connection)
+
+
+def begin_system(connection: Connection, purpose: str) -> None:
+    """Open system scope for the transaction that has just begun."""
+    note_system_scope(purpose)
+    connection.execute(BEGIN_SYSTEM, [SYSTEM_TENANT])

@@ -1,0 +1,93 @@
+"""Reading ranges of rows as models, streamed by a binary COPY."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from psycopg import sql
+
+from twinstore import jsontext
+from twinstore.bulk import Key, KeyRange, Record
+from twinstore.errors import DocumentDecodeError
+from twinstore_postgres.reading import TolerantInstantLoader
+
+if TYPE_CHECKING:
+    from twinstore_postgres.bulk.connections import BulkConnections
+    from twinstore_postgres.codec import Row, Table
+
+__all__ = ["export_batches"]
+
+EXPORT: Final = "COPY (SELECT {columns} FROM {table} WHERE {where} ORDER BY {key}) TO STDOUT (FORMAT BINARY)"
+
+
+def export_batches(
+    connections: BulkConnections,
+    table: Table[Any],
+    within: KeyRange,
+    tenant_id: str | None,
+    batch_size: int,
+) -> Iterator[list[Record]]:
+    """Yield the rows of a range in key order, in batches; the server waits while the caller works."""
+    where, values = range_condition(table, within, tenant_id)
+    statement = sql.SQL(EXPORT).format(
+        columns=table.column_list, table=table.name, where=where, key=table.key_list
+    )
+    with connections.system("bulk export") as connection:
+        cursor = connection.cursor()
+        cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
+        with cursor.copy(statement, values) as copy:
+            copy.set_types([column.type for column in table.columns])
+            batch: list[Record] = []
+            for row in copy.rows():
+                batch.append(record_of(table, row))
+                if len(batch) == batch_size:
+                    yield batch
+                    batch = []
+            if batch:
+                yield batch
+
+
+def range_condition(
+    table: Table[Any], within: KeyRange, tenant_id: str | None
+) -> tuple[sql.Composable, Sequence[str]]:
+    """Return the condition of a range and its values; composed keys are compared as rows."""
+    conditions: list[sql.Composable] = []
+    values: list[str] = []
+    for operator, bound in ((sql.SQL(">="), within.lower), (sql.SQL("<"), within.upper)):
+        if bound is not None:
+            conditions.append(
+                sql.SQL("({key}) {operator} ({values})").format(
+                    key=table.key_list,
+                    operator=operator,
+                    values=sql.SQL(", ").join([sql.Placeholder()] * len(bound)),
+                )
+            )
+            values += bound
+    if tenant_id is not None:
+        conditions.append(sql.SQL("{} = %s").format(sql.Identifier(table.tenant)))
+        values.append(tenant_id)
+    return sql.SQL(" AND ").join(conditions or [sql.SQL("true")]), values
+
+
+def record_of(table: Table[Any], row: Row) -> Record:
+    """Return the record of a row, decoded or with the reason why not."""
+    key: Key = table.key_of(row)
+    tenant = row[table.tenant_position]
+    storage = table.markers_of(row)
+    try:
+        return Record(key, tenant, table.decode(row), storage)
+    except DocumentDecodeError as error:
+        return Record(key, tenant, None, storage, error=error.message, raw=raw_text(table, row))
+
+
+def raw_text(table: Table[Any], row: Row) -> str:
+    """Return a stored row as JSON by column; what JSON cannot hold is written as text."""
+    values = {
+        column.name: value if isinstance(value, _PLAIN) else str(value)
+        for column, value in zip(table.columns, row, strict=True)
+    }
+    return jsontext.dumps(values).decode()
+
+
+_PLAIN: Final = (str, int, float, bool, list, dict, type(None))

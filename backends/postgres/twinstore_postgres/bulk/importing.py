@@ -1,0 +1,166 @@
+"""Writing ranges: rows, ledger and the check of the lease in one transaction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+
+from twinstore.bulk import Conflict, ImportOutcome, Record, Rejected
+from twinstore_postgres.bulk.connections import begin_system
+from twinstore_postgres.bulk.ledger import check_lease, finish_range
+from twinstore_postgres.bulk.staging import Stage
+from twinstore_postgres.errors import Subject, translate, translated
+from twinstore_postgres.scheduler.tables import table_of
+
+if TYPE_CHECKING:
+    from twinstore.bulk import Claim, OnConflict, Tally
+    from twinstore.catalog import Entity
+    from twinstore_postgres.codec import Row, Table
+    from twinstore_postgres.connecting import Connection
+
+__all__ = ["PostgresRangeImporter"]
+
+# The server knows nothing about a stage that was filled a moment ago; probing by key is right at any size.
+PROBE_BY_KEY: Final = (
+    b"SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)"
+)
+# Classes of errors that one row is to blame for: bad data, a broken constraint, a value too large for an index.
+ROW_ERRORS: Final = frozenset({"22", "23", "54"})
+
+
+@dataclass(slots=True)
+class Findings:
+    """What became of the records so far."""
+
+    written: Counter[str] = field(default_factory=Counter)
+    unchanged: Counter[str] = field(default_factory=Counter)
+    conflicts: list[Conflict] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> ImportOutcome:
+        """The findings as the tool sees them; tenants without rows are left out."""
+        return ImportOutcome(
+            written=dict(+self.written),
+            unchanged=dict(+self.unchanged),
+            conflicts=tuple(self.conflicts),
+            rejected=tuple(self.rejected),
+        )
+
+
+class PostgresRangeImporter:
+    """Implements :class:`~twinstore.bulk.RangeImporter` on a connection of its own."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Take the connection."""
+        self._connection = connection
+        self._stages: dict[str, Stage] = {}
+
+    def import_range(
+        self,
+        entity: Entity,
+        batches: Iterator[list[Record]],
+        *,
+        on_conflict: OnConflict,
+        claim: Claim,
+        tally: Tally,
+    ) -> ImportOutcome:
+        """Write the records of a claimed range and mark it live; see the Protocol."""
+        table = table_of(entity)
+        overwrite = on_conflict == "overwrite" and not entity.append_only
+        findings = Findings()
+        with translated(Subject(entity)):
+            stage = self._stage(table)
+            with self._connection.transaction():
+                begin_system(self._connection, "bulk import")
+                self._connection.execute(PROBE_BY_KEY)
+                for batch in batches:
+                    self._write(Batch(self._connection, stage, table, findings, overwrite), batch)
+                outcome = findings.outcome
+                check_lease(self._connection, claim.lease)
+                finish_range(self._connection, claim, tally(outcome))
+        return outcome
+
+    def _stage(self, table: Table[Any]) -> Stage:
+        stage = self._stages.get(table.entity.name)
+        if stage is None:
+            stage = Stage(self._connection, table)
+            stage.create()
+            self._stages[table.entity.name] = stage
+        return stage
+
+    def _write(self, batch: Batch, records: Sequence[Record]) -> None:
+        good = [record for record in records if record.model is not None and record.key is not None]
+        batch.findings.rejected += [
+            Rejected(record, record.error or "the record holds no model")
+            for record in records
+            if record.model is None or record.key is None
+        ]
+        batch.write([(record, batch.table.encode(record.model, record.storage)) for record in good])
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Writes some records; where one is refused, the halves are tried until it stands alone."""
+
+    connection: Connection
+    stage: Stage
+    table: Table[Any]
+    findings: Findings
+    overwrite: bool
+
+    def write(self, pairs: Sequence[tuple[Record, Row]]) -> None:
+        """Write the records that the store takes and note the reasons of the others."""
+        if not pairs:
+            return
+        try:
+            with self.connection.transaction():
+                merged = self.stage.merge([row for _, row in pairs], overwrite=self.overwrite)
+        except psycopg.Error as error:
+            if not blames_row(error):
+                raise
+            self._halve(pairs, error)
+            return
+        self._note(pairs, merged.written, merged.others)
+
+    def _halve(self, pairs: Sequence[tuple[Record, Row]], error: psycopg.Error) -> None:
+        if len(pairs) == 1:
+            record = pairs[0][0]
+            subject = Subject(self.table.entity, ":".join(record.key or ()))
+            self.findings.rejected.append(Rejected(record, reason_of(error, subject)))
+            return
+        middle = len(pairs) // 2
+        self.write(pairs[:middle])
+        self.write(pairs[middle:])
+
+    def _note(
+        self, pairs: Sequence[tuple[Record, Row]], written: dict[str, int], others: Sequence[Row]
+    ) -> None:
+        findings = self.findings
+        findings.written.update(written)
+        tenants = Counter(row[self.table.tenant_position] for _, row in pairs)
+        if others:
+            owners = {self.table.key_of(row): row[self.table.tenant_position] for _, row in pairs}
+            findings.conflicts += [Conflict(key, owners[key], self.overwrite) for key in others]
+            different = Counter(owners[key] for key in others)
+            tenants.subtract(different)
+            if self.overwrite:
+                findings.written.update(different)
+        tenants.subtract(written)
+        findings.unchanged.update(tenants)
+
+
+def blames_row(error: psycopg.Error) -> bool:
+    """Whether the store refuses a row, not the whole work."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.DataError)
+    return error.sqlstate[:2] in ROW_ERRORS
+
+
+def reason_of(error: psycopg.Error, subject: Subject) -> str:
+    """Return why a row was refused: rule and code, no values."""
+    return translate(error, subject).message
