@@ -128,9 +128,9 @@ class Bars:
 @contextmanager
 def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
     """Show progress on a stream, stderr by default, in the way it can."""
-    stream = stream or sys.stderr
-    if not stream.isatty():
-        yield Lines(stream)
+    shown: TextIO = stream or sys.stderr
+    if not shown.isatty():
+        yield Lines(shown)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -139,5 +139,5 @@ def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
         RateColumn(),
         TimeRemainingColumn(),
     )
-    with RichProgress(*columns, console=Console(file=stream)) as progress:
+    with RichProgress(*columns, console=Console(file=shown)) as progress:
         yield Bars(progress)

@@ -109,7 +109,7 @@ class Verification:
             count_check(self._entities, sampled=self._sampled),
             content_check(self._entities),
             mode_check(self._entities, sampled=self._sampled),
-            *_list_checks(lists),
+            *_list_checks(lists, other_spellings=bool(self._equivalences)),
             decode_check(self._entities),
         ]
 
@@ -131,7 +131,7 @@ class Verification:
                 Check(id=name, title=title, result="skipped", summary="approved fresh start")
                 for name, title in (("C1", "counts"), ("C2", "content"), ("C3", "mode"))
             ),
-            *_list_checks(self._own_lists()),
+            *_list_checks(self._own_lists(), other_spellings=False),
         ]
 
     def _results(self, tasks: Iterator[RangeTask | ListTask]) -> Iterator[RangeResult | ListResult]:
@@ -233,10 +233,10 @@ class Verification:
         )
 
 
-def _list_checks(found: ListResult) -> tuple[Check, Check]:
+def _list_checks(found: ListResult, *, other_spellings: bool) -> tuple[Check, Check]:
     return (
-        list_check("C4", "next fire order", found.next_fires),
-        list_check("C5", "list order", found.lists),
+        list_check("C4", "next fire order", found.next_fires, other_spellings=other_spellings),
+        list_check("C5", "list order", found.lists, other_spellings=other_spellings),
     )
 
 

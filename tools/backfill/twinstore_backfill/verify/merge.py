@@ -52,11 +52,10 @@ def merge(source: Iterator[ScanRow], target: Iterator[ScanRow]) -> Iterator[Pair
     """Yield each key once: with both rows, or with the row of the side that has it."""
     left, right = next(source, None), next(target, None)
     while left is not None and right is not None:
-        # Both have a key: keyed() lets no other row pass.
         if left.key == right.key:
             yield left, right
             left, right = next(source, None), next(target, None)
-        elif left.key < right.key:  # type: ignore[operator]  # see above
+        elif left.key is not None and right.key is not None and left.key < right.key:
             yield left, None
             left = next(source, None)
         else:

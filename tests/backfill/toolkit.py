@@ -1,0 +1,162 @@
+"""Data and commands for the tests of the backfill."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from twinstore.config import load_settings
+from twinstore.scheduler.enums import RunState
+from twinstore.testing.builders import at, make_audit_record, make_impact_set, make_run, make_schedule, moved
+from twinstore_backfill.cli import main
+from twinstore_backfill.copy.engine import run_copy
+from twinstore_backfill.copy.options import CopyOptions
+from twinstore_backfill.progress import Silent
+from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.stores import open_store
+from twinstore_backfill.verify.engine import run_verify
+from twinstore_backfill.verify.options import VerifyOptions
+from twinstore_memory.store import Store as MemoryStore
+from twinstore_memory.store import drop_store, shared_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pytest
+
+    from twinstore.bulk import BulkPort
+    from twinstore.scheduler.storage import SchedulerStorage
+    from twinstore_backfill.copy.reporting import CopyResult
+    from twinstore_backfill.report.model import ParityReport
+    from twinstore_backfill.stores import Store
+
+__all__ = ["AS_OF", "Answer", "Pair", "fill", "invoke", "memory_pair", "rows_of", "write_config"]
+
+AS_OF: Final = at(86_400)
+TENANTS: Final = ("acme", "umbrella")
+DOCUMENTS_PER_TENANT: Final = 3 + 3 + 7 + 2 + 4 + 2
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, object]:
+        """The result as JSON."""
+        document: dict[str, object] = json.loads(self.out)
+        return document
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An open source and an open target."""
+
+    source: Store
+    target: Store
+    directory: Path
+
+    def copy(self, *, execute: bool = True, **options: object) -> CopyResult:
+        """Copy from source to target."""
+        given = {"out": self.directory, "as_of": AS_OF, "range_size": 3, "execute": execute, **options}
+        return run_copy(self.source, self.target, CopyOptions(**given), Silent(), StopSwitch())  # type: ignore[arg-type]  # the options of a test
+
+    def verify(self, **options: object) -> ParityReport:
+        """Compare source and target."""
+        given = {"as_of": AS_OF, "range_size": 3, **options}
+        return run_verify(self.source, self.target, VerifyOptions(**given), Silent(), StopSwitch())  # type: ignore[arg-type]  # the options of a test
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPair(Pair):
+    """Two stores of this process, to plant rows in past every rule."""
+
+    names: tuple[str, str] = ("", "")
+
+    @property
+    def stores(self) -> tuple[MemoryStore, MemoryStore]:
+        """The stores behind source and target."""
+        return shared_store(self.names[0]), shared_store(self.names[1])
+
+
+@contextmanager
+def memory_pair(directory: Path) -> Iterator[MemoryPair]:
+    """Open two empty memory stores."""
+    names = (uuid4().hex, uuid4().hex)
+    settings = [load_settings({"Persistence": {"Memory": {"Store": name}}}, environ={}) for name in names]
+    with (
+        open_store("scheduler", "memory", settings[0]) as source,
+        open_store("scheduler", "memory", settings[1]) as target,
+    ):
+        yield MemoryPair(source, target, directory, names=names)
+    for name in names:
+        drop_store(name)
+
+
+def fill(storage: SchedulerStorage, tenants: Sequence[str] = TENANTS) -> None:
+    """Write some of everything through the repositories: :data:`DOCUMENTS_PER_TENANT` rows per tenant."""
+    for tenant in tenants:
+        _fill_schedules(storage, tenant)
+        _fill_runs(storage, tenant)
+        for number in range(2):
+            storage.impact_snapshots.upsert(
+                tenant, make_impact_set(generated_at=at(number)), run_id=f"{tenant}-run-{number}"
+            )
+        for number in range(4):
+            storage.audit.append(
+                make_audit_record(tenant, f"{tenant}-audit-{number}", occurred_at=at(number))
+            )
+
+
+def _fill_schedules(storage: SchedulerStorage, tenant: str) -> None:
+    for number in range(3):
+        storage.schedules.upsert(make_schedule(tenant, f"{tenant}-schedule-{number}"))
+    storage.schedules.soft_delete(tenant, f"{tenant}-schedule-2", "ada", at(60))
+
+
+def _fill_runs(storage: SchedulerStorage, tenant: str) -> None:
+    for number in range(7):
+        run = make_run(
+            tenant,
+            f"{tenant}-run-{number}",
+            created_at=at(number),
+            schedule_id=f"{tenant}-schedule-{number % 2}",
+        )
+        storage.runs.create(run)
+        if number % 3 == 0:
+            run = moved(run, RunState.CANCELLED)
+            storage.runs.update(run)
+        storage.run_summary_service.project(run, now=at(number))
+
+
+def rows_of(port: BulkPort) -> dict[str, int]:
+    """Return the number of rows by entity."""
+    return {entity.name: sum(port.counts(entity).values()) for entity in port.entities()}
+
+
+def write_config(path: Path, settings: object) -> Path:
+    """Write a settings file."""
+    path.write_text(json.dumps(settings))
+    return path
+
+
+def invoke(capsys: pytest.CaptureFixture[str], *arguments: object) -> Answer:
+    """Run a command in this process."""
+    capsys.readouterr()
+    code = main([str(argument) for argument in arguments])
+    shown = capsys.readouterr()
+    return Answer(code, shown.out, shown.err)
+
+
+def long_ago(days: int) -> datetime:
+    """Return an instant that many days before :data:`AS_OF`."""
+    return datetime.fromtimestamp(AS_OF.timestamp(), UTC) - timedelta(days=days)
