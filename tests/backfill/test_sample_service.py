@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
+from tests.stores import kept
 from twinstore import open_storage
 from twinstore.scheduler import RunQueryOptions, RunState
 
@@ -60,12 +61,12 @@ def output_of_service(settings: Settings) -> str:
 def test_the_sample_service_prints_the_same_on_both_stores(
     mongo_database: MongoDatabase, empty_postgres_database: PostgresDatabase
 ) -> None:
-    on_mongo = output_of_service(mongo_database.config)
-    on_postgres = output_of_service(empty_postgres_database.config)
+    stores = kept(mongo_database.config), kept(empty_postgres_database.config)
+    on_mongo, on_postgres = map(output_of_service, stores)
     assert TOKEN.sub(lambda match: match[0] if match[1] == "None" else "next TOKEN", on_mongo) == EXPECTED
     assert on_mongo == on_postgres
     # Equal output could also mean that both wrote to one store.
-    for settings in (mongo_database.config, empty_postgres_database.config):
+    for settings in stores:
         with open_storage(settings) as storage:
             page = storage.scheduler.runs.list(TENANT, RunQueryOptions(states=[RunState.COMPLETED]))
             assert len(page) == 8, settings

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 import pytest
 from bson.codec_options import CodecOptions
 from pymongo import MongoClient
 
 import twinstore
-from tests.servers import Settings, mongo_config
+from tests.stores import DRIVERS, fresh_settings, kept
 from twinstore import scheduler
 from twinstore.bulk import KeyRange, RangeTally, Record
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
 FOLDER: Final = Path(__file__).parents[2] / "samples/api/scheduler"
 TENANT: Final = "acme"
-DRIVERS: Final = ("memory", "mongo", "postgres")
 SAMPLES: Final[dict[str, tuple[str, type[CanonicalModel]]]] = {
     "schedule.json": ("schedules", Schedule),
     "schedule-minimal.json": ("schedules", Schedule),
@@ -147,18 +145,6 @@ ROADS: Final[dict[str, Callable[[SchedulerStorage], None]]] = {
 }
 
 
-@contextmanager
-def fresh_settings(driver: str, request: pytest.FixtureRequest) -> Iterator[Settings]:
-    """Give the settings of an empty store that lives as long as the block."""
-    if driver == "memory":
-        yield {"Persistence": {"Scheduler": "Memory", "Memory": {"Store": f"samples-{uuid4().hex}"}}}
-        return
-    server = request.getfixturevalue(f"{driver}_server")
-    database = server.database() if driver == "mongo" else server.migrated_database()
-    with database as fresh:
-        yield fresh.config
-
-
 @pytest.fixture(scope="module", params=[(driver, road) for driver in DRIVERS for road in ROADS], ids="-".join)
 def road(request: pytest.FixtureRequest) -> Iterator[tuple[str, SchedulerStorage]]:
     """Write all samples on one road into a fresh store of one driver, and open the store anew."""
@@ -201,7 +187,7 @@ def exported(port: BulkPort, entity: Entity) -> list[bytes]:
 
 @pytest.mark.parametrize("way", ROADS)
 def test_the_stored_document_of_mongodb_is_the_sample(way: str, mongo_database: MongoDatabase) -> None:
-    with twinstore.open_storage(mongo_config(mongo_database.url, mongo_database.name)) as storage:
+    with twinstore.open_storage(kept(mongo_database.config)) as storage:
         storage.scheduler.initializer.ensure_migrations()
         ROADS[way](storage.scheduler)
     names = WRITABLE if way == "repository" else tuple(SAMPLES)

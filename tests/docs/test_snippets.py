@@ -6,16 +6,16 @@ import json
 import linecache
 import sys
 import tomllib
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 import pytest
 import yaml
 
 from tests.docs.pages import PAGES, Block, all_blocks, blocks
+from tests.stores import DRIVERS, fresh_settings
 from twinstore import load_settings, open_storage
 from twinstore.config.keys import TOP_SECTIONS
 from twinstore.plugins import load_backend
@@ -24,9 +24,6 @@ from twinstore.testing.builders import make_run, make_schedule
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.servers import Settings
-
-DRIVERS: Final = ("memory", "mongo", "postgres")
 PARSERS: Final[dict[str, Callable[[str], dict[str, object]]]] = {
     "json": json.loads,
     "toml": tomllib.loads,
@@ -35,18 +32,6 @@ PARSERS: Final[dict[str, Callable[[str], dict[str, object]]]] = {
 LANGUAGES: Final = {"console", "ini", "json", "python", "sql", "text", "toml", "yaml"}
 PYTHON_PAGES: Final = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
 SETTINGS: Final = all_blocks("json", "toml", "yaml")
-
-
-@contextmanager
-def fresh_settings(driver: str, request: pytest.FixtureRequest) -> Iterator[Settings]:
-    """Give the settings of a migrated store of a driver."""
-    if driver == "memory":
-        yield {"Persistence": {"Scheduler": "Memory", "Memory": {"Store": f"docs-{uuid4().hex}"}}}
-        return
-    server = request.getfixturevalue(f"{driver}_server")
-    database = server.database() if driver == "mongo" else server.migrated_database()
-    with database as fresh:
-        yield fresh.config
 
 
 @pytest.fixture(params=DRIVERS)
