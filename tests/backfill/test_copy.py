@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
 
 SIGTERM = 15
+NO_TEXT = cast("tuple[str, ...]", (17,))
 
 
 @pytest.fixture
@@ -197,7 +198,7 @@ class TestQuarantine:
     def bad_rows(self, pair: MemoryPair) -> None:
         fill(pair.source.storage)
         source, good = pair.stores[0], encode(RUNS, make_run("acme", "bad"))
-        bad_documents = {
+        bad_documents: dict[str, dict[str, object]] = {
             "bad-state": {"state": "lost"},
             "bad-field": {"foreign": 1},
             "bad-nul": {"error": "a\x00b", "state": "error"},
@@ -205,7 +206,7 @@ class TestQuarantine:
         }
         for key, changes in bad_documents.items():
             plant(source, Row(RUNS, (key,), {**good.document, "id": key, **changes}, {}))
-        plant(source, Row(RUNS, (17,), {**good.document, "id": 17}, {}))  # type: ignore[arg-type]  # a key that is no text
+        plant(source, Row(RUNS, NO_TEXT, {**good.document, "id": 17}, {}))
 
     def test_bad_rows_never_stop_the_load_and_never_leave_it_green(self, pair: MemoryPair) -> None:
         result = pair.copy()
@@ -303,7 +304,10 @@ class TestLease:
                 if name == "runs" and not overtaken.is_set():
                     overtaken.set()
                     (job,) = ledger.jobs()
-                    ledger.acquire(job.id, "usurper", timedelta(seconds=60), dead=ledger.lease(job.id).holder)  # type: ignore[union-attr]  # it is held
+                    held = ledger.lease(job.id)
+                    ledger.acquire(
+                        job.id, "usurper", timedelta(seconds=60), dead=held.holder if held else None
+                    )
 
         options = CopyOptions(execute=True, out=pair.directory, as_of=AS_OF, range_size=3)
         with pytest.raises(LeaseLostError):

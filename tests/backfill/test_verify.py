@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -26,9 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
+    from twinstore.jsontext import JsonObject
+    from twinstore.scheduler.runs import Run, RunRepository
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport
     from twinstore_memory.store import Store
+
+NO_TEXT = cast("tuple[str, ...]", (17,))
 
 
 @pytest.fixture
@@ -99,7 +104,7 @@ def test_one_changed_one_missing_and_one_extra_row_are_named_with_paths(pair: Me
     )
 
 
-def _audit_like(pair: MemoryPair, key: str) -> object:
+def _audit_like(pair: MemoryPair, key: str) -> CanonicalModel:
     record = pair.source.storage.audit.list("acme")[0]
     return record.evolve(id=key)
 
@@ -176,7 +181,7 @@ def test_expired_rows_are_left_out_on_both_sides_and_counted(pair: MemoryPair) -
 
 def test_rows_without_a_text_key_in_the_target_are_extra(pair: MemoryPair) -> None:
     row = stored_rows(pair.stores[1], RUNS)["acme-run-1",]
-    plant(pair.stores[1], Row(RUNS, (17,), row.document, {}))  # type: ignore[arg-type]  # a key that is no text
+    plant(pair.stores[1], Row(RUNS, NO_TEXT, row.document, {}))
     report = pair.verify()
     assert report.verdict == "FAIL"
     assert [item.key for item in entity_of(report, "runs").extra.shown] == [None]
@@ -196,8 +201,8 @@ def test_a_wrong_order_of_the_lists_fails_though_every_document_is_equal(
     runs = type(pair.target.storage.runs)
     honest = runs.get_pending_runs
 
-    def reversed_order(self: object, tenant_id: str, *, limit: int = 200) -> tuple[object, ...]:
-        found = honest(self, tenant_id, limit=limit)  # type: ignore[arg-type]  # called as the method it replaces
+    def reversed_order(self: RunRepository, tenant_id: str, *, limit: int = 200) -> tuple[Run, ...]:
+        found = honest(self, tenant_id, limit=limit)
         return tuple(reversed(found)) if self is pair.target.storage.runs else found
 
     monkeypatch.setattr(runs, "get_pending_runs", reversed_order)
@@ -324,8 +329,8 @@ def test_a_document_that_occurs_twice_changes_the_digest() -> None:
 
 
 def test_paths_name_places_and_types_but_no_values() -> None:
-    source = {"a": 1, "b": {"c d": [1, 2]}, "e": None, "g": "secret-1"}
-    target = {"a": "1", "b": {"c d": [1]}, "f": True, "g": "secret-2"}
+    source: JsonObject = {"a": 1, "b": {"c d": [1, 2]}, "e": None, "g": "secret-1"}
+    target: JsonObject = {"a": "1", "b": {"c d": [1]}, "f": True, "g": "secret-2"}
     assert differing_paths(source, target) == [
         "a (number in source, text in target)",
         'b["c d"][1] (only in source)',

@@ -135,20 +135,25 @@ class Tally:
         for conflict in outcome.conflicts:
             self._conflicts.add(conflict_entry(reader.entity, conflict))
         rejections = Counter(rejected.record.tenant_id or "" for rejected in outcome.rejected)
+        conflicts = Counter(item.tenant_id or "" for item in outcome.conflicts if not item.overwritten)
         tally = RangeTally(
-            read=reader.read,
-            written=outcome.written,
-            unchanged=outcome.unchanged,
-            conflicts=Counter(item.tenant_id or "" for item in outcome.conflicts if not item.overwritten),
-            quarantined=reader.undecodable + rejections,
-            expired=reader.expired,
-            text_timestamp=reader.text_timestamp,
+            read=dict(reader.read),
+            written=_without_zeros(outcome.written),
+            unchanged=_without_zeros(outcome.unchanged),
+            conflicts=dict(conflicts),
+            quarantined=dict(reader.undecodable + rejections),
+            expired=dict(reader.expired),
+            text_timestamp=dict(reader.text_timestamp),
         )
         check_complete(reader, tally)
         self._quarantine.commit()
         self._conflicts.commit()
         self.result = tally
         return tally
+
+
+def _without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
+    return {tenant: count for tenant, count in counts.items() if count}
 
 
 def check_complete(reader: RangeReader, tally: RangeTally) -> None:
