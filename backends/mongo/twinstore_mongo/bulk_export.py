@@ -6,10 +6,10 @@ would compare texts with texts only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from bson import InvalidBSON, decode, decode_all
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -35,7 +35,25 @@ NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 LENIENT: Final = NAIVE.with_options(unicode_decode_error_handler="backslashreplace")
 LENGTH_BYTES: Final = 4
 
-Plan: TypeAlias = "dict[str, Plan | None]"
+
+@dataclass(frozen=True, slots=True)
+class InstantPlan:
+    """Where the instants of a document are: fields here, and objects or lists of objects below."""
+
+    leaves: tuple[str, ...]
+    branches: tuple[tuple[str, InstantPlan], ...]
+
+    @classmethod
+    def of(cls, paths: Iterable[tuple[str, ...]]) -> InstantPlan:
+        """Return the plan of some paths."""
+        below: dict[str, list[tuple[str, ...]]] = {}
+        leaves: list[str] = []
+        for head, *rest in paths:
+            if rest:
+                below.setdefault(head, []).append(tuple(rest))
+            else:
+                leaves.append(head)
+        return cls(tuple(leaves), tuple((name, cls.of(rest)) for name, rest in below.items()))
 
 
 def index_of(transfer: Transfer) -> list[tuple[str, int]]:
@@ -54,12 +72,14 @@ class Exporter:
     """Turns the documents of one entity into records."""
 
     transfer: Transfer
-    plan: Plan = field(init=False)
+    plan: InstantPlan = field(init=False)
 
     def __post_init__(self) -> None:
         """Lay out where the instants are."""
         markers = self.transfer.codec.entity.marker_times
-        self.plan = plan_of([*instant_paths(self.transfer.codec.model), *((name,) for name in markers)])
+        self.plan = InstantPlan.of(
+            [*instant_paths(self.transfer.codec.model), *((name,) for name in markers)]
+        )
 
     def batches(
         self,
@@ -141,44 +161,20 @@ def reason_of(error: DocumentDecodeError) -> str:
     return reason.removesuffix(". Repair or quarantine the document.") or error.message
 
 
-def plan_of(paths: list[tuple[str, ...]]) -> Plan:
-    """Return paths as a tree; a leaf is an instant."""
-    tree: Plan = {}
-    for head, *rest in paths:
-        if rest:
-            below = tree.setdefault(head, {})
-            merge(below if below is not None else {}, rest)
-        else:
-            tree[head] = None
-    return tree
-
-
-def merge(tree: Plan, path: list[str]) -> None:
-    """Add one path to a tree."""
-    head, *rest = path
-    if not rest:
-        tree[head] = None
-        return
-    below = tree.setdefault(head, {})
-    merge(below if below is not None else {}, rest)
-
-
-def mark_utc(document: Document, plan: Plan) -> bool:
+def mark_utc(document: Document, plan: InstantPlan) -> bool:
     """Mark the naive instants of a document as UTC, in place; return whether one is stored as text."""
     found_text = False
-    for name, below in plan.items():
+    for name in plan.leaves:
         value = document.get(name)
-        if value is None:
-            continue
-        if below is None:
-            if type(value) is datetime:
-                document[name] = value.replace(tzinfo=UTC)
-            elif type(value) is str:
-                found_text = True
-        else:
-            for part in value if isinstance(value, list) else (value,):
-                if type(part) is dict:
-                    found_text |= mark_utc(part, below)
+        if type(value) is datetime:
+            document[name] = value.replace(tzinfo=UTC)
+        elif type(value) is str:
+            found_text = True
+    for name, below in plan.branches:
+        value = document.get(name)
+        for part in value if type(value) is list else (value,):
+            if type(part) is dict:
+                found_text |= mark_utc(part, below)
     return found_text
 
 

@@ -156,7 +156,7 @@ class Scan:
         for name in self.optional_lists:
             if document.get(name) == []:
                 del document[name]
-        storage = {
+        storage = self.markers and {
             name: plain(stored[source])
             for name, source in self.markers.items()
             if stored.get(source) is not None
@@ -187,7 +187,9 @@ class Scan:
         """Replace instants stored as text by real ones; return whether there were any."""
         found = False
         for path in self.instants:
-            if stored.get(path[0]) is not None:
+            value = stored.get(path[0])
+            # Nearly every value is an instant already.
+            if value is not None and type(value) is not datetime:
                 found |= replace_text(stored, path)
         return found
 
@@ -224,7 +226,8 @@ def plain(value: Any) -> Any:  # noqa: ANN401  # any stored value
     if kind is list:
         return [item if type(item) in PLAIN else plain(item) for item in value]
     if kind is datetime:
-        return f"{value.isoformat(timespec='milliseconds' if value.microsecond else 'seconds')}+00:00"
+        text = value.isoformat(timespec="milliseconds") if value.microsecond else value.isoformat()
+        return f"{text}+00:00"
     return unusual(value)
 
 

@@ -67,7 +67,7 @@ class Codec(Generic[M]):
         values = {
             name: value
             for name, value in document.items()
-            if not name.startswith("_") and name not in self.internal and value is not None
+            if name[:1] != "_" and name not in self.internal and value is not None
         }
         for name in self.free_maps:
             restore_reference(values, name)

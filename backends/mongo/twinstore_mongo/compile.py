@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from twinstore.query import After, AtMost, Before, Condition, Equals, IsNull, OneOf, Query
 
@@ -21,7 +21,7 @@ Names = Mapping[str, str]
 
 
 def compiled(query: Query, names: Names) -> Document:
-    """Return the filter of a query; ``names`` maps wire names and markers to stored names where they differ."""
+    """Return the filter of a query; ``names`` maps wire names and markers to other stored names."""
     clauses: list[Document] = []
     if query.tenant_id is not None:
         clauses.append({name_of("tenantId", names): query.tenant_id})
@@ -33,6 +33,9 @@ def compiled(query: Query, names: Names) -> Document:
 
 def sort_of(query: Query, names: Names) -> list[tuple[str, int]]:
     """Return the sort of a query."""
+    if query.entity == "schedules" and IsNull("deletedAt") in query.where:
+        # The unique index of the names is the order, since no two of them are equal.
+        return [("name", 1)]
     return [(name_of(key.field, names), -1 if key.descending else 1) for key in query.order]
 
 
@@ -98,6 +101,3 @@ def strictly(name: str, value: KeyPart, *, descending: bool) -> Document:
     if value is None:
         return {name: {"$gte": FIRST_INSTANT}}
     return {name: {"$lt" if descending else "$gt": value}}
-
-
-KeyOf = Callable[[Mapping[str, Any]], tuple[Any, ...]]

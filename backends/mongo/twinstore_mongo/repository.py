@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 from twinstore.canonical import CanonicalModel
-from twinstore.errors import ValidationError
 from twinstore.fields import parse_timestamp
 from twinstore.paging import SortKey
-from twinstore.query import AtMost, Query
+from twinstore.query import AtMost, Query, batch_size_argument
 from twinstore.scope import instant_argument, model_argument
 from twinstore_mongo.compile import compiled, sort_of
+from twinstore_mongo.ordering import along_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.codec import Codec
     from twinstore_mongo.compile import Names
     from twinstore_mongo.connection import Document
+    from twinstore_mongo.ordering import IndexOrder
     from twinstore_mongo.units import Unit
 
 __all__ = ["MongoRepository"]
@@ -34,7 +35,7 @@ ID: Final = "_id"
 class MongoRepository:
     """Base of the repositories of one entity each."""
 
-    names: Names = {"id": ID}
+    names: ClassVar[Names] = {"id": ID}
 
     def __init__(self, unit: Unit) -> None:
         """Take what the set of repositories shares."""
@@ -56,16 +57,17 @@ class MongoRepository:
         self._unit.state.check()
         return model_argument(value, cls, name)
 
-    def _one(self, entity: Entity, condition: Document, key: str) -> Document | None:
-        return one(self._unit, entity, condition, key)
-
     def _rows(self, entity: Entity, query: Query) -> list[Document]:
         """Return up to ``limit + 1`` documents of a query, in its order."""
         return rows(self._unit, entity, query, self.names)
 
-    def _page(self, codec: Codec[M], query: Query) -> Page[M]:
-        found = self._rows(codec.entity, query)
-        return query.page(found, codec.decode, lambda row: sort_key(row, query.order, self.names))
+    def _page(self, codec: Codec[M], query: Query, along: IndexOrder | None = None) -> Page[M]:
+        """Return a page; ``along`` is the order of the index where it differs in rows of equal time."""
+        found = rows(self._unit, codec.entity, query, self.names, along)
+        # The extra row is not shown, so it need not be readable.
+        shown = [(row, codec.decode(row)) for row in found[: query.limit]]
+        extra = [(row, None) for row in found[query.limit :]]
+        return query.page([*shown, *extra], second, lambda pair: sort_key(pair[0], query.order, self.names))
 
     def _first(self, codec: Codec[M], query: Query) -> tuple[M, ...]:
         return tuple(codec.decode(row) for row in self._rows(codec.entity, query)[: query.limit])
@@ -73,8 +75,9 @@ class MongoRepository:
     def _purge(self, entity: Entity, tenant: str | None, before: datetime, batch_size: int) -> int:
         """Remove rows past their age, oldest first; return how many."""
         query = expired(entity, tenant, instant_argument(before, "before"), batch_size)
+        along = [(query.order[0].field, 1)]
         removed = 0
-        while found := self._rows(entity, query)[:batch_size]:
+        while found := rows(self._unit, entity, query, self.names, along)[:batch_size]:
             removed += self._remove(entity, query, [row[ID] for row in found])
         return removed
 
@@ -92,14 +95,24 @@ def one(unit: Unit, entity: Entity, condition: Document, key: str) -> Document |
         return unit.collection(entity).find_one(condition, session=unit.session)
 
 
-def rows(unit: Unit, entity: Entity, query: Query, names: Names) -> list[Document]:
+def rows(
+    unit: Unit, entity: Entity, query: Query, names: Names, along: IndexOrder | None = None
+) -> list[Document]:
     """Return up to ``limit + 1`` documents of a query, in its order."""
     if query.matches_nothing:
         unit.state.check()
         return []
     with unit.reading(entity):
-        cursor = unit.collection(entity).find(compiled(query, names), session=unit.session)
-        return list(cursor.sort(sort_of(query, names)).limit(query.limit + 1))
+        collection, condition, wanted = unit.collection(entity), compiled(query, names), query.limit + 1
+        if along is not None:
+            return along_index(collection, condition, along, wanted, unit.session)
+        cursor = collection.find(condition, session=unit.session)
+        return list(cursor.sort(sort_of(query, names)).limit(wanted))
+
+
+def second(pair: tuple[Document, M | None]) -> M:
+    """Return the model of a row that is shown."""
+    return cast("M", pair[1])
 
 
 def sort_key(row: Mapping[str, Any], order: tuple[SortKey, ...], names: Names) -> tuple[KeyPart, ...]:
@@ -116,11 +129,8 @@ def expired(entity: Entity, tenant: str | None, before: datetime, batch_size: in
     """Return the query of the rows that retention removes next."""
     if entity.retention is None:
         raise LookupError(f"{entity.name} is kept for ever")  # a programmer's mistake
-    if type(batch_size) is not int or batch_size < 1:
-        raise ValidationError(
-            f"Argument batch_size should be a whole number of at least 1, not {batch_size!r}."
-        )
+    limit = batch_size_argument(batch_size)
     time = entity.retention.field
     order = (SortKey(time, time=True), *map(SortKey, entity.key))
     where = (AtMost(time, before),)
-    return Query(entity=entity.name, tenant_id=tenant, where=where, order=order, limit=batch_size)
+    return Query(entity=entity.name, tenant_id=tenant, where=where, order=order, limit=limit)

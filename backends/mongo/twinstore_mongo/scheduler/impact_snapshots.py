@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from twinstore.retrying import repeat
 from twinstore.scheduler import queries
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from twinstore.errors import TwinstoreError
     from twinstore.paging import Page
+    from twinstore_mongo.compile import Names
     from twinstore_mongo.connection import Document
 
 __all__ = ["MongoImpactSnapshotRepository"]
@@ -31,7 +32,7 @@ __all__ = ["MongoImpactSnapshotRepository"]
 class MongoImpactSnapshotRepository(MongoRepository):
     """Implements :class:`~twinstore.scheduler.impact_snapshots.ImpactSnapshotRepository`."""
 
-    names = {
+    names: ClassVar[Names] = {
         "snapshotId": "_id",
         "tenantId": "_tenantId",
         "runId": "_runId",

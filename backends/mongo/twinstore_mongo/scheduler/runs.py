@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bson.int64 import Int64
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MongoRunRepository"]
 
+OLDEST_FIRST: Final = [("createdAt", 1), ("_id", -1)]
+
 
 class MongoRunRepository(MongoRepository):
     """Implements :class:`~twinstore.scheduler.runs.RunRepository`."""
@@ -47,7 +49,10 @@ class MongoRunRepository(MongoRepository):
     def list(self, tenant_id: str, options: RunQueryOptions | None = None) -> Page[Run]:
         """Return a page of runs; see the Protocol."""
         tenant = self._admit(tenant_id)
-        return self._page(RUN_CODEC, queries.runs(tenant, options))
+        # The index of a tenant has the newest first, which backwards turns the ids round within one instant.
+        # A filter by state has an index of its own in ascending order.
+        backwards = options is not None and options.ascending and options.states is None
+        return self._page(RUN_CODEC, queries.runs(tenant, options), OLDEST_FIRST if backwards else None)
 
     def create(self, run: Run) -> Run:
         """Insert a new run; see the Protocol."""
