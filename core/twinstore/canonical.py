@@ -105,7 +105,8 @@ def decode_stored(cls: type[M], document: object, *, entity: str, key: str, driv
     try:
         return cls.model_validate(document)
     except pydantic.ValidationError as error:
-        raise undecodable(describe_failure(cls, error), entity=entity, key=key, driver=driver) from error
+        reason = describe_failure(cls, error, quote=False)
+        raise undecodable(reason, entity=entity, key=key, driver=driver) from error
 
 
 def undecodable(reason: str, *, entity: str, key: str, driver: str) -> DocumentDecodeError:
@@ -116,9 +117,13 @@ def undecodable(reason: str, *, entity: str, key: str, driver: str) -> DocumentD
     return DocumentDecodeError(message, entity=entity, key=key, driver=driver)
 
 
-def describe_failure(cls: type[BaseModel], error: pydantic.ValidationError) -> str:
-    """Return one line that names each failing path and its rule, without any of the values."""
-    problems = [f"{_path(problem['loc'])}: {explain(problem)}" for problem in _problems(error)[:5]]
+def describe_failure(cls: type[BaseModel], error: pydantic.ValidationError, *, quote: bool = True) -> str:
+    """Return one line that names each failing path and its rule, without any of the values.
+
+    A time rule quotes the part that is wrong, unless ``quote`` is false.
+    """
+    rule = explain if quote else _explain_silently
+    problems = [f"{_path(problem['loc'])}: {rule(problem)}" for problem in _problems(error)[:5]]
     more = error.error_count() - len(problems)
     tail = f"; and {more} more" if more > 0 else ""
     return f"{cls.__name__} {'; '.join(problems)}{tail}"
@@ -126,6 +131,10 @@ def describe_failure(cls: type[BaseModel], error: pydantic.ValidationError) -> s
 
 def _problems(error: pydantic.ValidationError) -> list[ErrorDetails]:
     return error.errors(include_url=False, include_input=False)
+
+
+def _explain_silently(problem: ErrorDetails) -> str:
+    return "Value is not acceptable" if problem["type"] == "value_error" else explain(problem)
 
 
 def _path(location: tuple[int | str, ...]) -> str:
