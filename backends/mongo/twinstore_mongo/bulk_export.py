@@ -97,7 +97,7 @@ class Exporter:
             condition, sort=index, hint=index, batch_size=batch_size, **bounds(self.transfer, within)
         )
         with cursor:
-            while (batch := fetched(store, cursor)) is not None:
+            while (batch := store.next_batch(cursor)) is not None:
                 if records := self.decoded(batch):
                     yield records
 
@@ -147,12 +147,6 @@ class Exporter:
         values = [document.get(name) for name in self.transfer.key]
         texts = tuple(value for value in values if isinstance(value, str))
         return texts if len(texts) == len(values) else None
-
-
-def fetched(store: Store, cursor: Iterator[bytes]) -> bytes | None:
-    """Ask for one batch within the time limit of one call; ``None`` at the end."""
-    with store.limited():
-        return next(cursor, None)
 
 
 def reason_of(error: DocumentDecodeError) -> str:

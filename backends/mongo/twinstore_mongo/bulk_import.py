@@ -34,6 +34,7 @@ __all__ = ["MongoImporter"]
 # A transaction of the server must end within 60 s; this much is written in a few of them.
 PART_BYTES: Final = 8 * 1024 * 1024
 RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
+AWARE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(tz_aware=True)
 LENGTH_BYTES: Final = 4
 # The last bytes of a document that ends with a 64-bit _version: type, name, value, end.
 VERSION_TAIL: Final = len(b"\x12_version\x00") + 8 + 1
@@ -161,7 +162,7 @@ class RangeWork:
         record = write.record
         if stored is None:
             self._gather(write)
-        elif self._equal(write, stored.raw):
+        elif self._equal(write, bytes(stored.raw)):
             self._outcome.unchanged[record.tenant_id or ""] += 1
         elif self._overwrite:
             self._gather(self._replacing(write, stored))
@@ -306,7 +307,7 @@ def operation(write: Write) -> Any:  # noqa: ANN401  # one of the operations of 
 
 def send_to_double(collection: Collection[Document], write: Write, position: int) -> None:
     """Write to a test double, which takes neither raw documents nor bulk operations."""
-    document = bson.decode(write.raw, CodecOptions(tz_aware=True))
+    document: Document = bson.decode(write.raw, AWARE)
     try:
         if write.replaces is None:
             collection.insert_one(document)

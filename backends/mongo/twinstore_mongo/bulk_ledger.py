@@ -71,11 +71,8 @@ class MongoLedger:
         if found is not None and found["state"] == JobState.RUNNING:
             return job_of(found)
         generation = Int64(1 if found is None else found["generation"] + 1)
-        kept = (
-            {"fence": Int64(0)}
-            if found is None
-            else {name: found[name] for name in LEASE_FIELDS if name in found}
-        )
+        known: Document = found or {"fence": Int64(0)}
+        kept = {name: known[name] for name in LEASE_FIELDS if name in known}
         job = {
             "_id": job_id,
             **fresh,
@@ -98,7 +95,7 @@ class MongoLedger:
     def _acquire(self, unit: Unit, job_id: str, holder: str, duration: timedelta, dead: str | None) -> Lease:
         job, now = self._job(unit, job_id), unit.store.now()
         other = job.get("holder")
-        if other not in {None, holder, dead} and job["expiresAt"] > now:
+        if other is not None and other not in {holder, dead} and job["expiresAt"] > now:
             raise held(job_id, other, job["expiresAt"])
         fence, expires_at = Int64(job["fence"] + 1), now + duration
         taken = {"holder": holder, "fence": fence, "expiresAt": expires_at}
@@ -265,8 +262,8 @@ def alive(lease: Lease, now: datetime) -> Document:
 def lost(lease: Lease) -> LeaseLostError:
     """Return the error of a lease that is gone."""
     return LeaseLostError(
-        f"The lease of {lease.holder} on job {lease.job_id!r} (fence {lease.fence}) expired or was taken; stop, and "
-        "start again to take it anew.",
+        f"The lease of {lease.holder} on job {lease.job_id!r} (fence {lease.fence}) expired or was taken; "
+        "stop, and start again to take it anew.",
         key=lease.holder,
         driver=DRIVER,
     )
@@ -275,7 +272,8 @@ def lost(lease: Lease) -> LeaseLostError:
 def held(job_id: str, holder: str, expires_at: datetime) -> LeaseLostError:
     """Return the error of a lease that somebody else holds."""
     return LeaseLostError(
-        f"{holder} works on job {job_id!r}; its lease ends at {format_timestamp(expires_at)} unless it is renewed.",
+        f"{holder} works on job {job_id!r}; its lease ends at {format_timestamp(expires_at)} "
+        "unless it is renewed.",
         key=holder,
         driver=DRIVER,
     )

@@ -78,7 +78,7 @@ class Scan:
         with store.limited():
             cursor = collection.aggregate_raw_batches(pipeline, hint=order, batchSize=batch_size)
         with cursor:
-            while (raw := self.next_of(store, cursor)) is not None:
+            while (raw := store.next_batch(cursor)) is not None:
                 if raw:
                     yield self.rows(raw)
 
@@ -87,14 +87,8 @@ class Scan:
         for start in range(0, len(keys), FETCH_KEYS):
             condition = self.any_of(keys[start : start + FETCH_KEYS])
             with collection.find_raw_batches(condition) as cursor:
-                while (raw := self.next_of(store, cursor)) is not None:
+                while (raw := store.next_batch(cursor)) is not None:
                     yield from self.rows(raw)
-
-    @staticmethod
-    def next_of(store: Store, cursor: Iterator[bytes]) -> bytes | None:
-        """Return the next raw batch within the time limit of one call; ``None`` at the end."""
-        with store.limited():
-            return next(cursor, None)
 
     def any_of(self, keys: Sequence[Key]) -> Document:
         """Return the filter of some keys."""
@@ -180,8 +174,8 @@ class Scan:
 
     def key_of(self, stored: Mapping[str, Any]) -> Key | None:
         """Return the key, ``None`` when it is no text."""
-        key = tuple(stored.get(name) for name in self.key)
-        return key if all(type(part) is str for part in key) else None  # type: ignore[return-value]  # mypy does not follow all()
+        key = [part for name in self.key if type(part := stored.get(name)) is str]
+        return tuple(key) if len(key) == len(self.key) else None
 
     def normalise_instants(self, stored: Document) -> bool:
         """Replace instants stored as text by real ones; return whether there were any."""

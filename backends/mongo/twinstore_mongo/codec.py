@@ -44,7 +44,7 @@ class Codec(Generic[M]):
 
     def encode(self, model: M, key: str, internal: Mapping[str, object] | None = None) -> Document:
         """Return the document of a model."""
-        wire = model.wire()
+        wire: Document = model.wire()
         if self.identity is not None:
             wire.pop(self.identity, None)
         for name in self.longs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,7 +38,6 @@ Client: TypeAlias = "MongoClient[Document]"
 
 CALL_TIMEOUT_MS: Final = 30_000
 OLDEST_SERVER: Final = (6, 0)
-LARGEST_DOCUMENT: Final = 16 * 1024 * 1024
 MAJORITY_WRITE: Final = WriteConcern("majority")
 MAJORITY_READ: Final = ReadConcern("majority")
 SNAPSHOT_READ: Final = ReadConcern("snapshot")
@@ -83,6 +82,11 @@ class Store:
             return truncate_to_millisecond(datetime.now(UTC))
         answer: datetime = self.database.command("hello")["localTime"]
         return answer
+
+    def next_batch(self, cursor: Iterator[Any]) -> bytes | None:
+        """Ask a raw cursor for one batch within the time limit of one call; ``None`` at the end."""
+        with self.limited():
+            return next(cursor, None)
 
     def collection(self, name: str) -> Collection[Document]:
         """Return a collection; documents are plain dictionaries, instants aware in UTC."""
@@ -198,7 +202,7 @@ def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -
     complete = hello is not None
     if complete:
         check_version(tuple(version["versionArray"][:2]), where)
-    replicated = bool(hello) and ("setName" in hello or hello.get("msg") == "isdbgrid")
+    replicated = hello is not None and ("setName" in hello or hello.get("msg") == "isdbgrid")
     if not replicated and not allow_standalone:
         raise ConfigurationError(
             f"{where.server} is a standalone server without transactions. {STANDALONE_REMEDY}", driver=DRIVER
@@ -213,7 +217,7 @@ def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -
         cross_process_locks=complete,
         point_in_time_reads=replicated,
         change_stream=replicated,
-        largest_document_bytes=int((hello or {}).get("maxBsonObjectSize", LARGEST_DOCUMENT)),
+        largest_document_bytes=hello["maxBsonObjectSize"] if hello is not None else None,
         remedy=STANDALONE_REMEDY if not replicated else "Use the Postgres driver for it.",
     )
     timeout = None if not complete or client.options.timeout else CALL_TIMEOUT_MS / 1000

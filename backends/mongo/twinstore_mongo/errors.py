@@ -117,8 +117,8 @@ def unreachable(error: Exception, where: Where) -> TwinstoreError:
     del error
     within = f" within {where.timeout_ms} ms" if where.timeout_ms else ""
     return TimeoutExceededError(
-        f"No usable server of {where.server} answered{within}; check that it runs and has a primary, and that "
-        "host, port and replicaSet in the connection string are right.",
+        f"No usable server of {where.server} answered{within}; check that it runs and has a primary, and "
+        "that host, port and replicaSet in the connection string are right.",
         outcome=Outcome.NOT_APPLIED,
         **where.location,
     )
@@ -164,8 +164,8 @@ def unacknowledged(error: Exception, where: Where) -> TwinstoreError:
     """The primary wrote, but a majority did not confirm."""
     del error
     return UnavailableError(
-        f"{where.server} wrote {where.subject} but a majority of its members did not confirm it; the write may "
-        "be rolled back.",
+        f"{where.server} wrote {where.subject} but a majority of its members did not confirm it; the write "
+        "may be rolled back.",
         outcome=Outcome.UNKNOWN,
         **where.location,
     )
@@ -192,8 +192,8 @@ def refused_document(error: Exception, where: Where) -> TwinstoreError:
     """The validator of the collection refused a document."""
     del error
     return ValidationError(
-        f"The validator of the collection refuses {where.subject}; run `twinstore migrate run` if the validator "
-        "is older than this library.",
+        f"The validator of the collection refuses {where.subject}; run `twinstore migrate run` if the "
+        "validator is older than this library.",
         **where.location,
     )
 
@@ -236,8 +236,8 @@ def bad_settings(error: Exception, where: Where) -> TwinstoreError:
     """The options contradict each other or the server lacks what they ask for."""
     del error
     return ConfigurationError(
-        f"The options for {where.server} are not acceptable to the client or the server; check the options in "
-        "the connection string.",
+        f"The options for {where.server} are not acceptable to the client or the server; check the options "
+        "in the connection string.",
         **where.location,
     )
 
@@ -255,8 +255,8 @@ def no_permission(error: Exception, where: Where) -> TwinstoreError:
     """The user may not do this, or nobody logged in."""
     del error
     return ConfigurationError(
-        f"The user of the connection string has no permission for {where.subject} on {where.server}; log in with "
-        "a user that has readWrite (and dbAdmin for migrations) on the database.",
+        f"The user of the connection string has no permission for {where.subject} on {where.server}; log in "
+        "with a user that has readWrite (and dbAdmin for migrations) on the database.",
         **where.location,
     )
 
@@ -292,7 +292,8 @@ def bad_hint(error: Exception, where: Where) -> TwinstoreError:
     if "hint" not in str(error):
         return refused_command(error, where)
     return MigrationError(
-        f"{where.entity or 'The collection'} lacks an index that this call needs; run `twinstore migrate run`.",
+        f"{where.entity or 'The collection'} lacks an index that this call needs; "
+        "run `twinstore migrate run`.",
         **where.location,
     )
 

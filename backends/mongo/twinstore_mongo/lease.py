@@ -73,7 +73,8 @@ class MigrationLease:
         """Raise ``MigrationError`` when another process may be migrating by now."""
         if self.lost:
             raise MigrationError(
-                "The migration lease was lost to another process or to a lost connection; run the migration again.",
+                "The migration lease was lost to another process or to a lost connection; "
+                "run the migration again.",
                 driver=DRIVER,
             )
 
@@ -120,8 +121,8 @@ def wait_for(lease: MigrationLease, patience: timedelta) -> None:
     while not lease.try_acquire():
         if time.monotonic() > deadline:
             raise MigrationError(
-                f"Another process has been migrating for more than {patience.total_seconds():.0f} s; wait for it or "
-                "look at the document _migration_lock in the collection _migrations.",
+                f"Another process has been migrating for more than {patience.total_seconds():.0f} s; wait "
+                "for it or look at the document _migration_lock in the collection _migrations.",
                 driver=DRIVER,
             )
         time.sleep(pause)

@@ -24,8 +24,6 @@ from twinstore_mongo.validators import validator_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pymongo.collection import Collection
-
     from twinstore.options import SchedulerOptions
     from twinstore_mongo.connection import Connection, Document, Store
     from twinstore_mongo.lease import MigrationLease
@@ -55,7 +53,7 @@ class MongoInitializer:
             before = self._checked(store)
             schema = self._schema(store)
             if all(step.name in before for step in self.steps) and not any(schema.differences()):
-                return self._report(before, before, (), schema)
+                return self._report((), (), schema)
             if not store.complete:
                 return self._migrate(store, None)
             with holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease:
@@ -91,8 +89,8 @@ class MongoInitializer:
         pending = [step.name for step in self.steps if step.name not in rows]
         if pending:
             raise MigrationError(
-                f"Migrations are pending: {', '.join(pending)}; run `twinstore migrate run --module {MODULE}`, or call "
-                "ensure_migrations() at start-up.",
+                f"Migrations are pending: {', '.join(pending)}; run `twinstore migrate run --module "
+                f"{MODULE}`, or call ensure_migrations() at start-up.",
                 module=MODULE,
                 driver=DRIVER,
             )
@@ -110,19 +108,20 @@ class MongoInitializer:
         """Apply the pending steps, then repair what differs; the ledger is read again under the lease."""
         before = self._checked(store)
         schema = self._schema(store)
+        applied: list[str] = []
         for step in self.steps:
-            if step.name not in before:
-                alive(lease)
-                self._apply(store, schema, step)
+            alive(lease)
+            if step.name not in before and self._apply(store, schema, step):
+                applied.append(step.name)
         changes: list[str] = []
         for difference in schema.differences():
             alive(lease)
             difference.repair()
             changes.append(difference.change)
-        return self._report(before, self._ledger(store), changes, schema)
+        return self._report(applied, changes, schema)
 
-    def _apply(self, store: Store, schema: Schema, step: Step) -> None:
-        """Create what a step wants; every part of it may exist already."""
+    def _apply(self, store: Store, schema: Schema, step: Step) -> bool:
+        """Create what a step wants, every part of which may exist; return whether nobody else was first."""
         start = monotonic()
         schema.create(step.collections)
         row = {
@@ -133,9 +132,9 @@ class MongoInitializer:
             "applied_by": user_name(),
             "duration_ms": int((monotonic() - start) * 1000),
         }
-        store.collection(LEDGER).update_one(
-            {"_id": f"{MODULE}:{step.name}"}, {"$setOnInsert": row}, upsert=True
-        )
+        which = {"_id": f"{MODULE}:{step.name}"}
+        result = store.collection(LEDGER).update_one(which, {"$setOnInsert": row}, upsert=True)
+        return result.upserted_id is not None
 
     def _schema(self, store: Store) -> Schema:
         collections = tuple(item for step in self.steps for item in step.collections)
@@ -146,11 +145,8 @@ class MongoInitializer:
         return {codec.entity.name: validator_of(codec) for codec in CODECS}
 
     def _ledger(self, store: Store) -> dict[str, Document]:
-        rows = self._ledger_collection(store).find({"_id": {"$gt": f"{MODULE}:", "$lt": f"{MODULE};"}})
+        rows = store.collection(LEDGER).find({"_id": {"$gt": f"{MODULE}:", "$lt": f"{MODULE};"}})
         return {row["migration_name"]: row for row in rows}
-
-    def _ledger_collection(self, store: Store) -> Collection[Document]:
-        return store.collection(LEDGER)
 
     def _checked(self, store: Store) -> dict[str, Document]:
         """Return the ledger after comparing it with what is shipped."""
@@ -158,18 +154,12 @@ class MongoInitializer:
         check_ledger({step.name: step for step in self.steps}, rows)
         return rows
 
-    def _report(
-        self,
-        before: Mapping[str, Document],
-        after: Mapping[str, Document],
-        changes: Sequence[str],
-        schema: Schema,
-    ) -> MigrationReport:
+    def _report(self, applied: Sequence[str], changes: Sequence[str], schema: Schema) -> MigrationReport:
         return MigrationReport(
             module=MODULE,
             backend=DRIVER,
-            applied=tuple(sorted(set(after) - set(before))),
-            already_applied=tuple(sorted(before)),
+            applied=tuple(applied),
+            already_applied=tuple(step.name for step in self.steps if step.name not in applied),
             changes=tuple(changes),
             unknown=tuple(schema.unknown()),
         )
@@ -188,8 +178,8 @@ def check_ledger(shipped: Mapping[str, Step], rows: Mapping[str, Document]) -> N
             )
         if row["checksum"] != shipped[name].checksum:
             raise MigrationChecksumError(
-                f"Migration {name} was changed after it had been applied; restore the shipped file by reinstalling "
-                "twinstore.",
+                f"Migration {name} was changed after it had been applied; restore the shipped file by "
+                "reinstalling twinstore.",
                 module=MODULE,
                 key=name,
                 driver=DRIVER,

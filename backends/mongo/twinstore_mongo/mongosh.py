@@ -18,7 +18,7 @@ __all__ = ["script"]
 def script(
     module: str, steps: Sequence[Step], validators: Mapping[str, Document], options: ModuleOptions
 ) -> str:
-    """Return the script: collections, unique indexes, other indexes, ledger; every statement may be repeated."""
+    """Return the script: collections, unique indexes, other indexes, ledger; all of it may be repeated."""
     lines = [
         f"// Migrations of twinstore, module {module}. Run with: mongosh <connection string> <this file>",
         "const present = new Set(db.getCollectionNames());",

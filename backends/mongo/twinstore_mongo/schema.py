@@ -59,11 +59,10 @@ class Schema:
     def _create_collection(self, name: str) -> None:
         if name in self.store.database.list_collection_names():
             return
-        validation = {"validator": self.validators[name]} if name in self.validators else {}
+        known = name in self.validators
+        options: dict[str, Any] = {"validator": self.validators[name], **STRICT} if known else {}
         try:
-            self.store.database.create_collection(name, **STRICT, **validation) if validation else (
-                self.store.database.create_collection(name)
-            )
+            self.store.database.create_collection(name, **options)
         except (CollectionInvalid, OperationFailure) as error:
             if isinstance(error, OperationFailure) and error.code != NAMESPACE_EXISTS:
                 raise
@@ -209,8 +208,8 @@ class Schema:
         keys = [" / ".join(str(value) for value in item["_id"].values()) for item in found]
         more = f" (the first {MOST_DUPLICATES})" if len(keys) == MOST_DUPLICATES else ""
         return MigrationError(
-            f"{collection} has rows that are equal in {', '.join(fields)}, so the unique index {index.name} cannot be "
-            f"built. Make them differ and run the migration again. Keys{more}: {'; '.join(keys)}.",
+            f"{collection} has rows that are equal in {', '.join(fields)}, so the unique index {index.name} "
+            f"cannot be built. Make them differ and run the migration again. Keys{more}: {'; '.join(keys)}.",
             entity=collection,
             driver=DRIVER,
         )
@@ -245,8 +244,8 @@ def in_the_way(collection: str, index: IndexSpec) -> MigrationError:
     """Return the error of an index that the server refuses because of another one."""
     key = ", ".join(f"{name}: {direction}" for name, direction in index.key)
     return MigrationError(
-        f"{collection} has another index on {{{key}}} with other options, which stands in the way of {index.name}; "
-        "drop it, then run the migration again.",
+        f"{collection} has another index on {{{key}}} with other options, which stands in the way "
+        f"of {index.name}; drop it, then run the migration again.",
         entity=collection,
         driver=DRIVER,
     )

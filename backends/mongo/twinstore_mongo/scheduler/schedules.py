@@ -17,7 +17,7 @@ from twinstore_mongo.scheduler.stored import decoded, own_schedule, stored_trigg
 from twinstore_mongo.writes import insert, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from twinstore.errors import TwinstoreError
@@ -100,17 +100,10 @@ class MongoScheduleRepository(MongoRepository):
         """Return the due schedules of all tenants; see the Protocol."""
         self._admit_system("get_due_schedules")
         query = queries.due_triggers(now, limit)
-        due = [row["scheduleId"] for row in rows(self._unit, TRIGGERS, query, self.names)[: query.limit]]
-        found = {document["_id"]: document for document in self._active(due)}
-        return tuple(SCHEDULE_CODEC.decode(found[key]) for key in due if key in found)
-
-    def _active(self, keys: list[str]) -> list[Document]:
-        """Return the schedules that may fire."""
-        if not keys:
-            return []
-        condition = {"_id": {"$in": keys}, "enabled": True, "deletedAt": None}
-        with self._unit.reading(SCHEDULES):
-            return list(self._unit.collection(SCHEDULES).find(condition, session=self._unit.session))
+        found = rows(self._unit, TRIGGERS, query, self.names)[: query.limit]
+        due = [key for row in found if isinstance(key := row.get("scheduleId"), str)]
+        active = active_schedules(self._unit, due)
+        return tuple(SCHEDULE_CODEC.decode(active[key]) for key in due if key in active)
 
     def _own(self, tenant_id: str, schedule_id: str) -> Document | None:
         tenant, key = self._admit(tenant_id), id_argument(schedule_id, "schedule_id")
@@ -129,6 +122,16 @@ class MongoScheduleRepository(MongoRepository):
             return changed is not None
 
         return self._unit.atomic(write)
+
+
+def active_schedules(unit: Unit, keys: Sequence[str]) -> dict[str, Document]:
+    """Return the schedules that may fire, by id."""
+    if not keys:
+        return {}
+    condition = {"_id": {"$in": list(keys)}, "enabled": True, "deletedAt": None}
+    with unit.reading(SCHEDULES):
+        found = unit.collection(SCHEDULES).find(condition, session=unit.session)
+        return {document["_id"]: document for document in found}
 
 
 def store(unit: Unit, found: Document | None, changed: StoredSchedule) -> None:
