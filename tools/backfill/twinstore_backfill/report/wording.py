@@ -14,22 +14,30 @@ __all__ = ["facts", "findings", "headline", "key_text", "paths_text", "short", "
 
 def headline(report: ParityReport) -> str:
     """Return the first sentence of a report."""
-    source, target = report.source.backend, report.target.backend
+    source, target = _names(report)
     match report.verdict:
         case "PASS":
             return f"{report.documents_equal:,} documents are equal in {source} and {target}."
         case "FAIL" if report.entities:
-            wrong = sum(
-                entity.counts.missing + entity.counts.extra + entity.counts.different
-                for entity in report.entities
-            )
-            return f"{source} and {target} differ: {wrong:,} documents are missing, extra or different."
+            wrong = sum(map(_wrong, report.entities))
+            sides = f"{_capital(source)} and {target}"
+            return f"{sides} differ: {wrong:,} documents are missing, extra or different."
         case "FAIL":
-            return f"{target} is not ready for a fresh start."
+            return f"{_capital(target)} is not ready for a fresh start."
         case "INCONCLUSIVE":
             return f"No difference between {source} and {target} was seen, but the proof has gaps."
         case _:
-            return f"{target} starts without old data, as approved."
+            return f"{_capital(target)} starts without old data, as approved."
+
+
+def _wrong(entity: EntityReport) -> int:
+    return entity.counts.missing + entity.counts.extra + entity.counts.different
+
+
+def _names(report: ParityReport) -> tuple[str, str]:
+    """Return what to call the two sides."""
+    source, target = report.source.backend, report.target.backend
+    return ("the source", "the target") if source == target else (source, target)
 
 
 def facts(report: ParityReport) -> list[tuple[str, str]]:
@@ -49,6 +57,10 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
     if report.approval is not None:
         rows.append(("Approved by", f"{report.approval.approved_by}: {report.approval.reason}"))
     return rows
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _side(identity: str, version: str) -> str:

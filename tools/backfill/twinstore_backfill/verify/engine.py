@@ -250,8 +250,8 @@ def next_step(verdict: Verdict, options: VerifyOptions, target: str) -> str:
     key = f"Persistence:{options.module.capitalize()}"
     if verdict == "FAIL":
         return (
-            "Look at what differs. `twinstore backfill copy --on-conflict overwrite --execute` writes "
-            "missing and different rows again; extra rows are removed by hand. Then verify again."
+            "Look at what differs. Copying again with --on-conflict overwrite --execute writes missing and "
+            "different rows once more; extra rows are removed by hand. Then verify again."
         )
     if verdict == "INCONCLUSIVE":
         return "Settle what is listed under the reasons, then verify again in full."

@@ -29,7 +29,8 @@ __all__ = ["run_tasks"]
 R = TypeVar("R")
 AHEAD: int = 3
 
-# The context of a worker process, set once when it starts.
+# What a worker process holds open, and the context of its tasks; both are set once when it starts.
+_open = ExitStack()
 _context: list[Context] = []
 
 
@@ -82,10 +83,8 @@ def _start(source: Recipe, target: Recipe, as_of: datetime, batch_size: int) -> 
     # The parent decides when to stop; a signal from the terminal reaches both.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
-    stack = ExitStack()
-    stack.enter_context(tuned_collector())
-    left, right = stack.enter_context(source.open()), stack.enter_context(target.open())
-    stack.pop_all()
+    _open.enter_context(tuned_collector())
+    left, right = _open.enter_context(source.open()), _open.enter_context(target.open())
     _context.append(Context(left, right, as_of, batch_size))
 
 

@@ -1,0 +1,230 @@
+"""The four renderings of a parity report."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import orjson
+import pytest
+
+from twinstore.errors import ValidationError
+from twinstore_backfill.report.model import (
+    Check,
+    Counts,
+    Differing,
+    DifferingList,
+    EntityReport,
+    Envelope,
+    Equivalence,
+    Group,
+    KeyList,
+    Named,
+    ParityReport,
+    RangeReport,
+    Side,
+    SideDigest,
+    TenantReport,
+    Tool,
+    parse_report,
+)
+from twinstore_backfill.report.writing import ReportFormat, render, write_reports
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from twinstore_backfill.report.model import Verdict
+
+EVIL = "<script>alert('x')</script> & | `co\x1bde`\n# \"q\""
+SOURCE = SideDigest(count=3, xor="0" * 31 + "1", sum="0" * 31 + "2")
+TARGET = SideDigest(count=3, xor="f" * 32, sum="e" * 32)
+COUNTS = Counts(equal=1, missing=1, extra=1, different=1)
+
+
+def entity(evil: str) -> EntityReport:
+    different = Differing(
+        key=("changed",),
+        tenant=evil,
+        source_digest="sha256:" + "a" * 64,
+        target_digest="sha256:" + "b" * 64,
+        paths=("doc.stats.completed", f'doc["{evil}"]'),
+        path_count=5,
+    )
+    tenant = TenantReport(
+        tenant=evil, stored_source=3, stored_target=4, source=SOURCE, target=TARGET, counts=COUNTS
+    )
+    return EntityReport(
+        entity="runs",
+        group="job_history",
+        result="fail",
+        counts=COUNTS,
+        tenants=(tenant,),
+        ranges=(
+            RangeReport(tenant=None, lower=None, upper=(evil,), source=SOURCE, target=TARGET, equal=False),
+        ),
+        missing=KeyList(count=1, shown=(Named(key=("gone", evil), tenant=evil),)),
+        extra=KeyList(count=150, shown=(Named(key=None, tenant=evil),)),
+        different=DifferingList(count=1, shown=(different,)),
+    )
+
+
+def report(verdict: Verdict = "FAIL", *, evil: str = EVIL) -> ParityReport:
+    return ParityReport(
+        envelope=Envelope(generated_at="2025-10-26T14:05:00+00:00", host="here", as_of="now", seconds=1.5),
+        tool=Tool(name="twinstore", version="0.1.0", checksum="sha256:00"),
+        module="scheduler",
+        mode="full",
+        seed=None,
+        sample_size=None,
+        as_of=None,
+        entities_asked=(),
+        tenants_asked=(evil,),
+        source=Side(backend="Mongo", identity="mongo://host/db", server_version="6.0.5"),
+        target=Side(backend="Postgres", identity="postgres://host/db", server_version="18.6"),
+        switch="Mongo",
+        verdict=verdict,
+        exit_code=1,
+        cutover_ready=False,
+        reasons=(f"C2 content: {evil}",),
+        next_step="Look.",
+        documents_equal=1,
+        approval=None,
+        checks=(
+            Check(id="C2", title="content", result="fail", summary="compared", count=1, findings=(evil,)),
+            Check(id="C3", title="mode", result="inconclusive", summary="sampled"),
+            Check(id="C1", title="counts", result="skipped", summary="approved"),
+        ),
+        groups=(Group(name="job_history", entities=("runs",), result="fail"),),
+        equivalences=(Equivalence(name="text_timestamp", documents=3),),
+        entities=(entity(evil),),
+    )
+
+
+class Page(HTMLParser):
+    """Collects tags, attributes and text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in {"meta", "link", "br", "img"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+class TestHtml:
+    def test_names_every_difference_with_its_paths(self) -> None:
+        text = Page(render(report(), ReportFormat.HTML).decode()).text
+        for expected in ("FAIL", "changed", "doc.stats.completed", "and 3 more", "gone", "(no text key)"):
+            assert expected in text
+
+    def test_stands_alone_and_runs_nothing(self) -> None:
+        content = render(report(evil="x"), ReportFormat.HTML).decode()
+        page = Page(content)
+        assert not {"script", "link", "iframe", "img", "object"} & set(page.tags)
+        names = [name for name, _ in page.attributes]
+        assert not [name for name in names if name in {"src", "href", "action"} or name.startswith("on")]
+        assert "http" not in content
+        assert "url(" not in content
+
+    def test_is_well_formed_and_shows_text_as_text(self) -> None:
+        page = Page(render(report(), ReportFormat.HTML).decode())
+        assert page.open == []
+        assert "script" not in page.tags
+        assert "alert('x')" in page.text
+        assert page.tags.count("h1") == 1
+
+    def test_charts_can_be_heard(self) -> None:
+        page = Page(render(report(), ReportFormat.HTML).decode())
+        assert [value for name, value in page.attributes if name == "aria-label"] == [
+            "Equal documents per entity. runs: 1",
+            "Differences per entity and kind. runs: 1 missing, 1 extra, 1 different",
+        ]
+
+    def test_works_in_the_dark_and_on_paper(self) -> None:
+        style = render(report(), ReportFormat.HTML).decode()
+        assert "prefers-color-scheme: dark" in style
+        assert "@media print" in style
+
+
+class TestJunit:
+    def parsed(self, evil: str = EVIL) -> ET.Element:
+        return ET.fromstring(render(report(evil=evil), ReportFormat.JUNIT))  # noqa: S314  # made a moment ago
+
+    def test_is_valid_for_ci_and_counts_its_cases(self) -> None:
+        root = self.parsed()
+        assert [suite.get("name") for suite in root] == ["scheduler.runs", "scheduler.checks"]
+        for suite in root:
+            cases = suite.findall("testcase")
+            assert suite.get("tests") == str(len(cases))
+            assert suite.get("failures") == str(len(suite.findall("testcase/failure")))
+            assert all(case.get("classname") and case.get("name") for case in cases)
+        totals = [root.get(name) for name in ("tests", "failures", "errors", "skipped")]
+        assert totals == ["5", "3", "1", "1"]
+
+    def test_failures_name_keys_and_paths(self) -> None:
+        texts = "\n".join(failure.text or "" for failure in self.parsed("acme").iter("failure"))
+        assert 'different changed: doc.stats.completed, doc["acme"] and 3 more' in texts
+        assert "missing gone / acme: in source only" in texts
+
+    def test_inconclusive_is_not_green(self) -> None:
+        errors = [case for case in self.parsed().iter("testcase") if case.find("error") is not None]
+        assert [case.get("name") for case in errors] == ["C3 mode"]
+
+
+class TestMarkdown:
+    def test_names_every_difference_with_its_paths(self) -> None:
+        text = render(report(evil="acme"), ReportFormat.MARKDOWN).decode()
+        assert text.startswith("# Parity of scheduler: FAIL\n")
+        assert "| different | changed | acme | doc.stats.completed, " in text
+        assert "| missing | gone / acme | acme | in source only |" in text
+
+    def test_every_row_of_a_table_has_the_cells_of_its_head(self) -> None:
+        widths: set[int] = set()
+        for line in render(report(), ReportFormat.MARKDOWN).decode().splitlines():
+            if line.startswith("|"):
+                widths.add(len(re.findall(r"(?<!\\)\|", line)))
+            else:
+                assert len(widths) <= 1
+                widths = set()
+
+    def test_text_builds_nothing(self) -> None:
+        text = render(report(), ReportFormat.MARKDOWN).decode()
+        assert "<script>" not in text
+        assert '\n# "q"' not in text
+
+
+def test_json_survives_the_way_to_disk_and_back(tmp_path: Path) -> None:
+    write_reports(report(), tmp_path)
+    written = (tmp_path / "parity-report.json").read_bytes()
+    assert parse_report(written, "report") == report()
+    assert render(parse_report(written, "report"), ReportFormat.JSON) == written
+    suffixes = sorted(path.suffix for path in tmp_path.iterdir())
+    assert suffixes == [".html", ".json", ".md", ".xml"]
+
+
+@pytest.mark.parametrize("output", ReportFormat)
+def test_the_same_report_gives_the_same_bytes(output: ReportFormat) -> None:
+    assert render(report(), output) == render(report(), output)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[1]", orjson.dumps({"format": "twinstore.parity-report@9"})]
+)
+def test_something_else_is_refused_with_a_remedy(content: bytes) -> None:
+    with pytest.raises(ValidationError, match=r"old.json is no parity report .*backfill verify --out"):
+        parse_report(content, "old.json")
