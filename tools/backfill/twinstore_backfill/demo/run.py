@@ -51,12 +51,13 @@ def run_demo(folder: Path, *, runs: int = RUNS) -> int:
     Raises:
         TwinstoreError: a step failed; nothing is proved.
     """
-    from twinstore_embedded import servers  # noqa: PLC0415  # only the demo needs the extra 'embedded'
+    from twinstore_embedded import servers, write_appsettings  # noqa: PLC0415  # an extra
 
     console = Console(highlight=False, soft_wrap=True)
     begin_anew(folder)
     started = time.monotonic()
-    with servers(folder / "servers"):
+    with servers(folder / "servers") as running:
+        write_appsettings(folder / "servers", running.mongo, running.postgres)
         tell(
             console,
             f"Start a MongoDB replica set and a PostgreSQL below {folder}",
@@ -77,6 +78,7 @@ class Story:
 
     def tell(self) -> int:
         """Go through the steps in order."""
+        self._keep_old_runs()
         with self._switched("Mongo") as storage:
             with step(
                 self._console, "Write schedules and runs through the service: Persistence:Scheduler = Mongo"
@@ -97,6 +99,12 @@ class Story:
         changed = json.loads(self._settings.read_text())
         changed["Persistence"]["Scheduler"] = backend
         return open_storage(load_settings(changed, environ={}))
+
+    def _keep_old_runs(self) -> None:
+        """Switch retention off: the data has fixed dates, and MongoDB would remove old finished runs."""
+        settings = json.loads(self._settings.read_text())
+        settings["Scheduler"] = {"Storage": {"RunRetentionDays": 0}}
+        self._settings.write_text(json.dumps(settings, indent=2))
 
     def _load(self, scheduler: SchedulerStorage) -> None:
         scheduler.initializer.ensure_migrations()
@@ -154,7 +162,7 @@ def begin_anew(folder: Path) -> None:
     """Remove the servers and reports of an earlier demo, so that every demo shows the same."""
     shutil.rmtree(folder / "servers", ignore_errors=True)
     for old in (*folder.glob("*.json"), *folder.glob("*.ndjson"), *folder.glob("parity-report.*")):
-        old.unlink()
+        old.unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
 
 
