@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from hypothesis import strategies as st
 
+from twinstore.canonical import CanonicalModel
 from twinstore.fields import INT64_MAX
 from twinstore.scheduler.audit import AuditActor, AuditRecord
 from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode, SelectorScope, SeverityRank
@@ -40,6 +41,7 @@ __all__ = [
     "texts",
 ]
 
+M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
 Maybe = st.SearchStrategy[T | None]
 
@@ -137,6 +139,11 @@ def text_maps() -> st.SearchStrategy[dict[str, str]]:
     return st.dictionaries(texts(), texts(), max_size=4)
 
 
+def built(cls: type[M], **fields: st.SearchStrategy[object]) -> st.SearchStrategy[M]:
+    """Return models of a class; ``st.builds`` would look for the wire names in its signature."""
+    return st.fixed_dictionaries(fields).map(cls.model_validate)
+
+
 def optional(values: st.SearchStrategy[T]) -> Maybe[T]:
     """Return the values or nothing."""
     return st.none() | values
@@ -144,20 +151,20 @@ def optional(values: st.SearchStrategy[T]) -> Maybe[T]:
 
 def label_filters() -> st.SearchStrategy[list[LabelFilter]]:
     """Return label filters with unique keys."""
-    label = st.builds(LabelFilter, key=filled_texts(), values=string_sets())
+    label = built(LabelFilter, key=filled_texts(), values=string_sets())
     return st.lists(label, max_size=3, unique_by=lambda item: item.key)
 
 
 def selectors(tenant_id: str | None = None) -> st.SearchStrategy[Selector]:
     """Return selectors of every scope, with and without their tenant."""
-    narrowed = st.builds(
+    narrowed = built(
         Selector,
         scope=st.just(SelectorScope.ALL_IMAGES),
         tenant_id=st.sampled_from([None, tenant_id]),
         namespaces=string_sets(),
         labels=label_filters().map(tuple),
     )
-    filled = st.builds(
+    filled = built(
         Selector,
         scope=st.sampled_from(SelectorScope),
         tenant_id=st.sampled_from([None, tenant_id]),
@@ -198,14 +205,14 @@ def schedules(draw: st.DrawFn, tenant_id: str = "tenant", schedule_id: str | Non
 
 def only_ifs() -> st.SearchStrategy[ScheduleOnlyIf]:
     """Return gates."""
-    return st.builds(
+    return built(
         ScheduleOnlyIf, last_report_older_than_days=optional(counts()), policy_revision=optional(texts())
     )
 
 
 def notifies() -> st.SearchStrategy[ScheduleNotify]:
     """Return emission filters."""
-    return st.builds(
+    return built(
         ScheduleNotify,
         on_new_findings=st.booleans(),
         min_severity=optional(st.sampled_from(SeverityRank)),
@@ -217,7 +224,7 @@ def notifies() -> st.SearchStrategy[ScheduleNotify]:
 def limits() -> st.SearchStrategy[ScheduleLimits]:
     """Return throttles."""
     positive = optional(counts().filter(bool))
-    return st.builds(
+    return built(
         ScheduleLimits, max_jobs=positive, rate_per_second=positive, parallelism=positive, burst=positive
     )
 
@@ -247,7 +254,7 @@ def run_reasons(draw: st.DrawFn) -> RunReason:
 
 def top_findings() -> st.SearchStrategy[list[TopFinding]]:
     """Return findings of any severity."""
-    finding = st.builds(
+    finding = built(
         TopFinding,
         purl=texts(),
         vulnerability_id=texts(),
@@ -272,7 +279,7 @@ def deltas(draw: st.DrawFn) -> DeltaSummary:
         kev_hits=draw(string_sets()),
         top_findings=tuple(draw(top_findings())),
         report_url=draw(optional(texts())),
-        attestation=draw(optional(st.builds(Attestation, uuid=texts(), verified=optional(st.booleans())))),
+        attestation=draw(optional(built(Attestation, uuid=texts(), verified=optional(st.booleans())))),
         detected_at=draw(optional(instants())),
     )
 
@@ -317,7 +324,7 @@ def runs(
 
 def impact_images() -> st.SearchStrategy[list[ImpactImage]]:
     """Return images with unique digests."""
-    image = st.builds(
+    image = built(
         ImpactImage,
         image_digest=digests(),
         registry=texts(),
@@ -376,8 +383,16 @@ def run_summaries(draw: st.DrawFn, tenant_id: str = "tenant", schedule_id: str |
 @st.composite
 def run_snapshots(draw: st.DrawFn) -> RunSnapshot:
     """Return entries of a window; twenty of them never exceed 64 bits in sum."""
-    run = draw(runs())
-    return RunSnapshot.of(run).evolve(stats=draw(run_stats(INT64_MAX // WINDOW)))
+    state = draw(st.sampled_from(RunState))
+    values = {
+        "run_id": draw(ids()),
+        "trigger": draw(st.sampled_from(RunTrigger)),
+        "state": state,
+        "stats": draw(run_stats(INT64_MAX // WINDOW)),
+        "error": draw(filled_texts()) if state is RunState.ERROR else None,
+        **draw(run_instants(state)),
+    }
+    return RunSnapshot.model_validate(values)
 
 
 def fillers(number: int) -> list[RunSnapshot]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from twinstore.testing.contracts.audit import AuditRepositoryContract, AuditServiceContract
+from twinstore.testing.contracts.capabilities import CapabilitiesContract
+from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.due import DueScheduleContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
+from twinstore.testing.contracts.initializer import InitializerContract
 from twinstore.testing.contracts.paging import PagingContract
 from twinstore.testing.contracts.run_states import RunStateContract
 from twinstore.testing.contracts.run_summaries import RunSummaryRepositoryContract, RunSummaryServiceContract
@@ -14,6 +17,7 @@ from twinstore.testing.contracts.sessions import SessionContract
 from twinstore.testing.contracts.tenancy import TenancyContract
 from twinstore.testing.contracts.transactions import TransactionContract
 from twinstore.testing.contracts.triggers import TriggerRepositoryContract
+from twinstore.testing.contracts.values import ValueContract
 
 __all__ = ["SchedulerContract"]
 
@@ -33,5 +37,9 @@ class SchedulerContract(
     TenancyContract,
     SessionContract,
     TransactionContract,
+    CapabilitiesContract,
+    DecodingContract,
+    ValueContract,
+    InitializerContract,
 ):
     """Everything that a driver of the scheduler must do."""

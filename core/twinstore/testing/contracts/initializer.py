@@ -1,0 +1,76 @@
+"""What every initializer must do."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from twinstore.errors import MigrationError
+from twinstore.migrations import MigrationReport, MigrationState
+from twinstore.testing.base import Contract
+from twinstore.testing.bench import Bench, race
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from twinstore.testing.probe import BackendFactory, Deployment
+
+__all__ = ["InitializerContract"]
+
+
+class InitializerContract(Contract):
+    """Creating the schema, once."""
+
+    @pytest.fixture
+    def bare(self, backend_factory: BackendFactory) -> Iterator[Deployment]:
+        """Return a deployment without any schema."""
+        with backend_factory(migrated=False) as deployment:
+            yield deployment
+
+    def test_a_second_run_does_nothing(self, bare: Deployment) -> None:
+        with bare.open() as storage:
+            shipped = storage.initializer.status()
+            assert {status.state for status in shipped} <= {MigrationState.PENDING}
+            first = storage.initializer.ensure_migrations()
+            assert first.module == "scheduler"
+            assert (first.backend, first.already_applied) == (storage.driver, ())
+            second = storage.initializer.ensure_migrations()
+            assert (second.applied, second.changes, second.unknown) == ((), (), ())
+            assert set(second.already_applied) == set(first.applied)
+            applied = storage.initializer.status()
+            assert {status.state for status in applied} <= {MigrationState.APPLIED}
+            assert [status.name for status in applied] == sorted(status.name for status in shipped)
+            assert storage.initializer.verify() == ()
+            storage.check_ready()
+            storage.runs.create(Bench(bare, storage).run())
+
+    def test_a_storage_is_not_ready_while_a_migration_is_pending(self, bare: Deployment) -> None:
+        with bare.open() as storage:
+            if storage.initializer.status():
+                with pytest.raises(MigrationError):
+                    storage.check_ready()
+                assert storage.initializer.verify() != ()
+            assert {status.state for status in storage.initializer.status()} <= {MigrationState.PENDING}
+
+    def test_rivals_apply_each_migration_once(self, bare: Deployment) -> None:
+        with ExitStack() as stack:
+            storages = [stack.enter_context(bare.open()) for _ in range(4)]
+            reports = race(lambda storage: storage.initializer.ensure_migrations(), storages)
+            names = [status.name for status in storages[0].initializer.status()]
+            storages[0].check_ready()
+        applied = [
+            name for report in reports if isinstance(report, MigrationReport) for name in report.applied
+        ]
+        assert [report for report in reports if not isinstance(report, MigrationReport)] == []
+        assert sorted(applied) == sorted(names)
+
+    def test_a_migrated_deployment_is_ready_and_as_wanted(self, bench: Bench) -> None:
+        bench.storage.check_ready()
+        assert bench.storage.initializer.verify() == ()
+        assert bench.storage.initializer.ensure_migrations().applied == ()
+
+    def test_the_migrations_can_be_exported_as_text(self, bench: Bench) -> None:
+        text = bench.storage.initializer.export()
+        assert all(status.name.split("/")[-1] in text for status in bench.storage.initializer.status())
