@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from bson.int64 import Int64
 from pymongo.errors import DuplicateKeyError
 
-from twinstore.bulk import Claim, Job, JobState, KeyRange, Lease, RangeProgress, RangeState, RangeTally
+from twinstore.bulk import Claim, Job, JobState, Lease, RangeState
 from twinstore.errors import ConcurrencyError, LeaseLostError, NotFoundError
 from twinstore.jsontext import format_timestamp
+from twinstore_mongo.bulk_rows import (
+    job_of,
+    lease_of,
+    progress_of,
+    range_document,
+    tally_document,
+    within_of,
+)
 from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.units import Unit, translating
 
@@ -20,7 +28,7 @@ if TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
-    from twinstore.bulk import Key
+    from twinstore.bulk import KeyRange, RangeProgress, RangeTally
     from twinstore_mongo.connection import Document
 
 __all__ = ["MongoLedger"]
@@ -72,8 +80,8 @@ class MongoLedger:
             return job_of(found)
         generation = Int64(1 if found is None else found["generation"] + 1)
         known: Document = found or {"fence": Int64(0)}
-        kept = {name: known[name] for name in LEASE_FIELDS if name in known}
-        job = {
+        kept: Document = {name: known[name] for name in LEASE_FIELDS if name in known}
+        job: Document = {
             "_id": job_id,
             **fresh,
             "generation": generation,
@@ -277,76 +285,3 @@ def held(job_id: str, holder: str, expires_at: datetime) -> LeaseLostError:
         key=holder,
         driver=DRIVER,
     )
-
-
-def job_of(row: Mapping[str, Any]) -> Job:
-    """Return a stored job."""
-    return Job(
-        id=row["_id"],
-        settings={item["name"]: item["value"] for item in row["settings"]},
-        state=JobState(row["state"]),
-        generation=int(row["generation"]),
-        as_of=row["asOf"],
-        started_at=row["startedAt"],
-        position=row.get("position"),
-    )
-
-
-def lease_of(row: Mapping[str, Any]) -> Lease | None:
-    """Return the lease of a stored job."""
-    holder = row.get("holder")
-    return None if holder is None else Lease(row["_id"], holder, int(row["fence"]), row["expiresAt"])
-
-
-def range_document(owner: Mapping[str, Any], entity: str, number: int, within: KeyRange) -> Document:
-    """Return the document of a planned range."""
-    ends = {"lower": within.lower, "upper": within.upper}
-    return {
-        **owner,
-        "entity": entity,
-        "number": Int64(number),
-        **{name: list(key) for name, key in ends.items() if key is not None},
-        "state": RangeState.PENDING.value,
-    }
-
-
-def progress_of(row: Mapping[str, Any]) -> RangeProgress:
-    """Return a stored range."""
-    return RangeProgress(
-        number=int(row["number"]),
-        entity=row["entity"],
-        within=within_of(row),
-        state=RangeState(row["state"]),
-        tally=tally_of(row["tally"]) if "tally" in row else None,
-        position=row.get("position"),
-        finished_at=row.get("finishedAt"),
-    )
-
-
-def within_of(row: Mapping[str, Any]) -> KeyRange:
-    """Return the keys of a stored range."""
-    return KeyRange(key_of(row.get("lower")), key_of(row.get("upper")))
-
-
-def key_of(values: Sequence[str] | None) -> Key | None:
-    """Return a stored end of a range."""
-    return None if values is None else tuple(values)
-
-
-def tally_document(tally: RangeTally) -> Document:
-    """Return a tally as lists: tenants are values, never field names."""
-    return {
-        item.name: [
-            {"tenant": tenant, "count": Int64(count)}
-            for tenant, count in sorted(getattr(tally, item.name).items())
-        ]
-        for item in fields(tally)
-    }
-
-
-def tally_of(document: Mapping[str, Any]) -> RangeTally:
-    """Return a stored tally."""
-    counts = {
-        name: {item["tenant"]: int(item["count"]) for item in items} for name, items in document.items()
-    }
-    return RangeTally(**counts)

@@ -1,0 +1,292 @@
+"""What may go wrong, in the words of the library: no payloads, no secrets.
+
+Messages of the server repeat documents, keys and hosts, so none of them is passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from twinstore.errors import (
+    ConcurrencyError,
+    ConfigurationError,
+    DocumentDecodeError,
+    DuplicateError,
+    MigrationError,
+    Outcome,
+    TimeoutExceededError,
+    TwinstoreError,
+    UnavailableError,
+    UnsupportedCapabilityError,
+    ValidationError,
+)
+
+if TYPE_CHECKING:
+    from twinstore.catalog import Entity
+
+__all__ = ["DRIVER", "ID_INDEX", "STANDALONE_REMEDY", "Where", "violated_index"]
+
+DRIVER: Final = "Mongo"
+ID_INDEX: Final = "_id_"
+STANDALONE_REMEDY: Final = (
+    "Start mongod with --replSet NAME and run rs.initiate() once, or set AllowStandalone to do without "
+    "transactions and sessions."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where an error happened, and what is known of the write when the answer was lost."""
+
+    hosts: str = ""
+    entity: str | None = None
+    key: str | None = None
+    module: str | None = None
+    outcome: Outcome = Outcome.UNKNOWN
+    timeout_ms: int | None = None
+
+    def of(self, entity: Entity, key: str | None = None, outcome: Outcome = Outcome.NOT_APPLIED) -> Where:
+        """Return the same server with an entity."""
+        return replace(self, module=entity.module, entity=entity.name, key=key, outcome=outcome)
+
+    @property
+    def location(self) -> dict[str, str | None]:
+        """The location as the errors take it."""
+        return {"module": self.module, "entity": self.entity, "key": self.key, "driver": DRIVER}
+
+    @property
+    def server(self) -> str:
+        """The server as messages name it."""
+        return f"MongoDB at {self.hosts}" if self.hosts else "MongoDB"
+
+    @property
+    def subject(self) -> str:
+        """The row or entity as messages name it."""
+        if self.entity and self.key:
+            return f"{self.entity} {self.key!r}"
+        return self.entity or "the call"
+
+
+def violated_index(error: BaseException | None) -> str | None:
+    """Return the name of the index that a duplicate key violates, ``None`` when the server does not say.
+
+    The structured answer names the fields only; the name stands in the text, between fixed words.
+    """
+    details: Mapping[str, Any] = getattr(error, "details", None) or {}
+    text = str(details.get("errmsg", ""))
+    _, found, rest = text.partition(" index: ")
+    return rest.partition(" ")[0] if found else None
+
+
+def unavailable(error: Exception, where: Where) -> TwinstoreError:
+    """The connection was lost: whether a write was applied is known only outside the exception."""
+    del error
+    tail = "it is unknown whether the write was applied" if where.outcome is Outcome.UNKNOWN else "try again"
+    return UnavailableError(
+        f"The connection to {where.server} was lost during {where.subject}; {tail}.",
+        outcome=where.outcome,
+        **where.location,
+    )
+
+
+def unreachable(error: Exception, where: Where) -> TwinstoreError:
+    """No suitable server was found, so nothing was sent."""
+    del error
+    within = f" within {where.timeout_ms} ms" if where.timeout_ms else ""
+    return TimeoutExceededError(
+        f"No usable server of {where.server} answered{within}; check that it runs and has a primary, and "
+        "that host, port and replicaSet in the connection string are right.",
+        outcome=Outcome.NOT_APPLIED,
+        **where.location,
+    )
+
+
+def pool_exhausted(error: Exception, where: Where) -> TwinstoreError:
+    """Every connection of the pool is busy, so nothing was sent."""
+    del error
+    return UnavailableError(
+        f"All connections to {where.server} are busy; raise maxPoolSize or use fewer threads.",
+        outcome=Outcome.NOT_APPLIED,
+        **where.location,
+    )
+
+
+def not_primary(error: Exception, where: Where) -> TwinstoreError:
+    """The server gave up being primary; a new one takes over soon."""
+    del error
+    return UnavailableError(
+        f"{where.server} has no primary at the moment, so {where.subject} was not served; try again.",
+        outcome=where.outcome,
+        **where.location,
+    )
+
+
+def refused_write(error: Exception, where: Where) -> TwinstoreError:
+    """A secondary refused the write before doing anything."""
+    return not_primary(error, replace(where, outcome=Outcome.NOT_APPLIED))
+
+
+def timed_out(error: Exception, where: Where) -> TwinstoreError:
+    """The time limit of the call passed."""
+    del error
+    return TimeoutExceededError(
+        f"{where.server} did not finish {where.subject} in time; try again or raise timeoutMS in the "
+        "connection string.",
+        outcome=where.outcome,
+        **where.location,
+    )
+
+
+def unacknowledged(error: Exception, where: Where) -> TwinstoreError:
+    """The primary wrote, but a majority did not confirm."""
+    del error
+    return UnavailableError(
+        f"{where.server} wrote {where.subject} but a majority of its members did not confirm it; the write "
+        "may be rolled back.",
+        outcome=Outcome.UNKNOWN,
+        **where.location,
+    )
+
+
+def duplicate(error: Exception, where: Where) -> TwinstoreError:
+    """A unique index refused a write; the repositories know better which value it was."""
+    index = violated_index(error)
+    what = f" of index {index}" if index and index != ID_INDEX else ""
+    return DuplicateError(
+        f"The key or a unique value{what} exists already: {where.subject}.", **where.location
+    )
+
+
+def concurrency(error: Exception, where: Where) -> TwinstoreError:
+    """Another writer got in between; everything was rolled back."""
+    del error
+    return ConcurrencyError(
+        f"Another writer changed the same data during {where.subject}; repeat it.", **where.location
+    )
+
+
+def refused_document(error: Exception, where: Where) -> TwinstoreError:
+    """The validator of the collection refused a document."""
+    del error
+    return ValidationError(
+        f"The validator of the collection refuses {where.subject}; run `twinstore migrate run` if the "
+        "validator is older than this library.",
+        **where.location,
+    )
+
+
+def too_large(error: Exception, where: Where) -> TwinstoreError:
+    """The document does not fit."""
+    del error
+    return ValidationError(
+        f"{where.subject} is larger than the 16 MB that MongoDB takes; make it smaller.", **where.location
+    )
+
+
+def unencodable(error: Exception, where: Where) -> TwinstoreError:
+    """A value has no BSON form."""
+    return ValidationError(
+        f"{where.subject} holds a value that BSON cannot express ({type(error).__name__}).", **where.location
+    )
+
+
+def undecodable(error: Exception, where: Where) -> TwinstoreError:
+    """Stored bytes are no valid BSON."""
+    del error
+    return DocumentDecodeError(
+        f"{where.subject} stored in {DRIVER} is no valid BSON. Repair or quarantine the document.",
+        **where.location,
+    )
+
+
+def bad_uri(error: Exception, where: Where) -> TwinstoreError:
+    """The connection string cannot be read; its text stays hidden, because it holds the password."""
+    del error
+    return ConfigurationError(
+        "The MongoDB connection string is malformed; write mongodb://user:password@host:port/database and "
+        "percent-encode special characters of user and password.",
+        **where.location,
+    )
+
+
+def bad_settings(error: Exception, where: Where) -> TwinstoreError:
+    """The options contradict each other or the server lacks what they ask for."""
+    del error
+    return ConfigurationError(
+        f"The options for {where.server} are not acceptable to the client or the server; check the options "
+        "in the connection string.",
+        **where.location,
+    )
+
+
+def rejected_login(error: Exception, where: Where) -> TwinstoreError:
+    """User or password are wrong."""
+    del error
+    return ConfigurationError(
+        f"{where.server} rejects the login; check user, password and authSource in the connection string.",
+        **where.location,
+    )
+
+
+def no_permission(error: Exception, where: Where) -> TwinstoreError:
+    """The user may not do this, or nobody logged in."""
+    del error
+    return ConfigurationError(
+        f"The user of the connection string has no permission for {where.subject} on {where.server}; log in "
+        "with a user that has readWrite (and dbAdmin for migrations) on the database.",
+        **where.location,
+    )
+
+
+def no_transactions(error: Exception, where: Where) -> TwinstoreError:
+    """A standalone server met a transaction."""
+    del error
+    return ConfigurationError(f"{where.server} has no transactions. {STANDALONE_REMEDY}", **where.location)
+
+
+def misused(error: Exception, where: Where) -> TwinstoreError:
+    """The client was used in a way it does not allow, most often after it was closed."""
+    del error
+    return UnavailableError(
+        f"The client of {where.server} cannot serve {where.subject}; it was closed or its session has ended.",
+        outcome=Outcome.NOT_APPLIED,
+        **where.location,
+    )
+
+
+def lost_history(error: Exception, where: Where) -> TwinstoreError:
+    """The point in time is older than the history of the server."""
+    del error
+    return UnsupportedCapabilityError(
+        f"{where.server} no longer has the history for this point in time; use a newer position or raise its "
+        "parameter minSnapshotHistoryWindowInSeconds.",
+        **where.location,
+    )
+
+
+def bad_hint(error: Exception, where: Where) -> TwinstoreError:
+    """The server refuses a value; in practice an index that a hint names is missing."""
+    if "hint" not in str(error):
+        return refused_command(error, where)
+    return MigrationError(
+        f"{where.entity or 'The collection'} lacks an index that this call needs; "
+        "run `twinstore migrate run`.",
+        **where.location,
+    )
+
+
+def refused_command(error: Exception, where: Where) -> TwinstoreError:
+    """The server refused a command for a reason that has no own row in the table."""
+    code = getattr(error, "code", None)
+    details: Mapping[str, Any] = getattr(error, "details", None) or {}
+    name = details.get("codeName") or (f"code {code}" if code is not None else type(error).__name__)
+    return TwinstoreError(f"{where.server} refused {where.subject}: {name}.", **where.location)
+
+
+def unexpected(error: Exception, where: Where) -> TwinstoreError:
+    """An exception that the client library documents for calls this driver does not make."""
+    return TwinstoreError(
+        f"{where.subject} failed in {where.server}: {type(error).__name__}.", **where.location
+    )
