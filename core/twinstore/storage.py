@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import TYPE_CHECKING, Self, cast
 
 from twinstore.backend import OpenRequest, SharedResources
@@ -36,17 +37,20 @@ class Storage:
         self._clock = clock
         self._resources = SharedResources()
         self._scheduler: SchedulerStorage | None = None
+        self._lock = Lock()
 
     @property
     def scheduler(self) -> SchedulerStorage:
         """The storage of the scheduler."""
-        if self._scheduler is None:
-            name = self._settings.backend_name("scheduler")
-            backend = open_module("scheduler", name, self._settings, self._resources, self._clock)
-            self._scheduler = SchedulerStorage(
-                cast("ModuleBackend[SchedulerRepositories]", backend), self._clock
-            )
-        return self._scheduler
+        with self._lock:  # two threads may meet here at the first use
+            if self._scheduler is None:
+                self._scheduler = self._open_scheduler()
+            return self._scheduler
+
+    def _open_scheduler(self) -> SchedulerStorage:
+        name = self._settings.backend_name("scheduler")
+        backend = open_module("scheduler", name, self._settings, self._resources, self._clock)
+        return SchedulerStorage(cast("ModuleBackend[SchedulerRepositories]", backend), self._clock)
 
     def close(self) -> None:
         """Close every module that was opened, then the resources they share."""
