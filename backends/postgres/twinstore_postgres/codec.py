@@ -93,9 +93,9 @@ def json_part(part: CanonicalModel) -> Json:
     return Json(part.__pydantic_serializer__.to_json(part, by_alias=True, exclude_none=True))
 
 
-def json_list(item: type[M]) -> Callable[[tuple[M, ...]], Json]:
+def json_list(adapter: TypeAdapter[tuple[M, ...]]) -> Callable[[tuple[M, ...]], Json]:
     """Return a function that encodes a tuple of nested models."""
-    serializer = TypeAdapter(tuple[item, ...]).serializer
+    serializer = adapter.serializer
     empty = Json(b"[]")
 
     def encode(parts: tuple[M, ...]) -> Json:
@@ -109,7 +109,7 @@ class Column:
     """One column: its name, its type, and the wire name or storage marker it holds (``None``: internal)."""
 
     name: LiteralString
-    type: LiteralString
+    sql_type: LiteralString
     field: str | None
     enum: type[NumberedEnum] | None = None
 

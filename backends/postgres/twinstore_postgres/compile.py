@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_query"]
 
-COMPARISONS: Final = {
+COMPARISONS: Final[dict[object, sql.SQL]] = {
     Equals: sql.SQL("{} = %s"),
     After: sql.SQL("{} > %s"),
     Before: sql.SQL("{} < %s"),
@@ -65,7 +65,9 @@ def _statement(
     tenant: bool,  # noqa: FBT001  # part of the cache key
     nulls: tuple[bool, ...] | None,
 ) -> bytes:
-    conditions = [sql.SQL("{} = %s").format(sql.Identifier(table.tenant))] if tenant else []
+    conditions: list[sql.Composable] = []
+    if tenant:
+        conditions.append(sql.SQL("{} = %s").format(sql.Identifier(table.tenant)))
     conditions += [_condition(kind, table.column(field), values) for kind, field, values in shape]
     if nulls is not None:
         conditions.append(_keyset(order, nulls, table))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import conninfo
@@ -59,7 +59,7 @@ class Target:
         port = f":{parts['port']}" if "port" in parts else ""
         return f"{host}{port}/{parts.get('dbname') or parts.get('user') or ''}"
 
-    def connect(self, **changes: Any) -> Connection:
+    def connect(self) -> Connection:
         """Open a connection.
 
         Raises:
@@ -67,7 +67,7 @@ class Target:
             UnavailableError: nobody answers; nothing was done.
         """
         try:
-            connection = psycopg.connect(self.conninfo, autocommit=True, prepare_threshold=0, **changes)
+            connection = psycopg.connect(self.conninfo, autocommit=True, prepare_threshold=0)
         except psycopg.Error as error:
             raise self.explain(error) from error
         register_loaders(connection)
@@ -122,15 +122,15 @@ def target_of(secret: SecretStr | None, settings: PostgresSettings, *, purpose: 
     except psycopg.ProgrammingError:
         # The cause is not kept: libpq repeats the part it stumbled over, which may be the password.
         raise ConfigurationError(
-            f"{purpose} is no connection string of PostgreSQL; use postgresql://user:password@host:port/database "
-            "or keywords such as host=... dbname=... user=....",
+            f"{purpose} is no connection string of PostgreSQL; use "
+            "postgresql://user:password@host:port/database or keywords such as host=... dbname=... user=....",
             driver=DRIVER,
         ) from None
     return Target(_complete(parts, settings.statement_timeout_ms), secrets_in(text))
 
 
 def _complete(parts: dict[str, str], timeout: int) -> str:
-    """Every connection: UTC, UTF-8, a name, a limit on each statement, and the isolation the units rely on."""
+    """Every connection: UTC, UTF-8, a name, a limit on each statement, the isolation units rely on."""
     options = (
         f"-c timezone=UTC -c statement_timeout={timeout} "
         r"-c default_transaction_isolation=read\ committed -c default_transaction_read_only=off"

@@ -34,7 +34,7 @@ from twinstore.errors import (
 from twinstore.scheduler.rules.missing import duplicate_id, duplicate_name
 from twinstore_postgres.settings import DRIVER
 
-__all__ = ["CLASSES", "STATES", "NOWHERE", "Subject", "kind_of", "translate", "translated"]
+__all__ = ["CLASSES", "NOWHERE", "STATES", "Subject", "kind_of", "translate", "translated"]
 
 Kind = type[TwinstoreError]
 
@@ -211,7 +211,7 @@ def _duplicate(error: BaseException, subject: Subject) -> TwinstoreError:
 def _forbidden(error: BaseException, subject: Subject) -> TwinstoreError:
     return ConfigurationError(
         f"{_where(subject)}{_what(error)} The role may not do this, or row-level security refused it; "
-        "run: twinstore migrate run (which grants what the application role needs) and check ApplicationRole.",
+        "run: twinstore migrate run (it grants what the application role needs) and check ApplicationRole.",
         module=_module(subject),
         entity=_entity(subject),
         key=subject.key,

@@ -83,7 +83,8 @@ class SchedulerPostgresInitializer:
         ]
         if pending:
             raise MigrationError(
-                f"Migrations of schema {MODULE} are pending: {', '.join(pending)}. Run: twinstore migrate run",
+                f"Migrations of schema {MODULE} are pending: {', '.join(pending)}. "
+                "Run: twinstore migrate run",
                 module=MODULE,
                 driver=DRIVER,
             )

@@ -21,6 +21,7 @@ from twinstore_postgres.settings import DRIVER
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from twinstore_postgres.codec import Row
     from twinstore_postgres.connecting import Connection
 
 __all__ = [
@@ -40,7 +41,7 @@ FIRST_RELEASE: Final = 100
 ROLE_VARIABLE: Final = ':"application_role"'
 LOCK_SECONDS: Final = 60
 # A ledger written before this library existed may hold the first migration under its planning name.
-OTHER_NAMES: Final = {"V001_CreateSchedulerSchema": "001_create_scheduler_schema.sql"}
+OTHER_NAMES: Final[dict[str, str]] = {"V001_CreateSchedulerSchema": "001_create_scheduler_schema.sql"}
 
 CREATE_SCHEMA: Final = "CREATE SCHEMA {schema}"
 CREATE_LEDGER: Final = """
@@ -55,8 +56,9 @@ CREATE TABLE IF NOT EXISTS {schema}.schema_migrations (
 """
 SELECT_LEDGER: Final = "SELECT migration_name, checksum, applied_at FROM {schema}.schema_migrations"
 INSERT_LEDGER: Final = (
-    "INSERT INTO {schema}.schema_migrations (migration_name, category, checksum, applied_at, applied_by, duration_ms) "
-    "VALUES (%s, %s, %s, clock_timestamp(), current_user, %s)"
+    "INSERT INTO {schema}.schema_migrations"
+    " (migration_name, category, checksum, applied_at, applied_by, duration_ms)"
+    " VALUES (%s, %s, %s, clock_timestamp(), current_user, %s)"
 )
 
 
@@ -112,8 +114,15 @@ def applied_migrations(connection: Connection, schema: str) -> dict[str, Applied
     ledger = f"{schema}.schema_migrations"
     if connection.execute("SELECT to_regclass(%s)", [ledger]).fetchone() == (None,):
         return {}
-    rows = connection.execute(sql.SQL(SELECT_LEDGER).format(schema=sql.Identifier(schema))).fetchall()
-    return {OTHER_NAMES.get(name, name): Applied(_known(name, checksum), at) for name, checksum, at in rows}
+    rows: list[Row] = connection.execute(
+        sql.SQL(SELECT_LEDGER).format(schema=sql.Identifier(schema))
+    ).fetchall()
+    return {shipped_name(name): Applied(_known(name, checksum), at) for name, checksum, at in rows}
+
+
+def shipped_name(name: str) -> str:
+    """Return the name under which a migration is shipped."""
+    return OTHER_NAMES.get(name, name)
 
 
 def _known(name: str, checksum: str) -> str:
@@ -190,7 +199,8 @@ def apply(connection: Connection, module: str, migration: Migration, role: str) 
             if migration.name in applied:
                 return False
             started = monotonic()
-            connection.execute(_trusted(migration.rendered(role)), prepare=False)
+            # As bytes: the text comes from this package, and only the quoted role was put in.
+            connection.execute(migration.rendered(role).encode(), prepare=False)
             duration = round((monotonic() - started) * 1000)
             row = (migration.name, migration.category, migration.checksum, duration)
             connection.execute(sql.SQL(INSERT_LEDGER).format(schema=schema), row)
@@ -213,11 +223,6 @@ def apply(connection: Connection, module: str, migration: Migration, role: str) 
             module=module,
             driver=DRIVER,
         ) from error
-
-
-def _trusted(text: str) -> sql.SQL:
-    """Return the text of a shipped file as SQL; only the quoted role was put in."""
-    return sql.SQL(text)  # type: ignore[arg-type]  # it comes from this package, not from a caller
 
 
 def _lock(connection: Connection, module: str) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_role"]
 
-# One row: the role, its two privileges, whether it can act as the owner of a table, and how many tables exist.
+# One row: the role, its two privileges, whether it can act as an owner of tables, and how many exist.
 ROLE: Final = """
 SELECT current_user,
        r.rolsuper,

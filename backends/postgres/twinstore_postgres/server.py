@@ -1,21 +1,20 @@
-"""The PostgreSQL of a storage: its pool, opened and checked at first use, and single connections beside it."""
+"""The PostgreSQL of a storage: its pool, opened and checked at first use, and connections beside it."""
 
 from __future__ import annotations
 
-import logging
 import select
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import psycopg
 from psycopg import conninfo
-from pydantic import SecretStr
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+from pydantic import SecretStr
 
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
-from twinstore_postgres.codec import Row, register_loaders
+from twinstore_postgres.codec import register_loaders
 from twinstore_postgres.connecting import OLDEST_VERSION, Connection, Target, target_of
 from twinstore_postgres.errors import NOWHERE, translate, translated
 from twinstore_postgres.roles import check_role
@@ -181,8 +180,8 @@ class PostgresServer:
             return pool.getconn(timeout=WAIT_SECONDS)
         except PoolTimeout as error:
             raise UnavailableError(
-                f"All connections of the pool (PoolMax={pool.max_size}) stayed in use for {WAIT_SECONDS:.0f} s; "
-                "raise PoolMax, or end sessions and transactions sooner.",
+                f"All {pool.max_size} connections of the pool (PoolMax) stayed in use for "
+                f"{WAIT_SECONDS:.0f} s; raise PoolMax, or end sessions and transactions sooner.",
                 outcome=Outcome.NOT_APPLIED,
                 driver=DRIVER,
             ) from error

@@ -19,7 +19,8 @@ class PostgresSettings(BackendSettings):
 
     Attributes:
         connection_string: libpq URL or keywords of the application role.
-        owner_connection_string: the role that owns the schemas and runs migrations; default: the application's.
+        owner_connection_string: of the role that owns the schemas and runs migrations; default: the
+            application's.
         lock_connection_string: for locks, past a transaction pooler; default: the application's.
         application_role: the role that migrations grant to.
         pool_min, pool_max: size of the connection pool.

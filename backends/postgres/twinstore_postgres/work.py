@@ -1,4 +1,4 @@
-"""How repositories reach the server: each call on its own, in a session, in a unit, or in a caller's transaction.
+"""How repositories reach the server: call by call, in a session, in a unit, in a caller's transaction.
 
 The tenant is the setting ``app.tenant_id`` of one transaction and never outlives it. A call that is made of
 known statements costs one round trip: outside an explicit transaction, everything between two
@@ -23,7 +23,7 @@ from twinstore.errors import DuplicateError, Outcome, TwinstoreError
 from twinstore.retrying import repeat
 from twinstore.scope import SYSTEM_TENANT, Scope
 from twinstore_postgres.codec import Row, register_loaders
-from twinstore_postgres.errors import NOWHERE, Subject, translate, translated
+from twinstore_postgres.errors import NOWHERE, Subject, translated
 from twinstore_postgres.reading import rows_of
 from twinstore_postgres.settings import DRIVER
 
@@ -33,7 +33,18 @@ if TYPE_CHECKING:
     from twinstore_postgres.connecting import Connection
     from twinstore_postgres.server import PostgresServer
 
-__all__ = ["Joined", "Result", "SessionWork", "Step", "Steps", "Unbound", "Unit", "Work", "open_unit"]
+__all__ = [
+    "Joined",
+    "Result",
+    "SessionWork",
+    "Step",
+    "Steps",
+    "Transaction",
+    "Unbound",
+    "Unit",
+    "Work",
+    "own_unit",
+]
 
 E = TypeVar("E", bound=TwinstoreError)
 R = TypeVar("R")
@@ -43,7 +54,8 @@ ATTEMPTS: Final = 10
 SET_TENANT: Final = b"SELECT set_config('app.tenant_id', %s, true)"
 # What the caller of a joined transaction had set is put back after each call.
 LEND_TENANT: Final = (
-    b"SELECT set_config('twinstore.caller_tenant', coalesce(current_setting('app.tenant_id', true), ''), true),"
+    b"SELECT set_config('twinstore.caller_tenant',"
+    b" coalesce(current_setting('app.tenant_id', true), ''), true),"
     b" set_config('app.tenant_id', %s, true)"
 )
 RETURN_TENANT: Final = (
@@ -74,8 +86,8 @@ class Result:
 class Steps(Protocol):
     """Statements inside one transaction."""
 
-    def run(self, *steps: Step) -> list[Result]:
-        """Execute statements in one round trip."""
+    def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
+        """Execute statements in one round trip; ``subject`` says what they are about, if not the unit's."""
         ...
 
 
@@ -204,13 +216,13 @@ class Transaction:
         self._foreign = foreign
         self._begun = False
 
-    def run(self, *steps: Step) -> list[Result]:
+    def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute statements in one round trip; the first call also begins the transaction."""
         before: list[Step] = []
         if not self._begun:
             before = [(BEGIN[self._read_only], ()), (SET_TENANT, (self._tenant,))]
             self._begun = True
-        with translated(self.subject, outcome=Outcome.NOT_APPLIED):
+        with translated(subject or self.subject, outcome=Outcome.NOT_APPLIED):
             return batch(self.connection, [*before, *steps], foreign=self._foreign)[len(before) :]
 
     def commit(self) -> None:
@@ -266,9 +278,8 @@ class Unit(Work):
 
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
-        self._transaction.subject = subject
         try:
-            return self._transaction.run(*steps)
+            return self._transaction.run(*steps, subject=subject)
         except TwinstoreError as error:
             raise self.refuse(error)  # noqa: B904  # the very error, noted on its way
 
@@ -294,9 +305,9 @@ class StepsOf:
     tenant: str
     subject: Subject
 
-    def run(self, *steps: Step) -> list[Result]:
+    def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute statements in one round trip."""
-        return self.work._run(self.tenant, self.subject, steps, Outcome.UNKNOWN)  # noqa: SLF001  # one family
+        return self.work._run(self.tenant, subject or self.subject, steps, Outcome.UNKNOWN)  # noqa: SLF001  # one family
 
 
 class Joined(Work):

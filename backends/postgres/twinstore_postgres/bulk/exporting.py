@@ -37,7 +37,7 @@ def export_batches(
         cursor = connection.cursor()
         cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
         with cursor.copy(statement, values) as copy:
-            copy.set_types([column.type for column in table.columns])
+            copy.set_types([column.sql_type for column in table.columns])
             batch: list[Record] = []
             for row in copy.rows():
                 batch.append(record_of(table, row))

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresRangeImporter"]
 
-# The server knows nothing about a stage that was filled a moment ago; probing by key is right at any size.
+# The server knows nothing about a stage that was filled a moment ago; probing by key is always right.
 PROBE_BY_KEY: Final = (
     b"SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)"
 )
-# Classes of errors that one row is to blame for: bad data, a broken constraint, a value too large for an index.
+# What one row is to blame for: bad data, a broken constraint, a value too large for an index.
 ROW_ERRORS: Final = frozenset({"22", "23", "54"})
 
 

@@ -90,9 +90,9 @@ class PostgresBulk:
         if tenant is not None:
             conditions.append(sql.SQL("{} = %s").format(sql.Identifier(table.tenant)))
             values.append(tenant)
-        statement = sql.SQL("SELECT {key} FROM {table} WHERE {where} ORDER BY {key} OFFSET %s LIMIT 1").format(
-            key=table.key_list, table=table.name, where=sql.SQL(" AND ").join(conditions)
-        )
+        statement = sql.SQL(
+            "SELECT {key} FROM {table} WHERE {where} ORDER BY {key} OFFSET %s LIMIT 1"
+        ).format(key=table.key_list, table=table.name, where=sql.SQL(" AND ").join(conditions))
         with self._connections.system("bulk cut") as connection:
             return connection.execute(statement, [*values, rows]).fetchone()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 
 import orjson
 from psycopg import sql
@@ -29,7 +29,7 @@ __all__ = ["SCANS", "Scan"]
 Convert = Callable[[str], object]
 
 FETCH_KEYS: Final = 500
-INSTANT_LENGTH: Final = len("2025-10-26 14:05:00+00")
+INSTANT_LENGTHS: Final = frozenset({len("2025-10-26 14:05:00+00"), len("2025-10-26 14:05:00.123+00")})
 SEPARATOR: Final = 10
 
 
@@ -37,7 +37,7 @@ SEPARATOR: Final = 10
 class Part:
     """One selected expression: the name it gets, and how its text becomes a JSON value (``None``: text)."""
 
-    expression: str
+    expression: LiteralString
     name: str
     convert: Convert | None = None
 
@@ -106,7 +106,7 @@ class Scan:
         key = tuple(values[position] for position in self.key)
         expires = None if self.expires is None else values[self.expires]
         return ScanRow(
-            None if None in key else key,  # type: ignore[arg-type]  # just ruled out
+            None if None in key else cast("Key", key),
             values[self.tenant],
             dumps_sorted({"doc": document, "storage": storage}),
             None if expires is None else instant_of(expires),
@@ -129,14 +129,14 @@ class Scan:
 
     @property
     def _select(self) -> sql.Composable:
-        expressions = sql.SQL(", ").join(sql.SQL(part.expression) for part in self.parts)  # type: ignore[arg-type]  # from the tables below
+        expressions = sql.SQL(", ").join(sql.SQL(part.expression) for part in self.parts)
         return sql.SQL("SELECT {} FROM {}").format(
             expressions, sql.Identifier(self.entity.module, self.entity.name)
         )
 
     @property
     def _key_list(self) -> sql.Composable:
-        return sql.SQL(", ").join(sql.SQL(self.parts[position].expression) for position in self.key)  # type: ignore[arg-type]  # from the tables below
+        return sql.SQL(", ").join(sql.SQL(self.parts[position].expression) for position in self.key)
 
     def _within(self, within: KeyRange, tenant_id: str | None) -> sql.Composable:
         clauses: list[sql.Composable] = [sql.SQL("true")]
@@ -156,9 +156,10 @@ def row_literal(key: Key) -> sql.Composable:
 
 def instant_text(text: str) -> str:
     """Return the canonical text of an instant as the server writes it; one outside the calendar stays."""
-    if len(text) == INSTANT_LENGTH and text[SEPARATOR] == " ":
-        return f"{text[:SEPARATOR]}T{text[11:19]}+00:00"
-    if text.endswith("+00") and text[SEPARATOR] == " " and text[19] == ".":
+    if len(text) in INSTANT_LENGTHS and text[SEPARATOR] == " ":
+        return f"{text.replace(' ', 'T')}:00"
+    # The server leaves out the zeros at the end of a fraction.
+    if text[19:20] == "." and text.endswith("+00"):
         return f"{text[:SEPARATOR]}T{text[11:20]}{text[20:-3]:0<3}+00:00"
     return text
 
@@ -177,8 +178,8 @@ def json_value(text: str) -> object:
         value: object = orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
-    # Both are rare, and both show in the text.
-    return tidy(value) if "null" in text or "." in text or "e" in text else value
+    # Both are rare, and both show in the text: the server writes no exponents.
+    return tidy(value) if ".0" in text or " null" in text else value
 
 
 def tidy(value: Any) -> Any:  # noqa: ANN401  # any JSON value

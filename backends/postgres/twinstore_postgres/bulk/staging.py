@@ -1,4 +1,7 @@
-"""Rows go into a temporary table by COPY and from there into their own: row-level security allows no other way."""
+"""Rows go into a temporary table by COPY and from there into their own.
+
+COPY straight into a table under row-level security is not possible.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ class Stage:
     def __init__(self, connection: Connection, table: Table[Any]) -> None:
         """Take the connection; :meth:`create` makes the table."""
         self._connection = connection
-        self._types = [column.type for column in table.columns]
+        self._types = [column.sql_type for column in table.columns]
         parts = names(table)
         self._create = sql.SQL(CREATE).format(**parts)
         self._empty, self._fill, self._insert, self._select, self._overwrite = (
@@ -92,7 +95,7 @@ class Stage:
             copy.set_types(self._types)
             for row in rows:
                 copy.write_row(row)
-        written = dict(self._connection.execute(self._insert).fetchall())
+        written: dict[str, int] = dict(self._connection.execute(self._insert).fetchall())
         if sum(written.values()) == len(rows):
             return Merged(written, [])
         others = self._overwrite if overwrite else self._select

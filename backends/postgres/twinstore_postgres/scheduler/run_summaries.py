@@ -42,7 +42,8 @@ UPDATE: Final = SUMMARIES_TABLE.statement(
 )
 # The tenant is part of the key, so the conflicting row is never a foreign one.
 UPSERT: Final = SUMMARIES_TABLE.statement(
-    "INSERT INTO {table} AS stored ({columns}) VALUES ({values}) ON CONFLICT (tenant_id, schedule_id) DO UPDATE SET "
+    "INSERT INTO {table} AS stored ({columns}) VALUES ({values}) "
+    "ON CONFLICT (tenant_id, schedule_id) DO UPDATE SET "
     "updated_at = excluded.updated_at, last_run = excluded.last_run, recent = excluded.recent, "
     "counters = excluded.counters, row_version = stored.row_version + 1"
 )

@@ -32,7 +32,8 @@ SELECT_FOR_UPDATE: Final = RUNS_TABLE.statement(
 )
 INSERT: Final = RUNS_TABLE.statement("INSERT INTO {table} ({columns}) VALUES ({values})")
 UPDATE: Final = RUNS_TABLE.statement(
-    "UPDATE {table} SET ({columns}, row_version) = ROW({values}, row_version + 1) WHERE id = %s AND tenant_id = %s"
+    "UPDATE {table} SET ({columns}, row_version) = ROW({values}, row_version + 1) "
+    "WHERE id = %s AND tenant_id = %s"
 )
 PURGE: Final = b"""
 DELETE FROM scheduler.runs WHERE id = ANY (ARRAY(
@@ -40,7 +41,8 @@ DELETE FROM scheduler.runs WHERE id = ANY (ARRAY(
 """
 PURGE_TENANT: Final = b"""
 DELETE FROM scheduler.runs WHERE id = ANY (ARRAY(
-    SELECT id FROM scheduler.runs WHERE finished_at <= %s AND tenant_id = %s ORDER BY finished_at, id LIMIT %s))
+    SELECT id FROM scheduler.runs
+     WHERE finished_at <= %s AND tenant_id = %s ORDER BY finished_at, id LIMIT %s))
 """
 
 
@@ -137,7 +139,7 @@ def update_run(steps: Steps, run: Run, expected_state: RunState | None) -> bool:
     return True
 
 
-def retry_run(  # noqa: PLR0913, PLR0917  # the arguments of retry, normalised
+def retry_run(  # noqa: PLR0917  # the arguments of retry, normalised
     steps: Steps, tenant: str, key: str, actor: str, now: datetime, new_key: str | None
 ) -> Run:
     """Read the origin, ask the rule, and insert the new run."""

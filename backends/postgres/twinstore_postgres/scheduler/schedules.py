@@ -40,7 +40,7 @@ INSERT_NEW: Final = SCHEDULES_TABLE.statement(
 UPDATE: Final = SCHEDULES_TABLE.statement(
     "UPDATE {table} SET ({columns}) = ROW({values}) WHERE id = %s AND tenant_id = %s"
 )
-# The schedules of the due triggers in the order of the triggers; both are written together, so the join loses none.
+# The schedules of the due triggers, in their order; both are written together, so the join loses none.
 SELECT_DUE: Final = b"""
 SELECT s.id, s.tenant_id, s.name, s.when_cron, s.schema_version, s.created_by, s.updated_by, s.enabled,
        s.timezone, s.mode, s.selection, s.only_if, s.notify, s.limits, s.subscribers, s.created_at,
@@ -96,9 +96,7 @@ class PostgresScheduleRepository:
             if expected_updated_at is None
             else instant_argument(expected_updated_at, "expected_updated_at")
         )
-        changed = self._change(
-            tenant, schedule.id, schedule.name, lambda stored: rules.upserted(stored, schedule, expected)
-        )
+        changed = self._change(tenant, schedule.id, lambda stored: rules.upserted(stored, schedule, expected))
         return schedule if changed is None else changed.schedule
 
     def soft_delete(self, tenant_id: str, schedule_id: str, deleted_by: str, deleted_at: datetime) -> bool:
@@ -107,7 +105,7 @@ class PostgresScheduleRepository:
         key = id_argument(schedule_id, "schedule_id")
         actor = text_argument(deleted_by, "deleted_by")
         instant = instant_argument(deleted_at, "deleted_at")
-        changed = self._change(tenant, key, None, lambda stored: rules.deleted(stored, actor, instant))
+        changed = self._change(tenant, key, lambda stored: rules.deleted(stored, actor, instant))
         return changed is not None
 
     def restore(
@@ -125,7 +123,7 @@ class PostgresScheduleRepository:
         actor = text_argument(restored_by, "restored_by")
         instant = instant_argument(restored_at, "restored_at")
         changed = self._change(
-            tenant, key, None, lambda stored: rules.restored(stored, actor, instant, enabled=enabled)
+            tenant, key, lambda stored: rules.restored(stored, actor, instant, enabled=enabled)
         )
         return changed is not None
 
@@ -141,14 +139,12 @@ class PostgresScheduleRepository:
         self,
         tenant: str,
         key: str,
-        name: str | None,
         change: Callable[[StoredSchedule | None], StoredSchedule | None],
     ) -> StoredSchedule | None:
         """Read, decide and write a schedule with its trigger in one unit; return what is stored now."""
 
         def once() -> StoredSchedule | None:
-            subject = Subject(SCHEDULES, key, name)
-            with self._work.unit(tenant, subject) as steps:
+            with self._work.unit(tenant, Subject(SCHEDULES, key)) as steps:
                 return change_schedule(steps, tenant, key, change)
 
         try:
@@ -174,11 +170,11 @@ def change_schedule(
         if changed is None:
             return None
         save = save_trigger(rules.synchronised(trigger, changed))
-        row = stored_row(changed)
+        row, subject = stored_row(changed), Subject(SCHEDULES, key, changed.schedule.name)
         if stored is not None:
-            steps.run((UPDATE, (*row, key, tenant)), save)
+            steps.run((UPDATE, (*row, key, tenant)), save, subject=subject)
             return changed
-        (inserted,) = steps.run((INSERT_NEW, row))
+        (inserted,) = steps.run((INSERT_NEW, row), subject=subject)
         if inserted.count:
             steps.run(save)
             return changed

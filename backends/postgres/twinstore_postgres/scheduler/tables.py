@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import TypeAdapter
+
 from twinstore import jsontext
 from twinstore.canonical import CanonicalJsonSerializer
 from twinstore.scheduler.audit import AuditRecord
@@ -39,8 +41,8 @@ __all__ = [
     "table_of",
 ]
 
-deltas_json: Final = json_list(DeltaSummary)
-snapshots_json: Final = json_list(RunSnapshot)
+deltas_json: Final = json_list(TypeAdapter(tuple[DeltaSummary, ...]))
+snapshots_json: Final = json_list(TypeAdapter(tuple[RunSnapshot, ...]))
 
 
 def schedule_row(schedule: Schedule, storage: Mapping[str, object]) -> Row:
