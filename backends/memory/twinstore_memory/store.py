@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DRIVER", "Store", "Table", "Unit", "drop_store", "shared_store"]
 
-DRIVER: Final = "memory"
+DRIVER: Final = "Memory"
 PATIENCE_SECONDS: Final = 5.0
 
 K = TypeVar("K")
