@@ -202,6 +202,14 @@ class UnitState:
                 "repeat it as a whole."
             )
 
+    def check_commit(self) -> None:
+        """Raise ``TransactionAbortedError`` when an error of the store was caught inside the unit."""
+        if self.aborted:
+            raise TransactionAbortedError(
+                "An error of the store was caught inside this unit of work, which was therefore rolled back; "
+                "let such errors leave the unit, and repeat it as a whole."
+            )
+
     def abort(self) -> None:
         """Make the unit unusable."""
         self.aborted = True

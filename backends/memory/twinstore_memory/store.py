@@ -199,6 +199,7 @@ class Unit:
             TransactionAbortedError: an error of the store was met, or the unit ended; nothing was written.
         """
         try:
+            self.state.check_commit()
             self.state.check()
         except BaseException:
             self.rollback()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Self, cast
 from pymongo.client_session import ClientSession
 
 from twinstore.backend import wrong_handle
-from twinstore.errors import TransactionAbortedError
 from twinstore.options import SchedulerOptions
 from twinstore.scope import UNBOUND
 from twinstore_mongo.bulk import MongoBulk
@@ -108,8 +107,7 @@ class MongoBackend:
             try:
                 with transaction(session, store):
                     yield MongoRepositories.over(unit)
-                    if unit.state.aborted:
-                        raise rolled_back()
+                    unit.state.check_commit()
             finally:
                 unit.state.closed = True
 
@@ -135,12 +133,3 @@ class MongoBackend:
 
     def _fresh(self, scope: Scope) -> Unit:
         return Unit(self._connection, scope)
-
-
-def rolled_back() -> TransactionAbortedError:
-    """Return the error of a unit that went on after an error of the store."""
-    return TransactionAbortedError(
-        "This unit of work failed at an earlier call whose error was caught, so it was rolled back; "
-        "repeat it as a whole.",
-        driver=DRIVER,
-    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 import psycopg
 
 from twinstore.backend import Capabilities, UnitState, wrong_handle
-from twinstore.errors import ConfigurationError, TransactionAbortedError
+from twinstore.errors import ConfigurationError
 from twinstore.scope import SYSTEM_TENANT, UNBOUND
 from twinstore_postgres.bulk.port import PostgresBulk
 from twinstore_postgres.initializer import SchedulerPostgresInitializer
@@ -139,12 +139,7 @@ class PostgresSchedulerBackend:
                     yield PostgresSchedulerRepositories.over(
                         Unit(transaction, scope, state, read_only=read_only)
                     )
-                    if state.aborted:
-                        raise TransactionAbortedError(
-                            "An error of the store was caught inside this unit of work, which was therefore "
-                            "rolled back; let such errors leave the unit, and repeat it as a whole.",
-                            driver=DRIVER,
-                        )
+                    state.check_commit()
             finally:
                 state.closed = True
 
