@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from twinstore.testing.contracts.audit import AuditRepositoryContract, AuditServiceContract
+from twinstore.testing.contracts.bulk import BulkContract
 from twinstore.testing.contracts.capabilities import CapabilitiesContract
 from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.due import DueScheduleContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
+from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
 from twinstore.testing.contracts.run_states import RunStateContract
 from twinstore.testing.contracts.run_summaries import RunSummaryRepositoryContract, RunSummaryServiceContract
@@ -41,5 +43,7 @@ class SchedulerContract(
     DecodingContract,
     ValueContract,
     InitializerContract,
+    BulkContract,
+    LedgerContract,
 ):
     """Everything that a driver of the scheduler must do."""
