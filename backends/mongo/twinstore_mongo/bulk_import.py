@@ -238,7 +238,7 @@ class RangeWork:
 
         def work(unit: Unit) -> None:
             self._outcome.written, self._outcome.conflicts = Counter(before[0]), list(before[1])
-            with unit.store.limited(), translating(unit.store.where):
+            with translating(unit.store.where), unit.store.limited():
                 self._send(unit, writes)
                 self._outcome.note_written(writes)
                 conclude(unit)

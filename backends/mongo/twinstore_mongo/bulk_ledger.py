@@ -230,7 +230,7 @@ class MongoLedger:
 
     def _atomic(self, action: Callable[[Unit], T]) -> T:
         def guarded(unit: Unit) -> T:
-            with unit.store.limited(), translating(unit.store.where):
+            with translating(unit.store.where), unit.store.limited():
                 return action(unit)
 
         return self.unit.atomic(guarded)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import pymongo
 from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import MongoClient, ReadPreference
+from pymongo.errors import InvalidURI
 from pymongo.read_concern import ReadConcern
 from pymongo.uri_parser import parse_uri
 from pymongo.write_concern import WriteConcern
@@ -37,6 +38,9 @@ Document: TypeAlias = dict[str, Any]
 Client: TypeAlias = "MongoClient[Document]"
 
 CALL_TIMEOUT_MS: Final = 30_000
+# Building an index takes as long as it takes; a day would be a sign of trouble.
+INDEX_SECONDS: Final = 86_400
+UNLIMITED: Final = nullcontext()
 OLDEST_SERVER: Final = (6, 0)
 MAJORITY_WRITE: Final = WriteConcern("majority")
 MAJORITY_READ: Final = ReadConcern("majority")
@@ -64,8 +68,22 @@ class Store:
     own_timeout: float | None = None
 
     def limited(self) -> AbstractContextManager[object]:
-        """Bound everything inside by the time limit of one call."""
-        return nullcontext() if self.own_timeout is None else pymongo.timeout(self.own_timeout)
+        """Bound everything inside by the time limit of one call; raises when there is no server."""
+        self.await_primary()
+        return UNLIMITED if self.own_timeout is None else pymongo.timeout(self.own_timeout)
+
+    def unhurried(self) -> AbstractContextManager[object]:
+        """Bound everything inside by a limit that building an index keeps."""
+        self.await_primary()
+        return pymongo.timeout(INDEX_SECONDS)
+
+    def await_primary(self) -> None:
+        """Wait for a primary as long as the settings say.
+
+        Under ``timeoutMS`` pymongo would wait for a server as long as the whole call may take.
+        """
+        if self.complete and not self.client.topology_description.has_writable_server():
+            _ = self.client.is_primary
 
     def joined(self, session: ClientSession) -> Store:
         """Return the same database seen through the client of a caller's own session."""
@@ -126,10 +144,14 @@ class Connection:
         try:
             name = self._database_name()
             client = self._client()
-            where = Where(hosts=hosts_of(client, self._url), timeout_ms=where.timeout_ms)
+            where = replace(where, hosts=hosts_of(client, self._url))
             return probed(client, name, where, allow_standalone=self._settings.allow_standalone)
+        except InvalidURI as error:
+            malformed = translate(error, where)
         except CLIENT_ERRORS as error:
             raise translate(error, where) from error
+        # Outside the handler: the exception may quote a part of the password, and must not be its context.
+        raise malformed
 
     @property
     def _url(self) -> str | None:
@@ -197,6 +219,7 @@ def hosts_of(client: Client, url: str | None) -> str:
 def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -> Store:
     """Ask the server what it is; refuse one without transactions unless that is allowed."""
     database = open_database(client, name)
+    _ = client.is_primary
     hello = greeting(database)
     version = client.server_info()
     complete = hello is not None

@@ -9,8 +9,6 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-import pymongo
-
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
 from twinstore.migrations import MigrationReport, MigrationState, MigrationStatus
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
@@ -34,8 +32,6 @@ LEDGER: Final = "_migrations"
 MODULE: Final = "scheduler"
 LEASE: Final = timedelta(seconds=30)
 PATIENCE: Final = timedelta(minutes=10)
-# Building an index takes as long as it takes; only a day would be a sign of trouble.
-INDEX_SECONDS: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +95,8 @@ class MongoInitializer:
     def _working(self) -> Iterator[Store]:
         store = self.connection.store
         try:
-            with pymongo.timeout(INDEX_SECONDS):
-                yield store
+            store.await_primary()
+            yield store
         except CLIENT_ERRORS as error:
             raise translate(error, store.where) from error
 

@@ -76,7 +76,8 @@ class Schema:
         if self.find(self.existing(collection), index) is not None:
             return
         try:
-            self.store.collection(collection).create_index(list(index.key), **self.wanted(index))
+            with self.store.unhurried():
+                self.store.collection(collection).create_index(list(index.key), **self.wanted(index))
         except OperationFailure as error:
             if error.code == DUPLICATE_KEY:
                 raise self._duplicates(collection, index) from error
@@ -204,7 +205,8 @@ class Schema:
             {"$sort": {"_id": 1}},
             {"$limit": MOST_DUPLICATES},
         ]
-        found = self.store.collection(collection).aggregate(pipeline, allowDiskUse=True)
+        with self.store.unhurried():
+            found = list(self.store.collection(collection).aggregate(pipeline, allowDiskUse=True))
         keys = [" / ".join(str(value) for value in item["_id"].values()) for item in found]
         more = f" (the first {MOST_DUPLICATES})" if len(keys) == MOST_DUPLICATES else ""
         return MigrationError(

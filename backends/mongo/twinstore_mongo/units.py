@@ -117,7 +117,11 @@ class Call:
     def __enter__(self) -> Self:
         """Check that the unit can be used."""
         self._unit.state.check()
-        self._limit = self._unit.store.limited()
+        try:
+            self._limit = self._unit.store.limited()
+        except CLIENT_ERRORS as error:
+            self._unit.abort()
+            raise translate(error, self._where) from error
         self._limit.__enter__()
         return self
 
