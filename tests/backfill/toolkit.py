@@ -6,7 +6,7 @@ import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from twinstore.config import load_settings
@@ -51,9 +51,9 @@ class Answer:
     err: str
 
     @property
-    def json(self) -> dict[str, object]:
+    def json(self) -> dict[str, Any]:
         """The result as JSON."""
-        document: dict[str, object] = json.loads(self.out)
+        document: dict[str, Any] = json.loads(self.out)
         return document
 
 

@@ -1,0 +1,202 @@
+"""A copy that is killed at any moment goes on where it stopped, and copies no finished range twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from pymongo import MongoClient
+
+from tests.backfill.toolkit import AS_OF, write_config
+from twinstore.bulk import RangeState
+from twinstore.config import load_settings
+from twinstore.testing.builders import at, make_run
+from twinstore_backfill.outcome import Exit
+from twinstore_backfill.stores import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.databases import MongoDatabase, PostgresDatabase
+    from twinstore.bulk import Job, RangeProgress
+    from twinstore_backfill.stores import Store
+
+DOCUMENTS: Final = 9000
+RANGE: Final = 150
+KILLS: Final = 20
+PATIENCE: Final = 60
+
+
+@pytest.fixture
+def config(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
+    mongo, postgres = mongo_database.config["Persistence"], postgres_database.config["Persistence"]
+    assert isinstance(mongo, dict)
+    assert isinstance(postgres, dict)
+    settings = {
+        "Persistence": {**mongo, **postgres},
+        "Scheduler": {"Storage": {"RunRetentionDays": 0}},
+    }
+    path = write_config(tmp_path / "settings.json", settings)
+    with open_store("scheduler", "mongo", load_settings(path, environ={})) as source:
+        source.storage.initializer.ensure_migrations()
+        source.storage.runs.create(make_run("acme", "run-0"))
+    with MongoClient[dict[str, Any]](mongo_database.url) as client:
+        runs = client[mongo_database.name]["runs"]
+        model = runs.find_one() or {}
+        runs.insert_many(
+            [
+                {
+                    **model,
+                    "_id": f"run-{number:05}",
+                    "createdAt": at(number),
+                    "tenantId": f"tenant-{number % 3}",
+                }
+                for number in range(1, DOCUMENTS)
+            ]
+        )
+    return path
+
+
+@pytest.fixture
+def target(config: Path) -> Iterator[Store]:
+    with open_store("scheduler", "postgres", load_settings(config, environ={})) as store:
+        yield store
+
+
+def command(config: Path, name: str, *more: str) -> list[str]:
+    sides = ["--module", "scheduler", "--from", "Mongo", "--to", "Postgres", "--as-of", AS_OF.isoformat()]
+    start = [sys.executable, "-m", "twinstore_backfill", "--config", str(config), "backfill", name, *sides]
+    return [*start, "--out", str(config.parent / "out"), *more]
+
+
+def copying(config: Path, *more: str) -> list[str]:
+    return command(config, "copy", "--execute", "--jobs", "2", "--range-size", str(RANGE), *more)
+
+
+def start(arguments: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(arguments, check=False, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def only_job(store: Store) -> Job | None:
+    return next(iter(store.bulk.ledger().jobs()), None)
+
+
+def live(store: Store) -> dict[int, RangeProgress]:
+    job = only_job(store)
+    ranges = store.bulk.ledger().ranges(job.id) if job else ()
+    return {item.number: item for item in ranges if item.state is RangeState.LIVE}
+
+
+def wait_until_live(store: Store, wanted: int, process: subprocess.Popen[str]) -> None:
+    """Wait until the copy has finished some ranges."""
+    deadline = time.monotonic() + PATIENCE
+    while len(live(store)) < wanted and process.poll() is None:
+        assert time.monotonic() < deadline, "the copy does not get on"
+        os.sched_yield()
+
+
+def wait_until_at_work(store: Store, fence: int, process: subprocess.Popen[str]) -> int:
+    """Wait until the copy has taken the lease; return its fence."""
+    deadline = time.monotonic() + PATIENCE
+    while process.poll() is None:
+        job = only_job(store)
+        lease = store.bulk.ledger().lease(job.id) if job else None
+        if lease is not None and lease.fence > fence:
+            return lease.fence
+        assert time.monotonic() < deadline, "the copy does not begin"
+        os.sched_yield()
+    return fence
+
+
+def test_killed_twenty_times_it_ends_equal_and_repeats_no_finished_range(config: Path, target: Store) -> None:
+    chance = random.Random(20)
+    finished: dict[int, RangeProgress] = {}
+    fence = 0
+    for kill in range(KILLS):
+        # Stretched, so that every one of the kills meets it at work.
+        process = start(copying(config, "--max-rate", "4000"))
+        fence = wait_until_at_work(target, fence, process)
+        wait_until_live(target, len(finished) + chance.randrange(3), process)
+        for _ in range(chance.randrange(30_000)):
+            os.sched_yield()
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL, f"kill {kill} came too late"
+        now = live(target)
+        assert {number: now[number] for number in finished} == finished
+        finished = now
+    assert 0 < len(finished) < DOCUMENTS // RANGE + 5
+    done = run(copying(config))
+    assert done.returncode == Exit.OK, done.stderr
+    after = live(target)
+    assert {number: after[number] for number in finished} == finished
+    verified = run(command(config, "verify"))
+    assert verified.returncode == Exit.OK, verified.stdout
+    assert f"PASS: {DOCUMENTS:,} documents equal." in verified.stdout
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_it_at_a_safe_point(config: Path, target: Store, number: int, code: int) -> None:
+    process = start(copying(config, "--max-rate", "1500"))
+    wait_until_live(target, 2, process)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code
+    assert "run the same command again" in errors
+    assert "Traceback" not in errors
+    job = only_job(target)
+    assert job is not None
+    assert target.bulk.ledger().lease(job.id) is None
+    before = live(target)
+    assert run(copying(config)).returncode == Exit.OK
+    after = live(target)
+    assert {number: after[number] for number in before} == before
+
+
+def test_another_worker_is_kept_out_and_told_who_works(config: Path, target: Store) -> None:
+    process = start(copying(config, "--max-rate", "500"))
+    try:
+        wait_until_live(target, 1, process)
+        second = run(copying(config, "--format", "json"))
+    finally:
+        process.kill()
+        process.communicate()
+    assert second.returncode == Exit.LEASE_HELD
+    error = json.loads(second.stdout)["error"]
+    assert error["exit_code"] == Exit.LEASE_HELD
+    assert f"/{process.pid}/" in error["message"]
+
+
+def test_a_stopped_worker_that_wakes_up_too_late_cannot_commit(config: Path, target: Store) -> None:
+    process = start(copying(config, "--max-rate", "500"))
+    try:
+        wait_until_live(target, 1, process)
+        process.send_signal(signal.SIGSTOP)
+        job = only_job(target)
+        assert job is not None
+        ledger = target.bulk.ledger()
+        held = ledger.lease(job.id)
+        assert held is not None
+        ledger.acquire(job.id, "usurper", timedelta(seconds=60), dead=held.holder)
+        before = live(target)
+        process.send_signal(signal.SIGCONT)
+        _, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == Exit.LEASE_HELD
+    assert errors.startswith(("error: ", "runs", "schedules"))
+    assert live(target) == before
