@@ -76,6 +76,7 @@ class MongoRepository:
         """Remove rows past their age, oldest first; return how many."""
         query = expired(entity, tenant, instant_argument(before, "before"), batch_size)
         along = [(query.order[0].field, 1)]
+        self._unit.check_writable()
         removed = 0
         while found := rows(self._unit, entity, query, self.names, along)[:batch_size]:
             removed += self._remove(entity, query, [row[ID] for row in found])

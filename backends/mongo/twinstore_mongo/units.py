@@ -73,10 +73,14 @@ class Unit:
 
     def writing(self, entity: Entity, key: str | None = None) -> Call:
         """Return the guard of a call that writes."""
-        if self.read_only:
-            raise write_refused(DRIVER)
+        self.check_writable()
         # Nothing of a transaction is applied before its commit.
         return Call(self, entity, key, Outcome.NOT_APPLIED if self.in_transaction else Outcome.UNKNOWN)
+
+    def check_writable(self) -> None:
+        """Raise ``ValidationError`` in a unit that was opened for reading, also before a write of nothing."""
+        if self.read_only:
+            raise write_refused(DRIVER)
 
     def abort(self) -> None:
         """Make the unit unusable when it is a transaction."""
@@ -89,6 +93,7 @@ class Unit:
         Without transactions on the server the writes simply follow each other.
         """
         self.state.check()
+        self.check_writable()
         if self.in_transaction or not self.store.capabilities.transactions:
             return action(self)
         return repeat(lambda: self._alone(action), attempts=ATTEMPTS)

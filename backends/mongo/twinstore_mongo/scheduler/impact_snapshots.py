@@ -47,6 +47,7 @@ class MongoImpactSnapshotRepository(MongoRepository):
         key, stored = identify(tenant, snapshot, run)
         document = snapshot_document(tenant, key, stored, run)
         attempts = 1 if self._unit.in_transaction else ATTEMPTS
+        self._unit.check_writable()
         repeat(lambda: self._write(tenant, document), attempts=attempts)
         return key
 

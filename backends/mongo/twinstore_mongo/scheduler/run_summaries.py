@@ -77,6 +77,7 @@ class MongoRunSummaryRepository(MongoRepository):
         self, tenant: str, schedule: str, change: Callable[[RunSummary | None], RunSummary | None]
     ) -> RunSummary | None:
         attempts = 1 if self._unit.in_transaction else ATTEMPTS
+        self._unit.check_writable()
         return repeat(lambda: self._compare_and_set(tenant, schedule, change), attempts=attempts)
 
     def _compare_and_set(

@@ -67,6 +67,7 @@ class MongoRunRepository(MongoRepository):
         run = self._model(run, Run, "run")
         self._admit(run.tenant_id)
         attempts = 1 if self._unit.in_transaction else ATTEMPTS
+        self._unit.check_writable()
         return repeat(lambda: self._compare_and_set(run, expected_state), attempts=attempts)
 
     def _compare_and_set(self, run: Run, expected_state: RunState | None) -> bool:
