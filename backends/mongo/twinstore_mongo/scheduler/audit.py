@@ -28,6 +28,7 @@ class MongoAuditRepository(MongoRepository):
         """Store a record; see the Protocol."""
         record = self._model(record, AuditRecord, "record")
         tenant = self._admit(record.tenant_id)
+        self._unit.check_writable()
         # A refused insert would end a transaction, so there the record is looked up first.
         if self._unit.in_transaction and self._stored(tenant, record.id) == record:
             return record
