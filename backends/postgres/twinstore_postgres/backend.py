@@ -73,6 +73,7 @@ class PostgresSchedulerBackend:
                 f"{DRIVER} needs its own settings, not {type(request.settings).__name__}.", driver=DRIVER
             )
         settings = request.settings
+        self._allow_unsafe = settings.allow_unsafe_role
         self._server = request.resources.share(
             ("postgres", settings.fingerprint), lambda: PostgresServer(settings), PostgresServer.close
         )
@@ -147,7 +148,7 @@ class PostgresSchedulerBackend:
         """Return repositories that join the transaction of a caller's connection."""
         if not isinstance(handle, psycopg.Connection):
             raise wrong_handle(handle, "a psycopg.Connection", DRIVER)
-        return PostgresSchedulerRepositories.over(Joined(handle, scope, UnitState()))
+        return PostgresSchedulerRepositories.over(Joined(handle, scope, UnitState(), safe=self._allow_unsafe))
 
     def check_ready(self) -> None:
         """Connect, check the role, and compare the ledger with the shipped migrations."""

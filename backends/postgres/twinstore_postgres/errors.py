@@ -151,8 +151,9 @@ REMEDIES: Final[dict[Kind, str]] = {
     TransactionAbortedError: "The unit of work cannot be used any more; repeat it as a whole.",
 }
 
-# The server says for certain that nothing was done; otherwise a lost answer leaves it open.
-NOT_APPLIED_CLASSES: Final = frozenset({"08", "26", "53", "54", "57", "58", "XX", "25"})
+# The server answered, so the transaction is rolled back. A server that is shut down (57P01) may have
+# committed before it took its leave; so may one whose answer was lost (08).
+NOT_APPLIED_STATES: Final = frozenset({"25", "26", "53", "54", "58", "XX", "57014", "57P03", "57P05"})
 
 
 def kind_of(error: BaseException) -> Kind | None:
@@ -220,11 +221,11 @@ def _forbidden(error: BaseException, subject: Subject) -> TwinstoreError:
 
 
 def _outcome(error: BaseException, outcome: Outcome) -> Outcome:
-    """A server that answers with an error has rolled the statement back."""
+    """Return what is known of a write, which may be less than the caller hopes."""
     state = getattr(error, "sqlstate", None)
     if isinstance(error, (psycopg_pool.PoolTimeout, psycopg_pool.TooManyRequests)):
         return Outcome.NOT_APPLIED
-    if isinstance(state, str) and state[:2] in NOT_APPLIED_CLASSES and state != "08007":
+    if isinstance(state, str) and {state, state[:2]} & NOT_APPLIED_STATES:
         return Outcome.NOT_APPLIED
     return outcome
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import psycopg
+from psycopg.rows import tuple_row
+
 from twinstore.errors import ConfigurationError
 from twinstore_postgres.settings import DRIVER
 
@@ -32,7 +35,8 @@ def check_role(connection: Connection) -> bool:
     Raises:
         ConfigurationError: a superuser, a role with BYPASSRLS, or the owner of the tables.
     """
-    row = connection.execute(ROLE).fetchone()
+    # The connection may be a caller's own, whose cursors may answer with something else than tuples.
+    row = psycopg.Cursor(connection, row_factory=tuple_row).execute(ROLE).fetchone()
     if row is None:
         return False
     role, superuser, bypass, owner, tables = row

@@ -25,6 +25,7 @@ from twinstore.scope import SYSTEM_TENANT, Scope
 from twinstore_postgres.codec import Row, register_loaders
 from twinstore_postgres.errors import NOWHERE, Subject, translated
 from twinstore_postgres.reading import rows_of
+from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -316,13 +317,15 @@ class Joined(Work):
     On a connection in autocommit mode outside a transaction each call is its own, as in a session.
     """
 
-    def __init__(self, connection: Connection, scope: Scope, state: UnitState) -> None:
-        """Take the connection of the caller."""
+    def __init__(self, connection: Connection, scope: Scope, state: UnitState, *, safe: bool) -> None:
+        """Take the connection of the caller; its role is checked at the first call unless it is ``safe``."""
         super().__init__(scope, state)
         self._connection = connection
+        self._safe = safe
 
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
+        self._check_role()
         lent = [(LEND_TENANT, (tenant,)), *steps, (RETURN_TENANT, ())]
         with translated(subject, outcome=outcome):
             return batch(self._connection, lent, foreign=True)[1:-1]
@@ -336,10 +339,17 @@ class Joined(Work):
     @override
     @contextmanager
     def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
+        self._check_role()
         if self.repeatable:
             yield from own_unit(Transaction(self._connection, tenant, subject, foreign=True))
         else:
             yield StepsOf(self, tenant, subject)
+
+
+    def _check_role(self) -> None:
+        if not self._safe:
+            with translated(outcome=Outcome.NOT_APPLIED):
+                self._safe = check_role(self._connection)
 
 
 def batch(connection: Connection, steps: Sequence[Step], *, foreign: bool) -> list[Result]:

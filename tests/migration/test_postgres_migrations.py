@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+import twinstore
+from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
+from twinstore.migrations import MigrationState
+from twinstore_postgres import migrator
+from twinstore_postgres.migrator import Migration, lock_number, shipped_migrations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.databases import PostgresDatabase
+    from tests.servers import Settings
+    from twinstore.migrations import Initializer, MigrationReport
+
+FILES = ("001_create_scheduler_schema.sql", "002_row_level_security.sql", "010_backfill_ledger.sql")
+
+
+def migrate(config: Settings) -> MigrationReport:
+    with twinstore.add_scheduler_postgres_storage(config) as storage:
+        return storage.initializer.ensure_migrations()
+
+
+@pytest.fixture
+def initializer(empty_postgres_database: PostgresDatabase) -> Iterator[Initializer]:
+    with twinstore.add_scheduler_postgres_storage(empty_postgres_database.config) as storage:
+        yield storage.initializer
+
+
+@pytest.fixture
+def owner(empty_postgres_database: PostgresDatabase) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(empty_postgres_database.owner_url, autocommit=True) as connection:
+        yield connection
+
+
+def ledger(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    statement = "SELECT * FROM scheduler.schema_migrations ORDER BY migration_name"
+    return connection.execute(statement).fetchall()
+
+
+def test_the_first_run_applies_every_file_and_records_it(
+    initializer: Initializer, owner: psycopg.Connection[Any]
+) -> None:
+    report = initializer.ensure_migrations()
+    assert (report.applied, report.already_applied) == (FILES, ())
+    rows = ledger(owner)
+    assert tuple(row[0] for row in rows) == FILES
+    assert {row[1] for row in rows} == {"schema"}
+    assert [row[2] for row in rows] == [item.checksum for item in shipped_migrations("scheduler")]
+
+
+def test_the_second_run_changes_nothing(initializer: Initializer, owner: psycopg.Connection[Any]) -> None:
+    initializer.ensure_migrations()
+    before = ledger(owner)
+    report = initializer.ensure_migrations()
+    assert (report.applied, report.already_applied) == ((), FILES)
+    assert ledger(owner) == before
+
+
+def test_a_run_without_work_needs_no_rights_of_an_owner(postgres_database: PostgresDatabase) -> None:
+    config = {"Persistence": {"Postgres": {"ConnectionString": postgres_database.app_url}}}
+    assert migrate(config).applied == ()
+
+
+def test_eight_processes_at_once_apply_each_file_once(
+    empty_postgres_database: PostgresDatabase, owner: psycopg.Connection[Any]
+) -> None:
+    with ProcessPoolExecutor(8, mp_context=get_context("spawn")) as pool:
+        reports = list(pool.map(migrate, [empty_postgres_database.config] * 8))
+    assert sorted(name for report in reports for name in report.applied) == list(FILES)
+    assert all(sorted({*report.applied, *report.already_applied}) == list(FILES) for report in reports)
+    assert len(ledger(owner)) == len(FILES)
+
+
+def test_every_file_can_run_twice(initializer: Initializer, owner: psycopg.Connection[Any]) -> None:
+    initializer.ensure_migrations()
+    role = "twinstore_test_app"
+    for migration in shipped_migrations("scheduler"):
+        owner.execute(migration.rendered(role).encode())
+    assert initializer.verify() == ()
+
+
+def test_a_changed_file_stops_everything(initializer: Initializer, owner: psycopg.Connection[Any]) -> None:
+    initializer.ensure_migrations()
+    owner.execute("UPDATE scheduler.schema_migrations SET checksum = 'x' WHERE migration_name = %s", [FILES[1]])
+    with pytest.raises(MigrationChecksumError, match=FILES[1]):
+        initializer.ensure_migrations()
+    assert [status.state for status in initializer.status()] == [
+        MigrationState.APPLIED,
+        MigrationState.CHANGED,
+        MigrationState.APPLIED,
+    ]
+
+
+def test_a_newer_schema_is_refused(
+    initializer: Initializer, empty_postgres_database: PostgresDatabase, owner: psycopg.Connection[Any]
+) -> None:
+    initializer.ensure_migrations()
+    owner.execute(
+        "INSERT INTO scheduler.schema_migrations VALUES ('099_future.sql', 'schema', 'x', now(), 'somebody', 1)"
+    )
+    with pytest.raises(MigrationMissingError, match=r"099_future\.sql.*Upgrade"):
+        initializer.ensure_migrations()
+    assert initializer.status()[-1].state is MigrationState.MISSING
+    with (
+        twinstore.add_scheduler_postgres_storage(empty_postgres_database.config) as storage,
+        pytest.raises(MigrationMissingError),
+    ):
+        storage.check_ready()
+
+
+def test_the_planning_name_of_the_first_migration_counts_as_applied(
+    initializer: Initializer, owner: psycopg.Connection[Any]
+) -> None:
+    initializer.ensure_migrations()
+    owner.execute(
+        "UPDATE scheduler.schema_migrations SET migration_name = 'V001_CreateSchedulerSchema', checksum = 'theirs'"
+        " WHERE migration_name = %s",
+        [FILES[0]],
+    )
+    assert initializer.ensure_migrations().applied == ()
+    assert initializer.status()[0].state is MigrationState.APPLIED
+
+
+def test_a_failing_file_leaves_nothing_of_itself(
+    initializer: Initializer, owner: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Migration("011_broken.sql", "CREATE TABLE scheduler.half (id int); SELECT 1 / 0;")
+    shipped = (*shipped_migrations("scheduler"), broken)
+    monkeypatch.setattr(migrator, "shipped_migrations", lambda _module: shipped)
+    with pytest.raises(MigrationError, match=r"011_broken\.sql failed and was rolled back"):
+        initializer.ensure_migrations()
+    assert owner.execute("SELECT to_regclass('scheduler.half')").fetchone() == (None,)
+    assert tuple(row[0] for row in ledger(owner)) == FILES
+
+
+def test_release_files_run_on_request_only(
+    initializer: Any, owner: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Migration("100_late.sql", "CREATE TABLE IF NOT EXISTS scheduler.late (id int);")
+    shipped = (*shipped_migrations("scheduler"), late)
+    monkeypatch.setattr(migrator, "shipped_migrations", lambda _module: shipped)
+    assert "100_late.sql" not in initializer.ensure_migrations().applied
+    assert owner.execute("SELECT to_regclass('scheduler.late')").fetchone() == (None,)
+    assert initializer.ensure_migrations(release=True).applied == ("100_late.sql",)
+
+
+def test_a_missing_application_role_is_named_with_the_statement_that_creates_it(
+    empty_postgres_database: PostgresDatabase,
+) -> None:
+    settings = {"ConnectionString": empty_postgres_database.owner_url, "ApplicationRole": 'no "such" role'}
+    with pytest.raises(MigrationError, match='CREATE ROLE "no ""such"" role" LOGIN'):
+        migrate({"Persistence": {"Postgres": settings}})
+
+
+def test_pending_migrations_are_reported(empty_postgres_database: PostgresDatabase) -> None:
+    with twinstore.add_scheduler_postgres_storage(empty_postgres_database.config) as storage:
+        with pytest.raises(MigrationError, match="twinstore migrate run"):
+            storage.check_ready()
+        with pytest.raises(MigrationError, match="twinstore migrate run"):
+            storage.runs.get("tenant", "run")
+        assert {status.state for status in storage.initializer.status()} == {MigrationState.PENDING}
+        storage.initializer.ensure_migrations()
+        storage.check_ready()
+
+
+def test_an_owner_without_rights_is_told_so(empty_postgres_database: PostgresDatabase) -> None:
+    settings = {
+        "ConnectionString": empty_postgres_database.app_url,
+        "ApplicationRole": conninfo_to_dict(empty_postgres_database.app_url)["user"],
+    }
+    with pytest.raises(MigrationError, match="permission denied"):
+        migrate({"Persistence": {"Postgres": settings}})
+
+
+def test_a_schema_made_by_an_administrator_is_enough(empty_postgres_database: PostgresDatabase) -> None:
+    owner_role = conninfo_to_dict(empty_postgres_database.owner_url)["user"]
+    with psycopg.connect(empty_postgres_database.superuser_url, autocommit=True) as admin:
+        database = sql.Identifier(empty_postgres_database.name)
+        admin.execute(sql.SQL("ALTER DATABASE {} OWNER TO CURRENT_USER").format(database))
+        admin.execute(sql.SQL("CREATE SCHEMA scheduler AUTHORIZATION {}").format(sql.Identifier(str(owner_role))))
+    assert migrate(empty_postgres_database.config).applied == FILES
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ("DROP INDEX scheduler.idx_runs_pending", "Missing: index idx_runs_pending"),
+        ("ALTER TABLE scheduler.runs DROP COLUMN retry_of", "Missing: column runs.retry_of"),
+        ("ALTER TABLE scheduler.runs ADD COLUMN extra int", "Not wanted: column runs.extra: integer."),
+        ("ALTER TABLE scheduler.audit NO FORCE ROW LEVEL SECURITY", "Missing: table audit: row-level security forced."),
+        ("DROP POLICY tenant_isolation ON scheduler.runs", "Missing: policy runs.tenant_isolation"),
+        ("ALTER TABLE scheduler.runs DROP CONSTRAINT runs_state_check", "Missing: constraint runs.runs_state_check"),
+        ("GRANT DELETE ON scheduler.audit TO twinstore_test_app", "Not wanted: grant audit: DELETE."),
+        ("ALTER TABLE scheduler.runs ALTER COLUMN id TYPE text COLLATE \"default\"", "Missing: column runs.id"),
+    ],
+)
+def test_verify_names_every_difference(
+    initializer: Initializer, owner: psycopg.Connection[Any], change: str, line: str
+) -> None:
+    initializer.ensure_migrations()
+    assert initializer.verify() == ()
+    owner.execute(change.encode())
+    assert any(difference.startswith(line) for difference in initializer.verify())
+
+
+def test_the_exported_script_makes_the_wanted_schema(
+    initializer: Initializer, owner: psycopg.Connection[Any]
+) -> None:
+    script = initializer.export().encode()
+    owner.execute(script)
+    owner.execute(script)
+    assert initializer.verify() == ()
+    assert initializer.ensure_migrations().applied == ()
+
+
+def test_line_ends_do_not_change_a_checksum(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    folder = tmp_path / "migrations" / "windows"
+    folder.mkdir(parents=True)
+    for migration in shipped_migrations("scheduler"):
+        (folder / migration.name).write_bytes(migration.text.replace("\n", "\r\n").encode())
+    monkeypatch.setattr(migrator, "files", lambda _package: tmp_path)
+    found = shipped_migrations.__wrapped__("windows")
+    assert [item.checksum for item in found] == [item.checksum for item in shipped_migrations("scheduler")]
+
+
+def test_the_lock_number_is_the_documented_one() -> None:
+    assert lock_number("scheduler") == -3122614535760135641
+
+
+def test_the_role_is_put_in_as_an_identifier() -> None:
+    rendered = Migration("001_x.sql", 'GRANT SELECT ON t TO :"application_role";').rendered('a"; DROP TABLE t; --')
+    assert rendered == 'GRANT SELECT ON t TO "a""; DROP TABLE t; --";'

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from twinstore.errors import ValidationError
+from twinstore.paging import SortKey
+from twinstore.query import After, Equals, IsNull, OneOf, Query
+from twinstore.scheduler import queries
+from twinstore.scheduler.runs import RunQueryOptions
+from twinstore_postgres.compile import compile_query
+from twinstore_postgres.scheduler.tables import RUNS_TABLE, SCHEDULES_TABLE, TRIGGERS_TABLE
+
+NOW = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
+HOSTILE = "x'; DROP TABLE scheduler.runs; --"
+
+
+def where(statement: bytes) -> str:
+    return statement.decode().partition(" WHERE ")[2]
+
+
+def test_values_are_parameters_never_text() -> None:
+    statement, parameters = compile_query(queries.runs_by_schedule(HOSTILE, HOSTILE, 5), RUNS_TABLE)
+    assert "DROP" not in statement.decode()
+    assert parameters == [HOSTILE, HOSTILE, 6]
+
+
+@pytest.mark.parametrize("field", ["nothing", "row_version", 'id" OR true --'])
+def test_an_unknown_name_is_refused(field: str) -> None:
+    query = Query(entity="runs", tenant_id="t", where=(Equals(field, "x"),), order=(SortKey("id"),), limit=1)
+    with pytest.raises(ValidationError, match="has no field"):
+        compile_query(query, RUNS_TABLE)
+
+
+def test_states_are_written_out_so_that_the_partial_index_applies() -> None:
+    statement, parameters = compile_query(queries.pending_runs("t", 10), RUNS_TABLE)
+    assert '"state" IN (0, 1)' in statement.decode()
+    assert parameters == ["t", 11]
+
+
+def test_one_row_more_than_the_limit_is_fetched() -> None:
+    _, parameters = compile_query(queries.runs("t", RunQueryOptions(limit=7)), RUNS_TABLE)
+    assert parameters[-1] == 8
+
+
+def test_every_condition_has_its_operator() -> None:
+    query = Query(
+        entity="schedules",
+        tenant_id=None,
+        where=(
+            IsNull("deletedAt"),
+            Equals("enabled", value=True),
+            Equals("enabled", value=False),
+            OneOf("name", ("a", "b")),
+            After("createdAt", NOW),
+        ),
+        order=(SortKey("id"),),
+        limit=1,
+    )
+    statement, parameters = compile_query(query, SCHEDULES_TABLE)
+    assert where(statement) == (
+        '"deleted_at" IS NULL AND "enabled" AND NOT "enabled" AND "name" = ANY(%s) AND "created_at" > %s'
+        ' ORDER BY "id" LIMIT %s'
+    )
+    assert parameters == [["a", "b"], NOW, 2]
+
+
+@pytest.mark.parametrize(
+    ("after", "condition", "values"),
+    [
+        ((NOW, "x"), '("next_fire_at" >= %s AND ("next_fire_at" > %s OR "id" > %s))', [NOW, NOW, "x"]),
+        ((None, "x"), '("next_fire_at" IS NOT NULL OR "id" > %s)', ["x"]),
+    ],
+)
+def test_a_list_goes_on_strictly_after_its_key(
+    after: tuple[datetime | None, str], condition: str, values: list[object]
+) -> None:
+    order = (SortKey("nextFireAt", time=True, nullable=True), SortKey("id"))
+    query = Query(entity="triggers", tenant_id="t", where=(), order=order, limit=1, after=after)
+    statement, parameters = compile_query(query, TRIGGERS_TABLE)
+    assert where(statement) == (
+        f'"tenant_id" = %s AND {condition} ORDER BY "next_fire_at" NULLS FIRST, "id" LIMIT %s'
+    )
+    assert parameters == ["t", *values, 2]
+
+
+def test_a_descending_list_goes_on_below_its_key() -> None:
+    order = (SortKey("createdAt", descending=True, time=True), SortKey("id"))
+    query = Query(entity="runs", tenant_id="t", where=(), order=order, limit=1, after=(NOW, "x"))
+    assert '("created_at" <= %s AND ("created_at" < %s OR "id" > %s))' in where(compile_query(query, RUNS_TABLE)[0])

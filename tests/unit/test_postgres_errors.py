@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import psycopg
+import psycopg_pool
+import pytest
+from psycopg import errors as pg
+
+from twinstore.errors import (
+    ConcurrencyError,
+    ConfigurationError,
+    ConflictError,
+    DuplicateError,
+    MigrationError,
+    NotFoundError,
+    Outcome,
+    TimeoutExceededError,
+    TransactionAbortedError,
+    TwinstoreError,
+    UnavailableError,
+    ValidationError,
+)
+from twinstore.scheduler.catalog import SCHEDULES
+from twinstore_postgres.errors import STATES, Subject, kind_of, translate, translated
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def exceptions_of(module: ModuleType) -> list[type[BaseException]]:
+    classes = [item for item in vars(module).values() if inspect.isclass(item) and issubclass(item, BaseException)]
+    own = {item for item in classes if item.__module__.startswith("psycopg")}
+    return sorted(own, key=lambda item: item.__qualname__)
+
+
+PUBLIC = [
+    *exceptions_of(psycopg),
+    *exceptions_of(pg),
+    *exceptions_of(psycopg_pool),
+    *exceptions_of(psycopg.transaction),
+]
+WITH_STATE = [item for item in PUBLIC if isinstance(getattr(item, "sqlstate", None), str)]
+
+
+def with_constraint(cls: type[psycopg.Error], constraint: str) -> psycopg.Error:
+    """Return an error that names a constraint, as those of a server do."""
+
+    class FromServer(cls):  # type: ignore[misc, valid-type]  # any error class
+        diag = SimpleNamespace(constraint_name=constraint)
+
+    return FromServer("text of the server")  # type: ignore[no-any-return]  # see above
+
+
+@pytest.mark.parametrize("cls", PUBLIC, ids=lambda cls: cls.__qualname__)
+def test_every_public_exception_of_psycopg_is_mapped(cls: type[BaseException]) -> None:
+    kind = kind_of(cls("text"))
+    assert kind is not None
+    assert issubclass(kind, TwinstoreError)
+
+
+def test_the_walk_meets_the_server_errors() -> None:
+    assert len(WITH_STATE) > 200
+
+
+@pytest.mark.parametrize("cls", WITH_STATE, ids=lambda cls: cls.__qualname__)
+def test_every_sqlstate_is_in_the_table(cls: type[psycopg.Error]) -> None:
+    assert cls.sqlstate is not None
+    assert cls.sqlstate in STATES or cls.sqlstate[:2] in STATES
+
+
+def test_an_exception_of_somebody_else_is_not_mapped() -> None:
+    assert kind_of(ValueError("x")) is None
+    with pytest.raises(ZeroDivisionError), translated():
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (pg.UniqueViolation, DuplicateError),
+        (pg.CheckViolation, ValidationError),
+        (pg.NotNullViolation, ValidationError),
+        (pg.ForeignKeyViolation, NotFoundError),
+        (pg.ExclusionViolation, ConflictError),
+        (pg.SerializationFailure, ConcurrencyError),
+        (pg.DeadlockDetected, ConcurrencyError),
+        (pg.LockNotAvailable, ConcurrencyError),
+        (pg.InFailedSqlTransaction, TransactionAbortedError),
+        (pg.ReadOnlySqlTransaction, ValidationError),
+        (pg.UndefinedTable, MigrationError),
+        (pg.UndefinedColumn, MigrationError),
+        (pg.InvalidSchemaName, MigrationError),
+        (pg.InsufficientPrivilege, ConfigurationError),
+        (pg.InvalidPassword, ConfigurationError),
+        (pg.InvalidAuthorizationSpecification, ConfigurationError),
+        (pg.InvalidCatalogName, ConfigurationError),
+        (pg.QueryCanceled, TimeoutExceededError),
+        (pg.AdminShutdown, UnavailableError),
+        (pg.TooManyConnections, UnavailableError),
+        (pg.DiskFull, UnavailableError),
+        (pg.ConnectionFailure, UnavailableError),
+        (pg.InvalidTextRepresentation, ValidationError),
+        (pg.ProgramLimitExceeded, ValidationError),
+        (pg.ConnectionTimeout, TimeoutExceededError),
+        (psycopg.OperationalError, UnavailableError),
+        (psycopg_pool.PoolTimeout, UnavailableError),
+        (psycopg_pool.PoolClosed, ConfigurationError),
+        (psycopg.DataError, ValidationError),
+    ],
+)
+def test_an_error_becomes(error: type[psycopg.Error], kind: type[TwinstoreError]) -> None:
+    with pytest.raises(kind) as caught, translated():
+        raise error("text")
+    assert type(caught.value) is kind
+    assert caught.value.driver == "Postgres"
+    assert isinstance(caught.value.__cause__, error)
+
+
+def test_a_missing_table_names_the_command_that_creates_it() -> None:
+    assert "twinstore migrate run" in translate(pg.UndefinedTable("x")).message
+
+
+@pytest.mark.parametrize(
+    ("constraint", "part"),
+    [("schedules_pkey", "id 'k'"), ("uq_schedules_tenant_name", "name 'nightly'"), ("uq_triggers_schedule", "id 'k'")],
+)
+def test_a_duplicate_says_whether_it_is_the_id_or_the_name(constraint: str, part: str) -> None:
+    error = with_constraint(pg.UniqueViolation, constraint)
+    answer = translate(error, Subject(SCHEDULES, "k", "nightly"))
+    assert isinstance(answer, DuplicateError)
+    assert part in answer.message
+    assert answer.key == "k"
+
+
+@pytest.mark.parametrize("cls", WITH_STATE, ids=lambda cls: cls.__qualname__)
+def test_no_message_repeats_the_text_of_the_server(cls: type[psycopg.Error]) -> None:
+    answer = translate(cls("Key (name)=(SECRET) exists"), Subject(SCHEDULES, "k"))
+    assert "SECRET" not in answer.message
+
+
+def test_a_data_error_of_the_client_does_not_repeat_the_value() -> None:
+    assert "SECRET" not in translate(psycopg.DataError("cannot load SECRET")).message
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (pg.QueryCanceled("x"), Outcome.NOT_APPLIED),
+        (pg.DiskFull("x"), Outcome.NOT_APPLIED),
+        (pg.CannotConnectNow("x"), Outcome.NOT_APPLIED),
+        (pg.AdminShutdown("x"), Outcome.UNKNOWN),
+        (pg.CrashShutdown("x"), Outcome.UNKNOWN),
+        (pg.ConnectionFailure("x"), Outcome.UNKNOWN),
+        (psycopg_pool.PoolTimeout("x"), Outcome.NOT_APPLIED),
+        (psycopg.OperationalError("server closed the connection unexpectedly"), Outcome.UNKNOWN),
+        (pg.TransactionResolutionUnknown("x"), Outcome.UNKNOWN),
+        (pg.StatementCompletionUnknown("x"), Outcome.UNKNOWN),
+    ],
+)
+def test_what_is_known_of_a_write_whose_answer_was_lost(error: psycopg.Error, outcome: Outcome) -> None:
+    answer = translate(error)
+    assert isinstance(answer, UnavailableError)
+    assert answer.outcome is outcome

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pydantic
+import pytest
+from pydantic import SecretStr
+
+from twinstore.backend import OpenRequest, SharedResources
+from twinstore.clock import SystemClock
+from twinstore.errors import ConfigurationError
+from twinstore.options import SchedulerOptions
+from twinstore_postgres.connecting import target_of
+from twinstore_postgres.plugin import open_backend, twinstore_register_backend
+from twinstore_postgres.settings import PostgresSettings
+
+URL = "postgresql://app:PLANTED@db.example:5433/things"
+
+
+def request(settings: PostgresSettings) -> OpenRequest:
+    return OpenRequest(
+        module="scheduler",
+        settings=settings,
+        options=SchedulerOptions(),
+        resources=SharedResources(),
+        clock=SystemClock(),
+    )
+
+
+def test_the_description_is_light() -> None:
+    code = "import sys, twinstore_postgres.plugin as p; p.twinstore_register_backend(); print('psycopg' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"
+    assert twinstore_register_backend().name == "Postgres"
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    settings = PostgresSettings()
+    assert (settings.application_role, settings.pool_min, settings.pool_max) == ("twinstore_app", 1, 10)
+    assert (settings.statement_timeout_ms, settings.allow_unsafe_role) == (30_000, False)
+
+
+def test_keys_of_files_are_pascal_case() -> None:
+    settings = PostgresSettings.model_validate({"ConnectionString": URL, "PoolMax": 3, "AllowUnsafeRole": True})
+    assert (settings.pool_max, settings.allow_unsafe_role) == (3, True)
+
+
+def test_no_representation_shows_a_secret() -> None:
+    settings = PostgresSettings(
+        connection_string=SecretStr(URL), owner_connection_string=SecretStr(URL), lock_connection_string=SecretStr(URL)
+    )
+    assert "PLANTED" not in f"{settings!r} {settings} {settings.model_dump()}"
+
+
+def test_a_pool_cannot_be_larger_at_rest_than_at_most() -> None:
+    with pytest.raises(pydantic.ValidationError, match="PoolMin"):
+        PostgresSettings(pool_min=5, pool_max=4)
+
+
+def test_opening_does_no_input_or_output() -> None:
+    unreachable = SecretStr("postgresql://nobody@203.0.113.1:1/none")
+    backend = open_backend(request(PostgresSettings(connection_string=unreachable)))
+    assert backend.driver == "Postgres"
+    backend.close()
+
+
+def test_a_missing_connection_string_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="Persistence:Postgres:ConnectionString"):
+        open_backend(request(PostgresSettings()))
+
+
+@pytest.mark.parametrize("text", ["host=h password='PLANTED dbname=x", "postgresql://a:PLANTED@[::1/x", "PLANTED"])
+def test_a_malformed_connection_string_is_refused_without_repeating_it(text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        target_of(SecretStr(text), PostgresSettings(), purpose="The connection string")
+    assert "PLANTED" not in caught.value.message
+    assert caught.value.__cause__ is None
+
+
+def test_something_else_than_a_pool_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="psycopg_pool"):
+        open_backend(request(PostgresSettings(pool=object())))
+
+
+def test_the_place_has_no_secret() -> None:
+    target = target_of(SecretStr(URL), PostgresSettings(), purpose="The connection string")
+    assert target.place == "db.example:5433/things"
+
+
+def test_own_options_of_a_connection_string_are_kept() -> None:
+    target = target_of(
+        SecretStr("host=h options='-c work_mem=8MB'"), PostgresSettings(statement_timeout_ms=7), purpose="x"
+    )
+    assert "work_mem=8MB" in target.conninfo
+    assert "statement_timeout=7" in target.conninfo
+    assert "timezone=UTC" in target.conninfo
