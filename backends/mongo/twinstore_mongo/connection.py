@@ -98,7 +98,9 @@ class Store:
         """Return the time by the clock that decides about leases: the server's, where there is one."""
         if not self.complete:
             return truncate_to_millisecond(datetime.now(UTC))
-        answer: datetime = self.database.command("hello")["localTime"]
+        # A command ignores how its database decodes, unless told.
+        hello = self.database.command("hello", codec_options=self.database.codec_options)
+        answer: datetime = hello["localTime"]
         return answer
 
     def next_batch(self, cursor: Iterator[Any]) -> bytes | None:
