@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from subprocess import run
+from typing import TYPE_CHECKING, Any
+
+import mongomock
+import pytest
+from bson.timestamp import Timestamp
+
+import twinstore
+from twinstore.bulk import KeyRange, RangeState, RangeTally
+from twinstore.errors import ConfigurationError, UnsupportedCapabilityError, ValidationError
+from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULES
+from twinstore.testing.builders import START, make_run, make_schedule, rich_run, rich_schedule
+from twinstore_mongo.ordering import along_index
+from twinstore_mongo.positions import PointInTime, position_of, timestamp_of
+from twinstore_mongo.settings import MongoSettings
+
+if TYPE_CHECKING:
+    from twinstore.scheduler.storage import SchedulerStorage
+
+TENANT = "tenant-1"
+LATER = datetime(2025, 10, 26, 15, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def double(**settings: object) -> SchedulerStorage:
+    mongo = {"Client": mongomock.MongoClient(), "Database": "db", "AllowStandalone": True, **settings}
+    return twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}})
+
+
+def test_describing_the_driver_imports_no_client_library() -> None:
+    code = (
+        "import sys, twinstore_mongo.plugin as plugin; plugin.twinstore_register_backend(); "
+        "sys.exit('pymongo' in sys.modules or 'bson' in sys.modules)"
+    )
+    assert run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_connection_string_is_secret() -> None:
+    settings = MongoSettings.model_validate({"ConnectionString": "mongodb://u:hunter2@h/db"})
+    assert "hunter2" not in repr(settings)
+    assert "hunter2" not in settings.model_dump_json()
+
+
+def test_neither_a_connection_string_nor_a_client_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigurationError, match="ConnectionString"):
+        twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": {"Database": "db"}}})
+
+
+def test_a_database_must_be_named_somewhere() -> None:
+    url = {"Persistence": {"Mongo": {"ConnectionString": "mongodb://127.0.0.1:1"}}}
+    with (
+        twinstore.add_scheduler_mongo_storage(url) as storage,
+        pytest.raises(ConfigurationError, match="No MongoDB database"),
+    ):
+        storage.runs.get(TENANT, "r-1")
+
+
+@pytest.mark.parametrize("url", ["mongodb://u:p4ss:word@/x@127.0.0.1:1/db", "mongodb://u:p4ss%word@h/db"])
+def test_a_malformed_connection_string_is_not_repeated(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": {"ConnectionString": url}}}).runs.get(
+            TENANT, "r-1"
+        )
+    assert "malformed" in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+def test_positions_survive_as_text() -> None:
+    assert position_of(Timestamp(1763632800, 5)) == "1763632800.5"
+    assert timestamp_of("1763632800.5") == Timestamp(1763632800, 5)
+
+
+@pytest.mark.parametrize("position", ["", "5", "1.2.3", "-1.5", "9999999999.1", f"1763632800.{chr(0x665)}", "0/16B3748"])
+def test_a_position_of_another_store_is_refused(position: str) -> None:
+    with pytest.raises(ValidationError, match="position"):
+        timestamp_of(position)
+
+
+def test_a_point_in_time_is_part_of_the_read_concern() -> None:
+    assert PointInTime(Timestamp(5, 6)).document == {"level": "snapshot", "atClusterTime": Timestamp(5, 6)}
+
+
+def test_a_double_without_sessions_declares_what_it_lacks() -> None:
+    with double() as storage:
+        capabilities = storage.capabilities
+        assert not capabilities.transactions
+        assert not capabilities.sessions
+        assert not capabilities.server_ttl
+        assert not capabilities.point_in_time_reads
+
+
+@pytest.mark.parametrize("opening", ["transaction", "session"])
+def test_a_double_refuses_what_it_lacks(opening: str) -> None:
+    with double() as storage, pytest.raises(UnsupportedCapabilityError, match="--replSet"):
+        (
+            storage.transaction(TENANT) if opening == "transaction" else storage.sessions.open(TENANT)
+        ).__enter__()
+
+
+def test_a_double_is_refused_unless_standalone_servers_are_allowed() -> None:
+    with double(AllowStandalone=False) as storage, pytest.raises(ConfigurationError, match="AllowStandalone"):
+        storage.runs.get(TENANT, "r-1")
+
+
+def test_a_double_stores_schedule_and_trigger() -> None:
+    with double() as storage:
+        storage.initializer.ensure_migrations()
+        schedule = storage.schedules.upsert(make_schedule(TENANT, "s-1"))
+        assert storage.schedules.get(TENANT, "s-1") == schedule
+        assert storage.triggers.get_required(TENANT, "s-1").schedule_id == "s-1"
+
+
+def test_the_client_of_the_caller_stays_open() -> None:
+    client: Any = mongomock.MongoClient()
+    with double(Client=client) as storage:
+        storage.initializer.ensure_migrations()
+    assert client.db.list_collection_names()
+
+
+def test_a_double_copies_to_another_one() -> None:
+    with double() as source, double() as target:
+        for storage in (source, target):
+            storage.initializer.ensure_migrations()
+        source.schedules.upsert(rich_schedule(TENANT, "s-1"))
+        source.schedules.soft_delete(TENANT, "s-1", "me", LATER)
+        for number in range(5):
+            source.runs.create(make_run(TENANT, f"r-{number}"))
+        for entity in (SCHEDULES, RUNS):
+            copied = copy_all(source, target, entity.name)
+            assert copied == sum(source.bulk.counts(entity).values())
+            assert contents(source, entity.name) == contents(target, entity.name)
+        assert target.bulk.counts(RUN_SUMMARIES) == {}
+
+
+def copy_all(source: SchedulerStorage, target: SchedulerStorage, name: str) -> int:
+    (entity,) = [entity for entity in source.bulk.entities() if entity.name == name]
+    ledger = target.bulk.ledger()
+    ledger.start(name, {}, START)
+    lease = ledger.acquire(name, "me", HOUR)
+    ledger.plan(lease, name, list(source.bulk.cut(entity, 2)))
+    written = 0
+    with target.bulk.importing() as importer:
+        for progress in list(ledger.ranges(name)):
+            claim = ledger.claim(lease, progress.number)
+            outcome = importer.import_range(
+                entity,
+                source.bulk.export(entity, claim.within),
+                on_conflict="fail",
+                claim=claim,
+                tally=lambda outcome: RangeTally(read={}, written=outcome.written),
+            )
+            written += sum(outcome.written.values())
+    assert {progress.state for progress in ledger.ranges(name)} == {RangeState.LIVE}
+    ledger.complete(lease)
+    return written
+
+
+def contents(storage: SchedulerStorage, name: str) -> list[bytes]:
+    (entity,) = [entity for entity in storage.bulk.entities() if entity.name == name]
+    return [row.content for batch in storage.bulk.scan(entity, KeyRange()) for row in batch]
+
+
+@pytest.mark.parametrize("wanted", [1, 3, 20, 40, 100])
+@pytest.mark.parametrize("size", [1, 7, 60])
+def test_rows_come_by_time_and_id_whatever_the_index_does_within_one_instant(wanted: int, size: int) -> None:
+    collection: Any = mongomock.MongoClient().db.rows
+    rows = [{"_id": f"{(number * 37) % 61:02}", "at": number // size} for number in range(60)]
+    collection.insert_many(rows)
+    expected = sorted(rows, key=lambda row: (row["at"], row["_id"]))[:wanted]
+    for along in ([("at", 1), ("_id", -1)], [("at", 1)]):
+        assert along_index(collection, {}, along, wanted, None) == expected
+
+
+def test_a_run_stored_as_double_reads_back_whole() -> None:
+    with double() as storage:
+        storage.initializer.ensure_migrations()
+        run_ = rich_run(TENANT, "r-1").evolve(state="planning", started_at=None, finished_at=None, error=None)
+        storage.runs.create(run_)
+        assert storage.runs.get(TENANT, "r-1") == run_
