@@ -153,7 +153,7 @@ class MongoBulk:
         with self._reading(store, entity, None) as collection:
             if store.complete:
                 yield from scan.fetch(store, collection, keys)
-            else:
+            elif keys:
                 for raw in raw_batches(collection, scan.key, KeyRange(), scan.any_of(keys), BATCH):
                     yield from scan.rows(raw)
 
