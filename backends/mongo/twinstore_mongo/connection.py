@@ -153,7 +153,7 @@ class Connection:
         except CLIENT_ERRORS as error:
             raise translate(error, where) from error
         # Outside the handler: the exception may quote a part of the password, and must not be its context.
-        raise malformed
+        raise malformed from InvalidURI("withheld, because it may quote a part of the password")
 
     @property
     def _url(self) -> str | None:

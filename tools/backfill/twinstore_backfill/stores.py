@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from twinstore.options import ModuleOptions
     from twinstore.scheduler.storage import SchedulerStorage
 
-__all__ = ["Recipe", "Store", "is_migrated", "module_argument", "open_store", "preflight", "select_entities"]
+__all__ = [
+    "Recipe",
+    "Store",
+    "is_migrated",
+    "module_argument",
+    "open_store",
+    "preflight",
+    "require_migrated",
+    "select_entities",
+]
 
 OPENERS: Final = {"scheduler": open_scheduler}
 
@@ -86,10 +95,12 @@ def module_argument(module: str) -> str:
 
 @contextmanager
 def open_store(module: str, backend: str, config: Settings | Path | None = None) -> Iterator[Store]:
-    """Open a module on a driver; it connects on first use and is closed afterwards.
+    """Open a module on a driver, connect to it, and close it afterwards.
 
     Raises:
-        ConfigurationError: unreadable settings, an unknown or incomplete driver.
+        ConfigurationError: unreadable settings, an unknown or incomplete driver, a wrong password.
+        PreflightError: the server is not suitable.
+        UnavailableError: the server cannot be reached.
     """
     settings = load_settings(config)
     REDACTOR.learn(settings)
@@ -98,15 +109,40 @@ def open_store(module: str, backend: str, config: Settings | Path | None = None)
     with OPENERS[module](name, settings) as storage:
         # The data of the memory driver lives in this process, so no other can open it again.
         recipe = None if name == "Memory" else Recipe.of(module, name, settings)
+        preflight(lambda: storage.capabilities)
         yield Store(name, storage, settings.options(module), recipe)
 
 
 def preflight(step: Callable[[], object]) -> None:
-    """Run one check or preparation of a store; a refusal becomes a :class:`PreflightError`."""
+    """Run one check or preparation of a store; a refusal becomes a :class:`PreflightError`.
+
+    An error of the client library, such as a refused password, is no refusal of ours and stays what it is.
+    """
     try:
         step()
-    except (ConfigurationError, MigrationError, UnsupportedCapabilityError) as error:
+    except (MigrationError, UnsupportedCapabilityError) as error:
         raise PreflightError(error.message, driver=error.driver) from error
+    except ConfigurationError as error:
+        if error.__context__ is not None:
+            raise
+        raise PreflightError(error.message, driver=error.driver) from error
+
+
+def require_migrated(store: Store) -> None:
+    """Refuse a source whose schema is incomplete; reading needs its indexes.
+
+    Raises:
+        PreflightError: migrations are pending.
+    """
+    pending = [
+        item.name for item in store.storage.initializer.status() if item.state is MigrationState.PENDING
+    ]
+    if pending:
+        raise PreflightError(
+            f"The source at {store.bulk.identity} has pending migrations: {', '.join(pending)}. "
+            f"Run `twinstore migrate run --backend {store.backend}` on it first.",
+            driver=store.backend,
+        )
 
 
 def is_migrated(store: Store) -> bool:

@@ -20,7 +20,7 @@ from twinstore_backfill.copy.reporting import REPORT_FILE, CopyResult, Totals, r
 from twinstore_backfill.copy.retention import expiry_test
 from twinstore_backfill.copy.worker import Workshop, copy_ranges, tuned_collector
 from twinstore_backfill.files import json_text, write_whole
-from twinstore_backfill.stores import preflight, select_entities
+from twinstore_backfill.stores import preflight, require_migrated, select_entities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,7 @@ def run_copy(
     started = truncate_to_millisecond(datetime.now(UTC))
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
+    require_migrated(source)
     with tuned_collector():
         if options.execute:
             preflight(target.storage.initializer.ensure_migrations)

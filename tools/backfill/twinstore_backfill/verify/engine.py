@@ -14,7 +14,7 @@ from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.worker import tuned_collector
 from twinstore_backfill.report.model import Approval, Check, Envelope, ParityReport, Side, Tool
 from twinstore_backfill.stopping import StopRequestedError
-from twinstore_backfill.stores import preflight, select_entities
+from twinstore_backfill.stores import preflight, require_migrated, select_entities
 from twinstore_backfill.tool import tool_identity
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.checks import (
@@ -59,6 +59,7 @@ def run_verify(
     as_of = options.as_of or truncate_to_millisecond(datetime.now(UTC))
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
+    require_migrated(source)
     preflight(target.storage.check_ready)
     run = Verification(Context(source, target, as_of, options.batch_size), options, progress, stop)
     try:

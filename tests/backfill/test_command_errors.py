@@ -1,0 +1,287 @@
+"""What goes wrong with real servers is one line with a remedy, the right exit code, and no secret."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+import pymongo
+import pytest
+from pymongo.errors import PyMongoError
+
+from tests.backfill.toolkit import Answer, fill, invoke, rows_of, write_config
+from tests.servers import postgres_url
+from twinstore.config import load_settings
+from twinstore_backfill.outcome import Exit
+from twinstore_backfill.stores import open_store
+from twinstore_embedded.binaries import find_mongod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.databases import MongoDatabase, PostgresDatabase
+
+SECRET: Final = "pl4nted-s3cret"
+PATIENCE: Final = 30
+COPY: Final = (
+    "backfill",
+    "copy",
+    "--module",
+    "scheduler",
+    "--from",
+    "Mongo",
+    "--to",
+    "Postgres",
+    "--execute",
+)
+
+
+def settings(mongo: str, postgres: str, **more: object) -> dict[str, object]:
+    return {
+        "Persistence": {
+            "Scheduler": "Mongo",
+            "Mongo": {"ConnectionString": mongo, "Database": "twin", "ServerSelectionTimeoutMs": 500},
+            "Postgres": {"ConnectionString": postgres, **more},
+        }
+    }
+
+
+def refused(answer: Answer, code: int) -> str:
+    """Return the one line of a failure after checking its form."""
+    assert answer.out == ""
+    assert answer.code == code, answer.err
+    lines = [line for line in answer.err.splitlines() if not line.startswith(("runs:", "schedules:"))]
+    assert len(lines) == 1, answer.err
+    assert lines[0].startswith("error: ")
+    assert SECRET not in answer.err
+    assert "Traceback" not in answer.err
+    return lines[0]
+
+
+def config_for(path: Path, mongo: MongoDatabase, postgres: PostgresDatabase, **changes: object) -> Path:
+    document = settings(mongo.url, postgres.app_url, OwnerConnectionString=postgres.owner_url, **changes)
+    persistence = document["Persistence"]
+    assert isinstance(persistence, dict)
+    persistence["Mongo"]["Database"] = mongo.name
+    persistence["Postgres"].setdefault("ApplicationRole", "twinstore_test_app")
+    return write_config(path / "s.json", document)
+
+
+class TestAddresses:
+    @pytest.mark.parametrize("command", [COPY, ("config", "check", "--backend", "Postgres")])
+    def test_a_server_that_is_not_there(
+        self,
+        command: tuple[str, ...],
+        mongo_database: MongoDatabase,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        url = f"postgresql://app:{SECRET}@127.0.0.1:1/twin"
+        config = write_config(tmp_path / "s.json", settings(mongo_database.url, url))
+        line = refused(invoke(capsys, "--config", config, *command), Exit.FAILED)
+        assert "127.0.0.1" in line
+
+    def test_a_mongod_that_is_not_there(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        url = f"mongodb://app:{SECRET}@127.0.0.1:1/?directConnection=true"
+        config = write_config(tmp_path / "s.json", settings(url, "postgresql://127.0.0.1:1/x"))
+        line = refused(invoke(capsys, "--config", config, "config", "check"), Exit.FAILED)
+        assert "127.0.0.1" in line
+
+    @pytest.mark.parametrize("backend", ["Mongo", "Postgres"])
+    def test_an_address_that_is_none(
+        self, backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        config = write_config(
+            tmp_path / "s.json",
+            settings(f"mongo//x:{SECRET}@h", f"postgresql//x:{SECRET}@h password={SECRET}"),
+        )
+        refused(invoke(capsys, "--config", config, "config", "check", "--backend", backend), Exit.USAGE)
+
+
+class TestPasswords:
+    def test_of_postgresql(
+        self,
+        mongo_database: MongoDatabase,
+        postgres_database: PostgresDatabase,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        wrong = postgres_url(postgres_database.app_url, user="nobody_at_all", password=SECRET)
+        config = write_config(tmp_path / "s.json", settings(mongo_database.url, wrong))
+        for name in ("--debug", "--config"):
+            before = (name,) if name == "--debug" else ()
+            answer = invoke(capsys, *before, "--config", config, *COPY)
+            assert SECRET not in answer.out + answer.err
+        answer = invoke(capsys, "--config", config, *COPY)
+        refused(answer, Exit.USAGE)
+
+    def test_of_mongodb(
+        self, mongo_database: MongoDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        wrong = mongo_database.url.replace("mongodb://", f"mongodb://nobody:{SECRET}@", 1)
+        config = write_config(tmp_path / "s.json", settings(wrong, "postgresql://127.0.0.1:1/x"))
+        answer = invoke(capsys, "--config", config, "config", "check")
+        refused(answer, Exit.USAGE)
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start a mongod that is no replica set."""
+    port, data = unused_port(), tmp_path_factory.mktemp("standalone")
+    log = data / "log"
+    arguments = [str(find_mongod()), "--port", str(port), "--bind_ip", "127.0.0.1", "--dbpath", str(data)]
+    process = subprocess.Popen([*arguments, "--logpath", str(log)], stdout=subprocess.DEVNULL)
+    url = f"mongodb://127.0.0.1:{port}/?directConnection=true"
+    try:
+        wait_for(url)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for(url: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with pymongo.MongoClient[dict[str, object]](url, serverSelectionTimeoutMS=200) as client:
+                client.admin.command("ping")
+        except PyMongoError:
+            assert time.monotonic() < deadline
+        else:
+            return
+
+
+def test_a_standalone_mongod_is_refused_before_anything_is_written(
+    standalone: str, postgres_database: PostgresDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = settings(
+        standalone, postgres_database.app_url, OwnerConnectionString=postgres_database.owner_url
+    )
+    config = write_config(tmp_path / "s.json", document)
+    line = refused(invoke(capsys, "--config", config, "config", "check"), Exit.PREFLIGHT_REFUSED)
+    assert "--replSet" in line
+    back = ("backfill", "copy", "--module", "scheduler", "--from", "Postgres", "--to", "Mongo", "--execute")
+    refused(invoke(capsys, "--config", config, *back), Exit.PREFLIGHT_REFUSED)
+    with pymongo.MongoClient[dict[str, object]](standalone) as client:
+        assert "twin" not in client.list_database_names()
+
+
+def test_a_superuser_is_no_safe_role(
+    mongo_database: MongoDatabase,
+    postgres_database: PostgresDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = config_for(
+        tmp_path, mongo_database, postgres_database, ConnectionString=postgres_database.superuser_url
+    )
+    line = refused(invoke(capsys, "--config", config, *COPY), Exit.PREFLIGHT_REFUSED)
+    assert "role" in line.lower()
+
+
+def test_verifying_against_an_empty_database_is_refused_with_the_command_that_helps(
+    mongo_database: MongoDatabase,
+    empty_postgres_database: PostgresDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = config_for(tmp_path, mongo_database, empty_postgres_database)
+    with open_store("scheduler", "mongo", load_settings(config, environ={})) as source:
+        source.storage.initializer.ensure_migrations()
+    verify = ("backfill", "verify", *COPY[2:-1])
+    line = refused(invoke(capsys, "--config", config, *verify), Exit.PREFLIGHT_REFUSED)
+    assert "migrate run" in line
+
+
+def test_a_source_without_its_schema_is_refused_before_anything_is_written(
+    mongo_database: MongoDatabase,
+    empty_postgres_database: PostgresDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = config_for(tmp_path, mongo_database, empty_postgres_database)
+    line = refused(invoke(capsys, "--config", config, *COPY), Exit.PREFLIGHT_REFUSED)
+    assert "Run `twinstore migrate run --backend Mongo`" in line
+    status = ("migrate", "status", "--module", "scheduler", "--backend", "Postgres")
+    assert "pending" in invoke(capsys, "--config", config, *status).out
+
+
+def test_a_dry_run_and_a_plan_need_no_schema_in_the_target_and_make_none(
+    mongo_database: MongoDatabase,
+    empty_postgres_database: PostgresDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = config_for(tmp_path, mongo_database, empty_postgres_database)
+    with open_store("scheduler", "mongo", load_settings(config, environ={})) as source:
+        source.storage.initializer.ensure_migrations()
+        fill(source.storage)
+        rows = sum(rows_of(source.bulk).values())
+    plan = invoke(capsys, "--config", config, "backfill", "plan", *COPY[2:-1], "--format", "json")
+    assert plan.json["rows"] == rows
+    assert plan.json["pending_migrations"]
+    dry = invoke(
+        capsys, "--config", config, *COPY[:-1], "--as-of", "2025-10-27T00:00:00Z", "--format", "json"
+    )
+    assert (dry.code, dry.json["totals"]["written"]) == (0, rows)
+    status = invoke(
+        capsys, "--config", config, "migrate", "status", "--module", "scheduler", "--backend", "Postgres"
+    )
+    assert status.code == Exit.DIFFERENT
+    assert "applied " not in status.out.replace("applied at", "")
+
+
+def test_a_missing_extra_names_the_line_that_installs_it() -> None:
+    code = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from twinstore_backfill.cli import main\n"
+        "sys.exit(main(['config', 'check', '--backend', 'Postgres']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    line = refused(Answer(done.returncode, done.stdout, done.stderr), Exit.USAGE)
+    assert "pip install 'twinstore[postgres]'" in line
+
+
+def test_a_password_appears_nowhere(
+    mongo_database: MongoDatabase,
+    postgres_database: PostgresDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # A parameter that the server ignores, but that looks like a secret everywhere it is shown.
+    url = (
+        f"{postgres_database.app_url}&sslpassword={SECRET}"
+        if "?" in postgres_database.app_url
+        else (f"{postgres_database.app_url}?sslpassword={SECRET}")
+    )
+    config = config_for(tmp_path, mongo_database, postgres_database, ConnectionString=url)
+    with open_store("scheduler", "mongo", load_settings(config, environ={})) as source:
+        source.storage.initializer.ensure_migrations()
+        fill(source.storage)
+    config.write_text(config.read_text())
+    shown = []
+    out = ("--out", tmp_path / "out")
+    for command in (
+        COPY + out,
+        ("backfill", "verify", *COPY[2:-1], *out),
+        ("config", "show"),
+        ("config", "check", "--backend", "Postgres"),
+    ):
+        for output in ("text", "json"):
+            answer = invoke(capsys, "--debug", "--config", config, *command, "--format", output)
+            shown += [answer.out, answer.err]
+            assert answer.code in {0, 1}, answer.err
+    shown += [path.read_text() for path in (tmp_path / "out").iterdir()]
+    assert not any(SECRET in text for text in shown)

@@ -1,0 +1,254 @@
+"""The command line without a server: results on stdout, failures as one line, the right exit code."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from tests.backfill.toolkit import fill, invoke, write_config
+from twinstore.config import load_settings
+from twinstore.errors import (
+    ConfigurationError,
+    LeaseLostError,
+    MigrationError,
+    TwinstoreError,
+    UnavailableError,
+    UnsupportedCapabilityError,
+    ValidationError,
+)
+from twinstore_backfill.cli import backends as backends_command
+from twinstore_backfill.outcome import Exit, InterruptedRunError, PreflightError, exit_code
+from twinstore_backfill.secrets import RedactingFormatter, Redactor
+from twinstore_backfill.stores import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SECRET = "pl4nted-s3cret"
+
+
+@pytest.fixture(autouse=True)
+def quiet_logging() -> Iterator[None]:
+    """Take the handler of the command line away again."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = before
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    memory = {"Scheduler": "Memory", "Memory": {"Store": uuid4().hex}}
+    return write_config(tmp_path / "settings.json", {"Persistence": memory})
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ValidationError("x"), 2),
+        (ConfigurationError("x"), 2),
+        (MigrationError("x"), 4),
+        (UnavailableError("x"), 4),
+        (TwinstoreError("x"), 4),
+        (PreflightError("x"), 6),
+        (UnsupportedCapabilityError("x"), 6),
+        (LeaseLostError("x"), 7),
+        (InterruptedRunError("x", 2), 130),
+        (InterruptedRunError("x", 15), 143),
+    ],
+)
+def test_every_error_has_its_exit_code(error: TwinstoreError, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_drivers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = invoke(capsys, "backends", "--format", "json")
+    names = [item["name"] for item in answer.json["backends"]]
+    assert (answer.code, names) == (0, ["Memory", "Mongo", "Postgres"])
+    assert "Postgres" in invoke(capsys, "backends").out
+
+
+def test_settings_are_shown_without_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"postgresql://app:{SECRET}@db.example/twin"
+    config = write_config(tmp_path / "s.json", {"Persistence": {"Postgres": {"ConnectionString": url}}})
+    for output in ("text", "json"):
+        answer = invoke(capsys, "--config", config, "config", "show", "--format", output)
+        assert answer.code == 0
+        assert "db.example" in answer.out
+        assert SECRET not in answer.out + answer.err
+
+
+def test_a_check_of_the_settings_says_what_the_driver_can_do(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = invoke(capsys, "--config", config, "config", "check", "--format", "json")
+    assert (answer.code, answer.json["ready"]) == (0, True)
+    assert answer.json["capabilities"]["transactions"] is True
+
+
+@pytest.mark.parametrize("command", ["status", "plan", "run", "verify"])
+def test_every_way_to_migrate_answers(command: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = invoke(
+        capsys, "--config", config, "migrate", command, "--module", "scheduler", "--format", "json"
+    )
+    assert (answer.code, answer.err) == (0, "")
+    assert isinstance(answer.json, dict)
+
+
+def test_purging_counts_first_and_removes_with_execute(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_store("scheduler", "memory", load_settings(config, environ={})) as store:
+        fill(store.storage)
+    purge = ("--config", config, "purge", "--module", "scheduler", "--format", "json")
+    assert [item["rows"] for item in invoke(capsys, *purge).json["entities"]] == [6, 0]
+    only = invoke(capsys, *purge, "--tenant", "acme", "--before", "2025-11-01T00:00:00Z")
+    assert [item["rows"] for item in only.json["entities"]] == [3, 2]
+    done = invoke(capsys, *purge, "--execute")
+    assert [item["rows"] for item in done.json["entities"]] == [6, 0]
+    assert [item["rows"] for item in invoke(capsys, *purge).json["entities"]] == [0, 0]
+
+
+COPY = ("backfill", "copy", "--module", "scheduler", "--from", "Memory", "--to", "Memory")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("bogus",), "No such command"),
+        (("backfill", "follow"), "No such command"),
+        (("backfill", "copy"), "Missing option"),
+        ((*COPY, "--nope"), "No such option"),
+        ((*COPY, "--jobs", "many"), "Invalid value"),
+        ((*COPY, "--jobs", "0"), "--jobs should be at least 1, not 0."),
+        ((*COPY, "--max-conflicts", "-1"), "--max-conflicts should be 0 or more, not -1."),
+        ((*COPY, "--as-of", "yesterday"), "--as-of 'yesterday': Input should be ISO 8601"),
+        ((*COPY, "--as-of", "2025-10-26T14:05:00"), "no offset"),
+        ((*COPY, "--entity", "rnus"), "There is no entity 'rnus'"),
+        (
+            ("backfill", "copy", "--module", "sched", "--from", "Memory", "--to", "Memory"),
+            "no module 'sched'",
+        ),
+        (
+            ("backfill", "copy", "--module", "scheduler", "--from", "Mango", "--to", "Memory"),
+            "Did you mean Mongo",
+        ),
+        (("backfill", "verify", *COPY[2:], "--start-clean"), "--start-clean needs --reason TEXT"),
+        (("backfill", "verify", *COPY[2:], "--reason", "x"), "belong to --start-clean"),
+        (("backfill", "report", "--in", "nowhere.json"), "nowhere.json cannot be read"),
+        (("--config", "nowhere.json", "config", "show"), "does not exist"),
+        (("migrate", "status", "--module", "scheduler"), "Persistence:Scheduler is not set"),
+        (
+            ("purge", "--module", "scheduler", "--backend", "Memory", "--tenant", "a:b"),
+            "Tenant id contains a colon",
+        ),
+    ],
+)
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], said: str, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ("--format", "json") if output == "json" and "bogus" not in arguments else ()
+    answer = invoke(capsys, *arguments, *chosen)
+    assert answer.code == Exit.USAGE
+    if chosen:
+        assert said in answer.json["error"]["message"]
+        assert answer.json["error"]["exit_code"] == Exit.USAGE
+    else:
+        assert answer.err.startswith("error: ")
+        assert said in answer.err
+        assert answer.err.count("\n") == 1
+        assert answer.out == ""
+
+
+def test_a_duplicate_key_in_the_settings_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "s.json"
+    path.write_text('{"Persistence": {"Scheduler": "Mongo", "Scheduler": "Postgres"}}')
+    answer = invoke(capsys, "--config", path, "config", "show")
+    assert (answer.code, answer.err.count("\n")) == (Exit.USAGE, 1)
+    assert "key 'Scheduler' occurs twice" in answer.err
+
+
+def test_the_unexpected_is_one_line_with_a_way_to_see_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def burst() -> None:
+        raise RuntimeError(f"lost postgresql://app:{SECRET}@db/twin\nin the middle")
+
+    monkeypatch.setattr(backends_command, "list_backends", burst)
+    answer = invoke(capsys, "backends")
+    assert answer.code == Exit.FAILED
+    assert answer.err == (
+        "error: unexpected RuntimeError: lost postgresql://app:***@db/twin. "
+        "Run it again with `twinstore --debug …` to see where.\n"
+    )
+    debugged = invoke(capsys, "--debug", "backends")
+    assert "Traceback" in debugged.err
+    assert SECRET not in debugged.err + answer.out
+
+
+def test_help_says_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = invoke(capsys, "--help")
+    assert shown.code == 0
+    for name in ("backends", "config", "migrate", "backfill", "purge", "up", "down", "demo"):
+        assert name in shown.out
+
+
+def test_logging_never_shows_a_secret() -> None:
+    formatter = RedactingFormatter("%(message)s")
+    record = logging.LogRecord("x", logging.INFO, "", 1, "dsn %s", (f"mongodb://u:{SECRET}@h/db",), None)
+    assert SECRET not in formatter.format(record)
+
+
+def test_known_secrets_are_hidden_wherever_they_turn_up() -> None:
+    redactor = Redactor()
+    url = f"postgresql://app:{SECRET}@db.example/twin"
+    redactor.learn(load_settings({"Persistence": {"Postgres": {"ConnectionString": url}}}, environ={}))
+    assert (
+        redactor.clean(f"the server said {SECRET!r} is wrong for app")
+        == "the server said '***' is wrong for app"
+    )
+
+
+def test_a_password_that_is_an_ordinary_word_blots_out_nothing() -> None:
+    redactor = Redactor()
+    url = "postgresql://twinstore:twinstore@db.example/twinstore"
+    redactor.learn(load_settings({"Persistence": {"Postgres": {"ConnectionString": url}}}, environ={}))
+    assert redactor.clean("run `twinstore migrate run`") == "run `twinstore migrate run`"
+    assert redactor.clean(url) == "postgresql://twinstore:***@db.example/twinstore"
+
+
+def test_without_its_libraries_the_command_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['typer'] = None\nfrom twinstore_backfill.cli import main; sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: The command line needs 'typer'. Run: pip install 'twinstore[backfill]'\n"
+
+
+def test_a_report_is_rendered_again(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = write_config(tmp_path / "o.json", {"Persistence": {"Memory": {"Store": uuid4().hex}}})
+    sides = (*COPY[2:], "--target-config", other, "--out", tmp_path)
+    with open_store("scheduler", "memory", load_settings(config, environ={})) as store:
+        fill(store.storage)
+    before = ("--config", config, "backfill")
+    as_of = ("--as-of", "2025-10-27T00:00:00Z")
+    assert invoke(capsys, *before, "copy", *sides, *as_of, "--execute").code == 0
+    assert invoke(capsys, *before, "verify", *sides, *as_of).code == 0
+    for name, suffix in (("json", "json"), ("junit", "xml"), ("markdown", "md"), ("html", "html")):
+        answer = invoke(
+            capsys, "backfill", "report", "--in", tmp_path / "parity-report.json", "--format", name
+        )
+        assert answer.code == 0
+        assert answer.out == (tmp_path / f"parity-report.{suffix}").read_text()
+    status = invoke(
+        capsys, "backfill", "status", "--module", "scheduler", "--to", "Memory", "--target-config", other
+    )
+    assert "complete, generation 1" in status.out
