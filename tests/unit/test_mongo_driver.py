@@ -75,7 +75,9 @@ def test_positions_survive_as_text() -> None:
     assert timestamp_of("1763632800.5") == Timestamp(1763632800, 5)
 
 
-@pytest.mark.parametrize("position", ["", "5", "1.2.3", "-1.5", "9999999999.1", f"1763632800.{chr(0x665)}", "0/16B3748"])
+@pytest.mark.parametrize(
+    "position", ["", "5", "1.2.3", "-1.5", "9999999999.1", f"1763632800.{chr(0x665)}", "0/16B3748"]
+)
 def test_a_position_of_another_store_is_refused(position: str) -> None:
     with pytest.raises(ValidationError, match="position"):
         timestamp_of(position)

@@ -16,7 +16,7 @@ from twinstore_mongo.lease import holding
 from twinstore_mongo.mongosh import script
 from twinstore_mongo.scheduler.codecs import CODECS
 from twinstore_mongo.schema import Schema
-from twinstore_mongo.steps import Step, load_steps
+from twinstore_mongo.steps import RELEASE, Step, load_steps
 from twinstore_mongo.validators import validator_of
 
 if TYPE_CHECKING:
@@ -35,6 +35,15 @@ PATIENCE: Final = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be there: the steps that count, those of them that are pending, and the schema they make."""
+
+    steps: tuple[Step, ...]
+    pending: tuple[Step, ...]
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
 class MongoInitializer:
     """Implements :class:`~twinstore.migrations.Initializer` for the scheduler."""
 
@@ -43,17 +52,20 @@ class MongoInitializer:
     validators: bool = True
     steps: tuple[Step, ...] = load_steps(MODULE)
 
-    def ensure_migrations(self) -> MigrationReport:
-        """Apply what is pending and bring indexes in line; see the Protocol."""
+    def ensure_migrations(self, *, release: bool = False) -> MigrationReport:
+        """Apply what is pending and bring indexes in line; see the Protocol.
+
+        Args:
+            release: also apply the steps 100-199, which run only on request of an operator.
+        """
         with self._working() as store:
-            before = self._checked(store)
-            schema = self._schema(store)
-            if all(step.name in before for step in self.steps) and not any(schema.differences()):
-                return self._report((), (), schema)
+            plan = self._plan(store, release=release)
+            if not plan.pending and not any(plan.schema.differences()):
+                return report((), (), plan)
             if not store.complete:
-                return self._migrate(store, None)
+                return self._migrate(store, None, release=release)
             with holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease:
-                return self._migrate(store, lease)
+                return self._migrate(store, lease, release=release)
 
     def status(self) -> tuple[MigrationStatus, ...]:
         """Return the shipped and the applied migrations by name; see the Protocol."""
@@ -70,7 +82,7 @@ class MongoInitializer:
             if item.state is not MigrationState.APPLIED
         ]
         with self._working() as store:
-            schema = self._schema(store)
+            schema = self._plan(store, release=False, check=False).schema
             unknown = [f"The index {name} belongs to no migration." for name in schema.unknown()]
             return (*pending, *(item.problem for item in schema.differences()), *unknown)
 
@@ -81,8 +93,7 @@ class MongoInitializer:
     def check_applied(self) -> None:
         """Raise ``MigrationError`` when a migration is pending, changed or missing."""
         with self._working() as store:
-            rows = self._checked(store)
-        pending = [step.name for step in self.steps if step.name not in rows]
+            pending = [step.name for step in self._plan(store, release=False).pending]
         if pending:
             raise MigrationError(
                 f"Migrations are pending: {', '.join(pending)}; run `twinstore migrate run --module "
@@ -100,21 +111,20 @@ class MongoInitializer:
         except CLIENT_ERRORS as error:
             raise translate(error, store.where) from error
 
-    def _migrate(self, store: Store, lease: MigrationLease | None) -> MigrationReport:
+    def _migrate(self, store: Store, lease: MigrationLease | None, *, release: bool) -> MigrationReport:
         """Apply the pending steps, then repair what differs; the ledger is read again under the lease."""
-        before = self._checked(store)
-        schema = self._schema(store)
+        plan = self._plan(store, release=release)
         applied: list[str] = []
-        for step in self.steps:
+        for step in plan.pending:
             alive(lease)
-            if step.name not in before and self._apply(store, schema, step):
+            if self._apply(store, plan.schema, step):
                 applied.append(step.name)
         changes: list[str] = []
-        for difference in schema.differences():
+        for difference in plan.schema.differences():
             alive(lease)
             difference.repair()
             changes.append(difference.change)
-        return self._report(applied, changes, schema)
+        return report(applied, changes, plan)
 
     def _apply(self, store: Store, schema: Schema, step: Step) -> bool:
         """Create what a step wants, every part of which may exist; return whether nobody else was first."""
@@ -132,10 +142,16 @@ class MongoInitializer:
         result = store.collection(LEDGER).update_one(which, {"$setOnInsert": row}, upsert=True)
         return result.upserted_id is not None
 
-    def _schema(self, store: Store) -> Schema:
-        collections = tuple(item for step in self.steps for item in step.collections)
+    def _plan(self, store: Store, *, release: bool, check: bool = True) -> Plan:
+        """Compare the ledger with what is shipped; a release step counts once somebody asked for it."""
+        rows = self._ledger(store)
+        if check:
+            check_ledger({step.name: step for step in self.steps}, rows)
+        wanted = [step for step in self.steps if release or step.name in rows or step.category != RELEASE]
+        collections = tuple(item for step in wanted for item in step.collections)
         validators = self._validators() if self.validators and store.complete else {}
-        return Schema(store, collections, validators, self.options)
+        pending = tuple(step for step in wanted if step.name not in rows)
+        return Plan(tuple(wanted), pending, Schema(store, collections, validators, self.options))
 
     def _validators(self) -> dict[str, Document]:
         return {codec.entity.name: validator_of(codec) for codec in CODECS}
@@ -144,21 +160,17 @@ class MongoInitializer:
         rows = store.collection(LEDGER).find({"_id": {"$gt": f"{MODULE}:", "$lt": f"{MODULE};"}})
         return {row["migration_name"]: row for row in rows}
 
-    def _checked(self, store: Store) -> dict[str, Document]:
-        """Return the ledger after comparing it with what is shipped."""
-        rows = self._ledger(store)
-        check_ledger({step.name: step for step in self.steps}, rows)
-        return rows
 
-    def _report(self, applied: Sequence[str], changes: Sequence[str], schema: Schema) -> MigrationReport:
-        return MigrationReport(
-            module=MODULE,
-            backend=DRIVER,
-            applied=tuple(applied),
-            already_applied=tuple(step.name for step in self.steps if step.name not in applied),
-            changes=tuple(changes),
-            unknown=tuple(schema.unknown()),
-        )
+def report(applied: Sequence[str], changes: Sequence[str], plan: Plan) -> MigrationReport:
+    """Return what was done."""
+    return MigrationReport(
+        module=MODULE,
+        backend=DRIVER,
+        applied=tuple(applied),
+        already_applied=tuple(step.name for step in plan.steps if step.name not in applied),
+        changes=tuple(changes),
+        unknown=tuple(plan.schema.unknown()),
+    )
 
 
 def check_ledger(shipped: Mapping[str, Step], rows: Mapping[str, Document]) -> None:

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from twinstore.options import ModuleOptions
     from twinstore_mongo.connection import Document
 
-__all__ = ["CollectionSpec", "IndexSpec", "Step", "load_steps"]
+__all__ = ["RELEASE", "CollectionSpec", "IndexSpec", "Step", "load_steps"]
 
 FILE_NAME: Final = re.compile(r"\d{3}_[a-z0-9_]+\.json")
 FIRST_RELEASE: Final = "100"
+RELEASE: Final = "release"
 SECONDS_PER_DAY: Final = 86_400
 
 
@@ -77,8 +78,8 @@ class Step:
 
     @property
     def category(self) -> str:
-        """``release`` for the steps that only an administrator runs."""
-        return "release" if self.name >= FIRST_RELEASE else "startup"
+        """``schema`` for 001-099; ``release`` for 100-199, which run only on request."""
+        return RELEASE if self.name >= FIRST_RELEASE else "schema"
 
 
 def load_steps(module: str) -> tuple[Step, ...]:

@@ -1,0 +1,402 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo.errors import WriteError
+
+import twinstore
+from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError, ValidationError
+from twinstore.migrations import MigrationState
+from twinstore.testing.builders import (
+    make_impact_set,
+    rich_audit_record,
+    rich_impact_set,
+    rich_run,
+    rich_run_summary,
+    rich_schedule,
+)
+from twinstore_mongo.lease import MigrationLease, holding
+from twinstore_mongo.migrator import MongoInitializer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pymongo.database import Database
+
+    from tests.databases import MongoDatabase
+    from twinstore.scheduler.storage import SchedulerStorage
+
+Document = dict[str, Any]
+STEPS = ("001_scheduler_baseline", "010_backfill_ledger")
+SECOND = timedelta(seconds=1)
+WANTED = {
+    "schedules": {"_id_", "ux_tenantId_name", "ix_tenantId_enabled", "ix_whenCron"},
+    "triggers": {"_id_", "ux_scheduleId", "ix_nextFireAt_tenantId__id", "ix_tenantId_nextFireAt__id"},
+    "runs": {
+        "_id_",
+        "ix_tenantId_createdAt__id",
+        "ix_tenantId_scheduleId_createdAt__id",
+        "ix_state_createdAt__id",
+        "ttl_finishedAt",
+    },
+    "impact_snapshots": {
+        "_id_",
+        "ix__tenantId__selectorDigest_generatedAt__id",
+        "ix__tenantId__runId_generatedAt__id",
+        "ix__tenantId_generatedAt__id",
+        "ix_generatedAt",
+    },
+    "audit": {
+        "_id_",
+        "ix_tenantId_occurredAt__id",
+        "ix_tenantId_scheduleId_occurredAt__id",
+        "ix_tenantId_runId_occurredAt__id",
+        "ix_tenantId_category_occurredAt__id",
+    },
+    "run_summaries": {"_id_", "ux_tenantId_scheduleId"},
+}
+
+
+@pytest.fixture
+def database(mongo_database: MongoDatabase) -> Iterator[Database[Document]]:
+    with MongoClient[Document](mongo_database.url, tz_aware=True) as client:
+        yield client[mongo_database.name]
+
+
+@contextmanager
+def opened(database: MongoDatabase, **options: int) -> Iterator[SchedulerStorage]:
+    config = {**database.config, "Scheduler": {"Storage": options}}
+    with twinstore.add_scheduler_storage(config) as storage:
+        yield storage
+
+
+def initializer(storage: SchedulerStorage) -> MongoInitializer:
+    found = storage.initializer
+    assert isinstance(found, MongoInitializer)
+    return found
+
+
+def index(database: Database[Document], collection: str, name: str) -> Document:
+    return dict(database[collection].index_information()[name])
+
+
+def test_the_first_call_applies_every_step_and_the_second_does_nothing(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    with opened(mongo_database) as storage:
+        first = storage.initializer.ensure_migrations()
+        ledger = list(database["_migrations"].find().sort("_id"))
+        second = storage.initializer.ensure_migrations()
+    assert first.applied == STEPS
+    assert (second.applied, second.already_applied, second.changes) == ((), STEPS, ())
+    assert list(database["_migrations"].find().sort("_id")) == ledger
+
+
+def test_the_collections_have_exactly_the_wanted_indexes(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    with opened(mongo_database) as storage:
+        storage.initializer.ensure_migrations()
+    assert {name: set(database[name].index_information()) for name in WANTED} == WANTED
+    names = index(database, "schedules", "ux_tenantId_name")
+    assert names["unique"]
+    assert names["partialFilterExpression"] == {"deletedAt": None}
+    assert index(database, "runs", "ttl_finishedAt")["expireAfterSeconds"] == 15_552_000
+    assert "expireAfterSeconds" not in index(database, "impact_snapshots", "ix_generatedAt")
+
+
+def test_the_ledger_has_checksum_and_author(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    with opened(mongo_database) as storage:
+        storage.initializer.ensure_migrations()
+        states = storage.initializer.status()
+    row = database["_migrations"].find_one({"_id": "scheduler:001_scheduler_baseline"})
+    assert row is not None
+    assert set(row) == {
+        "_id",
+        "migration_name",
+        "category",
+        "checksum",
+        "applied_at",
+        "applied_by",
+        "duration_ms",
+    }
+    assert [(item.name, item.state) for item in states] == [(name, MigrationState.APPLIED) for name in STEPS]
+
+
+def test_eight_processes_at_once_apply_each_step_once(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    code = (
+        "import json, sys, twinstore\n"
+        "with twinstore.add_scheduler_storage(json.loads(sys.argv[1])) as storage:\n"
+        "    print(','.join(storage.initializer.ensure_migrations().applied))\n"
+    )
+    config = json.dumps(mongo_database.config)
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda _: run_python(code, config), range(8)))
+    applied = [name for result in results for name in result.strip().split(",") if name]
+    assert sorted(applied) == sorted(STEPS)
+    with opened(mongo_database) as storage:
+        assert storage.initializer.verify() == ()
+    assert database["_migrations"].count_documents({"migration_name": {"$exists": True}}) == len(STEPS)
+
+
+def run_python(code: str, *arguments: str) -> str:
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *arguments], check=True, capture_output=True, text=True
+    )
+    return finished.stdout
+
+
+def test_the_lease_lets_one_in_at_a_time_and_grows_its_fence(database: Database[Document]) -> None:
+    ledger = database["_migrations"]
+    with holding(ledger, duration=30 * SECOND, patience=SECOND) as first:
+        rival = MigrationLease(ledger, 30 * SECOND, "rival")
+        assert not rival.try_acquire()
+        with (
+            pytest.raises(MigrationError, match="migrating"),
+            holding(ledger, duration=SECOND, patience=timedelta(0)),
+        ):
+            pass
+    with holding(ledger, duration=30 * SECOND, patience=SECOND) as second:
+        assert second.fence == first.fence + 1
+
+
+def test_a_lease_whose_owner_died_expires_by_the_clock_of_the_server(database: Database[Document]) -> None:
+    ledger = database["_migrations"]
+    ledger.insert_one({"_id": "_migration_lock", "fence": 0})
+    dead = MigrationLease(ledger, timedelta(milliseconds=50), "dead")
+    assert dead.try_acquire()
+    with holding(ledger, duration=30 * SECOND, patience=10 * SECOND) as heir:
+        assert heir.fence == dead.fence + 1
+        dead.renew()
+        with pytest.raises(MigrationError, match="lost"):
+            dead.check()
+
+
+def test_a_changed_step_stops_everything(mongo_database: MongoDatabase, database: Database[Document]) -> None:
+    with opened(mongo_database) as storage:
+        storage.initializer.ensure_migrations()
+        database["_migrations"].update_one({"migration_name": STEPS[0]}, {"$set": {"checksum": "sha256:0"}})
+        with pytest.raises(MigrationChecksumError, match=STEPS[0]):
+            storage.initializer.ensure_migrations()
+        with pytest.raises(MigrationChecksumError, match=STEPS[0]):
+            storage.check_ready()
+        assert storage.initializer.status()[0].state is MigrationState.CHANGED
+
+
+def test_a_step_that_is_not_shipped_stops_everything(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    with opened(mongo_database) as storage:
+        storage.initializer.ensure_migrations()
+        row = {
+            "migration_name": "900_future",
+            "checksum": "sha256:0",
+            "category": "release",
+            "applied_at": None,
+        }
+        database["_migrations"].insert_one({"_id": "scheduler:900_future", **row})
+        with pytest.raises(MigrationMissingError, match="newer"):
+            storage.initializer.ensure_migrations()
+        assert storage.initializer.status()[-1].state is MigrationState.MISSING
+
+
+def test_the_ledger_of_another_module_is_left_alone(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    database["_migrations"].insert_one({"_id": "tracking:001_baseline", "migration_name": "001_baseline"})
+    with opened(mongo_database) as storage:
+        assert storage.initializer.ensure_migrations().applied == STEPS
+        storage.check_ready()
+
+
+def test_a_pending_step_is_named_before_first_use(mongo_database: MongoDatabase) -> None:
+    with opened(mongo_database) as storage:
+        with pytest.raises(MigrationError, match="001_scheduler_baseline, 010_backfill_ledger"):
+            storage.check_ready()
+        assert {item.state for item in storage.initializer.status()} == {MigrationState.PENDING}
+        assert storage.initializer.verify()
+
+
+def test_duplicates_under_a_unique_index_are_listed_before_later_indexes_are_built(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    rows = [{"tenantId": "t", "name": f"n{number:03}"} for number in range(120) for _ in range(2)]
+    database["schedules"].insert_many(rows)
+    with opened(mongo_database) as storage:
+        with pytest.raises(MigrationError, match="t / n000") as caught:
+            storage.initializer.ensure_migrations()
+        assert caught.value.message.count(" / n") == 100
+        assert "t / n099" in caught.value.message
+        assert set(database["schedules"].index_information()) == {"_id_"}
+        assert "ix_tenantId_createdAt__id" not in database["runs"].index_information()
+        database["schedules"].delete_many({})
+        assert storage.initializer.ensure_migrations().applied == STEPS
+
+
+def test_soft_deleted_schedules_are_no_duplicates(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    rows: list[Document] = [{"tenantId": "t", "name": "n", "deletedAt": number} for number in range(3)]
+    database["schedules"].insert_many([*rows, {"tenantId": "t", "name": "n"}])
+    with opened(mongo_database) as storage:
+        assert storage.initializer.ensure_migrations().applied == STEPS
+
+
+def test_retention_is_switched_on_changed_and_off_again(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    def age() -> object:
+        return index(database, "impact_snapshots", "ix_generatedAt").get("expireAfterSeconds")
+
+    for days, seconds in ((0, None), (2, 172_800), (1, 86_400), (0, None)):
+        with opened(mongo_database, ImpactRetentionDays=days) as storage:
+            report = storage.initializer.ensure_migrations()
+            assert age() == seconds
+            assert bool(report.changes) == (report.already_applied == STEPS)
+            assert storage.initializer.verify() == ()
+
+
+def test_what_was_changed_by_hand_is_named_and_brought_in_line(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    with opened(mongo_database) as storage:
+        storage.initializer.ensure_migrations()
+        database["runs"].drop_index("ix_state_createdAt__id")
+        database["audit"].drop_index("ix_tenantId_occurredAt__id")
+        database["audit"].create_index([("tenantId", 1)], name="ix_tenantId_occurredAt__id")
+        database.command("collMod", "runs", validator={}, validationLevel="off")
+        database.drop_collection("run_summaries")
+        differences = storage.initializer.verify()
+        assert len(differences) == 4
+        changes = storage.initializer.ensure_migrations().changes
+        assert len(changes) == 4
+        assert storage.initializer.verify() == ()
+    assert {name: set(database[name].index_information()) for name in WANTED} == WANTED
+
+
+def test_an_unknown_index_is_reported_and_kept(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    with opened(mongo_database) as storage:
+        storage.initializer.ensure_migrations()
+        database["runs"].create_index([("retryOf", 1)], name="mine")
+        assert storage.initializer.ensure_migrations().unknown == ("runs.mine",)
+        assert storage.initializer.verify() == ("The index runs.mine belongs to no migration.",)
+    assert "mine" in database["runs"].index_information()
+
+
+def test_an_equal_index_under_another_name_will_do(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    database["schedules"].create_index([("whenCron", 1)], name="whenCron_1")
+    with opened(mongo_database) as storage:
+        assert storage.initializer.ensure_migrations().applied == STEPS
+        assert storage.initializer.verify() == ()
+    assert "ix_whenCron" not in database["schedules"].index_information()
+
+
+def test_another_index_in_the_way_is_named(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    database["schedules"].create_index([("tenantId", 1), ("name", 1)], name="mine", unique=True, sparse=True)
+    database["runs"].create_index([("finishedAt", 1)], name="mine", expireAfterSeconds=5)
+    with opened(mongo_database) as storage, pytest.raises(MigrationError, match="ttl_finishedAt"):
+        storage.initializer.ensure_migrations()
+
+
+def test_the_validators_refuse_what_no_model_has(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    with opened(mongo_database) as storage:
+        storage.initializer.ensure_migrations()
+    for document in ({"_id": "x"}, {"_id": 5}):
+        for collection in WANTED:
+            with pytest.raises(WriteError) as caught:
+                database[collection].insert_one(dict(document))
+            assert caught.value.code == 121
+
+
+def test_the_validators_admit_what_the_library_writes(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    with opened(mongo_database, RunRetentionDays=0) as storage:
+        storage.initializer.ensure_migrations()
+        storage.schedules.upsert(rich_schedule("t", "s-1"))
+        storage.audit.append(rich_audit_record("t", "a-1"))
+        storage.run_summaries.upsert(rich_run_summary("t", "s-1"))
+        storage.impact_snapshots.upsert("t", rich_impact_set("t"), run_id="r-1")
+        storage.impact_snapshots.upsert("t", make_impact_set())
+    document = rich_document()
+    database["runs"].insert_one(document)
+
+
+def rich_document() -> Document:
+    """Return a finished run with whole doubles where integers are expected and a foreign field."""
+    wire = rich_run("t", "r-1").wire()
+    stats = {name: float(value) for name, value in wire.pop("stats").items()}  # type: ignore[attr-defined]  # an object of counters
+    return {"_id": wire.pop("id"), **plain(wire), "stats": stats, "_class": "Run"}
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401  # any part of a wire form
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def test_a_document_that_the_validator_refuses_is_a_validation_error(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    with opened(mongo_database) as storage:
+        storage.initializer.ensure_migrations()
+        database.command("collMod", "audit", validator={"impossible": 1})
+        with pytest.raises(ValidationError, match="validator"):
+            storage.audit.append(rich_audit_record("t", "a-1"))
+
+
+def test_without_validators_the_collections_have_none(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    config = mongo_database.config
+    config["Persistence"]["Mongo"]["Validators"] = False  # type: ignore[index]  # nested settings
+    with twinstore.add_scheduler_storage(config) as storage:
+        storage.initializer.ensure_migrations()
+        assert storage.initializer.verify() == ()
+    assert all("validator" not in item["options"] for item in database.list_collections())
+
+
+def test_the_script_for_administrators_holds_every_index_and_ledger_row(
+    mongo_database: MongoDatabase,
+) -> None:
+    with opened(mongo_database) as storage:
+        script = storage.initializer.export()
+    for collection, names in WANTED.items():
+        assert f'db.createCollection("{collection}"' in script
+        assert all(f'"name": "{name}"' in script for name in names - {"_id_"})
+    assert all(f'"scheduler:{name}"' in script for name in STEPS)
+    assert script.index("ux_scheduleId") < script.index("ix_tenantId_enabled")
+    assert '"expireAfterSeconds": 15552000' in script
+
+
+def test_a_step_of_the_release_category_waits_for_the_administrator(mongo_database: MongoDatabase) -> None:
+    with opened(mongo_database) as storage:
+        first = initializer(storage)
+        late = replace(first.steps[1], name="100_later")
+        widened = replace(first, steps=(*first.steps, late))
+        assert late.category == "release"
+        assert widened.ensure_migrations().applied == STEPS
+        assert {item.name: item.state for item in widened.status()}["100_later"] is MigrationState.PENDING
+        widened.check_applied()
+        assert widened.ensure_migrations(release=True).applied == ("100_later",)
