@@ -1,20 +1,71 @@
 """The contract kit: what every driver must do, as tests that a driver's own test module inherits.
 
-A test module subclasses :class:`SchedulerContract` and provides the fixture ``backend_factory``. Builders
-and strategies of valid models serve other tests too. Needs the extra ``twinstore[testing]``.
+    from twinstore.testing import SchedulerContract
+
+    @pytest.fixture(scope="module")
+    def backend_factory() -> BackendFactory:
+        return my_deployments        # a context manager that makes a Deployment; see BackendFactory
+
+    class TestMyDriver(SchedulerContract):
+        ...
+
+``SchedulerContract`` is the sum of the contracts named here; a driver under construction may inherit some
+of them. A capability that the driver does not declare is asserted to be refused, never skipped. The
+modules ``builders`` and ``strategies`` make valid models for any test. Needs ``twinstore[testing]``.
 """
 
 from __future__ import annotations
 
-from twinstore.testing.base import Contract
+from twinstore.testing.base import Contract, needs
+from twinstore.testing.bench import Bench
+from twinstore.testing.contracts.audit import AuditRepositoryContract, AuditServiceContract
+from twinstore.testing.contracts.bulk import BulkContract
+from twinstore.testing.contracts.capabilities import CapabilitiesContract
+from twinstore.testing.contracts.decoding import DecodingContract
+from twinstore.testing.contracts.due import DueScheduleContract
+from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
+from twinstore.testing.contracts.initializer import InitializerContract
+from twinstore.testing.contracts.ledger import LedgerContract
+from twinstore.testing.contracts.paging import PagingContract
+from twinstore.testing.contracts.run_states import RunStateContract
+from twinstore.testing.contracts.run_summaries import RunSummaryRepositoryContract, RunSummaryServiceContract
+from twinstore.testing.contracts.runs import RunRepositoryContract
 from twinstore.testing.contracts.scheduler import SchedulerContract
+from twinstore.testing.contracts.schedules import ScheduleRepositoryContract
+from twinstore.testing.contracts.sessions import SessionContract
+from twinstore.testing.contracts.tenancy import TenancyContract
+from twinstore.testing.contracts.transactions import TransactionContract
+from twinstore.testing.contracts.triggers import TriggerRepositoryContract
+from twinstore.testing.contracts.values import ValueContract
 from twinstore.testing.probe import BackendFactory, Deployment, RawProbe, StoredRow
 
 __all__ = [
+    "AuditRepositoryContract",
+    "AuditServiceContract",
     "BackendFactory",
+    "Bench",
+    "BulkContract",
+    "CapabilitiesContract",
     "Contract",
+    "DecodingContract",
     "Deployment",
+    "DueScheduleContract",
+    "ImpactSnapshotRepositoryContract",
+    "InitializerContract",
+    "LedgerContract",
+    "PagingContract",
     "RawProbe",
+    "RunRepositoryContract",
+    "RunStateContract",
+    "RunSummaryRepositoryContract",
+    "RunSummaryServiceContract",
+    "ScheduleRepositoryContract",
     "SchedulerContract",
+    "SessionContract",
     "StoredRow",
+    "TenancyContract",
+    "TransactionContract",
+    "TriggerRepositoryContract",
+    "ValueContract",
+    "needs",
 ]

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import twinstore.testing
+from twinstore.scheduler.audit import AuditRepository, SchedulerAuditService
+from twinstore.scheduler.impact_snapshots import ImpactSnapshotRepository
+from twinstore.scheduler.run_summaries import RunSummaryRepository, RunSummaryService
+from twinstore.scheduler.runs import RunRepository
+from twinstore.scheduler.schedules import ScheduleRepository
+from twinstore.scheduler.triggers import TriggerRepository
+from twinstore.testing import SchedulerContract
+from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS
+from twinstore.testing.listings import LISTINGS, SYSTEM_LISTING
+
+PROTOCOLS: dict[str, Any] = {
+    "schedules": ScheduleRepository,
+    "triggers": TriggerRepository,
+    "runs": RunRepository,
+    "impact_snapshots": ImpactSnapshotRepository,
+    "audit": AuditRepository,
+    "run_summaries": RunSummaryRepository,
+    "run_summary_service": RunSummaryService,
+    "audit_service": SchedulerAuditService,
+}
+METHODS = {
+    f"{name}.{method}"
+    for name, protocol in PROTOCOLS.items()
+    for method, _ in inspect.getmembers(protocol, inspect.isfunction)
+    if not method.startswith("_")
+}
+MIXINS = [
+    cls for cls in SchedulerContract.__mro__ if cls.__module__.startswith("twinstore.testing.contracts")
+]
+
+
+def test_every_method_of_every_repository_and_service_is_called_for_a_foreign_tenant() -> None:
+    assert {call.name for call in (*TENANT_CALLS, *SYSTEM_CALLS)} == METHODS
+
+
+def test_every_list_with_a_token_is_paged_through() -> None:
+    paged = {
+        name
+        for name in METHODS
+        if "Page["
+        in str(
+            inspect.signature(
+                getattr(PROTOCOLS[name.partition(".")[0]], name.partition(".")[2])
+            ).return_annotation
+        )
+    }
+    # The service passes the list of the repository on.
+    assert {item.name.split()[0] for item in (*LISTINGS, SYSTEM_LISTING)} == paged - {
+        "run_summary_service.list"
+    }
+
+
+def test_no_contract_hides_a_test_of_another() -> None:
+    names = Counter(name for cls in MIXINS for name in vars(cls) if name.startswith("test_"))
+    assert [name for name, number in names.items() if number > 1] == []
+
+
+def test_the_aggregate_holds_every_contract() -> None:
+    exported = {name for name in twinstore.testing.__all__ if name.endswith("Contract")}
+    assert {cls.__name__ for cls in MIXINS} == exported - {"Contract"}
+
+
+@pytest.mark.parametrize("cls", MIXINS, ids=lambda cls: cls.__name__)
+def test_a_contract_is_inherited_and_not_collected_by_itself(cls: type) -> None:
+    assert not cls.__name__.startswith("Test")

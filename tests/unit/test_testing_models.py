@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, find, given, settings
+from hypothesis import strategies as st
+
+from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.scheduler.enums import RunState
+from twinstore.testing import builders, strategies
+
+RICH: list[Callable[[], CanonicalModel]] = [
+    lambda: builders.rich_schedule("t", "s"),
+    lambda: builders.rich_run("t", "r"),
+    lambda: builders.rich_impact_set("t", snapshot_id="own"),
+    lambda: builders.rich_audit_record("t", "a"),
+    lambda: builders.rich_run_summary("t", "s"),
+]
+EVERY_MODEL: list[st.SearchStrategy[CanonicalModel]] = [
+    strategies.schedules(),
+    strategies.runs(),
+    strategies.impact_sets(),
+    strategies.audit_records(),
+    strategies.run_summaries(),
+    strategies.selectors("tenant"),
+]
+
+
+@pytest.mark.parametrize("build", RICH)
+def test_a_rich_model_has_a_value_in_every_field(build: Callable[[], CanonicalModel]) -> None:
+    model = build()
+    assert [name for name in type(model).model_fields if getattr(model, name) in (None, (), {})] == []
+
+
+@pytest.mark.parametrize("build", RICH)
+def test_a_builder_gives_the_same_bytes_every_time(build: Callable[[], CanonicalModel]) -> None:
+    assert CanonicalJsonSerializer.serialize(build()) == CanonicalJsonSerializer.serialize(build())
+
+
+@pytest.mark.parametrize("state", RunState)
+@pytest.mark.parametrize("following", RunState)
+def test_a_moved_run_is_valid_in_every_state(state: RunState, following: RunState) -> None:
+    run = builders.make_run("t", "r", state=state)
+    assert builders.moved(run, following).state is following
+
+
+@pytest.mark.parametrize("models", EVERY_MODEL, ids=str)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_a_generated_model_survives_its_canonical_form(
+    models: st.SearchStrategy[CanonicalModel], data: st.DataObject
+) -> None:
+    model = data.draw(models)
+    text = CanonicalJsonSerializer.serialize(model)
+    again = CanonicalJsonSerializer.deserialize(type(model), text)
+    assert again == model
+    assert CanonicalJsonSerializer.serialize(again) == text
+
+
+def test_the_edge_texts_are_in_code_point_order_and_in_no_other() -> None:
+    edges = list(strategies.EDGE_TEXTS)
+    assert edges == sorted(edges)
+    assert edges != sorted(edges, key=lambda text: text.encode("utf-16-be"))
+    assert edges != sorted(edges, key=str.casefold)
+
+
+def test_the_strategies_reach_the_limits() -> None:
+    assert find(strategies.ids(), lambda text: len(text) == 256)
+    assert find(strategies.tenant_ids(), lambda text: len(text) == 128)
+    assert find(strategies.names(), lambda text: len(text) == 200 and ord(text[0]) > 0xFFFF)
+    assert find(strategies.counts(), lambda number: number == 2**63 - 1)
+    assert find(strategies.instants(), lambda instant: instant.year == 1).year == 1
+    assert find(strategies.instants(), lambda instant: instant.year == 9999).year == 9999
+    assert len(find(strategies.run_summaries(), lambda summary: len(summary.recent) == 20).recent) == 20

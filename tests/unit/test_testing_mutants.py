@@ -1,0 +1,265 @@
+"""The kit must be able to fail: a memory driver with one fault is caught by the contract that forbids it."""
+
+# ruff: noqa: ANN401, SLF001  # faults are planted inside, where types do not help
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from threading import Barrier, get_ident
+from typing import Any
+
+import pytest
+
+from tests.contract.deployments.memory import memory_deployments
+from twinstore.backend import UnitState
+from twinstore.query import Before
+from twinstore.scheduler import queries
+from twinstore.scheduler.catalog import RUNS
+from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.rules import run_summaries as summary_rules
+from twinstore.scheduler.rules import runs as run_rules
+from twinstore.scheduler.rules import schedules as schedule_rules
+from twinstore.scope import Scope
+from twinstore.testing import (
+    AuditRepositoryContract,
+    Bench,
+    BulkContract,
+    DecodingContract,
+    DueScheduleContract,
+    PagingContract,
+    RunRepositoryContract,
+    RunStateContract,
+    RunSummaryServiceContract,
+    ScheduleRepositoryContract,
+    SessionContract,
+    TenancyContract,
+    TransactionContract,
+    TriggerRepositoryContract,
+)
+from twinstore.testing.calls import TENANT_CALLS, furnish
+from twinstore.testing.contracts.bulk import populate
+from twinstore.testing.contracts.decoding import TOUCHES
+from twinstore.testing.contracts.tenancy import Neighbour
+from twinstore.testing.listings import LISTINGS
+from twinstore_memory import bulk, repository, rows, store
+from twinstore_memory import compile as compiler
+
+Patch = pytest.MonkeyPatch
+RIVALS = 8
+RUNS_LISTING = next(listing for listing in LISTINGS if listing.name == "runs.list")
+GET_RUN = next(call for call in TENANT_CALLS if call.name == "runs.get")
+LIST_OF_RUNS = next(touch for touch in TOUCHES if touch.name == "list" and touch.entity.name == "runs")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A fault, and the test that must catch it."""
+
+    name: str
+    plant: Callable[[Patch], None]
+    case: Callable[[Bench], object]
+
+
+def commit_instead(patch: Patch) -> None:
+    patch.setattr(store.Unit, "rollback", lambda self: None if self.state.closed else self._end(self._staged))
+
+
+def dirty_writes(patch: Patch) -> None:
+    put = store.Unit.put
+
+    def at_once(self: store.Unit, *arguments: Any) -> None:
+        put(self, *arguments)
+        self.store.end(self, self._staged)
+
+    patch.setattr(store.Unit, "put", at_once)
+
+
+def no_claims(patch: Patch) -> None:
+    """Let all rivals look before any of them writes."""
+    get, barrier, met = store.Unit.get, Barrier(RIVALS), set[int]()
+
+    def together(self: store.Unit, *arguments: Any) -> object:
+        found = get(self, *arguments)
+        if len(met) < RIVALS and get_ident() not in met:
+            met.add(get_ident())
+            barrier.wait(10)
+        return found
+
+    patch.setattr(store.Store, "claim", lambda *_: None)
+    patch.setattr(store.Unit, "get", together)
+
+
+def ties_by_insertion(patch: Patch) -> None:
+    def ordered(found: Any, query: Any) -> list[Any]:
+        kept = [row for row in found if compiler.matches(row, query)]
+        first = query.order[0]
+        return sorted(
+            kept, key=lambda row: compiler.rank(compiler.part(row, first)), reverse=first.descending
+        )
+
+    patch.setattr(compiler, "ordered", ordered)
+
+
+def broken_rows_are_skipped(patch: Patch) -> None:
+    select = repository.MemoryRepository._select
+
+    def healthy(self: Any, entity: Any, query: Any) -> list[Any]:
+        return [row for row in select(self, entity, query) if "foreign" not in row.document]
+
+    patch.setattr(repository.MemoryRepository, "_select", healthy)
+
+
+def recomputed_always(patch: Patch) -> None:
+    patch.setattr(
+        schedule_rules,
+        "synchronised",
+        lambda trigger, stored: schedule_rules.recalculated(trigger, stored, stored.schedule.updated_at),
+    )
+
+
+def names_stay_taken(patch: Patch) -> None:
+    def unique(row: rows.Row) -> tuple[object, ...]:
+        return (rows.name_of(row.tenant_id, row.value("name")),) if "name" in row.document else ()
+
+    patch.setattr(rows.Row, "unique", property(unique))
+
+
+def exported_twice(patch: Patch) -> None:
+    original = bulk.covers
+    patch.setattr(bulk, "covers", lambda within, key: original(within, key) or key == within.upper)
+
+
+def populated(bench: Bench) -> Bench:
+    populate(bench)
+    return bench
+
+
+def replacing(owner: Any, name: str, value: Any) -> Callable[[Patch], None]:
+    return lambda patch: patch.setattr(owner, name, value)
+
+
+MUTANTS = [
+    Mutant(
+        "rows of other tenants are found",
+        replacing(repository, "own", lambda unit, entity, _, *key: unit.get(rows.table(entity), key)),
+        lambda bench: TenancyContract().test_rows_of_another_tenant_do_not_exist(
+            bench, Neighbour(bench.foreign, furnish(bench.elsewhere)), GET_RUN
+        ),
+    ),
+    Mutant(
+        "a session admits any tenant",
+        replacing(Scope, "admit", lambda _, tenant: tenant.strip()),
+        lambda bench: TenancyContract().test_a_session_admits_its_own_tenant_only(
+            bench=bench, unharmed=Neighbour(bench.foreign, furnish(bench.elsewhere)), call=GET_RUN
+        ),
+    ),
+    Mutant(
+        "a unit commits what failed",
+        commit_instead,
+        lambda bench: TransactionContract().test_any_exception_rolls_everything_back(
+            bench=bench, error=ZeroDivisionError
+        ),
+    ),
+    Mutant(
+        "a unit goes on after an error of the store",
+        replacing(repository, "STORE_ERRORS", ()),
+        lambda bench: TransactionContract().test_an_error_of_the_store_makes_the_unit_unusable(
+            bench=bench, name="run"
+        ),
+    ),
+    Mutant(
+        "writes are visible before the commit",
+        dirty_writes,
+        lambda bench: TransactionContract().test_everything_is_committed_together(bench=bench),
+    ),
+    Mutant(
+        "a session outlives its end",
+        replacing(UnitState, "check", lambda _: None),
+        lambda bench: SessionContract().test_a_session_that_has_ended_refuses_every_call(bench=bench),
+    ),
+    Mutant(
+        "any move is allowed",
+        replacing(run_rules, "run_move_allowed", lambda *_: True),
+        lambda bench: RunStateContract().test_a_forbidden_move_is_refused(
+            bench, RunState.RUNNING, RunState.QUEUED
+        ),
+    ),
+    Mutant(
+        "counters fall",
+        replacing(run_rules, "_check_counters", lambda *_: None),
+        lambda bench: RunStateContract().test_no_counter_falls(bench, "deltas"),
+    ),
+    Mutant(
+        "late updates count",
+        replacing(summary_rules, "supersedes", lambda *_: True),
+        lambda bench: (
+            RunSummaryServiceContract().test_a_late_or_repeated_update_changes_nothing_but_the_instant(bench)
+        ),
+    ),
+    Mutant(
+        "a trigger is computed at every write",
+        recomputed_always,
+        lambda bench: TriggerRepositoryContract().test_unrelated_fields_leave_the_trigger_alone(bench),
+    ),
+    Mutant(
+        "stale expectations are met",
+        replacing(schedule_rules, "_check_expectation", lambda *_: None),
+        lambda bench: ScheduleRepositoryContract().test_an_expected_instant_must_be_the_stored_one(bench),
+    ),
+    Mutant(
+        "names of deleted schedules stay taken",
+        names_stay_taken,
+        lambda bench: ScheduleRepositoryContract().test_the_name_of_a_deleted_schedule_is_free(bench),
+    ),
+    Mutant(
+        "ties follow the insertion",
+        ties_by_insertion,
+        lambda bench: PagingContract().test_all_pages_make_the_whole_list_in_order(bench, RUNS_LISTING, 3),
+    ),
+    Mutant(
+        "broken rows are skipped",
+        broken_rows_are_skipped,
+        lambda bench: DecodingContract().test_a_broken_row_is_named_without_its_content_and_left_alone(
+            bench, LIST_OF_RUNS
+        ),
+    ),
+    Mutant(
+        "identical records are written again",
+        replacing(rows.Row, "__eq__", lambda *_: False),
+        lambda bench: AuditRepositoryContract().test_an_identical_record_is_not_written_again(bench),
+    ),
+    Mutant(
+        "rivals do not wait for each other",
+        no_claims,
+        lambda bench: RunRepositoryContract().test_of_rivals_creating_one_id_exactly_one_wins(bench=bench),
+    ),
+    Mutant(
+        "a schedule is due one millisecond late",
+        replacing(queries, "AtMost", Before),
+        lambda bench: DueScheduleContract().test_a_schedule_is_due_from_its_very_instant(bench),
+    ),
+    Mutant(
+        "a range includes its upper key",
+        exported_twice,
+        lambda bench: BulkContract().test_ranges_cover_every_key_once_and_in_order(populated(bench), RUNS, 1),
+    ),
+]
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with memory_deployments() as deployment, deployment.open() as storage:
+        yield Bench(deployment, storage)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, bench: Bench) -> None:
+    mutant.case(bench)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_case_catches_the_fault(mutant: Mutant, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant.plant(monkeypatch)
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        mutant.case(bench)
