@@ -17,7 +17,7 @@ from twinstore_mongo.bulk_scan import SCANS
 from twinstore_mongo.doubles import raw_batches
 from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.positions import PointInTime, position_of, timestamp_of
-from twinstore_mongo.scheduler.transfer import TRANSFERS
+from twinstore_mongo.scheduler.transfer import TRANSFERS, Transfer
 from twinstore_mongo.units import Unit, translating
 
 if TYPE_CHECKING:
@@ -82,23 +82,18 @@ class MongoBulk:
         yield KeyRange(lower, None)
 
     def _key_after(self, entity: Entity, lower: Key | None, rows: int, tenant_id: str | None) -> Key | None:
-        """Return the text key that follows ``rows`` rows after a key; an index scan without documents."""
+        """Return the text key that follows ``rows`` rows after a key."""
         store, transfer = self.connection.store, TRANSFERS[entity]
-        condition: Document = {name: {"$type": "string"} for name in transfer.key}
-        if tenant_id is not None:
-            condition[transfer.tenant] = tenant_id
+        condition: Document = {} if tenant_id is None else {transfer.tenant: tenant_id}
+        texts: Document = {name: {"$type": "string"} for name in transfer.key}
         if not store.complete:
-            return self._key_in_double(entity, lower, rows, condition)
-        index = index_of(transfer)
-        start = {} if lower is None else {"min": dict(zip(transfer.key, lower, strict=True))}
-        fields = {"_id": 0} | dict.fromkeys(transfer.key, 1)
+            return self._key_in_double(entity, lower, rows, texts | condition)
         with translating(self._where(store, entity)), store.limited():
-            found = list(
-                store.collection(entity.name).find(
-                    condition, fields, sort=index, hint=index, skip=rows, limit=1, **start
-                )
-            )
-        return tuple(found[0][name] for name in transfer.key) if found else None
+            found = key_at(store.collection(entity.name), transfer, lower, rows, condition)
+            if found is not None and not all(isinstance(part, str) for part in found):
+                # Half of a composed key may be no text; a range cannot end there.
+                found = key_at(store.collection(entity.name), transfer, lower, rows, texts | condition)
+        return found
 
     def _key_in_double(self, entity: Entity, lower: Key | None, rows: int, condition: Document) -> Key | None:
         collection, names = self.connection.store.collection(entity.name), TRANSFERS[entity].key
@@ -181,3 +176,20 @@ class MongoBulk:
     @staticmethod
     def _where(store: Store, entity: Entity) -> Where:
         return store.where.of(entity)
+
+
+def key_at(
+    collection: Collection[Document], transfer: Transfer, lower: Key | None, rows: int, condition: Document
+) -> Key | None:
+    """Return the key ``rows`` places after a key, from the index alone; only texts are counted.
+
+    The empty text is the smallest text, and the empty object is the smallest value beyond all texts.
+    """
+    index = index_of(transfer)
+    first = dict.fromkeys(transfer.key, "") if lower is None else dict(zip(transfer.key, lower, strict=True))
+    beyond: Document = {name: {} for name in transfer.key}
+    fields = {"_id": 0} | dict.fromkeys(transfer.key, 1)
+    cursor = collection.find(
+        condition, fields, sort=index, hint=index, min=first, max=beyond, skip=rows, limit=1
+    )
+    return next((tuple(found[name] for name in transfer.key) for found in cursor), None)
