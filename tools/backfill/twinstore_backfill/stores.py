@@ -123,7 +123,7 @@ def preflight(step: Callable[[], object]) -> None:
     except (MigrationError, UnsupportedCapabilityError) as error:
         raise PreflightError(error.message, driver=error.driver) from error
     except ConfigurationError as error:
-        if error.__context__ is not None:
+        if error.__cause__ is not None or error.__context__ is not None:
             raise
         raise PreflightError(error.message, driver=error.driver) from error
 
