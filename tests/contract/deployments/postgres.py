@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from psycopg import sql
@@ -46,7 +46,9 @@ class PostgresProbe:
     """Reads and breaks rows past the repositories and the policies."""
 
     def __init__(self, url: str) -> None:
-        self._connection = psycopg.connect(url, autocommit=True, row_factory=dict_row)
+        self._connection = psycopg.Connection[dict[str, Any]].connect(
+            url, autocommit=True, row_factory=dict_row
+        )
         self._connection.execute("SET TimeZone = 'UTC'")
 
     def count(self, entity: Entity, tenant_id: str) -> int:
