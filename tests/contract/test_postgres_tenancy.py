@@ -89,7 +89,9 @@ def stored_row(connection: Connection, name: str) -> dict[str, Any]:
 
 def insert(connection: Connection, name: str, row: dict[str, Any]) -> None:
     """Insert a row under a new key."""
-    statement = sql.SQL("INSERT INTO {0} SELECT * FROM jsonb_populate_record(NULL::{0}, %s)").format(table(name))
+    statement = sql.SQL("INSERT INTO {0} SELECT * FROM jsonb_populate_record(NULL::{0}, %s)").format(
+        table(name)
+    )
     connection.execute(statement, [Jsonb({**row, KEYS.get(name, "id"): f"new-{uuid4().hex}", "name": "new"})])
 
 
@@ -109,7 +111,9 @@ def test_an_empty_setting_sees_nothing(app: Connection, filled: str, name: str) 
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("setting", ["", "somebody-else"])
-def test_a_row_of_another_tenant_cannot_be_inserted(app: Connection, filled: str, name: str, setting: str) -> None:
+def test_a_row_of_another_tenant_cannot_be_inserted(
+    app: Connection, filled: str, name: str, setting: str
+) -> None:
     become(app, filled)
     row = stored_row(app, name)
     become(app, setting)
@@ -140,7 +144,9 @@ def test_an_empty_setting_is_not_a_tenant_of_that_name(app: Connection, filled: 
 
 
 @pytest.mark.parametrize("name", CHANGEABLE)
-def test_rows_of_another_tenant_are_neither_changed_nor_removed(app: Connection, filled: str, name: str) -> None:
+def test_rows_of_another_tenant_are_neither_changed_nor_removed(
+    app: Connection, filled: str, name: str
+) -> None:
     become(app, "somebody-else")
     update = sql.SQL("UPDATE {} SET tenant_id = 'somebody-else' WHERE tenant_id = %s").format(table(name))
     assert app.execute(update, [filled]).rowcount == 0
@@ -169,14 +175,18 @@ def test_copy_cannot_pass_the_check(app: Connection, filled: str, name: str) -> 
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_copy_out_sees_the_own_rows_only(app: Connection, storage: SchedulerStorage, filled: str, name: str) -> None:
+def test_copy_out_sees_the_own_rows_only(
+    app: Connection, storage: SchedulerStorage, filled: str, name: str
+) -> None:
     fill(storage, f"other-{filled}")
     become(app, filled)
     with app.cursor().copy(sql.SQL("COPY {} TO STDOUT").format(table(name))) as copy:
         assert len(list(copy)) == 1
 
 
-@pytest.mark.parametrize("statement", ["UPDATE scheduler.audit SET action = 'x'", "DELETE FROM scheduler.audit"])
+@pytest.mark.parametrize(
+    "statement", ["UPDATE scheduler.audit SET action = 'x'", "DELETE FROM scheduler.audit"]
+)
 def test_the_application_cannot_change_audit_records(app: Connection, filled: str, statement: str) -> None:
     become(app, filled)
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied"):
@@ -190,7 +200,9 @@ def test_the_owner_is_bound_too(owner: Connection, filled: str, name: str) -> No
     assert count(owner, name) == 1
 
 
-def test_a_foreign_id_is_a_duplicate_and_its_owner_stays_unknown(storage: SchedulerStorage, filled: str) -> None:
+def test_a_foreign_id_is_a_duplicate_and_its_owner_stays_unknown(
+    storage: SchedulerStorage, filled: str
+) -> None:
     thief = f"thief-{filled}"
     attempts = [
         lambda: storage.schedules.upsert(make_schedule(thief, f"s@{filled}")),
@@ -252,7 +264,9 @@ def test_the_pool_of_the_host_is_left_open_and_as_it_was(
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_joined_transaction_gets_its_own_setting_back(app: Connection, storage: SchedulerStorage, tenant: str) -> None:
+def test_a_joined_transaction_gets_its_own_setting_back(
+    app: Connection, storage: SchedulerStorage, tenant: str
+) -> None:
     become(app, "the-callers")
     joined = storage.bind(app, tenant)
     joined.schedules.upsert(make_schedule(tenant, f"s@{tenant}"))
@@ -296,7 +310,9 @@ def test_an_unsafe_role_cannot_be_joined(
             joined.runs.get(tenant, "r")
 
 
-def test_an_unsafe_role_is_accepted_on_request(module_postgres_database: PostgresDatabase, tenant: str) -> None:
+def test_an_unsafe_role_is_accepted_on_request(
+    module_postgres_database: PostgresDatabase, tenant: str
+) -> None:
     settings = {"ConnectionString": module_postgres_database.superuser_url, "AllowUnsafeRole": True}
     with twinstore.add_scheduler_postgres_storage({"Persistence": {"Postgres": settings}}) as storage:
         assert storage.runs.get(tenant, "r") is None

@@ -31,11 +31,15 @@ if TYPE_CHECKING:
     from tests.databases import PostgresDatabase
     from twinstore.scheduler.storage import SchedulerStorage
 
-IDLE_POOL = "SELECT pid FROM pg_stat_activity WHERE application_name = 'twinstore' AND datname = current_database()"
+IDLE_POOL = (
+    "SELECT pid FROM pg_stat_activity WHERE application_name = 'twinstore' AND datname = current_database()"
+)
 
 
 def open_at(url: str, **settings: object) -> SchedulerStorage:
-    return twinstore.add_scheduler_postgres_storage({"Persistence": {"Postgres": {"ConnectionString": url, **settings}}})
+    return twinstore.add_scheduler_postgres_storage(
+        {"Persistence": {"Postgres": {"ConnectionString": url, **settings}}}
+    )
 
 
 @pytest.fixture
@@ -139,10 +143,14 @@ def test_the_server_ends_a_statement_that_takes_too_long(
     assert caught.value.outcome is Outcome.NOT_APPLIED
 
 
-def test_every_connection_is_set_up(storage: SchedulerStorage, admin: psycopg.Connection[Any], tenant: str) -> None:
+def test_every_connection_is_set_up(
+    storage: SchedulerStorage, admin: psycopg.Connection[Any], tenant: str
+) -> None:
     with storage.sessions.open(tenant) as session:
         session.runs.get(tenant, "run")
-        names = admin.execute("SELECT application_name FROM pg_stat_activity WHERE datname = current_database()")
+        names = admin.execute(
+            "SELECT application_name FROM pg_stat_activity WHERE datname = current_database()"
+        )
         assert ("twinstore",) in names.fetchall()
     backend: Any = storage
     connection = backend._backend._server.connect()  # noqa: SLF001  # the setting of a connection is no contract
@@ -174,7 +182,9 @@ def test_a_read_only_unit_refuses_to_write_and_stays_usable(storage: SchedulerSt
         assert unit.runs.get(tenant, f"r@{tenant}") is None
 
 
-def test_units_that_wait_for_each_other_end_with_a_concurrency_error(storage: SchedulerStorage, tenant: str) -> None:
+def test_units_that_wait_for_each_other_end_with_a_concurrency_error(
+    storage: SchedulerStorage, tenant: str
+) -> None:
     names = ("a", "b")
     for name in names:
         storage.schedules.upsert(make_schedule(tenant, f"{name}@{tenant}", name=name))

@@ -91,7 +91,9 @@ def test_every_file_can_run_twice(initializer: Initializer, owner: psycopg.Conne
 
 def test_a_changed_file_stops_everything(initializer: Initializer, owner: psycopg.Connection[Any]) -> None:
     initializer.ensure_migrations()
-    owner.execute("UPDATE scheduler.schema_migrations SET checksum = 'x' WHERE migration_name = %s", [FILES[1]])
+    owner.execute(
+        "UPDATE scheduler.schema_migrations SET checksum = 'x' WHERE migration_name = %s", [FILES[1]]
+    )
     with pytest.raises(MigrationChecksumError, match=FILES[1]):
         initializer.ensure_migrations()
     assert [status.state for status in initializer.status()] == [
@@ -187,7 +189,9 @@ def test_a_schema_made_by_an_administrator_is_enough(empty_postgres_database: Po
     with psycopg.connect(empty_postgres_database.superuser_url, autocommit=True) as admin:
         database = sql.Identifier(empty_postgres_database.name)
         admin.execute(sql.SQL("ALTER DATABASE {} OWNER TO CURRENT_USER").format(database))
-        admin.execute(sql.SQL("CREATE SCHEMA scheduler AUTHORIZATION {}").format(sql.Identifier(str(owner_role))))
+        admin.execute(
+            sql.SQL("CREATE SCHEMA scheduler AUTHORIZATION {}").format(sql.Identifier(str(owner_role)))
+        )
     assert migrate(empty_postgres_database.config).applied == FILES
 
 
@@ -197,11 +201,17 @@ def test_a_schema_made_by_an_administrator_is_enough(empty_postgres_database: Po
         ("DROP INDEX scheduler.idx_runs_pending", "Missing: index idx_runs_pending"),
         ("ALTER TABLE scheduler.runs DROP COLUMN retry_of", "Missing: column runs.retry_of"),
         ("ALTER TABLE scheduler.runs ADD COLUMN extra int", "Not wanted: column runs.extra: integer."),
-        ("ALTER TABLE scheduler.audit NO FORCE ROW LEVEL SECURITY", "Missing: table audit: row-level security forced."),
+        (
+            "ALTER TABLE scheduler.audit NO FORCE ROW LEVEL SECURITY",
+            "Missing: table audit: row-level security forced.",
+        ),
         ("DROP POLICY tenant_isolation ON scheduler.runs", "Missing: policy runs.tenant_isolation"),
-        ("ALTER TABLE scheduler.runs DROP CONSTRAINT runs_state_check", "Missing: constraint runs.runs_state_check"),
+        (
+            "ALTER TABLE scheduler.runs DROP CONSTRAINT runs_state_check",
+            "Missing: constraint runs.runs_state_check",
+        ),
         ("GRANT DELETE ON scheduler.audit TO twinstore_test_app", "Not wanted: grant audit: DELETE."),
-        ("ALTER TABLE scheduler.runs ALTER COLUMN id TYPE text COLLATE \"default\"", "Missing: column runs.id"),
+        ('ALTER TABLE scheduler.runs ALTER COLUMN id TYPE text COLLATE "default"', "Missing: column runs.id"),
     ],
 )
 def test_verify_names_every_difference(
@@ -238,5 +248,7 @@ def test_the_lock_number_is_the_documented_one() -> None:
 
 
 def test_the_role_is_put_in_as_an_identifier() -> None:
-    rendered = Migration("001_x.sql", 'GRANT SELECT ON t TO :"application_role";').rendered('a"; DROP TABLE t; --')
+    rendered = Migration("001_x.sql", 'GRANT SELECT ON t TO :"application_role";').rendered(
+        'a"; DROP TABLE t; --'
+    )
     assert rendered == 'GRANT SELECT ON t TO "a""; DROP TABLE t; --";'

@@ -88,4 +88,6 @@ def test_a_list_goes_on_strictly_after_its_key(
 def test_a_descending_list_goes_on_below_its_key() -> None:
     order = (SortKey("createdAt", descending=True, time=True), SortKey("id"))
     query = Query(entity="runs", tenant_id="t", where=(), order=order, limit=1, after=(NOW, "x"))
-    assert '("created_at" <= %s AND ("created_at" < %s OR "id" > %s))' in where(compile_query(query, RUNS_TABLE)[0])
+    assert '("created_at" <= %s AND ("created_at" < %s OR "id" > %s))' in where(
+        compile_query(query, RUNS_TABLE)[0]
+    )

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 
 def exceptions_of(module: ModuleType) -> list[type[BaseException]]:
-    classes = [item for item in vars(module).values() if inspect.isclass(item) and issubclass(item, BaseException)]
+    classes = [
+        item for item in vars(module).values() if inspect.isclass(item) and issubclass(item, BaseException)
+    ]
     own = {item for item in classes if item.__module__.startswith("psycopg")}
     return sorted(own, key=lambda item: item.__qualname__)
 
@@ -125,7 +127,11 @@ def test_a_missing_table_names_the_command_that_creates_it() -> None:
 
 @pytest.mark.parametrize(
     ("constraint", "part"),
-    [("schedules_pkey", "id 'k'"), ("uq_schedules_tenant_name", "name 'nightly'"), ("uq_triggers_schedule", "id 'k'")],
+    [
+        ("schedules_pkey", "id 'k'"),
+        ("uq_schedules_tenant_name", "name 'nightly'"),
+        ("uq_triggers_schedule", "id 'k'"),
+    ],
 )
 def test_a_duplicate_says_whether_it_is_the_id_or_the_name(constraint: str, part: str) -> None:
     error = with_constraint(pg.UniqueViolation, constraint)

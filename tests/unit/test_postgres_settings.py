@@ -42,13 +42,17 @@ def test_defaults_are_the_documented_ones() -> None:
 
 
 def test_keys_of_files_are_pascal_case() -> None:
-    settings = PostgresSettings.model_validate({"ConnectionString": URL, "PoolMax": 3, "AllowUnsafeRole": True})
+    settings = PostgresSettings.model_validate(
+        {"ConnectionString": URL, "PoolMax": 3, "AllowUnsafeRole": True}
+    )
     assert (settings.pool_max, settings.allow_unsafe_role) == (3, True)
 
 
 def test_no_representation_shows_a_secret() -> None:
     settings = PostgresSettings(
-        connection_string=SecretStr(URL), owner_connection_string=SecretStr(URL), lock_connection_string=SecretStr(URL)
+        connection_string=SecretStr(URL),
+        owner_connection_string=SecretStr(URL),
+        lock_connection_string=SecretStr(URL),
     )
     assert "PLANTED" not in f"{settings!r} {settings} {settings.model_dump()}"
 
@@ -70,7 +74,9 @@ def test_a_missing_connection_string_is_named() -> None:
         open_backend(request(PostgresSettings()))
 
 
-@pytest.mark.parametrize("text", ["host=h password='PLANTED dbname=x", "postgresql://a:PLANTED@[::1/x", "PLANTED"])
+@pytest.mark.parametrize(
+    "text", ["host=h password='PLANTED dbname=x", "postgresql://a:PLANTED@[::1/x", "PLANTED"]
+)
 def test_a_malformed_connection_string_is_refused_without_repeating_it(text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         target_of(SecretStr(text), PostgresSettings(), purpose="The connection string")

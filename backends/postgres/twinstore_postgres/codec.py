@@ -24,13 +24,23 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.enums import NumberedEnum
 
-__all__ = ["Column", "Json", "JsonLoader", "Row", "Table", "json_list", "json_part"]
+__all__ = ["Column", "Json", "JsonLoader", "Replanned", "Row", "Table", "json_list", "json_part"]
 
 Row = tuple[Any, ...]
 M = TypeVar("M", bound=CanonicalModel)
 
 JSONB_OID: Final = psycopg.adapters.types["jsonb"].oid
 JSONB_VERSION: Final = b"\x01"
+
+
+class Replanned(bytes):
+    """A statement that the server plans anew for the values of each execution.
+
+    A plan made for any values does not know how many rows a range or a limit stands for, and then prefers to
+    sort a whole tenant. Lookups by key stay prepared: for them one plan is right for all values.
+    """
+
+    __slots__ = ()
 
 
 class Json(bytes):

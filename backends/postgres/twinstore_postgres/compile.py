@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from psycopg import sql
 
 from twinstore.query import After, AtMost, Before, Equals, IsNull, OneOf
+from twinstore_postgres.codec import Replanned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +72,7 @@ def _statement(
     conditions += [_condition(kind, table.column(field), values) for kind, field, values in shape]
     if nulls is not None:
         conditions.append(_keyset(order, nulls, table))
-    return (
+    return Replanned(
         sql.SQL("SELECT {columns} FROM {table} WHERE {where} ORDER BY {order} LIMIT %s")
         .format(
             columns=table.column_list,

@@ -22,7 +22,7 @@ from twinstore.backend import UnitState, write_refused
 from twinstore.errors import DuplicateError, Outcome, TwinstoreError
 from twinstore.retrying import repeat
 from twinstore.scope import SYSTEM_TENANT, Scope
-from twinstore_postgres.codec import Row, register_loaders
+from twinstore_postgres.codec import Replanned, Row, register_loaders
 from twinstore_postgres.errors import NOWHERE, Subject, translated
 from twinstore_postgres.reading import rows_of
 from twinstore_postgres.roles import check_role
@@ -345,7 +345,6 @@ class Joined(Work):
         else:
             yield StepsOf(self, tenant, subject)
 
-
     def _check_role(self) -> None:
         if not self._safe:
             with translated(outcome=Outcome.NOT_APPLIED):
@@ -359,5 +358,6 @@ def batch(connection: Connection, steps: Sequence[Step], *, foreign: bool) -> li
         for cursor, (statement, parameters) in zip(cursors, steps, strict=True):
             if foreign:
                 register_loaders(cursor)
-            cursor.execute(statement, parameters, binary=True)
+            prepare = False if isinstance(statement, Replanned) else None
+            cursor.execute(statement, parameters, prepare=prepare, binary=True)
     return [Result(rows_of(cursor), cursor.rowcount) for cursor in cursors]

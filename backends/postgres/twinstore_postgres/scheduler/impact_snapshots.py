@@ -11,6 +11,7 @@ from twinstore.scheduler.rules.impact_snapshots import check_owner
 from twinstore.scheduler.rules.missing import duplicate_id, required
 from twinstore.scheduler.selectors import Selector, selector_digest
 from twinstore.scope import id_argument, instant_argument, model_argument, optional_text_argument
+from twinstore_postgres.codec import Replanned
 from twinstore_postgres.errors import Subject
 from twinstore_postgres.listing import page_of
 from twinstore_postgres.purging import purge
@@ -42,16 +43,16 @@ REPLACE_OTHER: Final = SNAPSHOTS_TABLE.statement(
 )
 SEE: Final = SNAPSHOTS_TABLE.statement("SELECT 1 FROM {table} WHERE snapshot_id = %s AND tenant_id = %s")
 DELETE: Final = SNAPSHOTS_TABLE.statement("DELETE FROM {table} WHERE snapshot_id = %s AND tenant_id = %s")
-PURGE: Final = b"""
+PURGE: Final = Replanned(b"""
 DELETE FROM scheduler.impact_snapshots WHERE snapshot_id = ANY (ARRAY(
     SELECT snapshot_id FROM scheduler.impact_snapshots
      WHERE generated_at <= %s ORDER BY generated_at, snapshot_id LIMIT %s))
-"""
-PURGE_TENANT: Final = b"""
+""")
+PURGE_TENANT: Final = Replanned(b"""
 DELETE FROM scheduler.impact_snapshots WHERE snapshot_id = ANY (ARRAY(
     SELECT snapshot_id FROM scheduler.impact_snapshots
      WHERE generated_at <= %s AND tenant_id = %s ORDER BY generated_at, snapshot_id LIMIT %s))
-"""
+""")
 
 
 class PostgresImpactSnapshotRepository:

@@ -10,6 +10,7 @@ from twinstore.scheduler.rules import runs as rules
 from twinstore.scheduler.rules.missing import not_found, required
 from twinstore.scheduler.runs import Run
 from twinstore.scope import id_argument, instant_argument, model_argument, text_argument
+from twinstore_postgres.codec import Replanned
 from twinstore_postgres.errors import Subject
 from twinstore_postgres.listing import page_of
 from twinstore_postgres.purging import purge
@@ -35,15 +36,15 @@ UPDATE: Final = RUNS_TABLE.statement(
     "UPDATE {table} SET ({columns}, row_version) = ROW({values}, row_version + 1) "
     "WHERE id = %s AND tenant_id = %s"
 )
-PURGE: Final = b"""
+PURGE: Final = Replanned(b"""
 DELETE FROM scheduler.runs WHERE id = ANY (ARRAY(
     SELECT id FROM scheduler.runs WHERE finished_at <= %s ORDER BY finished_at, id LIMIT %s))
-"""
-PURGE_TENANT: Final = b"""
+""")
+PURGE_TENANT: Final = Replanned(b"""
 DELETE FROM scheduler.runs WHERE id = ANY (ARRAY(
     SELECT id FROM scheduler.runs
      WHERE finished_at <= %s AND tenant_id = %s ORDER BY finished_at, id LIMIT %s))
-"""
+""")
 
 
 class PostgresRunRepository:

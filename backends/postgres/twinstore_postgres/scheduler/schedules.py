@@ -11,6 +11,7 @@ from twinstore.scheduler.rules import schedules as rules
 from twinstore.scheduler.rules.missing import duplicate_id, required
 from twinstore.scheduler.schedules import Schedule, SoftDeletion
 from twinstore.scope import id_argument, instant_argument, model_argument, text_argument
+from twinstore_postgres.codec import Replanned
 from twinstore_postgres.errors import Subject
 from twinstore_postgres.listing import page_of
 from twinstore_postgres.scheduler.pairs import lock_pair, save_trigger, stored_row, stored_schedule
@@ -41,7 +42,7 @@ UPDATE: Final = SCHEDULES_TABLE.statement(
     "UPDATE {table} SET ({columns}) = ROW({values}) WHERE id = %s AND tenant_id = %s"
 )
 # The schedules of the due triggers, in their order; both are written together, so the join loses none.
-SELECT_DUE: Final = b"""
+SELECT_DUE: Final = Replanned(b"""
 SELECT s.id, s.tenant_id, s.name, s.when_cron, s.schema_version, s.created_by, s.updated_by, s.enabled,
        s.timezone, s.mode, s.selection, s.only_if, s.notify, s.limits, s.subscribers, s.created_at,
        s.updated_at, s.deleted_at, s.deleted_by
@@ -51,7 +52,7 @@ SELECT s.id, s.tenant_id, s.name, s.when_cron, s.schema_version, s.created_by, s
    AND s.enabled AND s.deleted_at IS NULL
  ORDER BY t.next_fire_at, t.tenant_id, t.id
  LIMIT %s
-"""
+""")
 
 
 class PostgresScheduleRepository:
