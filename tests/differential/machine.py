@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from hypothesis import note
 from hypothesis import strategies as st
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from hypothesis import settings
 
+    from tests.differential.outcomes import Outcome
     from tests.differential.sides import Opener, Side
     from twinstore.scheduler.storage import SchedulerSession
 
@@ -99,14 +100,21 @@ class DriversAgree(RuleBasedStateMachine):
 
     def compare_stored(self, what: object) -> None:
         """Compare what is really stored, past the repositories and past an open unit of work."""
-        self.demand_equal(f"rows after {what}", [side.stored() for side in self.sides])
+        rows = [side.stored() for side in self.sides]
+        for side, found in zip(self.sides[1:], rows[1:], strict=True):
+            if found != rows[0]:
+                mine = [row for row in rows[0] if row not in found]
+                other = [row for row in found if row not in rows[0]]
+                self.fail(f"rows after {what}", mine or "the same in another order", side, other)
 
-    def demand_equal(self, what: object, found: Sequence[object]) -> None:
-        """Fail when the sides differ."""
-        for side, item in zip(self.sides[1:], found[1:], strict=True):
-            if item != found[0]:
-                first = self.sides[0].name
-                raise DivergenceError(f"{what}\n{first}: {found[0]!r}\n{side.name}: {item!r}")
+    def demand_equal(self, what: object, outcomes: Sequence[Outcome]) -> None:
+        """Fail when a caller observes a difference."""
+        for side, outcome in zip(self.sides[1:], outcomes[1:], strict=True):
+            if outcome != outcomes[0]:
+                self.fail(what, outcomes[0], side, outcome)
+
+    def fail(self, what: object, mine: object, side: Side, other: object) -> NoReturn:
+        raise DivergenceError(f"{what}\n{self.sides[0].name}: {mine!r}\n{side.name}: {other!r}")
 
     @precondition(lambda self: self.latest_list is not None and self.sides[0].token is not None)
     @rule(foreign=st.sampled_from((False, False, False, True)), seed=seeds)

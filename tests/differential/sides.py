@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from twinstore_memory.backend import MemoryBackend
 
 Opener: TypeAlias = "Callable[[SchedulerStorage], AbstractContextManager[SchedulerSession]]"
-Contents: TypeAlias = "dict[str, list[object]]"
+Contents: TypeAlias = "list[tuple[object, ...]]"
 WHOLE = KeyRange()
 
 
@@ -64,16 +64,14 @@ class Side:
             raise RollBackError
 
     def stored(self) -> Contents:
-        """Return what is stored, entity by entity, as the verifier of the backfill reads it."""
+        """Return all rows of all entities in order, as the verifier of the backfill reads them."""
         bulk = self.storage.bulk
-        return {
-            entity.name: [
-                (row.key, row.tenant_id, row.content, row.expires, row.text_timestamp)
-                for batch in bulk.scan(entity, WHOLE)
-                for row in batch
-            ]
+        return [
+            (entity.name, row.key, row.tenant_id, row.content, row.expires, row.text_timestamp)
             for entity in bulk.entities()
-        }
+            for batch in bulk.scan(entity, WHOLE)
+            for row in batch
+        ]
 
 
 def memory_side(name: str, backend: MemoryBackend, clock: Clock) -> Side:

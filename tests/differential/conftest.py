@@ -1,0 +1,87 @@
+"""The drivers under comparison, each on a store that every example starts with empty."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+import hypothesis
+import psycopg
+import pytest
+from psycopg import sql
+
+import twinstore
+from tests.differential.sides import Side, memory_side
+from twinstore.clock import FixedClock
+from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.testing.builders import at
+from twinstore_memory.backend import MemoryBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.databases import MongoServer, PostgresDatabase
+
+# Instants that a service stamps must be the same on every side.
+CLOCK: Final = FixedClock(at(10))
+EVERYTHING: Final = list(hypothesis.HealthCheck)
+
+hypothesis.settings.register_profile(
+    "differential-ci",
+    max_examples=120,
+    stateful_step_count=20,
+    deadline=None,
+    derandomize=True,
+    # Shrinking takes minutes on real servers; the thorough profile does it.
+    phases=[hypothesis.Phase.generate],
+    suppress_health_check=EVERYTHING,
+)
+hypothesis.settings.register_profile(
+    "differential-thorough",
+    max_examples=5000,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=EVERYTHING,
+)
+
+
+@pytest.fixture(scope="session")
+def profile() -> hypothesis.settings:
+    """Return how long to search: TWINSTORE_HYPOTHESIS_PROFILE is ``ci`` (default) or ``thorough``."""
+    wanted = os.environ.get("TWINSTORE_HYPOTHESIS_PROFILE", "ci")
+    return hypothesis.settings.get_profile(f"differential-{wanted}")
+
+
+@pytest.fixture
+def memory() -> Side:
+    """Return the memory driver."""
+    return memory_side("memory", MemoryBackend(), CLOCK)
+
+
+@pytest.fixture
+def mongo(mongo_server: MongoServer) -> Iterator[Side]:
+    """Return the MongoDB driver on the shared server; retention is off, or it would remove old runs."""
+    with mongo_server.database() as database:
+        documents = mongo_server.client[database.name]
+
+        def wipe() -> None:
+            for entity in SCHEDULER.entities:
+                documents[entity.name].delete_many({})
+
+        config = {**database.config, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
+        with twinstore.open_storage(config, clock=CLOCK) as storage:
+            storage.scheduler.initializer.ensure_migrations()
+            yield Side("mongo", storage.scheduler, wipe)
+
+
+@pytest.fixture
+def postgres(module_postgres_database: PostgresDatabase) -> Iterator[Side]:
+    """Return the PostgreSQL driver on the shared server; the superuser may delete audit records."""
+    tables = [sql.Identifier("scheduler", entity.name) for entity in SCHEDULER.entities]
+    statement = sql.SQL("; ").join(sql.SQL("DELETE FROM {}").format(table) for table in tables)
+    with (
+        closing(psycopg.connect(module_postgres_database.superuser_url, autocommit=True)) as superuser,
+        twinstore.open_storage(module_postgres_database.config, clock=CLOCK) as storage,
+    ):
+        yield Side("postgres", storage.scheduler, lambda: superuser.execute(statement))

@@ -1,0 +1,21 @@
+"""Whatever is done, every driver answers the same and stores the same.
+
+One run compares all three drivers, so it covers the three pairs at the price of three drivers instead of six.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.differential.machine import run_machine
+
+if TYPE_CHECKING:
+    import hypothesis
+
+    from tests.differential.sides import Side
+
+
+def test_memory_mongo_and_postgres_agree(
+    memory: Side, mongo: Side, postgres: Side, profile: hypothesis.settings
+) -> None:
+    run_machine([memory, mongo, postgres], profile)
