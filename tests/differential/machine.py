@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from hypothesis import note
 from hypothesis import strategies as st
@@ -171,13 +171,13 @@ class DriversAgree(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.is_open)
     @rule(binding=BINDINGS, history=histories)
-    def transact(self, binding: dict[str, str], history: list[int]) -> None:
+    def transact(self, binding: dict[str, Any], history: list[int]) -> None:
         steps = operations(history, binding.get("tenant_id"))[:MOST_IN_ONE]
 
         def together(unit: SchedulerSession) -> object:
             return tuple(step(unit) for step in steps)
 
-        self.compare(steps, lambda side: side.storage.transact(together, **binding))  # type: ignore[arg-type]  # a dict cannot say which keys it has
+        self.compare(steps, lambda side: side.storage.transact(together, **binding))
         self.compare_stored(steps)
 
     def teardown(self) -> None:
@@ -193,4 +193,4 @@ def used(session: SchedulerSession | None) -> object:
 
 def run_machine(sides: Sequence[Side], profile: settings) -> None:
     """Search for a sequence of operations after which the sides differ."""
-    run_state_machine_as_test(partial(DriversAgree, sides), settings=profile)  # type: ignore[arg-type]  # any factory will do
+    run_state_machine_as_test(partial(DriversAgree, sides), settings=profile)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # any factory will do

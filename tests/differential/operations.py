@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import strategies as st
 
@@ -44,8 +44,14 @@ class Call:
         """Return the same list from a page token on."""
         if kind := OPTIONS.get(self.path):
             tenant, options = self.args
-            return replace(self, args=(tenant, replace(options or kind(), page_token=token)))  # type: ignore[type-var]  # one of the three
+            values = {} if options is None else vars_of(options)
+            return replace(self, args=(tenant, kind(**{**values, "page_token": token})))
         return replace(self, options={**self.options, "page_token": token})
+
+
+def vars_of(options: object) -> dict[str, Any]:
+    """Return the values of an option class."""
+    return {item.name: getattr(options, item.name) for item in fields(options)}  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # a dataclass
 
 
 @dataclass(frozen=True)
@@ -115,36 +121,39 @@ def deletion(dice: Dice) -> Mapping[str, object]:
 
 
 def list_schedules(dice: Dice) -> Operation:
-    options = ScheduleQueryOptions(
-        include_deleted=dice.random() < 0.5,
-        include_disabled=dice.random() < 0.5,
-        **paged(dice),  # type: ignore[arg-type]  # bad values on purpose
-    )
+    values: dict[str, Any] = {
+        "include_deleted": dice.random() < 0.5,
+        "include_disabled": dice.random() < 0.5,
+        **paged(dice),
+    }
+    options = ScheduleQueryOptions(**values)
     return Call("schedules.list", (dice.tenant(), dice.choice((None, options, options))))
 
 
 def list_runs(dice: Dice) -> Call:
     states = dice.sample(list(RunState), dice.randrange(4))
-    options = RunQueryOptions(
-        schedule_id=dice.rarely(dice.id),  # type: ignore[arg-type]  # bad values on purpose
-        states=dice.rarely(lambda: dice.mostly((states,), (("no state",),))),  # type: ignore[arg-type]  # the same
-        created_after=dice.rarely(dice.moment),  # type: ignore[arg-type]  # the same
-        created_before=dice.rarely(dice.moment),  # type: ignore[arg-type]  # the same
-        ascending=dice.random() < 0.5,
-        **paged(dice),  # type: ignore[arg-type]  # the same
-    )
+    values: dict[str, Any] = {
+        "schedule_id": dice.rarely(dice.id),
+        "states": dice.rarely(lambda: dice.mostly((states,), (("no state",),))),
+        "created_after": dice.rarely(dice.moment),
+        "created_before": dice.rarely(dice.moment),
+        "ascending": dice.random() < 0.5,
+        **paged(dice),
+    }
+    options = RunQueryOptions(**values)
     return Call("runs.list", (dice.tenant(), dice.choice((None, options, options, options))))
 
 
 def list_audit(dice: Dice) -> Operation:
-    options = AuditQueryOptions(
-        category=dice.rarely(lambda: dice.choice(("run", " SCHEDULE ", ""))),
-        schedule_id=dice.rarely(dice.id),  # type: ignore[arg-type]  # bad values on purpose
-        run_id=dice.rarely(dice.id),  # type: ignore[arg-type]  # the same
-        occurred_after=dice.rarely(dice.moment),  # type: ignore[arg-type]  # the same
-        occurred_before=dice.rarely(dice.moment),  # type: ignore[arg-type]  # the same
-        **paged(dice),  # type: ignore[arg-type]  # the same
-    )
+    values: dict[str, Any] = {
+        "category": dice.rarely(lambda: dice.choice(("run", " SCHEDULE ", ""))),
+        "schedule_id": dice.rarely(dice.id),
+        "run_id": dice.rarely(dice.id),
+        "occurred_after": dice.rarely(dice.moment),
+        "occurred_before": dice.rarely(dice.moment),
+        **paged(dice),
+    }
+    options = AuditQueryOptions(**values)
     return Call("audit.list", (dice.tenant(), dice.choice((None, options, options, options))))
 
 

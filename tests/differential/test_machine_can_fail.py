@@ -37,12 +37,16 @@ if TYPE_CHECKING:
 
 # No shrinking: whether the mistake is found is the question, not how short its report is.
 SEARCH = hypothesis.settings(
-    max_examples=400,
+    max_examples=200,
     stateful_step_count=30,
     deadline=None,
     derandomize=True,
     phases=[hypothesis.Phase.generate],
-    suppress_health_check=list(hypothesis.HealthCheck),
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.data_too_large,
+        hypothesis.HealthCheck.large_base_example,
+    ],
     report_multiple_bugs=False,
 )
 

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import twinstore
+from twinstore.clock import FixedClock
+from twinstore.errors import ConcurrencyError, ConfigurationError, TransactionAbortedError
+from twinstore.scheduler.storage import SchedulerStorage
+from twinstore.testing.builders import at, make_audit_record, make_run, make_schedule
+from twinstore_memory.backend import MemoryBackend
+from twinstore_memory.store import Store, Table, Unit, drop_store, shared_store
+
+if TYPE_CHECKING:
+    from twinstore.scheduler.runs import Run
+
+TEXTS: Final[Table[str]] = Table("texts")
+KEY: Final = ("k",)
+TENANT: Final = "tenant"
+
+
+def storage_on(store: Store) -> SchedulerStorage:
+    return SchedulerStorage(MemoryBackend(store), FixedClock(at(0)))
+
+
+def put(unit: Unit, text: str) -> None:
+    unit.claim(TEXTS, KEY)
+    unit.put(TEXTS, KEY, text)
+
+
+def committed(store: Store) -> str | None:
+    return store.begin().get(TEXTS, KEY)
+
+
+def test_a_unit_waits_for_another_thread_and_then_sees_what_it_committed() -> None:
+    store, claimed, asked = Store(), Event(), Event()
+
+    def first() -> None:
+        unit = store.begin()
+        put(unit, "first")
+        claimed.set()
+        assert asked.wait(10)
+        unit.commit()
+
+    def second() -> str | None:
+        assert claimed.wait(10)
+        unit = store.begin()
+        asked.set()
+        unit.claim(TEXTS, KEY)
+        return unit.get(TEXTS, KEY)
+
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(first)
+        assert pool.submit(second).result(10) == "first"
+
+
+def test_a_unit_that_waits_too_long_raises_instead_of_hanging() -> None:
+    store = Store(patience=0.01)
+    put(store.begin(), "never committed")
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ConcurrencyError):
+        pool.submit(lambda: put(store.begin(), "late")).result(10)
+
+
+def test_two_units_of_one_thread_conflict_at_once_because_neither_could_wait() -> None:
+    store = Store(patience=3600)
+    put(store.begin(), "never committed")
+    with pytest.raises(ConcurrencyError):
+        put(store.begin(), "late")
+
+
+def test_units_on_different_rows_do_not_wait_for_each_other() -> None:
+    storage = storage_on(Store(patience=0.01))
+    with storage.transaction(TENANT) as unit:
+        unit.runs.create(make_run(TENANT, "inside"))
+        storage.runs.create(make_run(TENANT, "outside"))
+    assert {run.id for run in storage.runs.list(TENANT)} == {"inside", "outside"}
+
+
+def test_the_name_of_a_schedule_is_claimed_before_it_is_committed() -> None:
+    storage = storage_on(Store(patience=0.01))
+    with storage.transaction(TENANT) as unit:
+        unit.schedules.upsert(make_schedule(TENANT, "a", name="one name"))
+        with pytest.raises(ConcurrencyError):
+            storage.schedules.upsert(make_schedule(TENANT, "b", name="one name"))
+
+
+def lose(storage: SchedulerStorage, run: Run) -> None:
+    """Go on in a unit of work after it has lost against another one."""
+    with storage.transaction(TENANT) as loser:
+        with pytest.raises(ConcurrencyError):
+            loser.runs.create(run)
+        with pytest.raises(TransactionAbortedError):
+            loser.runs.get(TENANT, run.id)
+
+
+def test_a_lost_wait_makes_the_unit_unusable() -> None:
+    storage = storage_on(Store(patience=0.01))
+    run = make_run(TENANT, "r")
+    with storage.transaction(TENANT) as winner:
+        winner.runs.create(run)
+        with pytest.raises(TransactionAbortedError):
+            lose(storage, run)
+    assert storage.runs.get(TENANT, "r") == run
+
+
+def test_a_rolled_back_unit_gives_its_claims_back() -> None:
+    store = Store(patience=0.01)
+    unit = store.begin()
+    put(unit, "gone")
+    unit.rollback()
+    put(other := store.begin(), "kept")
+    other.commit()
+    assert committed(store) == "kept"
+
+
+def test_a_unit_that_has_ended_commits_nothing() -> None:
+    store = Store()
+    unit = store.begin()
+    unit.rollback()
+    put(unit, "late")
+    with pytest.raises(TransactionAbortedError):
+        unit.commit()
+    assert committed(store) is None
+
+
+def test_storages_share_a_store_by_name_and_own_one_without() -> None:
+    shared = {"Persistence": {"Scheduler": "Memory", "Memory": {"Store": "unit-test"}}}
+    alone = {"Persistence": {"Scheduler": "Memory"}}
+    record = make_audit_record(TENANT, "a")
+    try:
+        for config, found in ((shared, record), (alone, None)):
+            with twinstore.open_storage(config) as storage:
+                storage.scheduler.audit.append(record)
+            with twinstore.open_storage(config) as storage:
+                assert storage.scheduler.audit.get(TENANT, "a") == found
+    finally:
+        drop_store("unit-test")
+
+
+def test_a_dropped_store_is_forgotten_by_its_name_only() -> None:
+    store = shared_store("dropped")
+    put(unit := store.begin(), "kept")
+    unit.commit()
+    drop_store("dropped")
+    assert shared_store("dropped") is not store
+    assert committed(store) == "kept"
+    drop_store("dropped")
+
+
+def test_bind_joins_a_unit_of_its_own_store_and_no_other() -> None:
+    store = Store()
+    storage = storage_on(store)
+    unit = store.begin()
+    storage.bind(unit, TENANT).runs.create(make_run(TENANT, "r"))
+    assert storage.runs.get(TENANT, "r") is None
+    unit.commit()
+    assert storage.runs.get(TENANT, "r") is not None
+    with pytest.raises(ConfigurationError, match="a unit of its own store"):
+        storage.bind(Store().begin(), TENANT)
