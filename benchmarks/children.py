@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["Child", "run_child"]
 
 LOOK_SECONDS: Final = 0.02
-PROGRAM: Final = (sys.executable, "-c", "from twinstore_backfill.cli import main; main()")
+PROGRAM: Final = (
+    sys.executable,
+    "-c",
+    "import sys; from twinstore_backfill.cli import main; sys.exit(main())",
+)
 SAMPLER: Final = (sys.executable, str(Path(__file__).with_name("sampler.py")))
 
 

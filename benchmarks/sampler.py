@@ -74,18 +74,18 @@ def _stack(frame: FrameType) -> list[str]:
     return names
 
 
-def main() -> None:
-    """Run the command line under the sampler."""
+def main() -> int | None:
+    """Run the command line under the sampler; return its exit code."""
     path = Path(sys.argv.pop(1))
     from twinstore_backfill.cli import main as command_line  # noqa: PLC0415  # its import is not measured
 
     sampler = Sampler()
     try:
         with sampler:
-            command_line()
+            return command_line()
     finally:
         sampler.write(path)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
