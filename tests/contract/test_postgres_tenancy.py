@@ -204,14 +204,13 @@ def test_a_foreign_id_is_a_duplicate_and_its_owner_stays_unknown(
     storage: SchedulerStorage, filled: str
 ) -> None:
     thief = f"thief-{filled}"
-    attempts = [
-        lambda: storage.schedules.upsert(make_schedule(thief, f"s@{filled}")),
-        lambda: storage.runs.create(make_run(thief, f"r@{filled}")),
-        lambda: storage.audit.append(make_audit_record(thief, f"a@{filled}")),
-    ]
-    for attempt in attempts:
-        with pytest.raises(DuplicateError) as caught:
-            attempt()
+    with pytest.raises(DuplicateError) as schedule:
+        storage.schedules.upsert(make_schedule(thief, f"s@{filled}"))
+    with pytest.raises(DuplicateError) as run:
+        storage.runs.create(make_run(thief, f"r@{filled}"))
+    with pytest.raises(DuplicateError) as record:
+        storage.audit.append(make_audit_record(thief, f"a@{filled}"))
+    for caught in (schedule, run, record):
         assert filled not in caught.value.message.replace(f"@{filled}", "")
         assert "row-level" not in caught.value.message
 
@@ -219,7 +218,10 @@ def test_a_foreign_id_is_a_duplicate_and_its_owner_stays_unknown(
 @pytest.fixture
 def pool(module_postgres_database: PostgresDatabase) -> Iterator[ConnectionPool[Connection]]:
     """Return a pool of the host with one connection, which is therefore always the same."""
-    with ConnectionPool(module_postgres_database.app_url, min_size=1, max_size=1, open=True) as opened:
+    opened: ConnectionPool[Connection] = ConnectionPool(
+        module_postgres_database.app_url, min_size=1, max_size=1, open=True
+    )
+    with opened:
         yield opened
 
 
@@ -233,7 +235,8 @@ def setting_of(pool: ConnectionPool[Connection]) -> str | None:
     with pool.connection() as connection:
         row = connection.execute("SELECT nullif(current_setting('app.tenant_id', true), '')").fetchone()
         assert row is not None
-        return row[0]
+        value: str | None = row[0]
+        return value
 
 
 def test_pooled_connections_carry_no_tenant_afterwards(

@@ -42,6 +42,14 @@ def open_at(url: str, **settings: object) -> SchedulerStorage:
     )
 
 
+def terminate(admin: psycopg.Connection[Any]) -> int:
+    """End every connection of the library and wait until it is gone."""
+    pids = [row[0] for row in admin.execute(IDLE_POOL.encode())]
+    for pid in pids:
+        admin.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+    return len(pids)
+
+
 @pytest.fixture
 def admin(module_postgres_database: PostgresDatabase) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(module_postgres_database.superuser_url, autocommit=True) as connection:
@@ -88,21 +96,21 @@ def test_connections_closed_by_the_server_are_replaced_unnoticed(
     storage: SchedulerStorage, admin: psycopg.Connection[Any], tenant: str
 ) -> None:
     storage.runs.create(make_run(tenant, f"r@{tenant}"))
-    pids = [row[0] for row in admin.execute(IDLE_POOL.encode())]
-    assert pids
-    for pid in pids:
-        admin.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+    assert terminate(admin) > 0
     assert storage.runs.get(tenant, f"r@{tenant}") is not None
 
 
 def test_a_connection_lost_inside_a_unit_of_work_applied_nothing(
     storage: SchedulerStorage, admin: psycopg.Connection[Any], tenant: str
 ) -> None:
-    with pytest.raises(UnavailableError) as caught, storage.transaction(tenant) as unit:
-        unit.runs.create(make_run(tenant, f"r@{tenant}"))
-        for (pid,) in admin.execute(IDLE_POOL.encode()).fetchall():
-            admin.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-        unit.runs.get(tenant, f"r@{tenant}")
+    def lose_the_connection() -> None:
+        with storage.transaction(tenant) as unit:
+            unit.runs.create(make_run(tenant, f"r@{tenant}"))
+            terminate(admin)
+            unit.runs.get(tenant, f"r@{tenant}")
+
+    with pytest.raises(UnavailableError) as caught:
+        lose_the_connection()
     assert caught.value.outcome is Outcome.NOT_APPLIED
     assert storage.runs.get(tenant, f"r@{tenant}") is None
 
@@ -110,10 +118,13 @@ def test_a_connection_lost_inside_a_unit_of_work_applied_nothing(
 def test_a_commit_without_an_answer_leaves_it_open(
     storage: SchedulerStorage, admin: psycopg.Connection[Any], tenant: str
 ) -> None:
-    with pytest.raises(UnavailableError) as caught, storage.transaction(tenant) as unit:
-        unit.runs.create(make_run(tenant, f"r@{tenant}"))
-        for (pid,) in admin.execute(IDLE_POOL.encode()).fetchall():
-            admin.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+    def lose_the_answer() -> None:
+        with storage.transaction(tenant) as unit:
+            unit.runs.create(make_run(tenant, f"r@{tenant}"))
+            terminate(admin)
+
+    with pytest.raises(UnavailableError) as caught:
+        lose_the_answer()
     assert caught.value.outcome is Outcome.UNKNOWN
 
 

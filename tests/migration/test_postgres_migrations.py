@@ -13,14 +13,16 @@ import twinstore
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
 from twinstore.migrations import MigrationState
 from twinstore_postgres import migrator
+from twinstore_postgres.initializer import SchedulerPostgresInitializer
 from twinstore_postgres.migrator import Migration, lock_number, shipped_migrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.databases import PostgresDatabase
     from tests.servers import Settings
-    from twinstore.migrations import Initializer, MigrationReport
+    from twinstore.migrations import MigrationReport
 
 FILES = ("001_create_scheduler_schema.sql", "002_row_level_security.sql", "010_backfill_ledger.sql")
 
@@ -31,9 +33,11 @@ def migrate(config: Settings) -> MigrationReport:
 
 
 @pytest.fixture
-def initializer(empty_postgres_database: PostgresDatabase) -> Iterator[Initializer]:
+def initializer(empty_postgres_database: PostgresDatabase) -> Iterator[SchedulerPostgresInitializer]:
     with twinstore.add_scheduler_postgres_storage(empty_postgres_database.config) as storage:
-        yield storage.initializer
+        made = storage.initializer
+        assert isinstance(made, SchedulerPostgresInitializer)
+        yield made
 
 
 @pytest.fixture
@@ -48,7 +52,7 @@ def ledger(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
 
 
 def test_the_first_run_applies_every_file_and_records_it(
-    initializer: Initializer, owner: psycopg.Connection[Any]
+    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any]
 ) -> None:
     report = initializer.ensure_migrations()
     assert (report.applied, report.already_applied) == (FILES, ())
@@ -58,7 +62,9 @@ def test_the_first_run_applies_every_file_and_records_it(
     assert [row[2] for row in rows] == [item.checksum for item in shipped_migrations("scheduler")]
 
 
-def test_the_second_run_changes_nothing(initializer: Initializer, owner: psycopg.Connection[Any]) -> None:
+def test_the_second_run_changes_nothing(
+    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any]
+) -> None:
     initializer.ensure_migrations()
     before = ledger(owner)
     report = initializer.ensure_migrations()
@@ -67,7 +73,7 @@ def test_the_second_run_changes_nothing(initializer: Initializer, owner: psycopg
 
 
 def test_a_run_without_work_needs_no_rights_of_an_owner(postgres_database: PostgresDatabase) -> None:
-    config = {"Persistence": {"Postgres": {"ConnectionString": postgres_database.app_url}}}
+    config: Settings = {"Persistence": {"Postgres": {"ConnectionString": postgres_database.app_url}}}
     assert migrate(config).applied == ()
 
 
@@ -81,7 +87,9 @@ def test_eight_processes_at_once_apply_each_file_once(
     assert len(ledger(owner)) == len(FILES)
 
 
-def test_every_file_can_run_twice(initializer: Initializer, owner: psycopg.Connection[Any]) -> None:
+def test_every_file_can_run_twice(
+    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any]
+) -> None:
     initializer.ensure_migrations()
     role = "twinstore_test_app"
     for migration in shipped_migrations("scheduler"):
@@ -89,7 +97,9 @@ def test_every_file_can_run_twice(initializer: Initializer, owner: psycopg.Conne
     assert initializer.verify() == ()
 
 
-def test_a_changed_file_stops_everything(initializer: Initializer, owner: psycopg.Connection[Any]) -> None:
+def test_a_changed_file_stops_everything(
+    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any]
+) -> None:
     initializer.ensure_migrations()
     owner.execute(
         "UPDATE scheduler.schema_migrations SET checksum = 'x' WHERE migration_name = %s", [FILES[1]]
@@ -104,11 +114,14 @@ def test_a_changed_file_stops_everything(initializer: Initializer, owner: psycop
 
 
 def test_a_newer_schema_is_refused(
-    initializer: Initializer, empty_postgres_database: PostgresDatabase, owner: psycopg.Connection[Any]
+    initializer: SchedulerPostgresInitializer,
+    empty_postgres_database: PostgresDatabase,
+    owner: psycopg.Connection[Any],
 ) -> None:
     initializer.ensure_migrations()
     owner.execute(
-        "INSERT INTO scheduler.schema_migrations VALUES ('099_future.sql', 'schema', 'x', now(), 'somebody', 1)"
+        "INSERT INTO scheduler.schema_migrations"
+        " VALUES ('099_future.sql', 'schema', 'x', now(), 'somebody', 1)"
     )
     with pytest.raises(MigrationMissingError, match=r"099_future\.sql.*Upgrade"):
         initializer.ensure_migrations()
@@ -121,12 +134,12 @@ def test_a_newer_schema_is_refused(
 
 
 def test_the_planning_name_of_the_first_migration_counts_as_applied(
-    initializer: Initializer, owner: psycopg.Connection[Any]
+    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any]
 ) -> None:
     initializer.ensure_migrations()
     owner.execute(
-        "UPDATE scheduler.schema_migrations SET migration_name = 'V001_CreateSchedulerSchema', checksum = 'theirs'"
-        " WHERE migration_name = %s",
+        "UPDATE scheduler.schema_migrations"
+        " SET migration_name = 'V001_CreateSchedulerSchema', checksum = 'theirs' WHERE migration_name = %s",
         [FILES[0]],
     )
     assert initializer.ensure_migrations().applied == ()
@@ -134,7 +147,7 @@ def test_the_planning_name_of_the_first_migration_counts_as_applied(
 
 
 def test_a_failing_file_leaves_nothing_of_itself(
-    initializer: Initializer, owner: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = Migration("011_broken.sql", "CREATE TABLE scheduler.half (id int); SELECT 1 / 0;")
     shipped = (*shipped_migrations("scheduler"), broken)
@@ -146,7 +159,9 @@ def test_a_failing_file_leaves_nothing_of_itself(
 
 
 def test_release_files_run_on_request_only(
-    initializer: Any, owner: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    initializer: SchedulerPostgresInitializer,
+    owner: psycopg.Connection[Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     late = Migration("100_late.sql", "CREATE TABLE IF NOT EXISTS scheduler.late (id int);")
     shipped = (*shipped_migrations("scheduler"), late)
@@ -215,7 +230,7 @@ def test_a_schema_made_by_an_administrator_is_enough(empty_postgres_database: Po
     ],
 )
 def test_verify_names_every_difference(
-    initializer: Initializer, owner: psycopg.Connection[Any], change: str, line: str
+    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any], change: str, line: str
 ) -> None:
     initializer.ensure_migrations()
     assert initializer.verify() == ()
@@ -224,7 +239,7 @@ def test_verify_names_every_difference(
 
 
 def test_the_exported_script_makes_the_wanted_schema(
-    initializer: Initializer, owner: psycopg.Connection[Any]
+    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any]
 ) -> None:
     script = initializer.export().encode()
     owner.execute(script)
@@ -233,7 +248,7 @@ def test_the_exported_script_makes_the_wanted_schema(
     assert initializer.ensure_migrations().applied == ()
 
 
-def test_line_ends_do_not_change_a_checksum(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_line_ends_do_not_change_a_checksum(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = tmp_path / "migrations" / "windows"
     folder.mkdir(parents=True)
     for migration in shipped_migrations("scheduler"):

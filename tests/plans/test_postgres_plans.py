@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from twinstore.paging import KeyPart
 from twinstore.scheduler import queries
 from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.enums import RunState
@@ -43,25 +44,27 @@ SELECT i, 't' || i %% 10 AS tenant, 's' || i / 10 %% 4 AS schedule, 'r' || i / 1
        jsonb_build_object('text', repeat(md5(i::text), 16)) AS wide
   FROM generate_series(1, 6000) i;
 INSERT INTO scheduler.schedules
-SELECT 's' || i, tenant, 'name ' || i, '0 * * * *', 'v', 'me', 'me', i %% 11 > 0, 'UTC', 0, wide, '{}', '{}', '{}', '{}',
-       at, at, CASE WHEN i %% 22 = 0 THEN at END, CASE WHEN i %% 22 = 0 THEN 'me' END
+SELECT 's' || i, tenant, 'name ' || i, '0 * * * *', 'v', 'me', 'me', i %% 11 > 0, 'UTC', 0, wide, '{}', '{}',
+       '{}', '{}', at, at, CASE WHEN i %% 22 = 0 THEN at END, CASE WHEN i %% 22 = 0 THEN 'me' END
   FROM numbers;
 INSERT INTO scheduler.triggers
-SELECT 'trg' || i, tenant, 's' || i, '0 * * * *' || repeat('x', 400), 'UTC', i %% 11 > 0, CASE WHEN i %% 11 > 0 THEN at END,
-       NULL, NULL, 0, 0, at, at
+SELECT 'trg' || i, tenant, 's' || i, '0 * * * *' || repeat('x', 400), 'UTC', i %% 11 > 0,
+       CASE WHEN i %% 11 > 0 THEN at END, NULL, NULL, 0, 0, at, at
   FROM numbers;
 INSERT INTO scheduler.runs
-SELECT 'r' || i, tenant, 'v', schedule, NULL, NULL, 0, CASE WHEN i %% 5 = 0 THEN i / 5 %% 3 ELSE 3 END, wide, NULL, '[]',
-       at, NULL, CASE WHEN i %% 5 > 0 THEN at END
+SELECT 'r' || i, tenant, 'v', schedule, NULL, NULL, 0, CASE WHEN i %% 5 = 0 THEN i / 5 %% 3 ELSE 3 END, wide,
+       NULL, '[]', at, NULL, CASE WHEN i %% 5 > 0 THEN at END
   FROM numbers;
 INSERT INTO scheduler.impact_snapshots
-SELECT 'i' || i, 't' || i %% 40, 'r' || i / 40 %% 3, 'digest' || i / 40 %% 3, 'content', wide, 0, at FROM numbers;
+SELECT 'i' || i, 't' || i %% 40, 'r' || i / 40 %% 3, 'digest' || i / 40 %% 3, 'content', wide, 0, at
+  FROM numbers;
 INSERT INTO scheduler.audit
-SELECT 'a' || i, tenant, 'c' || i / 10 %% 4, 'done', at, wide, NULL, schedule, run, NULL, '{}', NULL FROM numbers;
+SELECT 'a' || i, tenant, 'c' || i / 10 %% 4, 'done', at, wide, NULL, schedule, run, NULL, '{}', NULL
+  FROM numbers;
 INSERT INTO scheduler.run_summaries SELECT tenant, 's' || i, at, NULL, wide, '{}' FROM numbers
 """
 
-TOKEN_AFTER = {"time": (LATER, "m"), "text": ("name 3", "m")}
+TOKEN_AFTER: dict[str, tuple[KeyPart, ...]] = {"time": (LATER, "m"), "text": ("name 3", "m")}
 
 
 def listed(query: Query) -> tuple[bytes, list[Any]]:
@@ -235,7 +238,7 @@ def test_a_later_page_starts_at_its_key(app: Connection, name: str) -> None:
     assert "<=" in scan["Index Cond"] or ">=" in scan["Index Cond"]
 
 
-@pytest.mark.parametrize("name", (*WITH_ORDER, *NEARLY_ORDERED))
+@pytest.mark.parametrize("name", [*WITH_ORDER, *NEARLY_ORDERED])
 def test_such_statements_are_planned_for_their_values(name: str) -> None:
     (statement, _), _, _ = (WITH_ORDER | NEARLY_ORDERED)[name]
     assert isinstance(statement, Replanned)

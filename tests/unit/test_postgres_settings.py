@@ -29,7 +29,10 @@ def request(settings: PostgresSettings) -> OpenRequest:
 
 
 def test_the_description_is_light() -> None:
-    code = "import sys, twinstore_postgres.plugin as p; p.twinstore_register_backend(); print('psycopg' in sys.modules)"
+    code = (
+        "import sys, twinstore_postgres.plugin as plugin; plugin.twinstore_register_backend();"
+        "print('psycopg' in sys.modules)"
+    )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
     assert twinstore_register_backend().name == "Postgres"
