@@ -345,8 +345,8 @@ def test_the_validators_admit_what_the_library_writes(
 
 def rich_document() -> Document:
     """Return a finished run with whole doubles where integers are expected and a foreign field."""
-    wire = rich_run("t", "r-1").wire()
-    stats = {name: float(value) for name, value in wire.pop("stats").items()}  # type: ignore[attr-defined]  # an object of counters
+    wire: Document = rich_run("t", "r-1").wire()
+    stats = {name: float(value) for name, value in wire.pop("stats").items()}
     return {"_id": wire.pop("id"), **plain(wire), "stats": stats, "_class": "Run"}
 
 
@@ -369,8 +369,8 @@ def test_a_document_that_the_validator_refuses_is_a_validation_error(
 def test_without_validators_the_collections_have_none(
     mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
-    config = mongo_database.config
-    config["Persistence"]["Mongo"]["Validators"] = False  # type: ignore[index]  # nested settings
+    config: Document = mongo_database.config
+    config["Persistence"]["Mongo"]["Validators"] = False
     with twinstore.add_scheduler_storage(config) as storage:
         storage.initializer.ensure_migrations()
         assert storage.initializer.verify() == ()

@@ -10,6 +10,7 @@ import pytest
 from pymongo.errors import (
     AutoReconnect,
     BulkWriteError,
+    ClientBulkWriteException,
     DuplicateKeyError,
     ExecutionTimeout,
     NetworkTimeout,
@@ -67,8 +68,8 @@ def test_every_exception_becomes_one_of_the_library_without_its_text(kind: type[
 def instance(kind: type[Exception]) -> Exception:
     if kind is BulkWriteError:
         return BulkWriteError({"writeErrors": [{"index": 0, "code": 8, "errmsg": SECRET}]})
-    if kind.__name__ == "ClientBulkWriteException":
-        return kind({"writeErrors": [], "error": None, "errmsg": SECRET}, verbose=False)  # type: ignore[call-arg]  # the signature of this one exception
+    if kind is ClientBulkWriteException:
+        return ClientBulkWriteException({"writeErrors": [], "error": None, "errmsg": SECRET}, verbose=False)
     if kind.__name__ == "EncryptionError":
         return kind(ValueError(SECRET))
     if kind.__name__ == "EncryptedCollectionError":
