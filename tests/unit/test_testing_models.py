@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.scheduler.enums import RunState
-from twinstore.testing import builders, strategies
+from twinstore.testing import builders, scalars, strategies
 
 RICH: list[Callable[[], CanonicalModel]] = [
     lambda: builders.rich_schedule("t", "s"),
@@ -59,17 +59,17 @@ def test_a_generated_model_survives_its_canonical_form(
 
 
 def test_the_edge_texts_are_in_code_point_order_and_in_no_other() -> None:
-    edges = list(strategies.EDGE_TEXTS)
+    edges = list(scalars.EDGE_TEXTS)
     assert edges == sorted(edges)
     assert edges != sorted(edges, key=lambda text: text.encode("utf-16-be"))
     assert edges != sorted(edges, key=str.casefold)
 
 
 def test_the_strategies_reach_the_limits() -> None:
-    assert find(strategies.ids(), lambda text: len(text) == 256)
-    assert find(strategies.tenant_ids(), lambda text: len(text) == 128)
-    assert find(strategies.names(), lambda text: len(text) == 200 and ord(text[0]) > 0xFFFF)
-    assert find(strategies.counts(), lambda number: number == 2**63 - 1)
-    assert find(strategies.instants(), lambda instant: instant.year == 1).year == 1
-    assert find(strategies.instants(), lambda instant: instant.year == 9999).year == 9999
+    assert find(scalars.ids(), lambda text: len(text) == 256)
+    assert find(scalars.tenant_ids(), lambda text: len(text) == 128)
+    assert find(scalars.names(), lambda text: len(text) == 200 and ord(text[0]) > 0xFFFF)
+    assert find(scalars.counts(), lambda number: number == 2**63 - 1)
+    assert find(scalars.instants(), lambda instant: instant.year == 1).year == 1
+    assert find(scalars.instants(), lambda instant: instant.year == 9999).year == 9999
     assert len(find(strategies.run_summaries(), lambda summary: len(summary.recent) == 20).recent) == 20

@@ -12,7 +12,7 @@ from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.scheduler.triggers import trigger_id
 from twinstore.testing.builders import at, moved
-from twinstore.testing.strategies import EDGE_TEXTS
+from twinstore.testing.scalars import EDGE_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -32,7 +32,7 @@ from twinstore.testing.builders import (
 )
 from twinstore.testing.contracts.runs import finished
 from twinstore.testing.copying import contents, copied, records_of, take_over
-from twinstore.testing.strategies import EDGE_TEXTS
+from twinstore.testing.scalars import EDGE_TEXTS
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity

@@ -37,17 +37,8 @@ from twinstore.testing.builders import (
     rich_run_summary,
     rich_schedule,
 )
-from twinstore.testing.strategies import (
-    EARLIEST,
-    EDGE_TEXTS,
-    LATEST,
-    audit_records,
-    ids,
-    impact_sets,
-    run_summaries,
-    runs,
-    schedules,
-)
+from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST, ids
+from twinstore.testing.strategies import audit_records, impact_sets, run_summaries, runs, schedules
 
 if TYPE_CHECKING:
     from datetime import datetime
