@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from pymongo import MongoClient
+
 import twinstore_embedded
 from tests.servers import ServerUrls, Source, choose_source, given_urls
 
@@ -111,10 +113,17 @@ def running(source: Source, directory: Path) -> Iterator[ServerUrls]:
             yield ServerUrls(servers.mongo.url, servers.postgres.superuser_url())
 
 
+def _stop_expiry(url: str) -> None:
+    """Keep the server from removing rows in the middle of a test: much of the test data lies in the past."""
+    with MongoClient[dict[str, object]](url) as client:
+        client.admin.command({"setParameter": 1, "ttlMonitorEnabled": False})
+
+
 def keep(directory: Path) -> None:
     """Run the servers until the test run is over, however it ended."""
     with exclusive(directory / "keeper.lock"):
         with running(choose_source(os.environ), directory) as urls:
+            _stop_expiry(urls.mongo)
             print(json.dumps(asdict(urls)), flush=True)  # noqa: T201  # the answer to the worker
             with exclusive(directory / "run.lock"):
                 pass
