@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime, timedelta
 from subprocess import run
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
 import mongomock
@@ -66,8 +67,7 @@ def test_a_malformed_connection_string_is_not_repeated(url: str) -> None:
             TENANT, "r-1"
         )
     assert "malformed" in str(caught.value)
-    assert caught.value.__cause__ is None
-    assert caught.value.__context__ is None
+    assert "p4ss" not in "".join(format_exception(caught.value))
 
 
 def test_positions_survive_as_text() -> None:

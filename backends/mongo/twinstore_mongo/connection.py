@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
@@ -41,6 +41,7 @@ CALL_TIMEOUT_MS: Final = 30_000
 # Building an index takes as long as it takes; a day would be a sign of trouble.
 INDEX_SECONDS: Final = 86_400
 UNLIMITED: Final = nullcontext()
+WITH_PRIMARY: Final = "ReplicaSetWithPrimary"
 OLDEST_SERVER: Final = (6, 0)
 MAJORITY_WRITE: Final = WriteConcern("majority")
 MAJORITY_READ: Final = ReadConcern("majority")
@@ -66,6 +67,7 @@ class Store:
     where: Where
     complete: bool = True
     own_timeout: float | None = None
+    collections: dict[str, Collection[Document]] = field(default_factory=dict)
 
     def limited(self) -> AbstractContextManager[object]:
         """Bound everything inside by the time limit of one call; raises when there is no server."""
@@ -82,7 +84,10 @@ class Store:
 
         Under ``timeoutMS`` pymongo would wait for a server as long as the whole call may take.
         """
-        if self.complete and not self.client.topology_description.has_writable_server():
+        if not self.complete:
+            return
+        known = self.client.topology_description
+        if known.topology_type_name != WITH_PRIMARY and not known.has_writable_server():
             _ = self.client.is_primary
 
     def joined(self, session: ClientSession) -> Store:
@@ -110,7 +115,9 @@ class Store:
 
     def collection(self, name: str) -> Collection[Document]:
         """Return a collection; documents are plain dictionaries, instants aware in UTC."""
-        return self.database[name]
+        # Making one costs as much as a tenth of a small read.
+        found = self.collections.get(name)
+        return self.collections.setdefault(name, self.database[name]) if found is None else found
 
 
 class Connection:

@@ -11,7 +11,7 @@ from twinstore.scheduler.impact_snapshots import ImpactSet, identify
 from twinstore.scheduler.rules.impact_snapshots import check_owner
 from twinstore.scheduler.rules.missing import duplicate_id, lost_race, required
 from twinstore.scheduler.selectors import Selector, selector_digest
-from twinstore.scope import id_argument, optional_text_argument
+from twinstore.scope import id_argument, optional_reference_argument
 from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.repository import MongoRepository, one
 from twinstore_mongo.scheduler.codecs import SNAPSHOT_CODEC, snapshot_document
@@ -42,7 +42,7 @@ class MongoImpactSnapshotRepository(MongoRepository):
     def upsert(self, tenant_id: str, snapshot: ImpactSet, *, run_id: str | None = None) -> str:
         """Store a snapshot and return its id; see the Protocol."""
         tenant = self._admit(tenant_id)
-        snapshot, run = self._model(snapshot, ImpactSet, "snapshot"), optional_text_argument(run_id, "run_id")
+        snapshot, run = self._model(snapshot, ImpactSet, "snapshot"), optional_reference_argument(run_id, "run_id")
         check_owner(snapshot.selector, tenant)
         key, stored = identify(tenant, snapshot, run)
         document = snapshot_document(tenant, key, stored, run)
