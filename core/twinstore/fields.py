@@ -34,6 +34,7 @@ __all__ = [
     "Int64",
     "LowerKeyMap",
     "Name",
+    "OptionalReference",
     "OptionalText",
     "PositiveInt",
     "SchemaVersion",
@@ -236,6 +237,12 @@ SimpleIdentifier = Annotated[
     ),
 ]
 OptionalText = Annotated[Trimmed | None, AfterValidator(empty_to_none)]
+# Filter keys: PostgreSQL cannot index much longer text, and no id is longer.
+OptionalReference = Annotated[
+    Annotated[str, StringConstraints(strict=True, strip_whitespace=True, max_length=256, pattern=NO_NUL)]
+    | None,
+    AfterValidator(empty_to_none),
+]
 DigestText = Annotated[str, StringConstraints(strict=True, pattern=r"^sha256:[0-9a-f]{64}$")]
 StringSet = Annotated[tuple[Trimmed, ...], AfterValidator(string_set)]
 DigestSet = Annotated[tuple[DigestText, ...], AfterValidator(string_set)]

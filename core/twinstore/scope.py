@@ -12,7 +12,7 @@ import pydantic
 from pydantic import TypeAdapter
 
 from twinstore.errors import TenantScopeError, ValidationError
-from twinstore.fields import SYSTEM_TENANT, Actor, Id, OptionalText, TenantText, explain, parse_timestamp
+from twinstore.fields import SYSTEM_TENANT, Actor, Id, OptionalReference, TenantText, explain, parse_timestamp
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -25,7 +25,7 @@ T = TypeVar("T")
 TENANT_TEXT_ADAPTER: Final = TypeAdapter[str](TenantText)
 ID_ADAPTER: Final = TypeAdapter[str](Id)
 TEXT_ADAPTER: Final = TypeAdapter[str](Actor)
-OPTIONAL_TEXT_ADAPTER: Final = TypeAdapter[str | None](OptionalText)
+OPTIONAL_REFERENCE_ADAPTER: Final = TypeAdapter[str | None](OptionalReference)
 
 _openings: Counter[str] = Counter()
 _openings_lock = Lock()
@@ -137,9 +137,9 @@ def text_argument(value: str, name: str) -> str:
     return _argument(TEXT_ADAPTER, value, name)
 
 
-def optional_text_argument(value: str | None, name: str) -> str | None:
-    """Return trimmed text or ``None``, or raise ``ValidationError`` naming the argument."""
-    return _argument(OPTIONAL_TEXT_ADAPTER, value, name)
+def optional_reference_argument(value: str | None, name: str) -> str | None:
+    """Return a trimmed foreign id or ``None``, or raise ``ValidationError`` naming the argument."""
+    return _argument(OPTIONAL_REFERENCE_ADAPTER, value, name)
 
 
 def instant_argument(value: datetime, name: str) -> datetime:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Protocol
 from pydantic import Field
 
 from twinstore.canonical import CanonicalModel
-from twinstore.fields import Actor, Id, LowerKeyMap, OptionalText, SimpleIdentifier, TenantId, Timestamp
+from twinstore.fields import (
+    Actor,
+    Id,
+    LowerKeyMap,
+    OptionalReference,
+    OptionalText,
+    SimpleIdentifier,
+    TenantId,
+    Timestamp,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -42,10 +51,10 @@ class AuditRecord(CanonicalModel):
     action: SimpleIdentifier
     occurred_at: Timestamp
     actor: AuditActor
-    entity_id: OptionalText = None
-    schedule_id: OptionalText = None
-    run_id: OptionalText = None
-    correlation_id: OptionalText = None
+    entity_id: OptionalReference = None
+    schedule_id: OptionalReference = None
+    run_id: OptionalReference = None
+    correlation_id: OptionalReference = None
     metadata: LowerKeyMap = Field(default_factory=dict)
     message: OptionalText = None
 
@@ -59,10 +68,10 @@ class AuditEvent(CanonicalModel):
     action: SimpleIdentifier
     occurred_at: Timestamp | None = None
     actor: AuditActor
-    entity_id: OptionalText = None
-    schedule_id: OptionalText = None
-    run_id: OptionalText = None
-    correlation_id: OptionalText = None
+    entity_id: OptionalReference = None
+    schedule_id: OptionalReference = None
+    run_id: OptionalReference = None
+    correlation_id: OptionalReference = None
     metadata: LowerKeyMap = Field(default_factory=dict)
     message: OptionalText = None
 

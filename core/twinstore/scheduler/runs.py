@@ -15,6 +15,7 @@ from twinstore.fields import (
     DigestText,
     Flag,
     Id,
+    OptionalReference,
     OptionalText,
     SchemaVersion,
     StringSet,
@@ -157,7 +158,7 @@ class Run(CanonicalModel):
     schema_version: Annotated[str, SchemaVersion(RUN_VERSION)] = RUN_VERSION
     id: Id
     tenant_id: TenantId
-    schedule_id: OptionalText = None
+    schedule_id: OptionalReference = None
     trigger: RunTrigger
     state: RunState
     stats: RunStats = RunStats()
@@ -169,7 +170,7 @@ class Run(CanonicalModel):
     deltas: Annotated[tuple[DeltaSummary, ...], AfterValidator(deltas_by_image)] = Field(
         default=(), exclude_if=is_empty
     )
-    retry_of: OptionalText = None
+    retry_of: OptionalReference = None
 
     @model_validator(mode="after")
     def _state_and_instants_agree(self) -> Self:

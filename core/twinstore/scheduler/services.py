@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from twinstore.errors import ConcurrencyError
+from twinstore.retrying import repeat
 from twinstore.scheduler.audit import AuditEvent, AuditRecord
 from twinstore.scheduler.rules.run_summaries import projected, summarised
 from twinstore.scheduler.run_summaries import WINDOW, RunSnapshot, RunSummary
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from twinstore.scheduler.runs import RunRepository
 
 __all__ = ["AuditService", "SummaryService"]
+
+ATTEMPTS: Final = 10
 
 
 class AuditService:
@@ -83,16 +87,30 @@ class SummaryService:
     def rebuild(self, tenant_id: str, schedule_id: str, *, now: datetime | None = None) -> RunSummary | None:
         """Recompute the window from the stored runs; see the Protocol."""
         instant = self._instant(now)
+        return repeat(lambda: self._recompute(tenant_id, schedule_id, instant), attempts=ATTEMPTS)
 
-        def recomputed(stored: RunSummary | None) -> RunSummary | None:
-            window = self._runs.get_runs_by_schedule(tenant_id, schedule_id, WINDOW)
-            if stored is None and not window:
-                return None
-            updated_at = instant if stored is None else max(instant, stored.updated_at)
-            entries = tuple(RunSnapshot.of(run) for run in window)
-            return summarised(tenant_id.strip(), schedule_id.strip(), entries, updated_at)
+    def _recompute(self, tenant_id: str, schedule_id: str, instant: datetime) -> RunSummary | None:
+        """Replace the summary by one of the stored runs, unless an update is projected meanwhile.
 
-        return self._summaries.modify(tenant_id, schedule_id, recomputed)
+        The runs are read before the summary is locked: reading them inside ``modify`` would hold one
+        connection while waiting for a second one.
+        """
+        before = self._summaries.get(tenant_id, schedule_id)
+        runs = self._runs.get_runs_by_schedule(tenant_id, schedule_id, WINDOW)
+        if before is None and not runs:
+            return None
+        updated_at = instant if before is None else max(instant, before.updated_at)
+        window = tuple(RunSnapshot.of(run) for run in runs)
+        summary = summarised(tenant_id.strip(), schedule_id.strip(), window, updated_at)
+        stored = self._summaries.modify(
+            tenant_id, schedule_id, lambda stored: summary if stored == before else None
+        )
+        if stored != summary:
+            raise ConcurrencyError(
+                f"The summary of schedule {schedule_id!r} was changed while it was rebuilt; try again.",
+                entity="run_summaries",
+            )
+        return summary
 
     def _instant(self, now: datetime | None) -> datetime:
         return self._clock.now() if now is None else instant_argument(now, "now")

@@ -9,7 +9,7 @@ from pydantic import AliasChoices, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from twinstore.canonical import CanonicalModel
-from twinstore.fields import Count, Flag, Id, OptionalText, TenantId, Timestamp
+from twinstore.fields import Count, Flag, Id, OptionalReference, TenantId, Timestamp
 from twinstore.scheduler.schedules import CronText, TimezoneName
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Trigger(CanonicalModel):
     enabled: Flag = True
     next_fire_at: Timestamp | None = None
     last_fire_at: Timestamp | None = None
-    last_run_id: OptionalText = None
+    last_run_id: OptionalReference = None
     fire_count: Count = 0
     misfire_count: Count = 0
     created_at: Timestamp

@@ -10,7 +10,7 @@ from twinstore.scheduler.impact_snapshots import ImpactSet, identify
 from twinstore.scheduler.rules.impact_snapshots import check_owner
 from twinstore.scheduler.rules.missing import required
 from twinstore.scheduler.selectors import Selector, selector_digest
-from twinstore.scope import id_argument, model_argument, optional_text_argument
+from twinstore.scope import id_argument, model_argument, optional_reference_argument
 from twinstore_memory.repository import MemoryRepository, own_for_write, refuse_foreign
 from twinstore_memory.rows import Row, decode, encode, table, write
 from twinstore_memory.store import DRIVER
@@ -30,7 +30,7 @@ class MemoryImpactSnapshotRepository(MemoryRepository):
         """Store a snapshot and return its id; see the Protocol."""
         tenant = self._admit(tenant_id)
         snapshot = model_argument(snapshot, ImpactSet, "snapshot")
-        row = row_of(tenant, snapshot, optional_text_argument(run_id, "run_id"))
+        row = row_of(tenant, snapshot, optional_reference_argument(run_id, "run_id"))
         (key,) = row.key
         with self._link.writing() as unit:
             stored = own_for_write(unit, IMPACT_SNAPSHOTS, tenant, key)

@@ -42,7 +42,8 @@ class MongoImpactSnapshotRepository(MongoRepository):
     def upsert(self, tenant_id: str, snapshot: ImpactSet, *, run_id: str | None = None) -> str:
         """Store a snapshot and return its id; see the Protocol."""
         tenant = self._admit(tenant_id)
-        snapshot, run = self._model(snapshot, ImpactSet, "snapshot"), optional_reference_argument(run_id, "run_id")
+        snapshot = self._model(snapshot, ImpactSet, "snapshot")
+        run = optional_reference_argument(run_id, "run_id")
         check_owner(snapshot.selector, tenant)
         key, stored = identify(tenant, snapshot, run)
         document = snapshot_document(tenant, key, stored, run)

@@ -10,7 +10,7 @@ from twinstore.scheduler.impact_snapshots import ImpactSet, identify
 from twinstore.scheduler.rules.impact_snapshots import check_owner
 from twinstore.scheduler.rules.missing import duplicate_id, required
 from twinstore.scheduler.selectors import Selector, selector_digest
-from twinstore.scope import id_argument, instant_argument, model_argument, optional_text_argument
+from twinstore.scope import id_argument, instant_argument, model_argument, optional_reference_argument
 from twinstore_postgres.codec import Replanned
 from twinstore_postgres.errors import Subject
 from twinstore_postgres.listing import page_of
@@ -23,25 +23,31 @@ if TYPE_CHECKING:
 
     from twinstore.paging import Page
     from twinstore_postgres.codec import Row
-    from twinstore_postgres.work import Step, Work
+    from twinstore_postgres.work import Work
 
 __all__ = ["PostgresImpactSnapshotRepository"]
 
-# A row that vanishes between two statements of one upsert is tried once more before the id counts as foreign.
-TRIES: Final = 2
+# A rival may insert, replace or remove the row between two statements; then the first one is tried again.
+TRIES: Final = 3
 
 SELECT: Final = SNAPSHOTS_TABLE.statement(
     "SELECT {columns} FROM {table} WHERE snapshot_id = %s AND tenant_id = %s"
 )
-INSERT_NEW: Final = SNAPSHOTS_TABLE.statement(
-    "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT (snapshot_id) DO NOTHING"
+# One row: true when the snapshot was inserted or is stored with equal content and run, false when the own one
+# differs. No row: the id belongs to another tenant, or to a row that a rival inserted a moment ago.
+INSERT_OR_COMPARE: Final = SNAPSHOTS_TABLE.statement("""
+WITH inserted AS (
+    INSERT INTO {table} ({columns}) VALUES ({values})
+    ON CONFLICT (snapshot_id) DO NOTHING RETURNING true AS same
 )
-# A row that equals the new one in content and run stays untouched.
-REPLACE_OTHER: Final = SNAPSHOTS_TABLE.statement(
-    "UPDATE {table} SET ({columns}) = ROW({values}) WHERE snapshot_id = %s AND tenant_id = %s "
-    "AND (content_digest, run_id) IS DISTINCT FROM (%s, %s)"
+SELECT same FROM inserted
+UNION ALL
+SELECT (content_digest, run_id) IS NOT DISTINCT FROM (%s, %s)
+  FROM {table} WHERE snapshot_id = %s AND tenant_id = %s
+""")
+REPLACE: Final = SNAPSHOTS_TABLE.statement(
+    "UPDATE {table} SET ({columns}) = ROW({values}) WHERE snapshot_id = %s AND tenant_id = %s"
 )
-SEE: Final = SNAPSHOTS_TABLE.statement("SELECT 1 FROM {table} WHERE snapshot_id = %s AND tenant_id = %s")
 DELETE: Final = SNAPSHOTS_TABLE.statement("DELETE FROM {table} WHERE snapshot_id = %s AND tenant_id = %s")
 PURGE: Final = Replanned(b"""
 DELETE FROM scheduler.impact_snapshots WHERE snapshot_id = ANY (ARRAY(
@@ -66,15 +72,25 @@ class PostgresImpactSnapshotRepository:
         """Store a snapshot and return its id; see the Protocol."""
         tenant = self._work.admit(tenant_id)
         snapshot = model_argument(snapshot, ImpactSet, "snapshot")
-        run = optional_text_argument(run_id, "run_id")
+        run = optional_reference_argument(run_id, "run_id")
         check_owner(snapshot.selector, tenant)
         key, stored = identify(tenant, snapshot, run)
-        steps = upsert_steps(snapshot_values(key, tenant, stored, run))
+        row = snapshot_values(key, tenant, stored, run)
         for _ in range(TRIES):
-            *_, seen = self._work.write(tenant, Subject(IMPACT_SNAPSHOTS, key), *steps)
-            if seen.rows:
+            if self._save(tenant, key, row):
                 return key
         raise self._work.refuse(duplicate_id(IMPACT_SNAPSHOTS, key, DRIVER))
+
+    def _save(self, tenant: str, key: str, row: Row) -> bool:
+        """Insert, leave or replace the own row; return whether it is stored now."""
+        subject = Subject(IMPACT_SNAPSHOTS, key)
+        _, _, run_id, _, digest, *_ = row
+        insert = (INSERT_OR_COMPARE, (*row, digest, run_id, key, tenant))
+        (found,) = self._work.write(tenant, subject, insert)
+        if found.first != (False,):
+            return found.first is not None
+        (replaced,) = self._work.write(tenant, subject, (REPLACE, (*row, key, tenant)))
+        return replaced.count > 0
 
     def get(self, tenant_id: str, snapshot_id: str) -> ImpactSet | None:
         """Return one snapshot; see the Protocol."""
@@ -133,13 +149,3 @@ def snapshot_values(key: str, tenant: str, snapshot: ImpactSet, run_id: str | No
         "selectorDigest": selector_digest(snapshot.selector, tenant),
     }
     return SNAPSHOTS_TABLE.encode(snapshot, markers)
-
-
-def upsert_steps(row: Row) -> tuple[Step, ...]:
-    """Insert where absent, replace where the content differs, and see whether the row is the tenant's own."""
-    key, tenant, run_id, _, digest, *_ = row
-    return (
-        (INSERT_NEW, row),
-        (REPLACE_OTHER, (*row, key, tenant, digest, run_id)),
-        (SEE, (key, tenant)),
-    )

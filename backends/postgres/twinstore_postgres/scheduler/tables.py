@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import TypeAdapter
 
 from twinstore import jsontext
-from twinstore.canonical import CanonicalJsonSerializer
+from twinstore.canonical import CanonicalJsonSerializer, content_digest
 from twinstore.scheduler.audit import AuditRecord
 from twinstore.scheduler.catalog import (
     AUDIT,
@@ -192,13 +192,14 @@ RUNS_TABLE: Final = Table(
 
 def snapshot_row(snapshot: ImpactSet, storage: Mapping[str, object]) -> Row:
     """Return the values of a row of ``impact_snapshots``."""
+    content = CanonicalJsonSerializer.serialize(snapshot)
     return (
         storage["snapshotId"],
         storage["tenantId"],
         storage.get("runId"),
         storage["selectorDigest"],
-        CanonicalJsonSerializer.digest(snapshot),
-        json_part(snapshot),
+        content_digest(content),
+        Json(content),
         len(snapshot.images),
         snapshot.generated_at,
     )

@@ -38,7 +38,8 @@ def summarised(
         return RunSummary.of(tenant_id, schedule_id, window, updated_at)
     except pydantic.ValidationError as error:
         raise ValidationError(
-            f"The runs of schedule {schedule_id!r} cannot be summarised: {describe_failure(RunSummary, error)}.",
+            f"The runs of schedule {schedule_id!r} cannot be summarised: "
+            f"{describe_failure(RunSummary, error)}.",
             entity="run_summaries",
             key=f"{tenant_id}:{schedule_id}",
         ) from error
