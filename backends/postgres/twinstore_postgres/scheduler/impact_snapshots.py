@@ -10,7 +10,7 @@ from twinstore.scheduler.impact_snapshots import ImpactSet, identify
 from twinstore.scheduler.rules.impact_snapshots import check_owner
 from twinstore.scheduler.rules.missing import duplicate_id, required
 from twinstore.scheduler.selectors import Selector, selector_digest
-from twinstore.scope import id_argument, instant_argument, model_argument, optional_text_argument
+from twinstore.scope import id_argument, instant_argument, model_argument, optional_reference_argument
 from twinstore_postgres.codec import Replanned
 from twinstore_postgres.errors import Subject
 from twinstore_postgres.listing import page_of
@@ -72,7 +72,7 @@ class PostgresImpactSnapshotRepository:
         """Store a snapshot and return its id; see the Protocol."""
         tenant = self._work.admit(tenant_id)
         snapshot = model_argument(snapshot, ImpactSet, "snapshot")
-        run = optional_text_argument(run_id, "run_id")
+        run = optional_reference_argument(run_id, "run_id")
         check_owner(snapshot.selector, tenant)
         key, stored = identify(tenant, snapshot, run)
         row = snapshot_values(key, tenant, stored, run)
