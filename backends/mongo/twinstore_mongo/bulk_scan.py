@@ -13,13 +13,13 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 import bson
+import orjson
 from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from pydantic_core import PydanticCustomError
 
 from twinstore.bulk import Key, KeyRange, ScanRow
 from twinstore.fields import parse_timestamp
-from twinstore.jsontext import dumps, dumps_sorted
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
 
 if TYPE_CHECKING:
@@ -34,7 +34,11 @@ STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 BROKEN: Final = STORED.with_options(unicode_decode_error_handler="backslashreplace")
-PLAIN: Final = frozenset({str, bool, int})
+# What the JSON writer takes as it is.
+PLAIN: Final = frozenset({str, bool, int, datetime})
+WRITING: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
 FETCH_KEYS: Final = 500
 
 
@@ -130,7 +134,7 @@ class Scan:
         try:
             return self.row(bson.decode(raw, STORED))
         except bson.InvalidBSON:
-            content = dumps_sorted({"doc": {"$bson": raw.hex()}, "storage": {}})
+            content = json_of({"doc": {"$bson": raw.hex()}, "storage": {}})
         try:
             document = bson.decode(raw, BROKEN)
         except bson.InvalidBSON:
@@ -159,8 +163,8 @@ class Scan:
         return ScanRow(
             self.key_of(stored),
             text_or_none(stored.get(self.tenant)),
-            dumps_sorted({"doc": document, "storage": storage}),
-            expires.replace(tzinfo=UTC) if type(expires) is datetime else None,
+            json_of({"doc": document, "storage": storage}),
+            EPOCH + (expires - NAIVE_EPOCH) if type(expires) is datetime else None,
             as_text,
         )
 
@@ -207,22 +211,30 @@ def replace_text(value: Any, path: tuple[str, ...]) -> bool:  # noqa: ANN401  # 
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  # any stored value
-    """Return a stored value as JSON: instants as text, whole doubles as integers, nulls left out."""
+    """Return a stored value for :func:`json_of`: whole doubles as integers, nulls left out."""
     kind = type(value)
     if kind in PLAIN:
         return value
     if kind is dict:
-        return {
-            name: item if type(item) in PLAIN else plain(item)
-            for name, item in value.items()
-            if item is not None
-        }
+        if PLAIN.issuperset(map(type, value.values())):
+            return value
+        return {name: plain(item) for name, item in value.items() if item is not None}
     if kind is list:
-        return [item if type(item) in PLAIN else plain(item) for item in value]
-    if kind is datetime:
-        text = value.isoformat(timespec="milliseconds") if value.microsecond else value.isoformat()
-        return f"{text}+00:00"
+        return [plain(item) for item in value]
     return unusual(value)
+
+
+def json_of(value: object) -> bytes:
+    """Return compact JSON with sorted keys; instants, which are naive here, become text in UTC."""
+    return orjson.dumps(value, default=instant_text, option=WRITING)
+
+
+def instant_text(value: Any) -> str:  # noqa: ANN401  # what the writer does not know
+    """Return the canonical text of a naive instant."""
+    if type(value) is not datetime:
+        raise TypeError(f"{type(value).__name__} has no JSON form")  # a programmer's mistake
+    text = orjson.dumps(value).decode()
+    return f"{text[1:24]}+00:00" if value.microsecond else f"{text[1:20]}+00:00"
 
 
 def unusual(value: Any) -> Any:  # noqa: ANN401  # any stored value
@@ -248,7 +260,9 @@ def is_derived(document: Document, stored: Document) -> bool:
     tenant, run, key = stored.get("_tenantId"), stored.get("_runId"), stored["_id"]
     if type(key) is not str or not key.startswith("snap_"):
         return False
-    text = f"{tenant}\n{run or ''}\n".encode() + dumps(document)
+    text = f"{tenant}\n{run or ''}\n".encode() + orjson.dumps(
+        document, default=instant_text, option=orjson.OPT_PASSTHROUGH_DATETIME
+    )
     return key == f"snap_{sha256(text).hexdigest()[:32]}"
 
 
