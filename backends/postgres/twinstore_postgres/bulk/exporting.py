@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["export_batches"]
 
+# A batch ends at this size too. Every so many rows one is weighed for all of them, which costs little.
+BATCH_BYTES: Final = 8_000_000
+WEIGHED: Final = 8
 EXPORT: Final = "COPY (SELECT {columns} FROM {table} WHERE {where} ORDER BY {key}) TO STDOUT (FORMAT BINARY)"
 
 
@@ -39,13 +42,27 @@ def export_batches(
         with cursor.copy(statement, values) as copy:
             copy.set_types([column.sql_type for column in table.columns])
             batch: list[Record] = []
+            size = 0
             for row in copy.rows():
+                if len(batch) % WEIGHED == 0:
+                    size += WEIGHED * weight(row)
                 batch.append(record_of(table, row))
-                if len(batch) == batch_size:
+                if len(batch) == batch_size or size > BATCH_BYTES:
                     yield batch
-                    batch = []
+                    batch, size = [], 0
             if batch:
                 yield batch
+
+
+def weight(value: object) -> int:
+    """Return about how many bytes a value takes; the items of a list are taken to be alike."""
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(weight, value.values()))
+    if isinstance(value, list):
+        return len(value) * weight(value[0]) if value else 0
+    return sum(map(weight, value)) if isinstance(value, tuple) else 8
 
 
 def range_condition(

@@ -29,6 +29,8 @@ __all__ = ["SCANS", "Scan"]
 Convert = Callable[[str], object]
 
 FETCH_KEYS: Final = 500
+# A batch ends at this size too, so that large documents do not pile up.
+BATCH_BYTES: Final = 8_000_000
 INSTANT_LENGTHS: Final = frozenset({len("2025-10-26 14:05:00+00"), len("2025-10-26 14:05:00.123+00")})
 SEPARATOR: Final = 10
 
@@ -80,11 +82,13 @@ class Scan:
             self._select, self._within(within, tenant_id), self._key_list
         )
         batch: list[ScanRow] = []
+        size = 0
         for row in self._rows(connections, statement):
             batch.append(row)
-            if len(batch) == batch_size:
+            size += len(row.content)
+            if len(batch) == batch_size or size > BATCH_BYTES:
                 yield batch
-                batch = []
+                batch, size = [], 0
         if batch:
             yield batch
 

@@ -6,7 +6,7 @@ import socket
 from collections import Counter
 from datetime import UTC, datetime
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
 from twinstore.clock import truncate_to_millisecond
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from twinstore_backfill.verify.ranges import RangeResult
 
 __all__ = ["run_verify"]
+
+LARGEST_PAGE: Final = 50
+PAGE_BYTES: Final = 16_000_000
 
 
 def run_verify(
@@ -82,6 +85,7 @@ class Verification:
         self._entities: list[EntityReport] = []
         self._equivalences: Counter[str] = Counter()
         self._checks: list[Check] = []
+        self._largest = 0
 
     @property
     def _sampled(self) -> bool:
@@ -102,6 +106,7 @@ class Verification:
                 lists.add(result)
             else:
                 findings[result.entity].add(result)
+                self._largest = max(self._largest, result.largest)
                 self._progress.advance(sum(part.source.count for part in result.tenants.values()))
         self._progress.finish()
         self._entities = [found.report() for found in findings.values()]
@@ -135,7 +140,7 @@ class Verification:
             *_list_checks(self._own_lists(), other_spellings=False),
         ]
 
-    def _results(self, tasks: Iterator[RangeTask | ListTask]) -> Iterator[RangeResult | ListResult]:
+    def _results(self, tasks: Iterator[RangeTask | ListTask | None]) -> Iterator[RangeResult | ListResult]:
         return run_tasks(tasks, self._context, self._options.jobs, self._stop)
 
     def _tasks(
@@ -143,12 +148,14 @@ class Verification:
         entities: Sequence[Entity],
         counted: Mapping[str, Mapping[str, tuple[int, int]]],
         tenants: Sequence[str],
-    ) -> Iterator[RangeTask | ListTask]:
+    ) -> Iterator[RangeTask | ListTask | None]:
         yield from self._range_tasks(entities, counted)
+        # The lists need to know how large the documents are.
+        yield None
         yield from self._list_tasks(tenants)
 
     def _own_lists(self) -> ListResult:
-        task = ListTask(None, target_only=True)
+        task = ListTask(None, LARGEST_PAGE, target_only=True)
         return task.run(self._context)
 
     def _counted(self, entity: Entity) -> dict[str, tuple[int, int]]:
@@ -176,10 +183,14 @@ class Verification:
         """Cut the source; its last range is unbounded, so that rows of the target beyond it are seen."""
         return self._context.source.bulk.cut(entity, self._options.range_size, tenant_id=tenant)
 
+    def _page(self) -> int:
+        """Return the rows per page: fewer where documents are large, so that memory stays bounded."""
+        return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(self._largest, 1)))
+
     def _list_tasks(self, tenants: Sequence[str]) -> Iterator[ListTask]:
-        yield from (ListTask(tenant) for tenant in tenants)
+        yield from (ListTask(tenant, self._page()) for tenant in tenants)
         if not self._options.tenants:
-            yield ListTask(None)
+            yield ListTask(None, self._page())
 
     def report(self, as_of: datetime, seconds: float) -> ParityReport:
         """Return the report."""

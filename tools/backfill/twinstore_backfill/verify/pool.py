@@ -6,11 +6,11 @@ import multiprocessing
 import os
 import signal
 from collections import deque
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore_backfill.copy.worker import tuned_collector
 from twinstore_backfill.stopping import StopSwitch
@@ -18,7 +18,6 @@ from twinstore_backfill.verify.tasks import Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from concurrent.futures import Future
     from datetime import datetime
 
     from twinstore_backfill.stores import Recipe
@@ -27,55 +26,73 @@ if TYPE_CHECKING:
 __all__ = ["run_tasks"]
 
 R = TypeVar("R")
-AHEAD: int = 3
+AHEAD: Final = 2
 
 # What a worker process holds open, and the context of its tasks; both are set once when it starts.
 _open = ExitStack()
 _context: list[Context] = []
 
 
-def run_tasks(tasks: Iterable[Task[R]], context: Context, jobs: int, stop: StopSwitch) -> Iterator[R]:
-    """Yield the result of each task in the order of the tasks.
+def run_tasks(tasks: Iterable[Task[R] | None], context: Context, jobs: int, stop: StopSwitch) -> Iterator[R]:
+    """Yield the result of each task in the order of the tasks. This process is one of the ``jobs``.
+
+    At ``None`` every result so far is yielded before the next task is asked for.
 
     Raises:
         StopRequestedError: a stop was requested.
     """
     source, target = context.source.recipe, context.target.recipe
     if jobs == 1 or source is None or target is None:
-        yield from _here(tasks, context, stop)
+        yield from _alone(tasks, context, stop)
         return
     # "spawn": a forked child would share the connections of this process.
     pool = ProcessPoolExecutor(
-        jobs,
+        jobs - 1,
         mp_context=multiprocessing.get_context("spawn"),
         initializer=partial(_start, source, target, context.as_of, context.batch_size),
     )
     with pool:
         try:
-            yield from _elsewhere(pool, tasks, jobs, stop)
+            yield from _together(pool, tasks, context, (jobs - 1) * AHEAD, stop)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _here(tasks: Iterable[Task[R]], context: Context, stop: StopSwitch) -> Iterator[R]:
+def _alone(tasks: Iterable[Task[R] | None], context: Context, stop: StopSwitch) -> Iterator[R]:
     for task in tasks:
         stop.check()
-        yield task.run(context)
+        if task is not None:
+            yield task.run(context)
 
 
-def _elsewhere(
-    pool: ProcessPoolExecutor, tasks: Iterable[Task[R]], jobs: int, stop: StopSwitch
+def _together(
+    pool: ProcessPoolExecutor, tasks: Iterable[Task[R] | None], context: Context, ahead: int, stop: StopSwitch
 ) -> Iterator[R]:
+    """Give the others enough to do, and do the next task here whenever they have that."""
     waiting: deque[Future[R]] = deque()
     for task in tasks:
         stop.check()
-        waiting.append(pool.submit(_run, task))
-        if len(waiting) > jobs * AHEAD:
+        if task is None:
+            yield from _rest(waiting, stop)
+            continue
+        busy = sum(not future.done() for future in waiting)
+        waiting.append(pool.submit(_run, task) if busy < ahead else _done(task.run(context)))
+        while waiting and waiting[0].done():
             yield waiting.popleft().result()
+    yield from _rest(waiting, stop)
+
+
+def _rest(waiting: deque[Future[R]], stop: StopSwitch) -> Iterator[R]:
     while waiting:
         stop.check()
         yield waiting.popleft().result()
+
+
+def _done(result: R) -> Future[R]:
+    future: Future[R] = Future()
+    future.set_result(result)
+    return future
 
 
 def _start(source: Recipe, target: Recipe, as_of: datetime, batch_size: int) -> None:

@@ -83,7 +83,7 @@ class TenantResult:
 
 @dataclass(slots=True)
 class RangeResult:
-    """What comparing one range found."""
+    """What comparing one range found; ``largest`` is the size of its largest document in bytes."""
 
     entity: str
     tenant: str | None
@@ -94,6 +94,7 @@ class RangeResult:
     different: Listed[Difference] = field(default_factory=Listed[Difference])
     undecodable: Listed[Seen] = field(default_factory=Listed[Seen])
     quarantined: Listed[Seen] = field(default_factory=Listed[Seen])
+    largest: int = 0
 
     def merge(self, other: RangeResult) -> None:
         """Add the range that follows."""
@@ -104,6 +105,7 @@ class RangeResult:
         self.different.merge(other.different)
         self.undecodable.merge(other.undecodable)
         self.quarantined.merge(other.quarantined)
+        self.largest = max(self.largest, other.largest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,7 @@ class Judge:
         if content != target.content:
             self._unequal(source, target)
             return
+        self.result.largest = max(self.result.largest, len(content))
         tenant = source.tenant_id or ""
         result = self.result.tenants[tenant]
         number = document_number(content)

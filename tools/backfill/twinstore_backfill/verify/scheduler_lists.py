@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["SchedulerLists"]
 
 T = TypeVar("T")
-PAGE: Final = 50
 NEXT: Final = 100
 PROBES: Final = 2
 FIRST_INSTANT: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -43,9 +42,10 @@ OPEN_STATES: Final = (RunState.PLANNING, RunState.QUEUED, RunState.RUNNING)
 class SchedulerLists:
     """Builds the queries for one tenant, and those over all tenants."""
 
-    def __init__(self, cutoffs: Mapping[str, datetime | None]) -> None:
-        """Take, by entity, the instant up to which rows are expired."""
+    def __init__(self, cutoffs: Mapping[str, datetime | None], page: int) -> None:
+        """Take, by entity, the instant up to which rows are expired, and the rows per page."""
         self._cutoffs = cutoffs
+        self._page = page
 
     def of_tenant(self, tenant: str, source: SchedulerStorage) -> Iterator[ListQuery]:
         """Return the lists of a tenant; some filter by ids that the source shows first."""
@@ -66,7 +66,9 @@ class SchedulerLists:
     def _in_state(self, state: RunState) -> ListQuery:
         return ListQuery(
             f"runs in state {state}, all tenants",
-            lambda side, token: self._run_rows(side.runs.list_by_state(state, limit=PAGE, page_token=token)),
+            lambda side, token: self._run_rows(
+                side.runs.list_by_state(state, limit=self._page, page_token=token)
+            ),
         )
 
     def next_fires(self, tenant: str) -> ListQuery:
@@ -83,10 +85,12 @@ class SchedulerLists:
 
     def _definitions(self, tenant: str) -> Iterator[ListQuery]:
         for name, options in SCHEDULE_FILTERS.items():
-            yield _schedule_list(f"{name} of {tenant}", tenant, options)
+            yield _schedule_list(f"{name} of {tenant}", tenant, replace(options, limit=self._page))
         yield ListQuery(
             f"triggers of {tenant}",
-            lambda side, token: paged(side.triggers.list(tenant, limit=PAGE, page_token=token), trigger_row),
+            lambda side, token: paged(
+                side.triggers.list(tenant, limit=self._page, page_token=token), trigger_row
+            ),
         )
 
     def _runs(self, tenant: str) -> Iterator[ListQuery]:
@@ -95,7 +99,7 @@ class SchedulerLists:
         yield self._run_list(f"open runs of {tenant}", tenant, RunQueryOptions(states=OPEN_STATES))
         yield ListQuery(
             f"pending runs of {tenant}",
-            lambda side, _: self._run_rows(Page(side.runs.get_pending_runs(tenant, limit=PAGE))),
+            lambda side, _: self._run_rows(Page(side.runs.get_pending_runs(tenant, limit=self._page))),
         )
 
     def _runs_of(self, tenant: str, schedules: Iterable[str]) -> Iterator[ListQuery]:
@@ -105,7 +109,9 @@ class SchedulerLists:
 
     def _run_list(self, name: str, tenant: str, options: RunQueryOptions) -> ListQuery:
         def ask(side: SchedulerStorage, token: str | None) -> Page[Row | None]:
-            return self._run_rows(side.runs.list(tenant, replace(options, limit=PAGE, page_token=token)))
+            return self._run_rows(
+                side.runs.list(tenant, replace(options, limit=self._page, page_token=token))
+            )
 
         return ListQuery(name, ask)
 
@@ -113,19 +119,19 @@ class SchedulerLists:
         yield ListQuery(
             f"audit of {tenant}",
             lambda side, token: paged(
-                side.audit.list(tenant, AuditQueryOptions(limit=PAGE, page_token=token)), audit_row
+                side.audit.list(tenant, AuditQueryOptions(limit=self._page, page_token=token)), audit_row
             ),
         )
         yield ListQuery(
             f"run summaries of {tenant}",
             lambda side, token: paged(
-                side.run_summaries.list(tenant, limit=PAGE, page_token=token), summary_row
+                side.run_summaries.list(tenant, limit=self._page, page_token=token), summary_row
             ),
         )
         yield ListQuery(
             f"impact snapshots of {tenant}",
             lambda side, token: self._snapshot_rows(
-                side.impact_snapshots.list(tenant, limit=PAGE, page_token=token)
+                side.impact_snapshots.list(tenant, limit=self._page, page_token=token)
             ),
         )
 
@@ -137,7 +143,7 @@ class SchedulerLists:
         return ListQuery(
             f"impact snapshots of run {run} of {tenant}",
             lambda side, token: self._snapshot_rows(
-                side.impact_snapshots.list_by_run(tenant, run, limit=PAGE, page_token=token)
+                side.impact_snapshots.list_by_run(tenant, run, limit=self._page, page_token=token)
             ),
         )
 
@@ -169,9 +175,7 @@ SCHEDULE_FILTERS: Final[Mapping[str, ScheduleQueryOptions]] = {
 
 def _schedule_list(name: str, tenant: str, options: ScheduleQueryOptions) -> ListQuery:
     def ask(side: SchedulerStorage, token: str | None) -> Page[Row | None]:
-        return paged(
-            side.schedules.list(tenant, replace(options, limit=PAGE, page_token=token)), schedule_row
-        )
+        return paged(side.schedules.list(tenant, replace(options, page_token=token)), schedule_row)
 
     return ListQuery(name, ask)
 

@@ -84,13 +84,14 @@ class ListTask:
     """
 
     tenant: str | None
+    page: int
     target_only: bool = False
 
     def run(self, context: Context) -> ListResult:
         """Compare."""
         source = context.target if self.target_only else context.source
         entities = context.target.bulk.entities()
-        lists = SchedulerLists({entity.name: context.cutoff(entity) for entity in entities})
+        lists = SchedulerLists({entity.name: context.cutoff(entity) for entity in entities}, self.page)
         pair = source.storage, context.target.storage
         if self.tenant is None:
             return ListResult([compare_list(query, *pair) for query in lists.over_all()])

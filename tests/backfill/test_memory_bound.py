@@ -1,0 +1,77 @@
+"""The memory of a copy and of a verification does not grow with the size of the documents or their number."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from pymongo import MongoClient
+
+from tests.backfill.toolkit import AS_OF, write_config
+from twinstore.config import load_settings
+from twinstore.scheduler.enums import RunState
+from twinstore.testing.builders import make_run
+from twinstore_backfill.outcome import Exit
+from twinstore_backfill.stores import open_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.databases import MongoDatabase, PostgresDatabase
+
+MEGABYTE: Final = 1_000_000
+DOCUMENTS: Final = 60
+DOCUMENT_BYTES: Final = 6 * MEGABYTE
+# What Python and the libraries take, and a few documents at a time in each of their forms.
+CEILING: Final = 260 * MEGABYTE
+PROGRAM: Final = """
+import resource, sys
+from twinstore_backfill.cli import main
+code = main(sys.argv[1:])
+print("PEAK", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def config(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
+    mongo, postgres = mongo_database.config["Persistence"], postgres_database.config["Persistence"]
+    assert isinstance(mongo, dict)
+    assert isinstance(postgres, dict)
+    settings = {"Persistence": {**mongo, **postgres}, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
+    path = write_config(tmp_path / "settings.json", settings)
+    with open_store("scheduler", "mongo", load_settings(path, environ={})) as source:
+        source.storage.initializer.ensure_migrations()
+        source.storage.runs.create(make_run("acme", "run-0"))
+    error = make_run("acme", "run-1", state=RunState.ERROR)
+    with MongoClient[dict[str, Any]](mongo_database.url) as client:
+        runs = client[mongo_database.name]["runs"]
+        model = {**(runs.find_one() or {}), "state": "error", "finishedAt": error.finished_at}
+        for number in range(1, DOCUMENTS):
+            # Hard to compress, so that nothing makes it small on the way.
+            text = "".join(chr(97 + (number * 7 + place * place) % 26) for place in range(1000))
+            runs.insert_one({**model, "_id": f"run-{number:03}", "error": text * (DOCUMENT_BYTES // 1000)})
+    return path
+
+
+def peak(config: Path, name: str, *more: str) -> int:
+    sides = ["--module", "scheduler", "--from", "Mongo", "--to", "Postgres", "--as-of", AS_OF.isoformat()]
+    arguments = ["--config", str(config), "backfill", name, *sides, "--entity", "runs", *more]
+    out = ["--out", str(config.parent / "out")]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments, *out], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == Exit.OK, done.stdout + done.stderr
+    return int(done.stderr.rpartition("PEAK ")[2])
+
+
+def test_large_documents_are_never_all_in_memory(config: Path) -> None:
+    peaks = {
+        "dry run": peak(config, "copy"),
+        "copy": peak(config, "copy", "--execute", "--jobs", "1"),
+        "second copy": peak(config, "copy", "--execute", "--jobs", "1"),
+        "verify": peak(config, "verify"),
+    }
+    assert {name: size for name, size in peaks.items() if size > CEILING} == {}
