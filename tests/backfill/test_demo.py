@@ -1,0 +1,37 @@
+"""The demo tells its whole story on servers of its own and ends with a proof."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from twinstore_backfill.demo.run import run_demo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Make a directory that the user of PostgreSQL may pass, which pytest's own are not."""
+    made = Path(tempfile.mkdtemp(prefix="twinstore-demo-"))
+    made.chmod(0o711)
+    yield made
+    shutil.rmtree(made)
+
+
+def test_the_demo_ends_with_a_proof_and_leaves_all_reports(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proved = run_demo(folder, runs=400)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"PASS: {proved:,} documents proved equal"
+    report = json.loads((folder / "parity-report.json").read_text())
+    assert (report["verdict"], report["documents_equal"]) == ("PASS", proved)
+    assert proved > 400
+    assert {path.suffix for path in folder.glob("parity-report.*")} == {".json", ".xml", ".md", ".html"}
