@@ -3,13 +3,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import psycopg
 import pydantic
 import pytest
 from pydantic import SecretStr
 
 from twinstore.backend import OpenRequest, SharedResources
 from twinstore.clock import SystemClock
-from twinstore.errors import ConfigurationError
+from twinstore.errors import ConfigurationError, UnavailableError
 from twinstore.options import SchedulerOptions
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.plugin import open_backend, twinstore_register_backend
@@ -85,6 +86,25 @@ def test_a_malformed_connection_string_is_refused_without_repeating_it(text: str
         target_of(SecretStr(text), PostgresSettings(), purpose="The connection string")
     assert "PLANTED" not in caught.value.message
     assert caught.value.__cause__ is None
+
+
+def test_a_password_with_a_bare_at_sign_is_not_shown_as_a_host() -> None:
+    text = SecretStr("postgresql://app:first@PLANTED@db.example/things")
+    with pytest.raises(ConfigurationError, match="%40") as caught:
+        target_of(text, PostgresSettings(), purpose="The connection string")
+    assert "PLANTED" not in caught.value.message
+
+
+def test_an_abstract_socket_is_a_host() -> None:
+    assert (
+        target_of(SecretStr("host=@/tmp/pg dbname=x"), PostgresSettings(), purpose="x").place == "@/tmp/pg/x"
+    )
+
+
+def test_a_full_server_is_no_mistake_in_the_settings() -> None:
+    target = target_of(SecretStr(URL), PostgresSettings(), purpose="The connection string")
+    error = target.explain(psycopg.OperationalError('FATAL: too many connections for role "app"'))
+    assert isinstance(error, UnavailableError)
 
 
 def test_something_else_than_a_pool_is_refused() -> None:

@@ -42,6 +42,8 @@ REFUSALS: Final = {
     "invalid connection option": "Correct the connection string.",
     "unrecognized configuration parameter": "Correct the options in the connection string.",
 }
+# Names a role or database too, but passes by itself.
+TOO_MANY: Final = "too many connections"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,9 @@ class Target:
         if mentions_secret(text, self.secrets):
             text = type(error).__name__
         message = f"PostgreSQL at {self.place} cannot be used: {text}."
-        remedy = next((cure for sign, cure in REFUSALS.items() if sign in text), None)
-        if remedy is None and _refused_password(error):
+        full = TOO_MANY in text
+        remedy = None if full else next((cure for sign, cure in REFUSALS.items() if sign in text), None)
+        if remedy is None and not full and _refused_password(error):
             remedy = REFUSALS["authentication failed"]
         if remedy is not None or isinstance(error, psycopg.ProgrammingError):
             return ConfigurationError(
@@ -90,7 +93,7 @@ class Target:
             TimeoutExceededError if isinstance(error, psycopg.errors.ConnectionTimeout) else UnavailableError
         )
         return kind(
-            f"{message} Check that the server runs and can be reached.",
+            f"{message} {'Try again later.' if full else 'Check that the server runs and can be reached.'}",
             outcome=Outcome.NOT_APPLIED,
             driver=DRIVER,
         )
@@ -126,6 +129,12 @@ def target_of(secret: SecretStr | None, settings: PostgresSettings, *, purpose: 
             "postgresql://user:password@host:port/database or keywords such as host=... dbname=... user=....",
             driver=DRIVER,
         ) from None
+    if "@" in parts.get("host", "").lstrip("@"):
+        # libpq ends the password at its first "@", and would show the rest of it as a host.
+        raise ConfigurationError(
+            f"{purpose} names a host with an '@'; write an '@' inside user or password as %40.",
+            driver=DRIVER,
+        )
     return Target(_complete(parts, settings.statement_timeout_ms), secrets_in(text))
 
 
