@@ -22,6 +22,8 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore_backfill.cli import backends as backends_command
+from twinstore_backfill.cli.output import emit, table
+from twinstore_backfill.cli.params import Format
 from twinstore_backfill.outcome import Exit, InterruptedRunError, PreflightError, exit_code
 from twinstore_backfill.secrets import RedactingFormatter, Redactor
 from twinstore_backfill.stores import open_store
@@ -198,6 +200,15 @@ def test_help_says_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.code == 0
     for name in ("backends", "config", "migrate", "backfill", "purge", "up", "down", "demo"):
         assert name in shown.out
+
+
+def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    emit(Format.TEXT, {}, "tenant a:b:c [red]", table(("key",), [(":bug:",)]))
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
+        "tenant a:b:c [red]",
+        "key",
+        ":bug:",
+    ]
 
 
 def test_logging_never_shows_a_secret() -> None:

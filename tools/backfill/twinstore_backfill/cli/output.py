@@ -27,7 +27,11 @@ def emit(output: Format, document: object, *texts: RenderableType) -> None:
         emit_text(json_text(document).decode())
         return
     console = Console(
-        file=sys.stdout, width=None if sys.stdout.isatty() else WIDE, highlight=False, markup=False
+        file=sys.stdout,
+        width=None if sys.stdout.isatty() else WIDE,
+        highlight=False,
+        markup=False,
+        emoji=False,  # the key "a:b:c" is not to be shown with a picture
     )
     for text in texts:
         console.print(text)
