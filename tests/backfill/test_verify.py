@@ -86,6 +86,15 @@ def test_equal_stores_pass_every_check(pair: MemoryPair) -> None:
     assert all(part.equal for entity in report.entities for part in entity.ranges)
 
 
+def test_a_document_in_quarantine_may_name_a_tenant_that_no_call_accepts(pair: MemoryPair) -> None:
+    row = stored_rows(pair.stores[0], RUNS)["acme-run-1",]
+    document = {**row.document, "id": "stray", "tenantId": "a:b"}
+    plant(pair.stores[0], Row(RUNS, ("stray",), document, row.markers))
+    report = pair.verify()
+    assert report.verdict == "INCONCLUSIVE"
+    assert entity_of(report, "runs").counts.missing == 0
+
+
 def test_one_changed_one_missing_and_one_extra_row_are_named_with_paths(pair: MemoryPair) -> None:
     target = pair.stores[1]
     change(target, SCHEDULES, "acme-schedule-1", name="Renamed", whenCron="5 * * * *")

@@ -74,8 +74,12 @@ def _answer(query: ListQuery, storage: SchedulerStorage, token: str | None) -> A
 
 
 def _refused(query: ListQuery, left: Answer, right: Answer, rows: int) -> ListFinding | None:
-    """Judge a list that cannot be read. On the source that is known of a document in quarantine already."""
-    if right.error:
+    """Judge a list that cannot be read. On the source that is known of a document in quarantine already.
+
+    The tenant of such a document may be one that no side accepts as an argument.
+    """
+    refused_by_both = left.error == right.error != DocumentDecodeError.__name__
+    if right.error and not refused_by_both:
         return ListFinding(query.name, "fail", rows, f"the target answers with {right.error}")
     if left.error:
         return ListFinding(query.name, "inconclusive", rows, f"the source answers with {left.error}")
