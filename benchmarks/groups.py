@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from psycopg_pool import ConnectionPool
 
@@ -19,6 +19,8 @@ from twinstore.storage import open_scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from psycopg import Connection
 
     from benchmarks.options import Options
     from benchmarks.place import Place
@@ -146,10 +148,10 @@ def postgres_singles(place: Place, options: Options) -> Iterator[Group]:
     with closing(place.superuser()) as connection:
         keys = connection.execute(KEYS, [TENANT, GET_KEYS])
         run_ids = [str(row[0]) for row in keys]
-    with (
-        open_scheduler("Postgres", place.settings()) as storage,
-        ConnectionPool(place.app_url, kwargs={"autocommit": True}, min_size=1, open=True) as pool,
-    ):
+    pool: ConnectionPool[Connection[tuple[Any, ...]]] = ConnectionPool(
+        place.app_url, kwargs={"autocommit": True}, min_size=1, open=False
+    )
+    with open_scheduler("Postgres", place.settings()) as storage, pool:
         repertoire = Repertoire(storage, BarePostgres(pool), run_ids)
         yield single_operations("postgres", "Single operations, PostgreSQL", repertoire, options.operations)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 import orjson
 from psycopg import sql
@@ -35,7 +35,9 @@ class BarePostgres:
         """Take an open pool of connections in autocommit mode, as the application role."""
         self._pool = pool
 
-    def _execute(self, statement: str | sql.Composed, values: Sequence[object]) -> Cursor[tuple[Any, ...]]:
+    def _execute(
+        self, statement: LiteralString | sql.Composed, values: Sequence[object]
+    ) -> Cursor[tuple[Any, ...]]:
         """Send both statements together; the end of the pipeline is the end of their transaction.
 
         Fetching before that end would cost a second round trip.
@@ -47,7 +49,7 @@ class BarePostgres:
                 cursor.execute(statement, values)
         return cursor
 
-    def _read(self, statement: str | sql.Composed, values: Sequence[object]) -> tuple[Any, ...]:
+    def _read(self, statement: LiteralString | sql.Composed, values: Sequence[object]) -> tuple[Any, ...]:
         row = self._execute(statement, values).fetchone()
         if row is None:
             raise RuntimeError("the row to measure is not stored")
