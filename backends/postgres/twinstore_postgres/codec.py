@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.enums import NumberedEnum
 
-__all__ = ["Column", "Json", "JsonLoader", "Replanned", "Row", "Table", "json_list", "json_part"]
+__all__ = ["Column", "Json", "JsonLoader", "Replanned", "Row", "Table", "json_list", "json_of"]
 
 Row = tuple[Any, ...]
 M = TypeVar("M", bound=CanonicalModel)
@@ -98,20 +98,17 @@ def register_loaders(context: AdaptContext) -> None:
     context.adapters.register_loader(JSONB_OID, JsonLoader)
 
 
-def json_part(part: CanonicalModel) -> Json:
-    """Return the canonical JSON of a nested model, or of a whole one."""
-    return Json(part.__pydantic_serializer__.to_json(part, by_alias=True, exclude_none=True))
+def json_of(model: type[M]) -> Callable[[M], Json]:
+    """Return a function that encodes a nested model, or a whole one, as canonical JSON."""
+    to_json = model.__pydantic_serializer__.to_json  # bound once: every row of a copy pays for the look-up
+    return lambda part: Json(to_json(part, by_alias=True, exclude_none=True))
 
 
 def json_list(adapter: TypeAdapter[tuple[M, ...]]) -> Callable[[tuple[M, ...]], Json]:
     """Return a function that encodes a tuple of nested models."""
-    serializer = adapter.serializer
+    to_json = adapter.serializer.to_json
     empty = Json(b"[]")
-
-    def encode(parts: tuple[M, ...]) -> Json:
-        return Json(serializer.to_json(parts, by_alias=True, exclude_none=True)) if parts else empty
-
-    return encode
+    return lambda parts: Json(to_json(parts, by_alias=True, exclude_none=True)) if parts else empty
 
 
 @dataclass(frozen=True, slots=True)

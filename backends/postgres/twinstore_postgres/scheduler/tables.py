@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from twinstore import jsontext
 from twinstore.canonical import CanonicalJsonSerializer, content_digest
-from twinstore.scheduler.audit import AuditRecord
+from twinstore.scheduler.audit import AuditActor, AuditRecord
 from twinstore.scheduler.catalog import (
     AUDIT,
     IMPACT_SNAPSHOTS,
@@ -20,11 +20,12 @@ from twinstore.scheduler.catalog import (
 )
 from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode
 from twinstore.scheduler.impact_snapshots import ImpactSet
-from twinstore.scheduler.run_summaries import RunSnapshot, RunSummary
-from twinstore.scheduler.runs import DeltaSummary, Run
-from twinstore.scheduler.schedules import Schedule
+from twinstore.scheduler.run_summaries import RunSnapshot, RunSummary, RunSummaryCounters
+from twinstore.scheduler.runs import DeltaSummary, Run, RunReason, RunStats
+from twinstore.scheduler.schedules import Schedule, ScheduleLimits, ScheduleNotify, ScheduleOnlyIf
+from twinstore.scheduler.selectors import Selector
 from twinstore.scheduler.triggers import Trigger
-from twinstore_postgres.codec import Column, Json, Row, Table, json_list, json_part
+from twinstore_postgres.codec import Column, Json, Row, Table, json_list, json_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +42,16 @@ __all__ = [
     "table_of",
 ]
 
+selector_json: Final = json_of(Selector)
+only_if_json: Final = json_of(ScheduleOnlyIf)
+notify_json: Final = json_of(ScheduleNotify)
+limits_json: Final = json_of(ScheduleLimits)
+stats_json: Final = json_of(RunStats)
+reason_json: Final = json_of(RunReason)
 deltas_json: Final = json_list(TypeAdapter(tuple[DeltaSummary, ...]))
+actor_json: Final = json_of(AuditActor)
+counters_json: Final = json_of(RunSummaryCounters)
+snapshot_json: Final = json_of(RunSnapshot)
 snapshots_json: Final = json_list(TypeAdapter(tuple[RunSnapshot, ...]))
 
 
@@ -58,10 +68,10 @@ def schedule_row(schedule: Schedule, storage: Mapping[str, object]) -> Row:
         schedule.enabled,
         schedule.timezone,
         schedule.mode.number,
-        json_part(schedule.selection),
-        json_part(schedule.only_if),
-        json_part(schedule.notify),
-        json_part(schedule.limits),
+        selector_json(schedule.selection),
+        only_if_json(schedule.only_if),
+        notify_json(schedule.notify),
+        limits_json(schedule.limits),
         list(schedule.subscribers),
         schedule.created_at,
         schedule.updated_at,
@@ -155,8 +165,8 @@ def run_row(run: Run, _storage: Mapping[str, object]) -> Row:
         run.retry_of,
         run.trigger.number,
         run.state.number,
-        json_part(run.stats),
-        None if run.reason is None else json_part(run.reason),
+        stats_json(run.stats),
+        None if run.reason is None else reason_json(run.reason),
         deltas_json(run.deltas),
         run.created_at,
         run.started_at,
@@ -234,7 +244,7 @@ def audit_row(record: AuditRecord, _storage: Mapping[str, object]) -> Row:
         record.category,
         record.action,
         record.occurred_at,
-        json_part(record.actor),
+        actor_json(record.actor),
         record.entity_id,
         record.schedule_id,
         record.run_id,
@@ -273,9 +283,9 @@ def summary_row(summary: RunSummary, _storage: Mapping[str, object]) -> Row:
         summary.tenant_id,
         summary.schedule_id,
         summary.updated_at,
-        None if summary.last_run is None else json_part(summary.last_run),
+        None if summary.last_run is None else snapshot_json(summary.last_run),
         snapshots_json(summary.recent),
-        json_part(summary.counters),
+        counters_json(summary.counters),
     )
 
 
