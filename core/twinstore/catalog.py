@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from twinstore.errors import ValidationError
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from twinstore.canonical import CanonicalModel
 
 __all__ = ["Entity", "Module", "Retention"]
@@ -47,6 +49,19 @@ class Entity:
     marker_times: tuple[str, ...] = ()
     retention: Retention | None = None
     append_only: bool = False
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The wire names of key and tenant that stand in the model, each with its Python name.
+
+        Those that are storage markers are left out.
+        """
+        names = {field.serialization_alias or field.alias or name: name for name, field in self._fields}
+        return {wire: names[wire] for wire in (*self.key, self.tenant_field) if wire not in self.markers}
+
+    @property
+    def _fields(self) -> list[tuple[str, FieldInfo]]:
+        return list(self.model.model_fields.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from bson import ObjectId
+from bson import Code, ObjectId
 from psycopg import sql
 from pymongo import MongoClient
 
@@ -166,6 +166,10 @@ class TestBadDocuments:
                 {"_id": "bad-tenant", "tenantId": 5},
                 {"_id": "bad-date", "createdAt": "yesterday"},
                 {"_id": "bad-number", "stats": {**good["stats"], "queued": float("nan")}},
+                {"_id": "acme-run-1 "},
+                {"_id": "blank-tenant", "tenantId": " acme "},
+                {"_id": "bad-code", "scheduleId": Code("x", {"a": 1})},
+                {"_id": "bad-inner-code", "reason": {"cursor": Code("x")}},
             ]
             client[mongo_database.name].command("collMod", "runs", validator={}, validationLevel="off")
             runs.insert_many([{**good, **change} for change in changes])
@@ -175,20 +179,24 @@ class TestBadDocuments:
         result = planted.copy()
         assert (result.exit, result.complete) == (Exit.INCONCLUSIVE, True)
         assert result.totals.all()["written"] == 2 * DOCUMENTS_PER_TENANT
-        assert result.totals.of("runs")["quarantined"] == 8
+        assert result.totals.of("runs")["quarantined"] == 12
         lines = (planted.directory / "quarantine.ndjson").read_text().splitlines()
         kept = [json.loads(line) for line in lines]
-        assert len(kept) == 8
+        assert len(kept) == 12
         assert all(entry["reason"] and json.loads(entry["raw"]) for entry in kept)
         assert sorted(str(entry["key"]) for entry in kept) == [
             "None",
             "None",
+            "['acme-run-1 ']",
+            "['bad-code']",
             "['bad-date']",
             "['bad-field']",
+            "['bad-inner-code']",
             "['bad-nul']",
             "['bad-number']",
             "['bad-state']",
             "['bad-tenant']",
+            "['blank-tenant']",
         ]
 
     def test_leave_the_proof_open(self, planted: Pair) -> None:
@@ -196,13 +204,13 @@ class TestBadDocuments:
         report = planted.verify()
         assert (report.verdict, report.exit_code) == ("INCONCLUSIVE", Exit.INCONCLUSIVE)
         runs = next(entity for entity in report.entities if entity.entity == "runs")
-        assert runs.quarantined.count == 8
+        assert runs.quarantined.count == 12
 
     def test_are_kept_once_however_often_the_copy_is_repeated(self, planted: Pair) -> None:
         planted.copy()
         planted.copy()
         lines = (planted.directory / "quarantine.ndjson").read_text().splitlines()
-        assert len(lines) == 8
+        assert len(lines) == 12
 
 
 def test_timestamps_stored_as_text_are_copied_and_counted(

@@ -17,6 +17,7 @@ from bson.json_util import CANONICAL_JSON_OPTIONS, dumps
 
 from twinstore.bulk import Record
 from twinstore.errors import DocumentDecodeError
+from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.validators import instant_paths
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ __all__ = ["Exporter", "bounds", "index_of"]
 
 # Naive instants decode twice as fast; they are marked as UTC where the model has one.
 NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO, type_registry=FOREIGN_TYPES
 )
 LENIENT: Final = NAIVE.with_options(unicode_decode_error_handler="backslashreplace")
 LENGTH_BYTES: Final = 4

@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 from twinstore.bulk import Key, KeyRange, ScanRow
 from twinstore.fields import parse_timestamp
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
+from twinstore_mongo.codec import FOREIGN_TYPES
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["SCANS", "Scan"]
 
 STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO, type_registry=FOREIGN_TYPES
 )
 BROKEN: Final = STORED.with_options(unicode_decode_error_handler="backslashreplace")
 # What the JSON writer takes as it is.

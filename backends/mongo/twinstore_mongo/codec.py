@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from bson import DBRef
+from bson import Code, DBRef
+from bson.codec_options import TypeDecoder, TypeRegistry
 from bson.int64 import Int64
 
 from twinstore.canonical import CanonicalModel, decode_stored, undecodable
@@ -17,9 +18,23 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore_mongo.connection import Document
 
-__all__ = ["VERSION", "Codec", "next_version", "restore_reference", "text_of"]
+__all__ = ["FOREIGN_TYPES", "VERSION", "Codec", "next_version", "restore_reference", "text_of"]
 
 M = TypeVar("M", bound=CanonicalModel)
+
+
+class CodeAsObject(TypeDecoder):
+    """Reads JavaScript code as an object: the client's own class is a text, and would pass for one."""
+
+    bson_type = Code
+
+    def transform_bson(self, value: Any) -> Document:  # noqa: ANN401  # the client's signature
+        """Return the code as extended JSON writes it."""
+        scope = {} if value.scope is None else {"$scope": dict(value.scope)}
+        return {"$code": str(value), **scope}
+
+
+FOREIGN_TYPES: Final = TypeRegistry([CodeAsObject()])
 
 ID: Final = "_id"
 VERSION: Final = "_version"

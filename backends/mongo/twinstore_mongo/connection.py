@@ -20,6 +20,7 @@ from pymongo.write_concern import WriteConcern
 from twinstore.backend import Capabilities
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import ConfigurationError
+from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 
 if TYPE_CHECKING:
@@ -48,7 +49,11 @@ MAJORITY_READ: Final = ReadConcern("majority")
 SNAPSHOT_READ: Final = ReadConcern("snapshot")
 # Dates beyond year 9999 come as numbers of milliseconds instead of failing the whole batch.
 DECODING: Final = CodecOptions(
-    tz_aware=True, tzinfo=UTC, datetime_conversion=DatetimeConversion.DATETIME_AUTO, document_class=dict
+    tz_aware=True,
+    tzinfo=UTC,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+    document_class=dict,
+    type_registry=FOREIGN_TYPES,
 )
 
 

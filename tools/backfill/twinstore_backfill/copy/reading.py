@@ -83,6 +83,7 @@ class RangeReader:
         self._limiter = limiter
         self._stop = stop
         self._quarantine = quarantine
+        self._identity = tuple(entity.identity.items())
 
     def batches(self, source: Iterator[list[Record]]) -> Iterator[list[Record]]:
         """Yield the records that are to be written.
@@ -102,15 +103,32 @@ class RangeReader:
         self.read[tenant] += 1
         if record.text_timestamp:
             self.text_timestamp[tenant] += 1
-        if record.model is None or record.key is None:
+        if reason := self._unfit(record):
             self.undecodable[tenant] += 1
-            reason = record.error or "the stored key is no text"
             self._quarantine.add(quarantine_entry(self.entity, record, reason))
             return False
         if self._expired is not None and self._expired(record):
             self.expired[tenant] += 1
             return False
         return True
+
+    def _unfit(self, record: Record) -> str | None:
+        """Return why a record cannot be moved, ``None`` when it can.
+
+        The model trims ids. A stored id with outer blanks would become another row's id, or its tenant
+        another tenant.
+        """
+        if record.model is None or record.key is None:
+            return record.error or "the stored key is no text"
+        model = record.model
+        stored = dict(zip(self.entity.key, record.key, strict=True))
+        stored[self.entity.tenant_field] = record.tenant_id or ""
+        for wire, name in self._identity:
+            if stored[wire] != getattr(model, name):
+                return (
+                    f"the stored {wire} has outer blanks, or is not in normal form; correct it at the source"
+                )
+        return None
 
 
 class Tally:

@@ -11,6 +11,7 @@ from twinstore import jsontext
 from twinstore.fields import parse_timestamp
 
 if TYPE_CHECKING:
+    from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
     from twinstore.jsontext import JsonObject, JsonValue
 
@@ -32,6 +33,7 @@ class Contents:
         """Take the entity."""
         self._model = entity.model
         self._times = entity.marker_times
+        self._identity = tuple(entity.identity.items())
         # The validator itself: the classmethod around it costs as much again on small documents.
         self._validate_json = entity.model.__pydantic_validator__.validate_json
 
@@ -54,7 +56,13 @@ class Contents:
             markers = self._markers(cast("JsonObject", storage))
         except ValueError:
             return None
+        if not self._identifies_itself(cast("JsonObject", document), model):
+            return None
         return jsontext.dumps_sorted({"doc": model.wire(), "storage": markers})
+
+    def _identifies_itself(self, document: JsonObject, model: CanonicalModel) -> bool:
+        """Whether key and tenant are stored as the model has them; the copy refuses other documents too."""
+        return all(document.get(wire) == getattr(model, name) for wire, name in self._identity)
 
     @staticmethod
     def parsed(content: bytes) -> JsonObject:

@@ -233,7 +233,7 @@ class Judge:
 
     def _only_source(self, row: ScanRow) -> None:
         tenant = row.tenant_id or ""
-        if not self._contents.decodable(row.content):
+        if self._contents.canonical(row.content) is None:
             self.result.tenants[tenant].counts["quarantined"] += 1
             self.result.quarantined.add(Seen(row.key, tenant))
             return
