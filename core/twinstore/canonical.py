@@ -52,7 +52,11 @@ class CanonicalModel(BaseModel):
 
         Instants stay datetimes and enumerations stay (text) enumerations, as the drivers want them.
         """
-        return self.model_dump(by_alias=True, exclude_none=True)
+        # The serializer itself: model_dump around it costs a third more.
+        wire: dict[str, object] = self.__pydantic_serializer__.to_python(
+            self, by_alias=True, exclude_none=True
+        )
+        return wire
 
 
 class CanonicalJsonSerializer:

@@ -44,6 +44,8 @@ class ImpactImage(CanonicalModel):
 
 def images_by_digest(images: tuple[ImpactImage, ...]) -> tuple[ImpactImage, ...]:
     """Sort images by digest and refuse one that occurs twice."""
+    if len(images) <= 1:
+        return images
     if len({image.image_digest for image in images}) != len(images):
         raise PydanticCustomError("duplicate_image", "images should name each imageDigest once")
     return tuple(sorted(images, key=attrgetter("image_digest")))

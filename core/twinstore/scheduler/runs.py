@@ -111,6 +111,8 @@ class Attestation(CanonicalModel):
 
 def findings_by_severity(findings: tuple[TopFinding, ...]) -> tuple[TopFinding, ...]:
     """Sort findings by severity (highest first), vulnerability id and package."""
+    if len(findings) <= 1:
+        return findings
     return tuple(
         sorted(findings, key=lambda item: (SEVERITY_ORDER[item.severity], item.vulnerability_id, item.purl))
     )
@@ -142,6 +144,8 @@ class DeltaSummary(CanonicalModel):
 
 def deltas_by_image(deltas: tuple[DeltaSummary, ...]) -> tuple[DeltaSummary, ...]:
     """Sort deltas by image and refuse an image that occurs twice."""
+    if len(deltas) <= 1:
+        return deltas
     if len({delta.image_digest for delta in deltas}) != len(deltas):
         raise PydanticCustomError("duplicate_delta", "deltas should name each imageDigest once")
     return tuple(sorted(deltas, key=attrgetter("image_digest")))
