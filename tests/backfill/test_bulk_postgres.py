@@ -87,6 +87,34 @@ def test_a_second_import_touches_no_row(bulk: BulkPort, admin: psycopg.Connectio
     assert stamps(admin, "runs", tenant) == before
 
 
+def test_a_key_that_occurs_twice_in_a_range_is_written_once(
+    bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str
+) -> None:
+    first, second = (make_run(tenant, f"{name}@{tenant}") for name in "ab")
+    outcome = load(bulk, RUNS, records([first, first, second, second.evolve(schedule_id="other")]))
+    assert outcome.written == {tenant: 2}
+    assert outcome.unchanged == {tenant: 1}
+    assert [conflict.key for conflict in outcome.conflicts] == [(second.id,)]
+    assert len(stamps(admin, "runs", tenant)) == 2
+
+
+@pytest.mark.parametrize("on_conflict", ["fail", "overwrite"])
+@pytest.mark.parametrize("holes", [0, 1])
+def test_equal_ends_of_a_range_say_nothing_about_the_rows_between(
+    bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str, on_conflict: OnConflict, holes: int
+) -> None:
+    runs = [make_run(tenant, f"r{number}@{tenant}") for number in range(9)]
+    stored = runs[:4] + runs[4 + holes :]
+    load(bulk, RUNS, records(stored))
+    runs[6] = runs[6].evolve(schedule_id="other")
+    outcome = load(bulk, RUNS, records(runs), on_conflict=on_conflict)
+    assert sum(outcome.written.values()) == holes + (on_conflict == "overwrite")
+    assert outcome.unchanged == {tenant: 8 - holes}
+    assert [(conflict.key, conflict.tenant_id) for conflict in outcome.conflicts] == [((runs[6].id,), tenant)]
+    row = admin.execute("SELECT schedule_id FROM scheduler.runs WHERE id = %s", [runs[6].id]).fetchone()
+    assert (row == ("other",)) == (on_conflict == "overwrite")
+
+
 def test_every_bad_row_of_a_batch_is_found_and_the_others_are_written(
     bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str
 ) -> None:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
 from twinstore.bulk import Conflict, ImportOutcome, Record, Rejected
 from twinstore_postgres.bulk.connections import begin_system
+from twinstore_postgres.bulk.exporting import BATCH_BYTES, WEIGHED, weight
 from twinstore_postgres.bulk.ledger import check_lease, finish_range
-from twinstore_postgres.bulk.staging import Stage
+from twinstore_postgres.bulk.staging import Presence, Stage
 from twinstore_postgres.errors import Subject, translate, translated
 from twinstore_postgres.scheduler.tables import table_of
 
 if TYPE_CHECKING:
     from twinstore.bulk import Claim, OnConflict, Tally
     from twinstore.catalog import Entity
+    from twinstore_postgres.bulk.staging import Merged
     from twinstore_postgres.codec import Row, Table
     from twinstore_postgres.connecting import Connection
+
+    Pair = tuple[Record, Row]
 
 __all__ = ["PostgresRangeImporter"]
 
@@ -30,6 +35,8 @@ PROBE_BY_KEY: Final = (
 )
 # What one row is to blame for: bad data, a broken constraint, a value too large for an index.
 ROW_ERRORS: Final = frozenset({"22", "23", "54"})
+# One merge of so many rows costs the server a quarter less than five of a fifth each.
+CHUNK_ROWS: Final = 5000
 
 
 @dataclass(slots=True)
@@ -78,8 +85,10 @@ class PostgresRangeImporter:
             with self._connection.transaction():
                 begin_system(self._connection, "bulk import")
                 self._connection.execute(PROBE_BY_KEY)
-                for batch in batches:
-                    self._write(Batch(self._connection, stage, table, findings, overwrite), batch)
+                stage.begin()
+                writer = Writer(self._connection, stage, table, findings, overwrite)
+                for pairs in chunks(table, batches, findings):
+                    writer.write(pairs)
                 outcome = findings.outcome
                 check_lease(self._connection, claim.lease)
                 finish_range(self._connection, claim, tally(outcome))
@@ -93,18 +102,30 @@ class PostgresRangeImporter:
             self._stages[table.entity.name] = stage
         return stage
 
-    def _write(self, batch: Batch, records: Sequence[Record]) -> None:
-        good = [record for record in records if record.model is not None and record.key is not None]
-        batch.findings.rejected += [
-            Rejected(record, record.error or "the record holds no model")
-            for record in records
-            if record.model is None or record.key is None
-        ]
-        batch.write([(record, batch.table.encode(record.model, record.storage)) for record in good])
+
+def chunks(
+    table: Table[Any], batches: Iterable[Sequence[Record]], findings: Findings
+) -> Iterator[list[Pair]]:
+    """Yield the records with their rows, as many as one merge takes; note those without a model."""
+    pairs: list[Pair] = []
+    size = 0
+    for record in chain.from_iterable(batches):
+        if record.model is None or record.key is None:
+            findings.rejected.append(Rejected(record, record.error or "the record holds no model"))
+            continue
+        row = table.encode(record.model, record.storage)
+        if len(pairs) % WEIGHED == 0:
+            size += WEIGHED * weight(row)
+        pairs.append((record, row))
+        if len(pairs) == CHUNK_ROWS or size > BATCH_BYTES:
+            yield pairs
+            pairs, size = [], 0
+    if pairs:
+        yield pairs
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Writer:
     """Writes some records; where one is refused, the halves are tried until it stands alone."""
 
     connection: Connection
@@ -113,34 +134,43 @@ class Batch:
     findings: Findings
     overwrite: bool
 
-    def write(self, pairs: Sequence[tuple[Record, Row]]) -> None:
+    def write(self, pairs: Sequence[Pair]) -> None:
         """Write the records that the store takes and note the reasons of the others."""
-        if not pairs:
-            return
         try:
-            with self.connection.transaction():
-                merged = self.stage.merge([row for _, row in pairs], overwrite=self.overwrite)
+            self._merge(pairs)
+        except psycopg.errors.UniqueViolation:
+            # Of a name, or of a key that a rival inserted since; only the careful way can tell.
+            self._write_carefully(pairs)
         except psycopg.Error as error:
-            if not blames_row(error):
-                raise
             self._halve(pairs, error)
-            return
-        self._note(pairs, merged.written, merged.others)
 
-    def _halve(self, pairs: Sequence[tuple[Record, Row]], error: psycopg.Error) -> None:
+    def _write_carefully(self, pairs: Sequence[Pair]) -> None:
+        try:
+            self._merge(pairs, Presence.SOME)
+        except psycopg.Error as error:
+            self._halve(pairs, error)
+
+    def _merge(self, pairs: Sequence[Pair], presence: Presence | None = None) -> None:
+        rows = [row for _, row in pairs]
+        with self.connection.transaction():
+            found = presence or self.stage.presence(rows)
+            merged = self.stage.merge(rows, found, overwrite=self.overwrite)
+        self._note(pairs, merged)
+
+    def _halve(self, pairs: Sequence[Pair], error: psycopg.Error) -> None:
+        if not blames_row(error):
+            raise error
         if len(pairs) == 1:
             record = pairs[0][0]
             subject = Subject(self.table.entity, ":".join(record.key or ()))
             self.findings.rejected.append(Rejected(record, reason_of(error, subject)))
             return
         middle = len(pairs) // 2
-        self.write(pairs[:middle])
-        self.write(pairs[middle:])
+        self._write_carefully(pairs[:middle])
+        self._write_carefully(pairs[middle:])
 
-    def _note(
-        self, pairs: Sequence[tuple[Record, Row]], written: dict[str, int], others: Sequence[Row]
-    ) -> None:
-        findings = self.findings
+    def _note(self, pairs: Sequence[Pair], merged: Merged) -> None:
+        findings, written, others = self.findings, merged.written, merged.others
         findings.written.update(written)
         tenants = Counter(row[self.table.tenant_position] for _, row in pairs)
         if others:
