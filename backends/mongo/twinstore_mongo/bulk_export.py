@@ -35,6 +35,7 @@ NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 )
 LENIENT: Final = NAIVE.with_options(unicode_decode_error_handler="backslashreplace")
 LENGTH_BYTES: Final = 4
+BY_ID: Final = ("_id",)
 # Adding to an aware instant costs a tenth of `replace(tzinfo=UTC)`, and a document has about five.
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
@@ -148,6 +149,9 @@ class Exporter:
 
     def key_of(self, document: Mapping[str, Any]) -> Key | None:
         """Return the key of a document; ``None`` when it is no text."""
+        if self.transfer.key == BY_ID:
+            key = document.get("_id")
+            return (key,) if isinstance(key, str) else None
         values = [document.get(name) for name in self.transfer.key]
         texts = tuple(value for value in values if isinstance(value, str))
         return texts if len(texts) == len(values) else None

@@ -81,11 +81,11 @@ class RunSummaryCounters(CanonicalModel):
     @classmethod
     def of(cls, window: Sequence[RunSnapshot]) -> Self:
         """Return the counters of a window."""
-        states = [snapshot.state.value for snapshot in window]
+        states = [snapshot.state for snapshot in window]
         stats = [snapshot.stats for snapshot in window]
         return cls(
             total=len(window),
-            **{state.value: states.count(state.value) for state in RunState},
+            **{state.value: states.count(state) for state in RunState},
             total_deltas=sum(item.deltas for item in stats),
             total_new_criticals=sum(item.new_criticals for item in stats),
             total_new_high=sum(item.new_high for item in stats),

@@ -23,7 +23,7 @@ from twinstore.fields import (
     Text,
     Timestamp,
 )
-from twinstore.scheduler.enums import SEVERITY_ORDER, RunState, RunTrigger, SeverityRank
+from twinstore.scheduler.enums import SEVERITY_ORDER, TERMINAL_STATES, RunState, RunTrigger, SeverityRank
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -43,6 +43,9 @@ __all__ = [
 ]
 
 RUN_VERSION: Final = "scheduler.run@1"
+# Looked up once: on Python 3.11 each look-up of a member is a call, and every decoded run pays for it.
+RUNNING: Final = RunState.RUNNING
+ERROR: Final = RunState.ERROR
 
 
 class RunStats(CanonicalModel):
@@ -187,22 +190,23 @@ class Run(CanonicalModel):
 def state_problem(run: Run) -> str | None:
     """Return what is wrong between the state of a run and its optional fields."""
     state = run.state
-    if (run.error is not None) != (state is RunState.ERROR):
+    if (run.error is not None) != (state is ERROR):
         return "error should be present exactly in state error"
-    if state.terminal != (run.finished_at is not None):
+    if (state in TERMINAL_STATES) != (run.finished_at is not None):
         return "finishedAt should be present exactly in the states completed, error and cancelled"
     if run.started_at is None:
-        return "startedAt should be present in state running" if state is RunState.RUNNING else None
-    if state.rank < RunState.RUNNING.rank:
+        return "startedAt should be present in state running" if state is RUNNING else None
+    if state.number < RUNNING.number:
         return "startedAt should be absent in the states planning and queued"
     return None
 
 
 def order_problem(run: Run) -> str | None:
     """Return what is wrong between the instants of a run."""
-    if run.started_at is not None and run.started_at < run.created_at:
+    started, finished = run.started_at, run.finished_at
+    if started is not None and started < run.created_at:
         return "startedAt should not be before createdAt"
-    if run.finished_at is not None and run.finished_at < (run.started_at or run.created_at):
+    if finished is not None and finished < (started or run.created_at):
         return "finishedAt should not be before startedAt or createdAt"
     return None
 
