@@ -289,6 +289,26 @@ def test_a_scan_goes_on_past_values_that_no_model_takes(
 
 
 @pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        ('{"a": 1.0, "b": 2.00}', b'{"a":1,"b":2}'),
+        ("[1.0, 2.5, 0.05]", b"[1,2.5,0.05]"),
+        ("3.0", b"3"),
+        ('{"a": {"b": null}, "c": [null]}', b'{"a":{},"c":[null]}'),
+        ('{"a": "x@6.15.0", "b": ".0,", "c": "\\": null"}', b'{"a":"x@6.15.0","b":".0,","c":"\\": null"}'),
+        ('{"a": 1e20, "b": null, "c": 1.0}', dumps_sorted({"a": 1e20, "c": 1})),
+    ],
+)
+def test_a_scan_leaves_out_nulls_and_the_fractions_of_whole_numbers(
+    bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str, stored: str, shown: bytes
+) -> None:
+    load(bulk, RUNS, records([make_run(tenant, f"r@{tenant}")]))
+    admin.execute("UPDATE scheduler.runs SET stats = %s WHERE id = %s", [stored, f"r@{tenant}"])
+    (row,) = bulk.fetch(RUNS, [(f"r@{tenant}",)])
+    assert b'"stats":' + shown + b"," in row.content
+
+
+@pytest.mark.parametrize(
     "text", ["tab\tand\nline\\end", "\\N", "ünïcödé 🦉", "quote\"'", " ", "\x01\x1f\x7f"]
 )
 def test_the_scan_reads_every_text_as_it_was_written(bulk: BulkPort, tenant: str, text: str) -> None:
