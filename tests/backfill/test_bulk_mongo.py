@@ -288,6 +288,16 @@ def test_the_scan_sees_every_change(bench: Bench, change: Document) -> None:
     assert list(contents(bench, RUNS).values()) == [after]
 
 
+def test_an_id_that_is_not_utf_8_is_a_row_without_a_key(bench: Bench) -> None:
+    fill(bench)
+    sound = len(records(bench, RUNS))
+    good = RawBSONDocument(bson.encode({"_id": "XXXX", "tenantId": T}))
+    bench.force("runs", RawBSONDocument(bytes(good.raw).replace(b"XXXX", b"r\xff-1")))
+    rows = [row for batch in bench.bulk.scan(RUNS, KeyRange()) for row in batch]
+    assert len(rows) == sound + 1
+    assert [row.tenant_id for row in rows if row.key is None] == [T]
+
+
 def test_text_that_is_not_utf_8_spoils_one_row_only(bench: Bench) -> None:
     fill(bench)
     good = RawBSONDocument(bson.encode({"_id": "r-3a", "tenantId": T, "error": "XXXX"}))

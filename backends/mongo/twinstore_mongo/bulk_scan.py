@@ -34,7 +34,7 @@ __all__ = ["SCANS", "Scan"]
 STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, type_registry=FOREIGN_TYPES
 )
-BROKEN: Final = STORED.with_options(unicode_decode_error_handler="backslashreplace")
+BROKEN: Final = STORED.with_options(unicode_decode_error_handler="surrogateescape")
 # What the JSON writer takes as it is.
 PLAIN: Final = frozenset({str, bool, int, datetime})
 WRITING: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS
@@ -140,7 +140,7 @@ class Scan:
             document = bson.decode(raw, BROKEN)
         except bson.InvalidBSON:
             return ScanRow(None, None, content)
-        return ScanRow(self.key_of(document), text_or_none(document.get(self.tenant)), content)
+        return ScanRow(self.sure_key_of(document), printable_or_none(document.get(self.tenant)), content)
 
     def row(self, stored: Document) -> ScanRow:
         """Return the row of a document."""
@@ -181,6 +181,14 @@ class Scan:
         """Return the key, ``None`` when it is no text."""
         key = [part for name in self.key if type(part := stored.get(name)) is str]
         return tuple(key) if len(key) == len(self.key) else None
+
+    def sure_key_of(self, document: Mapping[str, Any]) -> Key | None:
+        """Return the key of a broken document, ``None`` when the key itself is broken.
+
+        What stands for its bytes sorts elsewhere, and could be the key of another row.
+        """
+        key = self.key_of(document)
+        return key if key is not None and all(map(is_sound, key)) else None
 
     def normalise_instants(self, stored: Document) -> bool:
         """Replace instants stored as text by real ones; return whether there were any."""
@@ -270,6 +278,18 @@ def is_derived(document: Document, stored: Document) -> bool:
 def text_or_none(value: object) -> str | None:
     """Return a text, ``None`` for everything else."""
     return value if type(value) is str else None
+
+
+def is_sound(text: str) -> bool:
+    """Tell whether a leniently decoded text was valid UTF-8: no half of a pair stands for a byte."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def printable_or_none(value: object) -> str | None:
+    """Return a leniently decoded text with its broken bytes as numbers, ``None`` for everything else."""
+    if type(value) is not str:
+        return None
+    return value.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def documents_of(raw: bytes) -> Iterator[bytes]:
