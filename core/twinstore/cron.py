@@ -171,5 +171,5 @@ def _instant(value: datetime) -> datetime:
     if value.utcoffset() is None:
         raise CronError(f"{value.isoformat()} has no UTC offset; pass an aware datetime")
     if not FIRST <= value <= LAST:
-        raise CronError(f"{value.isoformat()} lies outside {FIRST:%Y-%m-%d} to {LAST:%Y-%m-%d}")
+        raise CronError(f"{value.isoformat()} lies outside {FIRST.date()} to {LAST.date()}")
     return value.astimezone(UTC)

@@ -101,6 +101,23 @@ class TestAddresses:
         )
         refused(invoke(capsys, "--config", config, "config", "check", "--backend", backend), Exit.USAGE)
 
+    @pytest.mark.parametrize(
+        ("url", "remedy"),
+        [
+            ("mongodb://127.0.0.1:1", "set Persistence:Mongo:Database"),
+            (f"mongodb://x:{SECRET}@h:abc/x", "malformed"),
+            ("mongodb://h/x?timeoutMS=soon", "options"),
+        ],
+    )
+    def test_settings_of_mongodb_that_lead_nowhere(
+        self, url: str, remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        mongo = {"Persistence": {"Scheduler": "Mongo", "Mongo": {"ConnectionString": url}}}
+        config = write_config(tmp_path / "s.json", mongo)
+        line = refused(invoke(capsys, "--config", config, "config", "check"), Exit.USAGE)
+        assert remedy in line
+        assert "***" not in line
+
 
 class TestPasswords:
     def test_of_postgresql(

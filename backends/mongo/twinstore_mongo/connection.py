@@ -160,12 +160,15 @@ class Connection:
             client = self._client()
             where = replace(where, hosts=hosts_of(client, self._url))
             return probed(client, name, where, allow_standalone=self._settings.allow_standalone)
-        except InvalidURI as error:
-            malformed = translate(error, where)
         except CLIENT_ERRORS as error:
-            raise translate(error, where) from error
+            if not isinstance(error, InvalidURI):
+                raise translate(error, where) from error
+        except ValueError:
+            # The port, or an option of the connection string, is none.
+            pass
         # Outside the handler: the exception may quote a part of the password, and must not be its context.
-        raise malformed from InvalidURI("withheld, because it may quote a part of the password")
+        withheld = InvalidURI("withheld, because it may quote a part of the password")
+        raise translate(withheld, where) from withheld
 
     @property
     def _url(self) -> str | None:
@@ -176,10 +179,10 @@ class Connection:
         name = self._settings.database or (self._url and parse_uri(self._url)["database"])
         if not name:
             raise ConfigurationError(
-                "No MongoDB database is named; set Database, or put it into the connection string: "
-                "mongodb://host:port/name.",
+                "No MongoDB database is named; set Persistence:Mongo:Database, or put its name behind the "
+                "last slash of the connection string.",
                 driver=DRIVER,
-            )
+            ) from InvalidURI("it names no database")  # a cause tells wrong settings from a wrong server
         return str(name)
 
     def _client(self) -> Client:

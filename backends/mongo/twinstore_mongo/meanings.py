@@ -205,8 +205,9 @@ def bad_uri(error: Exception, where: Where) -> TwinstoreError:
     """The connection string cannot be read; its text stays hidden, because it holds the password."""
     del error
     return ConfigurationError(
-        "The MongoDB connection string is malformed; write mongodb://user:password@host:port/database and "
-        "percent-encode special characters of user and password.",
+        "The MongoDB connection string is malformed; write mongodb://user@host:27017/database, with a colon "
+        "and the password behind the user, and percent-encode special characters of both. "
+        "Its port is a number, and its options are those of MongoDB.",
         **where.location,
     )
 

@@ -30,5 +30,5 @@ def twinstore_register_backend() -> BackendSpec:
         settings=MongoSettings,
         factory=open_module,
         extra="mongo",
-        requires=("pymongo", "bson"),
+        requires=("pymongo",),
     )
