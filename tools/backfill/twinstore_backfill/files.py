@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import orjson
 
+from twinstore.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["json_text", "sync_directory", "write_whole"]
+__all__ = ["json_text", "require_writable", "sync_directory", "write_whole"]
 
 
 def json_text(value: object) -> bytes:
@@ -28,6 +31,23 @@ def write_whole(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     draft.replace(path)
     sync_directory(path.parent)
+
+
+def require_writable(directory: Path) -> None:
+    """Make a directory, and make sure that files can be written there, before any work is done.
+
+    Raises:
+        ConfigurationError: it is no directory, or the system refuses.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise ConfigurationError(
+            f"Nothing can be written to the directory {directory} of --out: {error.strerror}. "
+            "Name another one, or run the command where this one can be written to."
+        ) from None
 
 
 def sync_directory(directory: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING, Final
 
 from twinstore.redaction import MASK, is_secret_key, mask_secret_url, secrets_in
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from twinstore.config import Settings
     from twinstore.config.entries import Entry
 
-__all__ = ["REDACTOR", "RedactingFormatter", "Redactor"]
+__all__ = ["REDACTOR", "RedactingFormatter", "Redactor", "log_to_stderr"]
 
 SHORTEST: Final = 4
 
@@ -62,3 +63,13 @@ class RedactingFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the cleaned line or lines."""
         return REDACTOR.clean(super().format(record))
+
+
+def log_to_stderr(level: int) -> None:
+    """Send the log of this process to stderr without any secret; every process of a command calls this."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(RedactingFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    # The drivers below us log the commands they send, which hold data.
+    for name in ("pymongo", "psycopg", "psycopg.pool"):
+        logging.getLogger(name).setLevel(logging.ERROR)

@@ -16,7 +16,7 @@ from twinstore_backfill.outcome import PreflightError
 from twinstore_backfill.secrets import REDACTOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -34,6 +34,7 @@ __all__ = [
     "open_store",
     "preflight",
     "require_migrated",
+    "require_tenants",
     "select_entities",
 ]
 
@@ -148,6 +149,19 @@ def require_migrated(store: Store) -> None:
 def is_migrated(store: Store) -> bool:
     """Tell whether the schema of a store is complete, so that it can be asked for rows."""
     return all(item.state is not MigrationState.PENDING for item in store.storage.initializer.status())
+
+
+def require_tenants(stores: Iterable[Store], tenants: Iterable[str]) -> None:
+    """Refuse a tenant without a row in any of the stores, which would prove or copy nothing.
+
+    Raises:
+        ValidationError: no store knows one of the tenants.
+    """
+    ports = [store.bulk for store in stores]
+    for tenant in tenants:
+        counted = (port.counts(entity, tenant_id=tenant) for port in ports for entity in port.entities())
+        if not any(any(counts.values()) for counts in counted):
+            raise ValidationError(f"Tenant {tenant!r} has no rows on either side; check the spelling.")
 
 
 def select_entities(port: BulkPort, names: Sequence[str]) -> tuple[Entity, ...]:

@@ -120,9 +120,10 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
         yield f"Stopped: {result.stopped}. Settle them, then run the same command again."
     if totals["conflicts"]:
         where = _see(result, out / CONFLICTS)
-        yield f"{totals['conflicts']:,} rows are in the target with other content{where}."
+        yield f"Rows that are in the target with other content: {totals['conflicts']:,}{where}."
     if totals["quarantined"]:
-        yield f"{totals['quarantined']:,} documents cannot be moved{_see(result, out / QUARANTINE)}."
+        where = _see(result, out / QUARANTINE)
+        yield f"Documents that cannot be moved: {totals['quarantined']:,}{where}."
     if not result.executed:
         yield "This was a dry run; nothing was written. Add --execute to copy."
 

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from twinstore_backfill.cli.params import Format
 from twinstore_backfill.files import json_text
+from twinstore_backfill.report.wording import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +35,12 @@ def emit(output: Format, document: object, *texts: RenderableType) -> None:
         emoji=False,  # the key "a:b:c" is not to be shown with a picture
     )
     for text in texts:
-        console.print(text)
+        console.print(visible_lines(text) if isinstance(text, str) else text)
+
+
+def visible_lines(text: str) -> str:
+    """Return text whose keys and names cannot steer the terminal; its own line ends stay."""
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def emit_text(text: str) -> None:
@@ -51,5 +57,5 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str =
         numeric = bool(shown) and all(isinstance(row[index], int) for row in shown)
         made.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in shown:
-        made.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row))
+        made.add_row(*(f"{value:,}" if isinstance(value, int) else visible(str(value)) for value in row))
     return made

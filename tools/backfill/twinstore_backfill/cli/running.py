@@ -14,7 +14,7 @@ from twinstore.errors import TwinstoreError
 from twinstore_backfill.cli.app import app
 from twinstore_backfill.files import json_text
 from twinstore_backfill.outcome import Exit, exit_code
-from twinstore_backfill.secrets import REDACTOR, RedactingFormatter
+from twinstore_backfill.secrets import REDACTOR, log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ FINE: Final = 0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    _log_to_stderr(debug="--debug" in given)
+    log_to_stderr(logging.DEBUG if "--debug" in given else logging.WARNING)
     try:
         code: object = app(args=given, prog_name="twinstore", standalone_mode=False)
     except TwinstoreError as error:
@@ -40,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback reaches a user
         return _unexpected(given, error)
-    return code if isinstance(code, int) else FINE
+    if code is None:
+        return FINE
+    return code if isinstance(code, int) else Exit.FAILED
 
 
 def _unexpected(given: list[str], error: Exception) -> int:
@@ -77,12 +79,3 @@ def _show(given: list[str], message: str, code: str, exit_with: int) -> None:
 
 def _wants_json(given: list[str]) -> bool:
     return "--format=json" in given or ("--format", "json") in list(pairwise(given))
-
-
-def _log_to_stderr(*, debug: bool) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(RedactingFormatter("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[handler], force=True)
-    # The drivers below us log the commands they send, which hold data.
-    for name in ("pymongo", "psycopg", "psycopg.pool"):
-        logging.getLogger(name).setLevel(logging.ERROR)

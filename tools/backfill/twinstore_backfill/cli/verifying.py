@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -29,8 +30,9 @@ from twinstore_backfill.cli.params import (
 )
 from twinstore_backfill.cli.sides import both_sides
 from twinstore_backfill.progress import progress_on
-from twinstore_backfill.report.model import ParityReport
-from twinstore_backfill.report.writing import write_reports
+from twinstore_backfill.report.model import EXITS, ParityReport
+from twinstore_backfill.report.wording import expired_rows, expired_text
+from twinstore_backfill.report.writing import clear_reports, write_reports
 from twinstore_backfill.stopping import stop_on_signals
 from twinstore_backfill.stores import module_argument
 from twinstore_backfill.verify.engine import run_verify
@@ -89,13 +91,15 @@ def verify(  # noqa: PLR0917  # the options of a command
         approval=_approval(reason, approved_by, start_clean=start_clean),
         switch=_switch(common(context).settings(), module),
     )
+    if out is not None:
+        clear_reports(out)
     sides = both_sides(common(context), module, (source, source_config), (target, target_config))
     with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
         report = run_verify(left, right, options, progress, stop)
     if out is not None:
         write_reports(report, out)
     emit(output, report.model_dump(mode="json"), *_texts(report, out))
-    raise typer.Exit(report.exit_code)
+    raise typer.Exit(EXITS[report.verdict])
 
 
 def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool) -> Approval | None:
@@ -127,12 +131,14 @@ def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
             entity.counts.extra,
             entity.counts.different,
             entity.counts.quarantined + entity.counts.undecodable,
+            f"{entity.counts.expired_source:,} / {entity.counts.expired_target:,}",
         )
         for entity in report.entities
     ]
-    columns = ("entity", "result", "equal", "missing", "extra", "different", "undecodable")
+    columns = ("entity", "result", "equal", "missing", "extra", "different", "undecodable", "expired")
+    width = len(columns) if any(expired_rows(report)) else len(columns) - 1
     if rows:
-        yield table(columns, rows)
+        yield table(columns[:width], [row[:width] for row in rows])
     checks = [(check.id, check.title, check.result, check.summary) for check in report.checks]
     yield table(("check", "", "result", ""), checks)
     yield from _named(report)
@@ -140,7 +146,9 @@ def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
         yield f"Equal after normalisation: {item.documents:,} documents ({item.name})."
     for reason in report.reasons:
         yield f"- {reason}"
-    yield f"{report.verdict}: {report.documents_equal:,} documents equal."
+    yield " ".join(
+        (f"{report.verdict}: {report.documents_equal:,} documents equal.", expired_text(report))
+    ).strip()
     yield report.next_step
     if out is not None:
         yield f"Reports: {out}/parity-report.json, .xml, .md and .html."
@@ -158,4 +166,4 @@ def _named(report: ParityReport) -> Iterator[str]:
 
 
 def _key(key: tuple[str, ...] | None) -> str:
-    return "/".join(key) if key is not None else "(no text key)"
+    return json.dumps("/".join(key), ensure_ascii=False) if key is not None else "(no text key)"

@@ -19,8 +19,14 @@ from twinstore_backfill.copy.reading import Exports
 from twinstore_backfill.copy.reporting import REPORT_FILE, CopyResult, Totals, report_document
 from twinstore_backfill.copy.retention import expiry_test
 from twinstore_backfill.copy.worker import Workshop, copy_ranges, tuned_collector
-from twinstore_backfill.files import json_text, write_whole
-from twinstore_backfill.stores import preflight, require_migrated, select_entities
+from twinstore_backfill.files import json_text, require_writable, write_whole
+from twinstore_backfill.stores import (
+    is_migrated,
+    preflight,
+    require_migrated,
+    require_tenants,
+    select_entities,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,14 +53,19 @@ def run_copy(
 
     Raises:
         ValidationError: an unknown entity, or source and target are the same store.
+        ConfigurationError: the report cannot be written.
         PreflightError: the target cannot be written to.
         LeaseLostError: another worker holds the lease of the job, or took it.
         InterruptedRunError: a signal asked for the stop; finished ranges are saved.
     """
     started = truncate_to_millisecond(datetime.now(UTC))
+    out = options.out or (DEFAULT_OUT if options.execute else None)
+    if out is not None:
+        require_writable(out)
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
     require_migrated(source)
+    require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
     with tuned_collector():
         if options.execute:
             preflight(target.storage.initializer.ensure_migrations)
@@ -63,7 +74,6 @@ def run_copy(
         else:
             rehearsal = Rehearsal(source, target, options, progress, stop)
             result = rehearsal.run(entities, options.as_of or started, started)
-    out = options.out or (DEFAULT_OUT if options.execute else None)
     if out is not None:
         write_whole(out / REPORT_FILE, json_text(report_document(result)))
     return result

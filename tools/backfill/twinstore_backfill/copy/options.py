@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore import jsontext
 from twinstore.bulk import OnConflict
 from twinstore.errors import ValidationError
+from twinstore.scope import tenant_argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +57,8 @@ class CopyOptions:
     out: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers that mean nothing."""
+        """Refuse numbers that mean nothing and tenants that cannot be."""
+        object.__setattr__(self, "tenants", tuple(map(tenant_argument, self.tenants)))
         at_least_one = {"--jobs": self.jobs, "--range-size": self.range_size}
         if self.max_rate is not None:
             at_least_one["--max-rate"] = int(self.max_rate)

@@ -14,7 +14,7 @@ from twinstore.migrations import MigrationState
 from twinstore_backfill.copy.options import job_id, job_settings, refuse_same_store
 from twinstore_backfill.copy.reading import Exports
 from twinstore_backfill.copy.reporting import Totals
-from twinstore_backfill.stores import is_migrated, require_migrated, select_entities
+from twinstore_backfill.stores import is_migrated, require_migrated, require_tenants, select_entities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +41,7 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
     refuse_same_store(source.bulk, target.bulk)
     require_migrated(source)
     migrated = is_migrated(target)
+    require_tenants((source, target) if migrated else (source,), options.tenants)
     planned = [_planned(entity, source, target if migrated else None, options) for entity in entities]
     rows = sum(item["rows"] for item in planned)
     rate = _reading_rate(source, entities) * SHARE_OF_READING

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from html import escape
+from html import escape as escape_markup
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from twinstore_backfill.report.charts import bars, stacked
-from twinstore_backfill.report.wording import facts, findings, headline, short, tenant_text
+from twinstore_backfill.report.wording import facts, findings, headline, short, tenant_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +21,11 @@ NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS})
 TONES: Final[Mapping[str, str]] = {"PASS": "pass", "FAIL": "fail", "INCONCLUSIVE": "inconclusive"}
 RESULTS: Final = frozenset({"pass", "fail", "inconclusive", "skipped"})
 KEYS: Final = frozenset({"key", "source (XOR, sum)", "target (XOR, sum)", "from key", "to key", "where"})
+
+
+def escape(text: str) -> str:
+    """Return text that builds no markup and in which nothing is invisible."""
+    return escape_markup(visible(text))
 
 
 def html(report: ParityReport) -> str:

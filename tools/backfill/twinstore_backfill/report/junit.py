@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
-from twinstore_backfill.report.wording import findings, tenant_result, tenant_text
+from twinstore_backfill.report.wording import findings, tenant_result, tenant_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -96,4 +96,5 @@ def _add_totals(root: ET.Element) -> None:
 
 
 def _text(text: str) -> str:
-    return FORBIDDEN.sub("\ufffd", text)
+    shown = "\n".join(visible(line) for line in text.split("\n"))
+    return FORBIDDEN.sub("\ufffd", shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill.report.wording import facts, findings, headline, short, tenant_text
+from twinstore_backfill.report.wording import facts, findings, headline, short, tenant_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["markdown"]
 
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
-RIGHT: Final = {"equal", "missing", "extra", "different", "undecodable", "documents"}
+RIGHT: Final = {"equal", "missing", "extra", "different", "undecodable", "expired", "documents"}
 
 
 def markdown(report: ParityReport) -> str:
@@ -60,10 +60,12 @@ def _entities(report: ParityReport) -> Iterator[str]:
             f"{entity.counts.extra:,}",
             f"{entity.counts.different:,}",
             f"{entity.counts.undecodable + entity.counts.quarantined:,}",
+            f"{entity.counts.expired_source:,} / {entity.counts.expired_target:,}",
         )
         for entity in report.entities
     ]
-    yield from _table(("entity", "result", "equal", "missing", "extra", "different", "undecodable"), rows)
+    columns = ("entity", "result", "equal", "missing", "extra", "different", "undecodable", "expired")
+    yield from _table(columns, rows)
 
 
 def _findings(report: ParityReport) -> Iterator[str]:
@@ -124,4 +126,4 @@ def _row(cells: Sequence[str]) -> str:
 
 def _escaped(text: str) -> str:
     """Return text that shows as itself; a line break or a stray symbol must not build anything."""
-    return SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return SPECIAL.sub(r"\\\1", " ".join(visible(text).split()))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from twinstore.errors import ValidationError
+from twinstore_backfill.outcome import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
+    "EXITS",
     "Approval",
     "Check",
     "Counts",
@@ -31,6 +36,13 @@ __all__ = [
 FORMAT: Final = "twinstore.parity-report@1"
 Result = Literal["pass", "fail", "inconclusive", "skipped"]
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "START-CLEAN (approved)"]
+# The one place that says how a command ends whose report came to a verdict.
+EXITS: Final[Mapping[Verdict, Exit]] = {
+    "PASS": Exit.OK,
+    "START-CLEAN (approved)": Exit.OK,
+    "FAIL": Exit.DIFFERENT,
+    "INCONCLUSIVE": Exit.INCONCLUSIVE,
+}
 Hex = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
@@ -216,6 +228,13 @@ class ParityReport(Frozen):
     groups: tuple[Group, ...]
     equivalences: tuple[Equivalence, ...]
     entities: tuple[EntityReport, ...]
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        """Refuse a report whose exit code tells a pipeline something else than its verdict."""
+        if self.exit_code != EXITS[self.verdict]:
+            raise ValueError(f"exit_code {self.exit_code} does not belong to the verdict {self.verdict}")
+        return self
 
 
 def parse_report(content: bytes, name: str) -> ParityReport:

@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import unicodedata
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from twinstore_backfill.report.model import Differing, EntityReport, ParityReport, Result, TenantReport
 
-__all__ = ["facts", "findings", "headline", "key_text", "paths_text", "short", "tenant_result", "tenant_text"]
+__all__ = [
+    "expired_rows",
+    "expired_text",
+    "facts",
+    "findings",
+    "headline",
+    "key_text",
+    "paths_text",
+    "short",
+    "tenant_result",
+    "tenant_text",
+    "visible",
+]
+
+LAST_SHORT: Final = 0xFFFF
+# Control characters, invisible marks such as those that turn the direction of text, halves of pairs, and
+# line ends: on a terminal or a page they would act instead of being seen.
+INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def visible(text: str) -> str:
+    """Return text in which every invisible character shows as its number, as in a JSON escape."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if unicodedata.category(character) not in INVISIBLE:
+        return character
+    number = ord(character)
+    return f"\\u{number:04x}" if number <= LAST_SHORT else f"\\U{number:08x}"
 
 
 def headline(report: ParityReport) -> str:
     """Return the first sentence of a report."""
+    return " ".join(filter(None, (_judgement(report), expired_text(report))))
+
+
+def _judgement(report: ParityReport) -> str:
     source, target = _names(report)
     match report.verdict:
         case "PASS":
@@ -28,6 +64,21 @@ def headline(report: ParityReport) -> str:
             return f"No difference between {source} and {target} was seen, but the proof has gaps."
         case _:
             return f"{_capital(target)} starts without old data, as approved."
+
+
+def expired_rows(report: ParityReport) -> tuple[int, int]:
+    """Return how many rows of source and target retention has due for removal."""
+    counts = [entity.counts for entity in report.entities]
+    return sum(item.expired_source for item in counts), sum(item.expired_target for item in counts)
+
+
+def expired_text(report: ParityReport) -> str:
+    """Say how many rows were not compared because of retention; nothing when there are none."""
+    source, target = expired_rows(report)
+    if not source and not target:
+        return ""
+    sides = f"{source:,} in source, {target:,} in target"
+    return f"Rows due for removal by retention were left out: {sides}."
 
 
 def _wrong(entity: EntityReport) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, assert_never
 
-from twinstore_backfill.files import json_text, write_whole
+from twinstore_backfill.files import json_text, require_writable, write_whole
 from twinstore_backfill.report.html import html
 from twinstore_backfill.report.junit import junit
 from twinstore_backfill.report.markdown import markdown
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.report.model import ParityReport
 
-__all__ = ["ReportFormat", "render", "write_reports"]
+__all__ = ["ReportFormat", "clear_reports", "render", "write_reports"]
 
 
 class ReportFormat(StrEnum):
@@ -48,6 +48,17 @@ def render(report: ParityReport, output: ReportFormat) -> bytes:
         case ReportFormat.HTML:
             return html(report).encode()
     assert_never(output)
+
+
+def clear_reports(directory: Path) -> None:
+    """Remove the reports of an earlier run, which must not be taken for those of a run that fails.
+
+    Raises:
+        ConfigurationError: nothing can be written to the directory.
+    """
+    require_writable(directory)
+    for suffix in SUFFIXES.values():
+        (directory / f"parity-report.{suffix}").unlink(missing_ok=True)
 
 
 def write_reports(report: ParityReport, directory: Path) -> None:

@@ -5,24 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import Check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from twinstore_backfill.report.model import EntityReport, Result, TenantReport, Verdict
+    from twinstore_backfill.report.model import EntityReport, Result, TenantReport
     from twinstore_backfill.verify.lists import ListFinding
 
-__all__ = ["EXITS", "content_check", "count_check", "decode_check", "list_check", "mode_check", "worst"]
+__all__ = ["content_check", "count_check", "decode_check", "list_check", "mode_check", "worst"]
 
 SHOWN: Final = 100
-EXITS: Final[Mapping[Verdict, Exit]] = {
-    "PASS": Exit.OK,
-    "START-CLEAN (approved)": Exit.OK,
-    "FAIL": Exit.DIFFERENT,
-    "INCONCLUSIVE": Exit.INCONCLUSIVE,
-}
 ORDER: Final[Sequence[Result]] = ("skipped", "pass", "inconclusive", "fail")
 
 
@@ -103,8 +96,13 @@ def _bound(entity: EntityReport) -> str:
     share = 100 * 3 / smallest if smallest else 100
     return (
         f"{entity.entity}: {entity.counts.equal} documents sampled; with 95 % confidence fewer than "
-        f"{min(share, 100):.2g} % of the documents of any tenant differ"
+        f"{_percent(min(share, 100))} % of the documents of any tenant differ"
     )
+
+
+def _percent(share: float) -> str:
+    """Return two significant digits, but never an exponent."""
+    return f"{share:.0f}" if share >= 10 else f"{share:.2g}"  # noqa: PLR2004  # two digits
 
 
 def list_check(

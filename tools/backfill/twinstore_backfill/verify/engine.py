@@ -12,13 +12,12 @@ from twinstore import jsontext
 from twinstore.clock import truncate_to_millisecond
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.worker import tuned_collector
-from twinstore_backfill.report.model import Approval, Check, Envelope, ParityReport, Side, Tool
+from twinstore_backfill.report.model import EXITS, Approval, Check, Envelope, ParityReport, Side, Tool
 from twinstore_backfill.stopping import StopRequestedError
-from twinstore_backfill.stores import preflight, require_migrated, select_entities
+from twinstore_backfill.stores import preflight, require_migrated, require_tenants, select_entities
 from twinstore_backfill.tool import tool_identity
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.checks import (
-    EXITS,
     content_check,
     count_check,
     decode_check,
@@ -64,6 +63,7 @@ def run_verify(
     refuse_same_store(source.bulk, target.bulk)
     require_migrated(source)
     preflight(target.storage.check_ready)
+    require_tenants((source, target), options.tenants)
     run = Verification(Context(source, target, as_of, options.batch_size), options, progress, stop)
     try:
         with tuned_collector():
@@ -260,6 +260,8 @@ def _approval(options: VerifyOptions) -> Approval | None:
 def next_step(verdict: Verdict, options: VerifyOptions, target: str) -> str:
     """Say what to do now."""
     key = f"Persistence:{options.module.capitalize()}"
+    if verdict == "FAIL" and options.approval:
+        return "Empty the target, or verify without --start-clean."
     if verdict == "FAIL":
         return (
             "Look at what differs. Copying again with --on-conflict overwrite --execute writes missing and "

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from twinstore.errors import ValidationError
+from twinstore.scope import tenant_argument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,8 @@ class VerifyOptions:
     switch: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers that mean nothing."""
+        """Refuse numbers that mean nothing and tenants that cannot be."""
+        object.__setattr__(self, "tenants", tuple(map(tenant_argument, self.tenants)))
         numbers = {"--jobs": self.jobs, "--range-size": self.range_size, "--sample-size": self.sample_size}
         for name, value in numbers.items():
             if value < 1:

@@ -7,12 +7,16 @@ import os
 import signal
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from functools import partial
+from logging import getLogger
 from threading import Thread
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from twinstore.errors import TwinstoreError
 from twinstore_backfill.copy.worker import tuned_collector
+from twinstore_backfill.secrets import log_to_stderr
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.verify.tasks import Context
 
@@ -31,6 +35,8 @@ AHEAD: Final = 2
 # What a worker process holds open, and the context of its tasks; both are set once when it starts.
 _open = ExitStack()
 _context: list[Context] = []
+# Why this worker process could not open its stores; its first task says so to the parent.
+_failures: list[TwinstoreError] = []
 
 
 def run_tasks(tasks: Iterable[Task[R] | None], context: Context, jobs: int, stop: StopSwitch) -> Iterator[R]:
@@ -40,6 +46,7 @@ def run_tasks(tasks: Iterable[Task[R] | None], context: Context, jobs: int, stop
 
     Raises:
         StopRequestedError: a stop was requested.
+        TwinstoreError: the failure of a task, or a worker process that was lost.
     """
     source, target = context.source.recipe, context.target.recipe
     if jobs == 1 or source is None or target is None:
@@ -49,11 +56,16 @@ def run_tasks(tasks: Iterable[Task[R] | None], context: Context, jobs: int, stop
     pool = ProcessPoolExecutor(
         jobs - 1,
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=partial(_start, source, target, context.as_of, context.batch_size),
+        initializer=partial(_start, source, target, context.as_of, context.batch_size, getLogger().level),
     )
     with pool:
         try:
             yield from _together(pool, tasks, context, (jobs - 1) * AHEAD, stop)
+        except BrokenProcessPool:
+            raise TwinstoreError(
+                "A worker process of the verification was killed or ran out of memory; nothing was written. "
+                "Run the same command again, with a smaller --jobs if memory is short."
+            ) from None
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -95,17 +107,25 @@ def _done(result: R) -> Future[R]:
     return future
 
 
-def _start(source: Recipe, target: Recipe, as_of: datetime, batch_size: int) -> None:
+def _start(source: Recipe, target: Recipe, as_of: datetime, batch_size: int, log_level: int) -> None:
     """Open the stores of this worker process; they stay open until it ends."""
+    log_to_stderr(log_level)
     # The parent decides when to stop; a signal from the terminal reaches both.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
     _open.enter_context(tuned_collector())
-    left, right = _open.enter_context(source.open()), _open.enter_context(target.open())
-    _context.append(Context(left, right, as_of, batch_size))
+    try:
+        left, right = _open.enter_context(source.open()), _open.enter_context(target.open())
+    except TwinstoreError as error:
+        # An initialiser that fails would break the pool and leave its traceback on stderr.
+        _failures.append(error)
+    else:
+        _context.append(Context(left, right, as_of, batch_size))
 
 
 def _run(task: Task[R]) -> R:
+    if _failures:
+        raise _failures[0]
     return task.run(_context[0])
 
 
