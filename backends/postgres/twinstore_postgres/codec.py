@@ -164,6 +164,11 @@ class Table(Generic[M]):
         return sql.SQL(", ").join([sql.Placeholder()] * len(self.columns))
 
     @cached_property
+    def typed_placeholders(self) -> sql.Composed:
+        """One placeholder per column with its type, where the server cannot infer it."""
+        return sql.SQL(", ").join(sql.SQL("%s::") + sql.SQL(column.sql_type) for column in self.columns)
+
+    @cached_property
     def by_field(self) -> dict[str, Column]:
         """The columns by wire name or storage marker."""
         return {column.field: column for column in self.columns if column.field is not None}
@@ -181,12 +186,9 @@ class Table(Generic[M]):
         return column
 
     def statement(self, template: LiteralString) -> bytes:
-        """Return a statement with {table}, {columns} and {values} filled in."""
-        return (
-            sql.SQL(template)
-            .format(table=self.name, columns=self.column_list, values=self.placeholders)
-            .as_bytes()
-        )
+        """Return a statement with {table}, {columns}, {values} and {typed} (values with types) filled in."""
+        parts = {"table": self.name, "columns": self.column_list, "values": self.placeholders}
+        return sql.SQL(template).format(**parts, typed=self.typed_placeholders).as_bytes()
 
     @cached_property
     def _fields(self) -> tuple[str | None, ...]:

@@ -33,21 +33,26 @@ TRIES: Final = 3
 SELECT: Final = SNAPSHOTS_TABLE.statement(
     "SELECT {columns} FROM {table} WHERE snapshot_id = %s AND tenant_id = %s"
 )
-# One row: true when the snapshot was inserted or is stored with equal content and run, false when the own one
-# differs. No row: the id belongs to another tenant, or to a row that a rival inserted a moment ago.
-INSERT_OR_COMPARE: Final = SNAPSHOTS_TABLE.statement("""
-WITH inserted AS (
-    INSERT INTO {table} ({columns}) VALUES ({values})
+# First row: true when the snapshot is stored now, because it replaced the own one, was inserted, or was there
+# with equal content and run; false when a rival changed the own one meanwhile. No row: the id belongs to
+# another tenant, or to a row that a rival inserted a moment ago.
+SAVE: Final = SNAPSHOTS_TABLE.statement("""
+WITH given ({columns}) AS (VALUES ({typed})),
+replaced AS (
+    UPDATE {table} SET ({columns}) = (SELECT * FROM given)
+     WHERE snapshot_id = %s AND tenant_id = %s AND (content_digest, run_id) IS DISTINCT FROM (%s, %s)
+    RETURNING true AS same
+), inserted AS (
+    INSERT INTO {table} ({columns}) SELECT * FROM given
     ON CONFLICT (snapshot_id) DO NOTHING RETURNING true AS same
 )
+SELECT same FROM replaced
+UNION ALL
 SELECT same FROM inserted
 UNION ALL
 SELECT (content_digest, run_id) IS NOT DISTINCT FROM (%s, %s)
   FROM {table} WHERE snapshot_id = %s AND tenant_id = %s
 """)
-REPLACE: Final = SNAPSHOTS_TABLE.statement(
-    "UPDATE {table} SET ({columns}) = ROW({values}) WHERE snapshot_id = %s AND tenant_id = %s"
-)
 DELETE: Final = SNAPSHOTS_TABLE.statement("DELETE FROM {table} WHERE snapshot_id = %s AND tenant_id = %s")
 PURGE: Final = Replanned(b"""
 DELETE FROM scheduler.impact_snapshots WHERE snapshot_id = ANY (ARRAY(
@@ -83,14 +88,10 @@ class PostgresImpactSnapshotRepository:
 
     def _save(self, tenant: str, key: str, row: Row) -> bool:
         """Insert, leave or replace the own row; return whether it is stored now."""
-        subject = Subject(IMPACT_SNAPSHOTS, key)
         _, _, run_id, _, digest, *_ = row
-        insert = (INSERT_OR_COMPARE, (*row, digest, run_id, key, tenant))
-        (found,) = self._work.write(tenant, subject, insert)
-        if found.first != (False,):
-            return found.first is not None
-        (replaced,) = self._work.write(tenant, subject, (REPLACE, (*row, key, tenant)))
-        return replaced.count > 0
+        values = (*row, key, tenant, digest, run_id, digest, run_id, key, tenant)
+        (found,) = self._work.write(tenant, Subject(IMPACT_SNAPSHOTS, key), (SAVE, values))
+        return found.first == (True,)
 
     def get(self, tenant_id: str, snapshot_id: str) -> ImpactSet | None:
         """Return one snapshot; see the Protocol."""
