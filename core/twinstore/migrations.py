@@ -47,10 +47,13 @@ class MigrationReport:
 class Initializer(Protocol):
     """Creates and upgrades everything of one module on one driver."""
 
-    def ensure_migrations(self) -> MigrationReport:
+    def ensure_migrations(self, *, release: bool = False) -> MigrationReport:
         """Apply what is pending and bring indexes in line; safe from several processes at once.
 
         Repeated call: does nothing. Each migration is one transaction where the server can do that.
+
+        Args:
+            release: also apply the migrations of the category ``release``, which an operator asks for.
 
         Raises:
             MigrationChecksumError: an applied migration was changed afterwards.

@@ -299,8 +299,8 @@ class TestLease:
         class Usurper(Silent):
             """Takes the lease away in the middle of the copy."""
 
-            def start(self, name: str, total: int) -> None:
-                del total
+            def start(self, name: str, total: int, done: int = 0) -> None:
+                del total, done
                 if name == "runs" and not overtaken.is_set():
                     overtaken.set()
                     (job,) = ledger.jobs()
@@ -321,8 +321,8 @@ class TestInterruption:
         stop = StopSwitch()
 
         class Interrupter(Silent):
-            def start(self, name: str, total: int) -> None:
-                del total
+            def start(self, name: str, total: int, done: int = 0) -> None:
+                del total, done
                 if name == part:
                     stop.request(SIGTERM)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from io import StringIO
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -25,6 +26,7 @@ from twinstore_backfill.cli import backends as backends_command
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import Format
 from twinstore_backfill.outcome import Exit, InterruptedRunError, PreflightError, exit_code
+from twinstore_backfill.progress import progress_on
 from twinstore_backfill.secrets import RedactingFormatter, Redactor
 from twinstore_backfill.stores import open_store
 
@@ -263,3 +265,33 @@ def test_a_report_is_rendered_again(config: Path, tmp_path: Path, capsys: pytest
         capsys, "backfill", "status", "--module", "scheduler", "--to", "Memory", "--target-config", other
     )
     assert "complete, generation 1" in status.out
+
+
+def test_a_job_that_is_not_there_is_a_mistake(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status = ("backfill", "status", "--module", "scheduler", "--to", "memory", "--job", "nope")
+    answer = invoke(capsys, "--config", config, *status)
+    assert (answer.code, "There is no job 'nope'" in answer.err) == (Exit.USAGE, True)
+
+
+@pytest.mark.parametrize(("category", "code"), [("schema", 0), ("release", 0), ("nope", 2)])
+def test_migrations_of_a_category_can_be_run(
+    category: str, code: int, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("migrate", "run", "--module", "scheduler", "--backend", "memory", "--category", category)
+    assert invoke(capsys, "--config", config, *command).code == code
+
+
+def test_progress_after_a_resume_counts_what_is_new_and_ends_without_an_estimate() -> None:
+    stream = StringIO()
+    with progress_on(stream) as progress:
+        progress.start("runs", 1000, 900)
+        progress.finish()
+    assert stream.getvalue() == "runs: 900 of 1,000, 0/s\n"
+
+
+def test_nothing_of_a_key_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    key = "a\x1b[2J\u202eb"
+    emit(Format.TEXT, {}, f"missing runs {key}", table(("key",), [(key,)]))
+    shown = capsys.readouterr().out
+    assert shown.count("a\\u001b[2J\\u202eb") == 2
+    assert shown.replace("\n", "").isprintable()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import orjson
+import pydantic
 import pytest
 
 from twinstore.errors import ValidationError
@@ -228,3 +229,15 @@ def test_the_same_report_gives_the_same_bytes(output: ReportFormat) -> None:
 def test_something_else_is_refused_with_a_remedy(content: bytes) -> None:
     with pytest.raises(ValidationError, match=r"old.json is no parity report .*backfill verify --out"):
         parse_report(content, "old.json")
+
+
+@pytest.mark.parametrize("output", [ReportFormat.MARKDOWN, ReportFormat.HTML, ReportFormat.JUNIT])
+def test_nothing_in_a_report_is_invisible(output: ReportFormat) -> None:
+    shown = render(report(evil="a\x1b[2J\u202eb"), output).decode()
+    assert not {"\x1b", "\u202e"} & set(shown)
+    assert "\\u202eb" in shown
+
+
+def test_a_report_whose_exit_code_contradicts_its_verdict_cannot_be() -> None:
+    with pytest.raises(pydantic.ValidationError, match="does not belong to the verdict PASS"):
+        report("PASS")

@@ -11,8 +11,9 @@ __all__ = ["MemoryInitializer"]
 class MemoryInitializer:
     """Implements :class:`~twinstore.migrations.Initializer`: there is nothing to migrate."""
 
-    def ensure_migrations(self) -> MigrationReport:
+    def ensure_migrations(self, *, release: bool = False) -> MigrationReport:
         """Return an empty report."""
+        del release
         return MigrationReport(module="scheduler", backend=DRIVER)
 
     def status(self) -> tuple[MigrationStatus, ...]:

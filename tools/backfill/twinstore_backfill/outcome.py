@@ -9,6 +9,7 @@ from twinstore.errors import (
     ConfigurationError,
     DocumentDecodeError,
     LeaseLostError,
+    NotFoundError,
     TwinstoreError,
     UnsupportedCapabilityError,
     ValidationError,
@@ -58,6 +59,7 @@ CODES: Final[Mapping[type[TwinstoreError], Exit]] = {
     UnsupportedCapabilityError: Exit.PREFLIGHT_REFUSED,
     LeaseLostError: Exit.LEASE_HELD,
     ConfigurationError: Exit.USAGE,
+    NotFoundError: Exit.USAGE,
     DocumentDecodeError: Exit.FAILED,
     ValidationError: Exit.USAGE,
 }

@@ -27,8 +27,8 @@ SECONDS_BETWEEN_LINES: Final = 5.0
 class Progress(Protocol):
     """Hears what was done; may be called from several threads."""
 
-    def start(self, name: str, total: int) -> None:
-        """Begin a part of ``total`` documents."""
+    def start(self, name: str, total: int, done: int = 0) -> None:
+        """Begin a part of ``total`` documents, of which an earlier run left ``done`` finished."""
         ...
 
     def advance(self, count: int) -> None:
@@ -43,7 +43,7 @@ class Progress(Protocol):
 class Silent:
     """Says nothing."""
 
-    def start(self, name: str, total: int) -> None:
+    def start(self, name: str, total: int, done: int = 0) -> None:
         """Say nothing."""
 
     def advance(self, count: int) -> None:
@@ -60,13 +60,13 @@ class Lines:
         """Take the stream to write to."""
         self._stream = stream
         self._lock = Lock()
-        self._name, self._total, self._done = "", 0, 0
+        self._name, self._total, self._done, self._before = "", 0, 0, 0
         self._started = self._said = monotonic()
 
-    def start(self, name: str, total: int) -> None:
+    def start(self, name: str, total: int, done: int = 0) -> None:
         """Begin a part."""
         with self._lock:
-            self._name, self._total, self._done = name, total, 0
+            self._name, self._total, self._done, self._before = name, total, done, done
             self._started = self._said = monotonic()
 
     def advance(self, count: int) -> None:
@@ -75,18 +75,19 @@ class Lines:
             self._done += count
             if monotonic() - self._said >= SECONDS_BETWEEN_LINES:
                 self._said = monotonic()
-                self._write()
+                self._write(left=True)
 
     def finish(self) -> None:
         """Write the last line of the part."""
         with self._lock:
-            self._write()
+            self._write(left=False)
 
-    def _write(self) -> None:
+    def _write(self, *, left: bool) -> None:
         seconds = max(monotonic() - self._started, 1e-3)
-        rate = self._done / seconds
-        left = max(self._total - self._done, 0) / rate if rate else 0.0
-        remaining = f", about {left:.0f} s left" if self._done < self._total else ""
+        # What an earlier run finished says nothing of the speed of this one.
+        rate = (self._done - self._before) / seconds
+        more = self._total - self._done
+        remaining = f", about {more / rate:.0f} s left" if left and rate and more > 0 else ""
         self._stream.write(f"{self._name}: {self._done:,} of {self._total:,}, {rate:,.0f}/s{remaining}\n")
         self._stream.flush()
 
@@ -108,9 +109,9 @@ class Bars:
         self._progress = progress
         self._task: TaskID | None = None
 
-    def start(self, name: str, total: int) -> None:
+    def start(self, name: str, total: int, done: int = 0) -> None:
         """Add a bar."""
-        self._task = self._progress.add_task(name, total=total)
+        self._task = self._progress.add_task(name, total=total, completed=done)
 
     def advance(self, count: int) -> None:
         """Move the bar."""

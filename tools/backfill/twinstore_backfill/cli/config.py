@@ -37,6 +37,8 @@ def check(
     with open_store(module, name, settings) as store:
         capabilities = asdict(store.storage.capabilities)
         preflight(store.storage.check_ready)
+        # A copy into this store connects with the owner role too, where the driver has one.
+        preflight(store.storage.initializer.status)
         document = {"module": module, "ready": True, **store.described(), "capabilities": capabilities}
         emit(
             output,

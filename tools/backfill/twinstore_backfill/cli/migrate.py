@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -22,6 +23,19 @@ __all__ = ["app"]
 app = typer.Typer(help="Look after the schema of a module.", no_args_is_help=True)
 
 Category = Annotated[str | None, typer.Option("--category", help="Only migrations of this category.")]
+
+
+class RunnableCategory(StrEnum):
+    """How much `migrate run` applies."""
+
+    SCHEMA = "schema"
+    RELEASE = "release"
+
+
+RunCategory = Annotated[
+    RunnableCategory,
+    typer.Option("--category", help="release: also what only an operator asks for, after the schema."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
 
 
@@ -63,19 +77,21 @@ def plan(
 
 
 @app.command()
-def run(
+def run(  # noqa: PLR0917  # the options of a command
     context: typer.Context,
     module: ModuleName,
     backend: Backend = None,
+    category: RunCategory = RunnableCategory.SCHEMA,
     dry_run: DryRun = False,  # noqa: FBT002  # Typer makes a flag of it
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Apply what is pending and bring indexes in line; safe to repeat and from several places at once."""
+    release = category is RunnableCategory.RELEASE
     with opened(common(context), module, backend) as store:
         if dry_run:
-            _emit_plan(store, None, output)
+            _emit_plan(store, None if release else category.value, output)
             return
-        report = store.storage.initializer.ensure_migrations()
+        report = store.storage.initializer.ensure_migrations(release=release)
         lines = [
             *(f"applied {name}" for name in report.applied),
             *(f"changed {change}" for change in report.changes),

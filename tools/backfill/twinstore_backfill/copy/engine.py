@@ -149,8 +149,8 @@ class Copy:
         ranges = self._planned(shop, entity, job)
         done = [item for item in ranges if item.state is RangeState.LIVE and item.number not in again]
         finished = {item.number for item in done}
-        self._progress.start(entity.name, self._exports.count(entity))
-        self._progress.advance(sum(sum(item.tally.read.values()) for item in done if item.tally))
+        before = sum(sum(item.tally.read.values()) for item in done if item.tally)
+        self._progress.start(entity.name, self._exports.count(entity), before)
         todo = [item for item in ranges if item.number not in finished]
         copy_ranges(shop, entity, todo, expiry_test(entity, self._target.options, job.as_of))
         self._progress.finish()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from twinstore import jsontext
 from twinstore.bulk import KeyRange, RangeState
+from twinstore.errors import NotFoundError
 from twinstore.migrations import MigrationState
 from twinstore_backfill.copy.options import job_id, job_settings, refuse_same_store
 from twinstore_backfill.copy.reading import Exports
@@ -107,11 +108,19 @@ def _reading_rate(source: Store, entities: Sequence[Entity]) -> float:
 
 
 def status_document(target: Store, only: str | None = None) -> dict[str, object]:
-    """Return the jobs in the ledger of a target, with progress and the holder of the lease."""
-    if not is_migrated(target):
+    """Return the jobs in the ledger of a target, with progress and the holder of the lease.
+
+    Raises:
+        NotFoundError: there is no job ``only``.
+    """
+    ledger = target.bulk.ledger() if is_migrated(target) else None
+    jobs = [job for job in ledger.jobs() if only in {None, job.id}] if ledger else []
+    if only is not None and not jobs:
+        raise NotFoundError(
+            f"There is no job {only!r} in {target.bulk.identity}; leave --job out to see the jobs there are."
+        )
+    if ledger is None:
         return {"target": target.described(), "jobs": []}
-    ledger = target.bulk.ledger()
-    jobs = [job for job in ledger.jobs() if only in {None, job.id}]
     return {"target": target.described(), "jobs": [_job(ledger, job) for job in jobs]}
 
 
