@@ -80,7 +80,7 @@ class Target:
         text = " ".join(str(error).split())
         if mentions_secret(text, self.secrets):
             text = type(error).__name__
-        message = f"PostgreSQL at {self.place} cannot be used: {text}."
+        message = f"PostgreSQL at {self.place} cannot be used: {text.rstrip('.?!')}."
         full = TOO_MANY in text
         remedy = None if full else next((cure for sign, cure in REFUSALS.items() if sign in text), None)
         if remedy is None and not full and _refused_password(error):
@@ -125,7 +125,7 @@ def target_of(secret: SecretStr | None, settings: PostgresSettings, *, purpose: 
     except psycopg.ProgrammingError:
         # The cause is not kept: libpq repeats the part it stumbled over, which may be the password.
         raise ConfigurationError(
-            f"{purpose} is no connection string of PostgreSQL; use "
+            f"{purpose} cannot be read; use "
             "postgresql://user:password@host:port/database or keywords such as host=... dbname=... user=....",
             driver=DRIVER,
         ) from None
