@@ -4,6 +4,9 @@ Run it twice and compare the output::
 
     Persistence__Scheduler=Mongo    python samples/service/nightly.py --tenant acme
     Persistence__Scheduler=Postgres python samples/service/nightly.py --tenant acme
+
+It may run again and again on the same data. Its runs are of October 2025: set
+``Scheduler__Storage__RunRetentionDays=0`` to keep them, or MongoDB removes them as past their retention.
 """
 
 from __future__ import annotations
@@ -74,6 +77,8 @@ def record_run(unit: SchedulerSession, run: Run) -> None:
 
 def execute(scheduler: SchedulerStorage, tenant: str, number: int) -> None:
     """Take one run from planning to its end, one unit of work a step."""
+    if scheduler.runs.get(tenant, f"{tenant}-run-{number:02}") is not None:
+        return  # an earlier call took it to its end
     created = START + timedelta(hours=number)
     planned = Run(
         id=f"{tenant}-run-{number:02}",

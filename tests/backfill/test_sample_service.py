@@ -65,6 +65,8 @@ def test_the_sample_service_prints_the_same_on_both_stores(
     on_mongo, on_postgres = map(output_of_service, stores)
     assert TOKEN.sub(lambda match: match[0] if match[1] == "None" else "next TOKEN", on_mongo) == EXPECTED
     assert on_mongo == on_postgres
+    # Nothing it does fails or changes anything the second time.
+    assert output_of_service(stores[1]) == on_postgres
     # Equal output could also mean that both wrote to one store.
     for settings in stores:
         with open_storage(settings) as storage:
