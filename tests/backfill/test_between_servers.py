@@ -285,9 +285,9 @@ class TestCommands:
             for expected in ("acme-schedule-1", "doc.name", "umbrella-run-3", "zzz-extra"):
                 assert expected in text, (suffix, expected)
         for expected in (
-            "different schedules acme-schedule-1: doc.name",
-            "missing runs umbrella-run-3",
-            "extra audit zzz-extra",
+            'different schedules "acme-schedule-1": doc.name',
+            'missing runs "umbrella-run-3"',
+            'extra audit "zzz-extra"',
         ):
             assert expected in answer.out
         assert "Renamed" not in answer.out

@@ -63,7 +63,9 @@ def refused(answer: Answer, code: int) -> str:
 
 
 def config_for(path: Path, mongo: MongoDatabase, postgres: PostgresDatabase, **changes: object) -> Path:
-    document = settings(mongo.url, postgres.app_url, OwnerConnectionString=postgres.owner_url, **changes)
+    document = settings(
+        mongo.url, postgres.app_url, **{"OwnerConnectionString": postgres.owner_url, **changes}
+    )
     persistence = document["Persistence"]
     assert isinstance(persistence, dict)
     persistence["Mongo"]["Database"] = mongo.name
@@ -143,6 +145,17 @@ class TestPasswords:
         config = write_config(tmp_path / "s.json", settings(wrong, "postgresql://127.0.0.1:1/x"))
         answer = invoke(capsys, "--config", config, "config", "check")
         refused(answer, Exit.USAGE)
+
+
+def test_a_check_of_the_settings_tries_the_owner_role_too(
+    mongo_database: MongoDatabase,
+    postgres_database: PostgresDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wrong = postgres_url(postgres_database.owner_url, user="nobody_at_all", password=SECRET)
+    config = config_for(tmp_path, mongo_database, postgres_database, OwnerConnectionString=wrong)
+    refused(invoke(capsys, "--config", config, "config", "check", "--backend", "Postgres"), Exit.USAGE)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from twinstore.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Exit", "InterruptedRunError", "PreflightError", "exit_code"]
+__all__ = ["Exit", "InterruptedRunError", "PreflightError", "UnknownJobError", "exit_code"]
 
 
 class Exit(IntEnum):
@@ -42,6 +42,10 @@ class PreflightError(TwinstoreError):
     code: ClassVar[str] = "preflight_refused"
 
 
+class UnknownJobError(NotFoundError):
+    """The ledger has no job of that name; nothing was changed."""
+
+
 class InterruptedRunError(TwinstoreError):
     """The command was interrupted at a safe point."""
 
@@ -59,7 +63,7 @@ CODES: Final[Mapping[type[TwinstoreError], Exit]] = {
     UnsupportedCapabilityError: Exit.PREFLIGHT_REFUSED,
     LeaseLostError: Exit.LEASE_HELD,
     ConfigurationError: Exit.USAGE,
-    NotFoundError: Exit.USAGE,
+    UnknownJobError: Exit.USAGE,
     DocumentDecodeError: Exit.FAILED,
     ValidationError: Exit.USAGE,
 }

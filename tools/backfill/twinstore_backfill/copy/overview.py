@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from twinstore import jsontext
 from twinstore.bulk import KeyRange, RangeState
-from twinstore.errors import NotFoundError
 from twinstore.migrations import MigrationState
 from twinstore_backfill.copy.options import job_id, job_settings, refuse_same_store
 from twinstore_backfill.copy.reading import Exports
 from twinstore_backfill.copy.reporting import Totals
+from twinstore_backfill.outcome import UnknownJobError
 from twinstore_backfill.stores import is_migrated, require_migrated, require_tenants, select_entities
 
 if TYPE_CHECKING:
@@ -111,12 +111,12 @@ def status_document(target: Store, only: str | None = None) -> dict[str, object]
     """Return the jobs in the ledger of a target, with progress and the holder of the lease.
 
     Raises:
-        NotFoundError: there is no job ``only``.
+        UnknownJobError: there is no job ``only``.
     """
     ledger = target.bulk.ledger() if is_migrated(target) else None
     jobs = [job for job in ledger.jobs() if only in {None, job.id}] if ledger else []
     if only is not None and not jobs:
-        raise NotFoundError(
+        raise UnknownJobError(
             f"There is no job {only!r} in {target.bulk.identity}; leave --job out to see the jobs there are."
         )
     if ledger is None:
