@@ -49,7 +49,7 @@ def _unexpected(given: list[str], error: Exception) -> int:
     if isinstance(error, USAGE_ERROR):
         return _usage(given, error)
     hint = "" if "--debug" in given else " Run it again with `twinstore --debug …` to see where."
-    first = (str(error).splitlines() or [""])[0]
+    first = (str(error).splitlines() or [""])[0].rstrip(".?! ")
     _show(given, f"unexpected {type(error).__name__}: {first}.{hint}", "unexpected", Exit.FAILED)
     return Exit.FAILED
 
