@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, LiteralString, TypeVar
 
 import orjson
 import psycopg
+import pydantic
 from psycopg import pq, sql
 from psycopg.adapt import Dumper, Loader
 from pydantic import TypeAdapter
@@ -209,9 +210,17 @@ class Table(Generic[M]):
         Raises:
             DocumentDecodeError: the row does not form a model; names entity and key.
         """
-        return decode_stored(
-            self.model, self._document(row), entity=self.entity.name, key=self.key_text(row), driver=DRIVER
-        )
+        document = self._document(row)
+        try:
+            return self._validate(document, by_alias=True, by_name=False)
+        except pydantic.ValidationError:
+            # Once more for the message; the name of a row that is fine need not be made.
+            key = self.key_text(row)
+            return decode_stored(self.model, document, entity=self.entity.name, key=key, driver=DRIVER)
+
+    @cached_property
+    def _validate(self) -> Callable[..., M]:
+        return self.model.__pydantic_validator__.validate_python
 
     def _document(self, row: Row) -> object:
         if self._payload_position is not None:

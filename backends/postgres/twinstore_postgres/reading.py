@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 import psycopg
-from psycopg.adapt import Transformer
-from psycopg.types.datetime import TimestamptzBinaryLoader
+from psycopg.adapt import Loader, Transformer
 from typing_extensions import override
 
 from twinstore_postgres.codec import UNREADABLE, Row
@@ -14,17 +14,22 @@ from twinstore_postgres.codec import UNREADABLE, Row
 if TYPE_CHECKING:
     from psycopg.abc import Buffer
 
-__all__ = ["rows_of"]
+__all__ = ["TolerantInstantLoader", "rows_of"]
+
+# The server counts microseconds from here.
+EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-class TolerantInstantLoader(TimestamptzBinaryLoader):
-    """Reads an instant; ``infinity`` and years beyond 9999 become a value that every model refuses."""
+class TolerantInstantLoader(Loader):
+    """Reads an instant in UTC; ``infinity`` and years beyond 9999 become a value that every model refuses."""
+
+    format = psycopg.pq.Format.BINARY
 
     @override
-    def load(self, data: Buffer) -> Any:
+    def load(self, data: Buffer) -> object:
         try:
-            return super().load(data)
-        except psycopg.DataError:
+            return EPOCH + timedelta(microseconds=int.from_bytes(data, signed=True))
+        except OverflowError:
             return UNREADABLE
 
 
