@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import Job, RangeProgress
     from twinstore_backfill.stores import Store
 
-DOCUMENTS: Final = 9000
+DOCUMENTS: Final = 15_000
 RANGE: Final = 150
 KILLS: Final = 20
 PATIENCE: Final = 60
@@ -127,10 +127,11 @@ def test_killed_twenty_times_it_ends_equal_and_repeats_no_finished_range(config:
     fence = 0
     for kill in range(KILLS):
         # Stretched, so that every one of the kills meets it at work.
-        process = start(copying(config, "--max-rate", "4000"))
+        process = start(copying(config, "--max-rate", "2000"))
         fence = wait_until_at_work(target, fence, process)
         wait_until_live(target, len(finished) + chance.randrange(3), process)
-        for _ in range(chance.randrange(30_000)):
+        moment = time.monotonic() + chance.uniform(0, 0.05)
+        while time.monotonic() < moment:
             os.sched_yield()
         process.kill()
         process.communicate()
