@@ -20,6 +20,7 @@ from twinstore.jsontext import dumps_sorted
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.runs import DeltaSummary
 from twinstore.testing.builders import digest_text, make_audit_record, make_run, make_schedule, make_trigger
+from twinstore_postgres.bulk import importing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -96,6 +97,21 @@ def test_a_key_that_occurs_twice_in_a_range_is_written_once(
     assert outcome.unchanged == {tenant: 1}
     assert [conflict.key for conflict in outcome.conflicts] == [(second.id,)]
     assert len(stamps(admin, "runs", tenant)) == 2
+
+
+def test_a_range_of_several_portions_is_written_like_one(
+    bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "CHUNK_ROWS", 7)
+    runs = [make_run(tenant, f"r{number:02}@{tenant}") for number in range(30)]
+    load(bulk, RUNS, records(runs[10:12]))
+    runs[11] = runs[11].evolve(schedule_id="other")
+    runs[20] = runs[20].model_copy(update={"schedule_id": "".join(uuid4().hex for _ in range(2000))})
+    outcome = load(bulk, RUNS, records(runs))
+    assert (outcome.written, outcome.unchanged) == ({tenant: 27}, {tenant: 1})
+    assert [conflict.key for conflict in outcome.conflicts] == [(runs[11].id,)]
+    assert [item.record.key for item in outcome.rejected] == [(runs[20].id,)]
+    assert len(stamps(admin, "runs", tenant)) == 29
 
 
 @pytest.mark.parametrize("on_conflict", ["fail", "overwrite"])
