@@ -26,7 +26,8 @@ M = TypeVar("M", bound=CanonicalModel)
 class CodeAsObject(TypeDecoder):
     """Reads JavaScript code as an object: the client's own class is a text, and would pass for one."""
 
-    bson_type = Code
+    # pymongo declares an abstract property and documents a plain attribute.
+    bson_type = Code  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
 
     def transform_bson(self, value: Any) -> Document:  # noqa: ANN401  # the client's signature
         """Return the code as extended JSON writes it."""
