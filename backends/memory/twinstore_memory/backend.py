@@ -67,7 +67,7 @@ class MemoryBackend:
     def __init__(self, store: Store | None = None) -> None:
         """Take the store; default: one of its own."""
         self.store = store or Store()
-        self.repositories = self._over(Single(self.store), UNBOUND)
+        self.repositories = self._over(Single(self.store, unbound=True), UNBOUND)
         self.initializer = MemoryInitializer()
         self.bulk = MemoryBulk(self.store, CAPABILITIES)
 

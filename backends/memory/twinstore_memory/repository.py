@@ -54,9 +54,9 @@ class Link(Protocol):
 class Single:
     """Each call is a unit of its own: repositories without a transaction."""
 
-    def __init__(self, store: Store) -> None:
-        """Take the store."""
-        self.state = UnitState()
+    def __init__(self, store: Store, *, unbound: bool = False) -> None:
+        """Take the store, and whether the repositories belong to no session."""
+        self.state = UnitState(unbound=unbound)
         self._store = store
 
     def reading(self) -> AbstractContextManager[Unit]:

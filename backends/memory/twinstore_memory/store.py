@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from itertools import count
-from threading import Condition, Lock, get_ident
+from threading import Condition, get_ident
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 from uuid import uuid4
 
 from twinstore.backend import UnitState
 from twinstore.clock import SystemClock
 from twinstore.errors import ConcurrencyError
+from twinstore.forks import ForkSafeLock, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -89,6 +90,12 @@ class Store:
         self._tables: dict[str, Contents] = {}
         self._claims: dict[Hashable, Unit] = {}
         self._changed = Condition()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Keep the rows in a forked child as a copy of its own; the open units are the parent's."""
+        self._changed = Condition()
+        self._claims = {}
 
     def begin(self, *, read_only: bool = False) -> Unit:
         """Open a unit of work; end it with ``commit`` or ``rollback``."""
@@ -221,7 +228,7 @@ class Unit:
 
 
 _shared: Final[dict[str, Store]] = {}
-_shared_lock: Final = Lock()
+_shared_lock: Final = ForkSafeLock()
 
 
 def shared_store(name: str) -> Store:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 from pymongo.client_session import ClientSession
 
-from twinstore.backend import wrong_handle
+from twinstore.backend import UnitState, wrong_handle
 from twinstore.options import SchedulerOptions
 from twinstore.scope import UNBOUND
 from twinstore_mongo.bulk import MongoBulk
@@ -22,7 +22,7 @@ from twinstore_mongo.scheduler.runs import MongoRunRepository
 from twinstore_mongo.scheduler.schedules import MongoScheduleRepository
 from twinstore_mongo.scheduler.triggers import MongoTriggerRepository
 from twinstore_mongo.settings import MongoSettings
-from twinstore_mongo.units import Unit, transaction
+from twinstore_mongo.units import Unit, client_session, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,8 +63,7 @@ class MongoBackend:
     def __init__(self, connection: Connection, options: SchedulerOptions, *, validators: bool = True) -> None:
         """Take the connection, the options of the module, and whether collections get validators."""
         self._connection = connection
-        self._unit = Unit(connection, UNBOUND)
-        self.repositories = MongoRepositories.over(self._unit)
+        self.repositories = MongoRepositories.over(Unit(connection, UNBOUND, UnitState(unbound=True)))
         self.initializer = MongoInitializer(connection, options, validators=validators)
         self.bulk = MongoBulk(connection)
 
@@ -90,7 +89,7 @@ class MongoBackend:
         """Open repositories bound to one client session; see :meth:`ModuleBackend.session`."""
         self.capabilities.require("sessions")
         store = self._connection.store
-        with store.client.start_session(causal_consistency=causal_consistency) as session:
+        with client_session(store, causal_consistency=causal_consistency) as session:
             unit = replace(self._fresh(scope), session=session, joined=store)
             try:
                 yield MongoRepositories.over(unit)
@@ -102,7 +101,7 @@ class MongoBackend:
         """Open a unit of work; see :meth:`ModuleBackend.transaction`."""
         self.capabilities.require("transactions")
         store = self._connection.store
-        with store.client.start_session() as session:
+        with client_session(store) as session:
             unit = replace(self._fresh(scope), session=session, joined=store, read_only=read_only)
             try:
                 with transaction(session, store):

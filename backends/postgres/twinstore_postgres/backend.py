@@ -75,7 +75,10 @@ class PostgresSchedulerBackend:
         settings = request.settings
         self._allow_unsafe = settings.allow_unsafe_role
         self._server = request.resources.share(
-            ("postgres", settings.fingerprint), lambda: PostgresServer(settings), PostgresServer.close
+            ("postgres", settings.fingerprint),
+            lambda: PostgresServer(settings),
+            PostgresServer.close,
+            renews_itself=True,
         )
         self._initializer = SchedulerPostgresInitializer(settings, self._server)
         self._bulk = PostgresBulk(self._server, lambda: self.capabilities)

@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from twinstore.backend import UnitState, write_refused
 from twinstore.errors import DuplicateError, Outcome, TwinstoreError
+from twinstore.forks import OwnProcess
 from twinstore.retrying import repeat
 from twinstore.scope import SYSTEM_TENANT, Scope
 from twinstore_postgres.codec import Replanned, Row, register_loaders
@@ -216,9 +217,11 @@ class Transaction:
         self._read_only = read_only
         self._foreign = foreign
         self._begun = False
+        self._process = OwnProcess()
 
     def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute statements in one round trip; the first call also begins the transaction."""
+        self._check_process()
         before: list[Step] = []
         if not self._begun:
             before = [(BEGIN[self._read_only], ()), (SET_TENANT, (self._tenant,))]
@@ -228,14 +231,19 @@ class Transaction:
 
     def commit(self) -> None:
         """Commit what was done; a transaction that never began needs nothing."""
+        self._check_process()
         if self._begun:
             with translated(self.subject, outcome=Outcome.UNKNOWN):
                 self.connection.commit()
 
     def roll_back(self) -> None:
-        """Undo everything; a broken connection has done so already."""
-        with suppress(psycopg.Error):
-            self.connection.rollback()
+        """Undo everything; a broken connection has done so already, and a forked child must not."""
+        if not self._process.forked:
+            with suppress(psycopg.Error):
+                self.connection.rollback()
+
+    def _check_process(self) -> None:
+        self._process.check("This transaction")
 
 
 def own_unit(transaction: Transaction) -> Iterator[Steps]:

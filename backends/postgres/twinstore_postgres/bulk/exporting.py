@@ -10,6 +10,7 @@ from psycopg import sql
 from twinstore import jsontext
 from twinstore.bulk import Key, KeyRange, Record
 from twinstore.errors import DocumentDecodeError
+from twinstore_postgres.connecting import in_one_process
 from twinstore_postgres.reading import TolerantInstantLoader
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def export_batches(
     with connections.system("bulk export") as connection:
         cursor = connection.cursor()
         cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
-        with cursor.copy(statement, values) as copy:
+        with cursor.copy(statement, values) as copy, in_one_process(connection):
             copy.set_types([column.sql_type for column in table.columns])
             batch: list[Record] = []
             size = 0

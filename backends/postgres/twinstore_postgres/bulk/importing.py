@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from twinstore.bulk import Conflict, ImportOutcome, Record, Rejected
+from twinstore.forks import OwnProcess
 from twinstore_postgres.bulk.connections import begin_system
 from twinstore_postgres.bulk.exporting import BATCH_BYTES, WEIGHED, weight
 from twinstore_postgres.bulk.ledger import check_lease, finish_range
@@ -66,6 +67,7 @@ class PostgresRangeImporter:
     def __init__(self, connection: Connection) -> None:
         """Take the connection."""
         self._connection = connection
+        self._process = OwnProcess()
         self._stages: dict[str, Stage] = {}
 
     def import_range(
@@ -78,6 +80,7 @@ class PostgresRangeImporter:
         tally: Tally,
     ) -> ImportOutcome:
         """Write the records of a claimed range and mark it live; see the Protocol."""
+        self._process.check("This importer")
         table = table_of(entity)
         overwrite = on_conflict == "overwrite" and not entity.append_only
         findings = Findings()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from psycopg import sql
 
 from twinstore.bulk import KeyRange
+from twinstore.forks import ending, of_one_process
 from twinstore.query import batch_size_argument
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.scope import tenant_argument
@@ -109,7 +110,8 @@ class PostgresBulk:
         self._refuse_past(as_of)
         size = batch_size_argument(batch_size)
         tenant = None if tenant_id is None else tenant_argument(tenant_id)
-        return export_batches(self._connections, table_of(entity), within, tenant, size)
+        batches = export_batches(self._connections, table_of(entity), within, tenant, size)
+        return of_one_process(batches, "This export")
 
     def scan(
         self,
@@ -124,11 +126,13 @@ class PostgresBulk:
         self._refuse_past(as_of)
         size = batch_size_argument(batch_size)
         tenant = None if tenant_id is None else tenant_argument(tenant_id)
-        return SCANS[SCHEDULER.entity(entity.name).name].batches(self._connections, within, tenant, size)
+        scan = SCANS[SCHEDULER.entity(entity.name).name]
+        return of_one_process(scan.batches(self._connections, within, tenant, size), "This scan")
 
     def fetch(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
         """Return single rows for comparison; see the Protocol."""
-        return SCANS[SCHEDULER.entity(entity.name).name].fetch(self._connections, keys)
+        scan = SCANS[SCHEDULER.entity(entity.name).name]
+        return of_one_process(scan.fetch(self._connections, keys), "This scan")
 
     def ledger(self) -> PostgresLedger:
         """Return the ledger that lives in this store."""
@@ -137,7 +141,8 @@ class PostgresBulk:
     @contextmanager
     def importing(self) -> Iterator[PostgresRangeImporter]:
         """Open an importer; its connection is closed with it, because its temporary tables stay there."""
-        with closing(self._connections.open()) as connection:
+        connection = self._connections.open()
+        with ending(connection.close):
             yield PostgresRangeImporter(connection)
 
     def close(self) -> None:

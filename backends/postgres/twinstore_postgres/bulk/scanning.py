@@ -19,6 +19,7 @@ from twinstore.bulk import Key, KeyRange, ScanRow
 from twinstore.jsontext import dumps_sorted
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode
+from twinstore_postgres.connecting import in_one_process
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
@@ -135,7 +136,11 @@ class Scan:
 
     def _rows(self, connections: BulkConnections, statement: sql.Composable) -> Iterator[ScanRow]:
         copy_out = sql.SQL("COPY ({}) TO STDOUT").format(statement)
-        with connections.system("bulk scan") as connection, connection.cursor().copy(copy_out) as copy:
+        with (
+            connections.system("bulk scan") as connection,
+            connection.cursor().copy(copy_out) as copy,
+            in_one_process(connection),
+        ):
             yield from map(self.row, copy.rows())
 
     @property
