@@ -30,6 +30,7 @@ from twinstore.testing import (
     PagingContract,
     RunRepositoryContract,
     RunStateContract,
+    RunSummaryRepositoryContract,
     RunSummaryServiceContract,
     ScheduleRepositoryContract,
     SessionContract,
@@ -44,6 +45,7 @@ from twinstore.testing.contracts.tenancy import Neighbour
 from twinstore.testing.listings import LISTINGS
 from twinstore_memory import bulk, repository, rows, store
 from twinstore_memory import compile as compiler
+from twinstore_memory.scheduler import run_summaries as memory_summaries
 
 Patch = pytest.MonkeyPatch
 RIVALS = 8
@@ -195,6 +197,15 @@ MUTANTS = [
         replacing(summary_rules, "supersedes", lambda *_: True),
         lambda bench: (
             RunSummaryServiceContract().test_a_late_or_repeated_update_changes_nothing_but_the_instant(bench)
+        ),
+    ),
+    Mutant(
+        "whatever a change returns is written",
+        replacing(memory_summaries, "checked", lambda change, *_: change),
+        lambda bench: (
+            RunSummaryRepositoryContract().test_a_change_that_returns_another_summary_writes_nothing(
+                bench, "another tenant", stored=True
+            )
         ),
     ),
     Mutant(

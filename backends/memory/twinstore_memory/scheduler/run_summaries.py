@@ -10,6 +10,7 @@ from twinstore.scheduler.rules.missing import required
 from twinstore.scheduler.rules.run_summaries import check_expectation
 from twinstore.scheduler.run_summaries import RunSummary
 from twinstore.scope import id_argument, instant_argument
+from twinstore.written import checked
 from twinstore_memory.repository import MemoryRepository, own_for_write
 from twinstore_memory.rows import decode, encode, write
 from twinstore_memory.store import DRIVER
@@ -61,9 +62,10 @@ class MemoryRunSummaryRepository(MemoryRepository):
         """Read, change and write one summary as one step; see the Protocol."""
         tenant = self._admit(tenant_id)
         key = id_argument(schedule_id, "schedule_id")
+        rule = checked(change, RUN_SUMMARIES, tenant, (tenant, key), RunSummary)
         with self._link.writing() as unit:
             stored = read_for_write(unit, tenant, key)
-            changed = change(stored)
+            changed = rule(stored)
             if changed is None:
                 return stored
             write(unit, encode(RUN_SUMMARIES, changed))

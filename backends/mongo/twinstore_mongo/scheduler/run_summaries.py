@@ -14,6 +14,7 @@ from twinstore.scheduler.rules.missing import lost_race, required
 from twinstore.scheduler.rules.run_summaries import check_expectation
 from twinstore.scheduler.run_summaries import RunSummary
 from twinstore.scope import id_argument, instant_argument
+from twinstore.written import checked
 from twinstore_mongo.codec import VERSION, next_version
 from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.repository import MongoRepository, one
@@ -71,7 +72,8 @@ class MongoRunSummaryRepository(MongoRepository):
     ) -> RunSummary | None:
         """Read, change and write one summary as one step; see the Protocol."""
         tenant, schedule = self._admit(tenant_id), id_argument(schedule_id, "schedule_id")
-        return self._change(tenant, schedule, change)
+        rule = checked(change, RUN_SUMMARIES, tenant, (tenant, schedule), RunSummary)
+        return self._change(tenant, schedule, rule)
 
     def _change(
         self, tenant: str, schedule: str, change: Callable[[RunSummary | None], RunSummary | None]

@@ -10,6 +10,7 @@ from twinstore.scheduler.rules.missing import lost_race, required
 from twinstore.scheduler.rules.run_summaries import check_expectation
 from twinstore.scheduler.run_summaries import RunSummary
 from twinstore.scope import id_argument, instant_argument, model_argument
+from twinstore.written import checked
 from twinstore_postgres.errors import Subject
 from twinstore_postgres.listing import page_of
 from twinstore_postgres.scheduler.tables import SUMMARIES_TABLE
@@ -97,10 +98,11 @@ class PostgresRunSummaryRepository:
         """Read, change and write one summary as one serialised step; see the Protocol."""
         tenant = self._work.admit(tenant_id)
         key = id_argument(schedule_id, "schedule_id")
+        rule = checked(change, RUN_SUMMARIES, tenant, (tenant, key), RunSummary)
 
         def once() -> RunSummary | None:
             with self._work.unit(tenant, subject_of(tenant, key)) as steps:
-                return modify_summary(steps, tenant, key, change)
+                return modify_summary(steps, tenant, key, rule)
 
         return self._work.repeat(once)
 
