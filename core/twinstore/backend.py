@@ -301,6 +301,11 @@ class ModuleBackend(Protocol[R_co]):
     def transaction(self, scope: Scope, *, read_only: bool) -> AbstractContextManager[R_co]:
         """Open repositories bound to one transaction; commit at normal exit, roll back on any exception.
 
+        It reads one state, that of its first call, and its own writes. The first writer of a row wins: to
+        write a row that was written by another open transaction, or committed since this one began, is a
+        ``ConcurrencyError``; the driver may wait for the other one to end before. Core sees to it that one
+        thread or task opens one at a time.
+
         Any error of the store inside makes the unit unusable: later calls and the commit raise
         ``TransactionAbortedError``.
 

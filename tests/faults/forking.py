@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 import warnings
 from contextlib import ExitStack, contextmanager
 from threading import Event, Thread
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 
 ROUNDS: Final = 200
 CHILDREN: Final = 4
+PROCESSES: Final = 6
+EACH: Final = 10
+CONFIRMED_WITHIN: Final = 30
 # A child that waits for a lock or thread of its parent ends by this, and its report is missing.
 PATIENCE: Final = 15
 MINE: Final = "parent"
@@ -284,6 +288,35 @@ def with_a_client_of_the_host(_: SchedulerStorage, settings: Settings) -> Report
             return {"parent": parent, "children": children.reports()}
 
 
+def counting(storage: SchedulerStorage, _: Settings) -> Report:
+    """Processes read, grow and write back one counter, each time in a unit of work."""
+    storage.runs.create(make_run(MINE, "counter"))
+    children = Children()
+    for _number in range(PROCESSES):
+        children.fork(lambda: count(storage))
+    reports = children.reports()
+    return {"children": reports, "counter": storage.runs.get_required(MINE, "counter").stats.candidates}
+
+
+def count(storage: SchedulerStorage) -> Report:
+    """Count through ``transact``; tell how many calls were confirmed and how long the longest one took."""
+
+    def grow(unit: SchedulerSession) -> None:
+        run = unit.runs.get_required(MINE, "counter")
+        stats = run.stats.evolve(candidates=run.stats.candidates + 1)
+        unit.runs.update(run.evolve(stats=stats))
+
+    longest, errors = 0.0, list[str]()
+    for _ in range(EACH):
+        begin = time.monotonic()
+        try:
+            storage.transact(grow, tenant_id=MINE)
+        except TwinstoreError as error:
+            errors.append(f"{type(error).__name__}: {error.message}")
+        longest = max(longest, time.monotonic() - begin)
+    return {"confirmed": EACH - len(errors), "errors": errors[:3], "in time": longest < CONFIRMED_WITHIN}
+
+
 def through_asyncio(_: SchedulerStorage, settings: Settings) -> Report:
     """The threads of the facade do not exist in the child, which starts its own."""
     opened = aio.open_storage(settings)
@@ -341,6 +374,7 @@ SCENARIOS: Final[dict[str, Callable[[SchedulerStorage, Settings], Report]]] = {
         leaving_a_unit,
         with_a_pool_of_the_host,
         with_a_client_of_the_host,
+        counting,
         through_asyncio,
         after_the_parent_died,
     )

@@ -122,6 +122,16 @@ def test_a_client_of_the_host_works_on_in_both(settings: Settings) -> None:
     assert forked("with_a_client_of_the_host", settings) == {"parent": clean, "children": [clean]}
 
 
+@pytest.mark.parametrize("settings", DRIVERS, indirect=True)
+def test_what_six_processes_read_and_write_back_through_transact_is_all_confirmed_and_kept(
+    settings: Settings,
+) -> None:
+    assert forked("counting", settings) == {
+        "children": [{"confirmed": 10, "errors": [], "in time": True}] * 6,
+        "counter": 60,
+    }
+
+
 @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
 def test_a_killed_parent_gives_its_locks_back_although_a_child_lives_on(settings: Settings) -> None:
     assert forked("after_the_parent_died", settings) == {"children": [{"moved": "True"}]}

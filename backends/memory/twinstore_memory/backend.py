@@ -101,7 +101,7 @@ class MemoryBackend:
     @contextmanager
     def transaction(self, scope: Scope, *, read_only: bool) -> Iterator[MemoryRepositories]:
         """Open a unit of work; see :meth:`ModuleBackend.transaction`."""
-        unit = self.store.begin(read_only=read_only)
+        unit = self.store.begin(read_only=read_only, isolated=True)
         try:
             yield self._over(Joined(unit), scope)
             unit.commit()

@@ -22,7 +22,7 @@ from twinstore_postgres.scheduler.schedules import PostgresScheduleRepository
 from twinstore_postgres.scheduler.triggers import PostgresTriggerRepository
 from twinstore_postgres.server import PostgresServer
 from twinstore_postgres.settings import DRIVER, PostgresSettings
-from twinstore_postgres.work import Joined, SessionWork, Transaction, Unbound, Unit, own_unit
+from twinstore_postgres.work import UNIT, Joined, SessionWork, Transaction, Unbound, Unit, own_unit
 
 if TYPE_CHECKING:
     from twinstore.backend import OpenRequest
@@ -137,7 +137,9 @@ class PostgresSchedulerBackend:
         tenant = scope.tenant_id or SYSTEM_TENANT
         state = UnitState()
         with self._server.connection() as connection:
-            transaction = Transaction(connection, tenant, read_only=read_only, foreign=self._server.borrowed)
+            transaction = Transaction(
+                connection, tenant, begin=UNIT[read_only], foreign=self._server.borrowed
+            )
             try:
                 with contextmanager(own_unit)(transaction):
                     yield PostgresSchedulerRepositories.over(

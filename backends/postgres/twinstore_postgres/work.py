@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.server import PostgresServer
 
 __all__ = [
+    "UNIT",
     "Joined",
     "Result",
     "SessionWork",
@@ -63,9 +64,13 @@ LEND_TENANT: Final = (
 RETURN_TENANT: Final = (
     b"SELECT set_config('app.tenant_id', current_setting('twinstore.caller_tenant', true), true)"
 )
-BEGIN: Final = {
-    False: b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-    True: b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
+# A step of a repository locks its row and then reads what is committed by now, so it waits and goes on where
+# a snapshot would only let it fail. A caller reads, decides and writes in several calls without locks: only a
+# snapshot makes the server refuse a write that rests on what others have changed meanwhile.
+STEP: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+UNIT: Final = {
+    False: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
+    True: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
 COMMIT: Final = b"COMMIT"
 
@@ -207,14 +212,14 @@ class Transaction:
         tenant: str,
         subject: Subject = NOWHERE,
         *,
-        read_only: bool = False,
+        begin: bytes = STEP,
         foreign: bool = False,
     ) -> None:
-        """Take a connection in autocommit mode that is in no transaction."""
+        """Take a connection in autocommit mode that is in no transaction, and how to begin one."""
         self.connection = connection
         self.subject = subject
         self._tenant = tenant
-        self._read_only = read_only
+        self._begin = begin
         self._foreign = foreign
         self._begun = False
         self._process = OwnProcess()
@@ -224,7 +229,7 @@ class Transaction:
         self._check_process()
         before: list[Step] = []
         if not self._begun:
-            before = [(BEGIN[self._read_only], ()), (SET_TENANT, (self._tenant,))]
+            before = [(self._begin, ()), (SET_TENANT, (self._tenant,))]
             self._begun = True
         with translated(subject or self.subject, outcome=Outcome.NOT_APPLIED):
             return batch(self.connection, [*before, *steps], foreign=self._foreign)[len(before) :]
@@ -261,7 +266,7 @@ def own_unit(transaction: Transaction) -> Iterator[Steps]:
 
 
 class Unit(Work):
-    """Every call inside one transaction; any error of the store ends its use."""
+    """Every call inside one transaction of the caller; any error of the store ends its use."""
 
     def __init__(self, transaction: Transaction, scope: Scope, state: UnitState, *, read_only: bool) -> None:
         """Take the transaction."""

@@ -35,7 +35,13 @@ SELECT: Final = SCHEDULES_TABLE.statement("SELECT {columns} FROM {table} WHERE i
 SELECT_PRESENT: Final = SCHEDULES_TABLE.statement(
     "SELECT {columns} FROM {table} WHERE id = %s AND tenant_id = %s AND deleted_at IS NULL"
 )
+# First without saying on which conflict: then a rival that has just inserted this very schedule is waited
+# for, whichever unique index meets it first, and is seen afterwards (a unit ends with a ConcurrencyError).
 INSERT_NEW: Final = SCHEDULES_TABLE.statement(
+    "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING"
+)
+# What is in the way is known to the transaction by now: the id, or else the name, which is an error.
+INSERT_BESIDE: Final = SCHEDULES_TABLE.statement(
     "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT (id) DO NOTHING"
 )
 UPDATE: Final = SCHEDULES_TABLE.statement(
@@ -176,6 +182,8 @@ def change_schedule(
             steps.run((UPDATE, (*row, key, tenant)), save, subject=subject)
             return changed
         (inserted,) = steps.run((INSERT_NEW, row), subject=subject)
+        if not inserted.count:
+            (inserted,) = steps.run((INSERT_BESIDE, row), subject=subject)
         if inserted.count:
             steps.run(save)
             return changed
