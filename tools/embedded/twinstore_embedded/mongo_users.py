@@ -10,7 +10,7 @@ from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
 from twinstore.errors import ConfigurationError
-from twinstore_embedded.replica_set import Login, client_of, ensure_primary, is_writable
+from twinstore_embedded.replica_set import Login, client_of, ensure_primary
 from twinstore_embedded.state import write_private
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def is_primary_with_users(port: int, login: Login, home: Path) -> bool:
             return False
     # As long as there is no user at all, a client on the same host may start the set and create one.
     with client_of(port) as client:
-        return ensure_primary(client, port) and is_writable(client) and _create_admin(client, login, home)
+        return ensure_primary(client, port) and _create_admin(client, login, home)
 
 
 def _create_admin(client: Client, login: Login, home: Path) -> bool:
