@@ -75,7 +75,9 @@ class PostgresSchedulerBackend:
         settings = request.settings
         self._allow_unsafe = settings.allow_unsafe_role
         self._server = request.resources.share(
-            ("postgres", settings.fingerprint), lambda: PostgresServer(settings), PostgresServer.close
+            ("postgres", settings.fingerprint, request.read_only),
+            lambda: PostgresServer(settings, read_only=request.read_only),
+            PostgresServer.close,
         )
         self._initializer = SchedulerPostgresInitializer(settings, self._server)
         self._bulk = PostgresBulk(self._server, lambda: self.capabilities)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
+from typing import TYPE_CHECKING, Any, Final, LiteralString, Protocol, cast
 
 import orjson
 from psycopg import sql
@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 __all__ = ["SCANS", "Scan"]
 
 Convert = Callable[[str], object]
+
+
+class Statement(Protocol):
+    """Makes the text of a query once it is known whether part of the key may be null."""
+
+    def __call__(self, *, nullable: bool) -> sql.Composable:
+        """Return the query."""
+        ...
+
 
 FETCH_KEYS: Final = 500
 # A batch ends at this size too, so that large documents do not pile up.
@@ -86,9 +95,11 @@ class Scan:
         self, connections: BulkConnections, within: KeyRange, tenant_id: str | None, batch_size: int
     ) -> Iterator[list[ScanRow]]:
         """Yield the rows of a range in key order."""
-        statement = sql.SQL("{} WHERE {} ORDER BY {}").format(
-            self._select, self._within(within, tenant_id), self._key_list
-        )
+
+        def statement(*, nullable: bool) -> sql.Composable:
+            where = self._within(within, tenant_id, nullable=nullable)
+            return sql.SQL("{} WHERE {} ORDER BY {}").format(self._select, where, self._key_list)
+
         batch: list[ScanRow] = []
         size = 0
         for row in self._rows(connections, statement):
@@ -105,7 +116,7 @@ class Scan:
         for start in range(0, len(keys), FETCH_KEYS):
             wanted = sql.SQL(", ").join(map(row_literal, keys[start : start + FETCH_KEYS]))
             statement = sql.SQL("{} WHERE ({}) IN ({})").format(self._select, self._key_list, wanted)
-            yield from self._rows(connections, statement)
+            yield from self._rows(connections, lambda *, nullable: statement)  # noqa: ARG005, B023  # read at once
 
     def row(self, values: Sequence[str | None]) -> ScanRow:
         """Return the row of the texts of the columns."""
@@ -133,10 +144,14 @@ class Scan:
                 del shown[name]
         return shown, storage
 
-    def _rows(self, connections: BulkConnections, statement: sql.Composable) -> Iterator[ScanRow]:
-        copy_out = sql.SQL("COPY ({}) TO STDOUT").format(statement)
-        with connections.system("bulk scan") as connection, connection.cursor().copy(copy_out) as copy:
-            yield from map(self.row, copy.rows())
+    def _rows(self, connections: BulkConnections, statement: Statement) -> Iterator[ScanRow]:
+        key = [self.parts[position].expression for position in self.key]
+        with connections.reading("bulk scan", self.entity, key) as reading:
+            if reading is None:
+                return
+            copy_out = sql.SQL("COPY ({}) TO STDOUT").format(statement(nullable=reading.nullable))
+            with reading.connection.cursor().copy(copy_out) as copy:
+                yield from map(self.row, copy.rows())
 
     @property
     def _select(self) -> sql.Composable:
@@ -147,17 +162,31 @@ class Scan:
 
     @property
     def _key_list(self) -> sql.Composable:
-        return sql.SQL(", ").join(sql.SQL(self.parts[position].expression) for position in self.key)
+        """The key, compared by code point also where a column has another collation."""
+        names = (self.parts[position].expression for position in self.key)
+        return sql.SQL(", ").join(sql.SQL(name) + sql.SQL(' COLLATE "C"') for name in names)
 
-    def _within(self, within: KeyRange, tenant_id: str | None) -> sql.Composable:
+    def _within(self, within: KeyRange, tenant_id: str | None, *, nullable: bool) -> sql.Composable:
+        inside = sql.SQL(" AND ").join(self._bounds(within))
+        if nullable and within != KeyRange():
+            # Rows without a key belong to the open upper end.
+            whole = sql.SQL("num_nulls({}) = 0 AND {}").format(self._key_list, inside)
+            inside = (
+                whole
+                if within.upper is not None
+                else sql.SQL("(num_nulls({}) > 0 OR {})").format(self._key_list, whole)
+            )
+        if tenant_id is None:
+            return inside
+        return sql.SQL('{} AND tenant_id COLLATE "C" = {}').format(inside, sql.Literal(tenant_id))
+
+    def _bounds(self, within: KeyRange) -> list[sql.Composable]:
         clauses: list[sql.Composable] = [sql.SQL("true")]
         if within.lower is not None:
             clauses.append(sql.SQL("({}) >= {}").format(self._key_list, row_literal(within.lower)))
         if within.upper is not None:
             clauses.append(sql.SQL("({}) < {}").format(self._key_list, row_literal(within.upper)))
-        if tenant_id is not None:
-            clauses.append(sql.SQL("tenant_id = {}").format(sql.Literal(tenant_id)))
-        return sql.SQL(" AND ").join(clauses)
+        return clauses
 
 
 def row_literal(key: Key) -> sql.Composable:
