@@ -150,8 +150,8 @@ def consent_required(
     options = " ".join(item.option for item in effects)
     return ConsentRequiredError(
         f"Migrating {module} would let {driver} {', '.join(item.text for item in effects)}. {done} "
-        f"If that is right, run `twinstore migrate run --module {module} {options}`, or call "
-        "ensure_migrations(accept={Consent(...)}) with the same.",
+        f"If that is right, run `twinstore migrate run --module {module} --backend {driver} {options}`, or "
+        "call ensure_migrations(accept={Consent(...)}) with the same.",
         effects=effects,
         module=module,
         driver=driver,

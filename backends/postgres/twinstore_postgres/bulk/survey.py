@@ -50,11 +50,16 @@ SELECT c.relname, c.reltuples::bigint, current_user,
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname = %s AND c.relname = ANY (%s) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 """
-# Types that are read alike; a name of the catalogue for each that the tables use.
-NAMES: Final = {
-    "timestamptz": {"timestamp with time zone"},
-    "text": {"text", "character varying"},
-    "text[]": {"text[]", "character varying[]"},
+# By the type of a column of ours: those that are read alike, as the server names them; the first one is ours.
+ALIKE: Final = {
+    "bool": ("boolean",),
+    "int2": ("smallint",),
+    "int4": ("integer",),
+    "int8": ("bigint",),
+    "jsonb": ("jsonb",),
+    "text": ("text", "character varying"),
+    "text[]": ("text[]", "character varying[]"),
+    "timestamptz": ("timestamp with time zone",),
 }
 CODE_POINT: Final = "C"
 # As the server writes them: what hides nothing, what system scope alone sees, what it sees beside others, and
@@ -146,9 +151,8 @@ def unlike(column: Column, real: RealColumn | None) -> str:
     """Return how a column differs from what can be read; nothing where it does not."""
     if real is None:
         return f"no column {column.name}"
-    if real["type"] in NAMES.get(column.sql_type, {column.sql_type}):
-        return ""
-    return f"{column.name} as {real['type']} instead of {column.sql_type}"
+    wanted = ALIKE[column.sql_type]
+    return "" if real["type"] in wanted else f"{column.name} as {real['type']} instead of {wanted[0]}"
 
 
 def shows_everything(policies: Sequence[Policy]) -> bool:
