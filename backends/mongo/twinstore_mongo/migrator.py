@@ -94,7 +94,8 @@ class MongoInitializer:
         with self._working() as store:
             schema = self._plan(store, release=False, check=False).schema
             unknown = [f"The index {name} belongs to no migration." for name in schema.unknown()]
-            return (*pending, *(item.problem for item in schema.differences()), *unknown)
+            problems = (item.problem for item in schema.differences())
+            return (*pending, *problems, *schema.foreign_orders(), *unknown)
 
     def export(self) -> str:
         """Return a script for mongosh that does the same; see the Protocol."""
@@ -104,12 +105,13 @@ class MongoInitializer:
         """Raise ``MigrationError`` when a migration is pending, changed or missing, or its work undone.
 
         Of what was undone by hand, only collections and unique indexes matter here: without them rows are
-        stored that the schema would not have taken.
+        stored that the schema would not have taken. So they are where a collation makes keys equal.
         """
         with self._working() as store:
             plan = self._plan(store, release=False)
             pending = [step.name for step in plan.pending]
             undone = [] if pending else [item.problem for item in plan.schema.differences() if item.vital]
+            undone += [] if pending else plan.schema.foreign_orders()
         if undone:
             raise MigrationError(
                 f"The schema of {MODULE} is not as it was made: {' '.join(undone)} Run `twinstore migrate "

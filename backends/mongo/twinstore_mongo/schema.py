@@ -11,6 +11,7 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 from twinstore.errors import MigrationError
 from twinstore_mongo.effects import expiring, refused
 from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY
+from twinstore_mongo.key_order import collation_of
 from twinstore_mongo.steps import CollectionSpec, IndexSpec
 
 if TYPE_CHECKING:
@@ -96,7 +97,10 @@ class Schema:
             del options[AGE]
         try:
             with self.store.unhurried():
-                self.store.collection(collection).create_index(list(index.key), **options)
+                # Without one an index would take the collation of its collection, and serve no read of ours.
+                self.store.collection(collection).create_index(
+                    list(index.key), collation=collation_of(self.store), **options
+                )
         except OperationFailure as error:
             if error.code == DUPLICATE_KEY:
                 raise self._duplicates(collection, index) from error
@@ -165,6 +169,23 @@ class Schema:
                 for name in sorted(existing)
                 if name not in {*wanted, DEFAULT_ID_INDEX}
             )
+
+    def foreign_orders(self) -> Iterator[str]:
+        """Yield a sentence for each collection that compares texts otherwise than every store does.
+
+        Nothing repairs that: the server fixes the collation when it makes the collection.
+        """
+        if not self.store.complete:  # a double knows no collations
+            return
+        wanted = {collection.name for collection in self.collections}
+        for item in self.store.database.list_collections():
+            collation = item.get("options", {}).get("collation")
+            if item["name"] in wanted and collation is not None:
+                yield (
+                    f"The collection {item['name']} compares texts by a collation of its own "
+                    f"({collation['locale']}), which does not tell every key and tenant from another; copy "
+                    "it into a database where it has none."
+                )
 
     def _missing_collection(self, collection: CollectionSpec) -> Difference:
         text = f"collection {collection.name}"
