@@ -11,13 +11,21 @@ import psycopg
 from psycopg.rows import scalar_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from twinstore_postgres.connecting import Connection
 
-__all__ = ["describe_schema", "schema_differences", "shape_differences", "shape_of", "wanted_schema"]
+__all__ = [
+    "describe_schema",
+    "missing_parts",
+    "schema_differences",
+    "shape_differences",
+    "shape_of",
+    "wanted_schema",
+]
 
+LEDGER: Final = "schema_migrations"
 # The deparsed name of a sub-select's column differs between versions of the server and means nothing.
 COLUMN_ALIAS: Final = re.compile(r' AS (?:"\w+"|\w+)\)')
 CONSTRAINT: Final = re.compile(
@@ -92,18 +100,20 @@ def wanted_schema(schema: str) -> tuple[str, ...]:
     return tuple(text.splitlines())
 
 
-def shape_of(lines: Iterable[str], tables: AbstractSet[str] | None = None) -> set[str]:
-    """Return what a service relies on: tables with their row-level security, columns, keys, unique indexes.
+def shape_of(lines: Iterable[str]) -> dict[str, set[str]]:
+    """Return what a service relies on, by table: row-level security, columns, keys, unique indexes, policies.
 
-    Args:
-        lines: the description of a schema.
-        tables: only these; ``None``: all.
+    The ledger of the migrations is left out: no row depends on it.
     """
-    return {line for table, line in _shape(lines) if tables is None or table in tables}
+    shape: dict[str, set[str]] = {}
+    for table, part in _parts(lines):
+        shape.setdefault(table, set()).add(part)
+    shape.pop(LEDGER, None)
+    return shape
 
 
-def _shape(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each line of a shape with its table; a key is told without its name, which does nothing."""
+def _parts(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the parts with their tables; a key is told without its name, which does nothing."""
     keys: set[str] = set()
     for line in sorted(lines):  # constraints come before the indexes that some of them are made of
         if match := CONSTRAINT.fullmatch(line):
@@ -120,8 +130,16 @@ def _shape(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def shape_differences(connection: Connection, schema: str) -> tuple[str, ...]:
     """Return one sentence for each part of the wanted shape that is missing; what is more does not matter."""
-    missing = shape_of(wanted_schema(schema)) - shape_of(describe_schema(connection, schema))
-    return tuple(f"Missing: {line}." for line in sorted(missing))
+    real = shape_of(describe_schema(connection, schema))
+    wanted = shape_of(wanted_schema(schema))
+    return tuple(line for table in sorted(wanted) for line in missing_parts(table, wanted[table], real))
+
+
+def missing_parts(table: str, wanted: AbstractSet[str], real: Mapping[str, AbstractSet[str]]) -> list[str]:
+    """Return one sentence for each part that a table lacks, or one for the table."""
+    if table not in real:
+        return [f"Missing: table {table}."]
+    return [f"Missing: {part}." for part in sorted(wanted - real[table])]
 
 
 def schema_differences(connection: Connection, schema: str, role: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from psycopg import sql
 from twinstore.errors import MigrationError
 from twinstore.migrations import COUNTED_ROWS, Effect, EffectKind
 from twinstore_postgres.migrator import created_tables, forced_tables
-from twinstore_postgres.schema import describe_schema, shape_of, wanted_schema
+from twinstore_postgres.schema import describe_schema, missing_parts, shape_of, wanted_schema
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ __all__ = ["check_takeover", "hidden_rows", "taken_over"]
 # What a file of ours adds to no table that is there already, and what it adds by itself.
 MADE_WITH_THE_TABLE: Final = ("column ", "key ")
 MADE_BY_THE_FILE: Final = (*MADE_WITH_THE_TABLE, "index ")
-POLICY: Final = ("policy ",)
+POLICY: Final = "policy "
 SHOWN: Final = 50
 # Relations of a name that a table should have, and whether rows are hidden from everybody already.
 RELATIONS: Final = """
@@ -58,14 +58,13 @@ def taken_over(
     if not named and not relations:
         return ()
     odd = {name for name, (ordinary, _) in relations.items() if not ordinary}
-    found = (pending & set(relations)) - odd
-    wanted, real = wanted_schema(schema), describe_schema(connection, schema)
-    return (
-        *(f"Not wanted: {schema}.{name} is no ordinary table." for name in sorted(odd)),
-        *differing(wanted, real, named - odd, MADE_BY_THE_FILE),
-        *differing(wanted, real, found, MADE_WITH_THE_TABLE),
-        *unwanted(wanted, real, named | found, POLICY),
-    )
+    wanted, real = shape_of(wanted_schema(schema)), shape_of(describe_schema(connection, schema))
+    found = [f"Not wanted: {schema}.{name} is no ordinary table." for name in sorted(odd)]
+    for table in sorted((named | (pending & set(relations))) - odd):
+        kinds = MADE_BY_THE_FILE if table in named else MADE_WITH_THE_TABLE
+        found += missing_parts(table, parts(wanted[table], kinds), real)
+        found += unwanted(wanted[table], real.get(table, set()), (*kinds, POLICY))
+    return tuple(found)
 
 
 def check_takeover(
@@ -128,23 +127,11 @@ def counted(connection: Connection, schema: str, names: Sequence[str]) -> list[t
     return [(str(name), int(rows)) for name, rows in connection.execute(sql.SQL(" UNION ALL ").join(parts))]
 
 
-def differing(
-    wanted: Iterable[str], real: Iterable[str], tables: AbstractSet[str], kinds: tuple[str, ...]
-) -> list[str]:
-    """Return one sentence for each line of these kinds that only one side has."""
-    left, right = parts(wanted, tables, kinds), parts(real, tables, kinds)
-    missing = [f"Missing: {line}." for line in sorted(left - right)]
-    return [*missing, *unwanted(wanted, real, tables, kinds)]
+def unwanted(wanted: AbstractSet[str], real: AbstractSet[str], kinds: tuple[str, ...]) -> list[str]:
+    """Return one sentence for each part of these kinds that only the real table has."""
+    return [f"Not wanted: {part}." for part in sorted(parts(real, kinds) - wanted)]
 
 
-def unwanted(
-    wanted: Iterable[str], real: Iterable[str], tables: AbstractSet[str], kinds: tuple[str, ...]
-) -> list[str]:
-    """Return one sentence for each line of these kinds that only the real schema has."""
-    more = parts(real, tables, kinds) - parts(wanted, tables, kinds)
-    return [f"Not wanted: {line}." for line in sorted(more)]
-
-
-def parts(lines: Iterable[str], tables: AbstractSet[str], kinds: tuple[str, ...]) -> set[str]:
-    """Return the lines of these kinds from the shape of some tables."""
-    return {line for line in shape_of(lines, tables) if line.startswith(kinds)}
+def parts(shape: AbstractSet[str], kinds: tuple[str, ...]) -> set[str]:
+    """Return the parts of these kinds."""
+    return {part for part in shape if part.startswith(kinds)}
