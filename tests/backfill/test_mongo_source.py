@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import bson
 import pytest
+from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.collation import Collation
 
@@ -364,7 +365,7 @@ def test_an_index_that_leaves_rows_out_is_not_used(foreign: Foreign, bulk: BulkP
 
 def test_a_broken_document_spoils_nothing_without_an_index(foreign: Foreign, bulk: BulkPort) -> None:
     good = bson.encode({"tenantId": "t", "scheduleId": "s-1", "note": "XXXX"})
-    broken = bson.raw_bson.RawBSONDocument(good.replace(b"XXXX", b"\xff\xfe\xff\xfe"))
+    broken = RawBSONDocument(good.replace(b"XXXX", b"\xff\xfe\xff\xfe"))
     foreign.database["run_summaries"].insert_many([broken, {"tenantId": "t", "scheduleId": "s-2"}])
     (records,) = bulk.export(RUN_SUMMARIES, KeyRange())
     assert [record.key for record in records] == [("t", "s-1"), ("t", "s-2")]

@@ -77,7 +77,8 @@ class Foreign:
 
     def run(self, statement: str) -> None:
         """Run a statement as superuser; ``{}`` stands for the role."""
-        self.admin.execute(sql.SQL(statement).format(sql.Identifier(self.role)))
+        role = sql.Identifier(self.role).as_string()
+        self.admin.execute(statement.replace("{}", role).encode())
 
     def grant(self) -> None:
         """Give the role what a source needs."""

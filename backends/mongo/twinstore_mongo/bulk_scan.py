@@ -85,12 +85,10 @@ class Scan:
         # Without an index, rows of one key come in the same order in each pass.
         order = order if indexed else {**order, "_id": 1}
         pipeline = [{"$match": self.matching(within, tenant_id)}, {"$sort": order}]
+        along: dict[str, Any] = {"hint": order} if indexed else {"allowDiskUse": True}
         with store.limited() if indexed else store.unhurried():
             cursor = collection.aggregate_raw_batches(
-                pipeline,
-                batchSize=batch_size,
-                collation=SIMPLE,
-                **({"hint": order} if indexed else {"allowDiskUse": True}),
+                pipeline, batchSize=batch_size, collation=SIMPLE, **along
             )
         with cursor:
             while (raw := next_batch(store, cursor, indexed=indexed)) is not None:

@@ -139,12 +139,13 @@ class Schema:
 
     def _expiring(self, collection: str, existing: Existing, index: IndexSpec) -> Iterator[Effect]:
         """Yield what an index would remove that none removes today."""
-        wanted = shape(list(index.key), self.wanted(index))
-        found = existing.get(self.find(existing, index) or "")
-        real = shape(found["key"], found) if found is not None else ()
-        age_now = real[-1] if real[:-1] == wanted[:-1] else None
-        if existing and wanted[-1] is not None and is_shorter(wanted[-1], age_now):
-            yield from expiring(self.store, collection, index, wanted=wanted[-1], real=age_now)
+        *wanted, age_wanted = shape(list(index.key), self.wanted(index))
+        age_now = None
+        if (name := self.find(existing, index)) is not None:
+            *real, age_found = shape(existing[name]["key"], existing[name])
+            age_now = age_found if real == wanted else None
+        if existing and age_wanted is not None and is_shorter(age_wanted, age_now):
+            yield from expiring(self.store, collection, index, wanted=age_wanted, real=age_now)
 
     def differences(self) -> Iterator[Difference]:
         """Yield every difference, without changing anything."""

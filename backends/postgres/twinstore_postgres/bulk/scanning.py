@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, LiteralString, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 
 import orjson
 from psycopg import sql
@@ -23,19 +23,11 @@ from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.enums import NumberedEnum
-    from twinstore_postgres.bulk.connections import BulkConnections
+    from twinstore_postgres.bulk.connections import BulkConnections, Reading
 
 __all__ = ["SCANS", "Scan"]
 
 Convert = Callable[[str], object]
-
-
-class Statement(Protocol):
-    """Makes the text of a query once it is known whether part of the key may be null."""
-
-    def __call__(self, *, nullable: bool) -> sql.Composable:
-        """Return the query."""
-        ...
 
 
 FETCH_KEYS: Final = 500
@@ -95,28 +87,30 @@ class Scan:
         self, connections: BulkConnections, within: KeyRange, tenant_id: str | None, batch_size: int
     ) -> Iterator[list[ScanRow]]:
         """Yield the rows of a range in key order."""
-
-        def statement(*, nullable: bool) -> sql.Composable:
-            where = self._within(within, tenant_id, nullable=nullable)
-            return sql.SQL("{} WHERE {} ORDER BY {}").format(self._select, where, self._key_list)
-
-        batch: list[ScanRow] = []
-        size = 0
-        for row in self._rows(connections, statement):
-            batch.append(row)
-            size += len(row.content)
-            if len(batch) == batch_size or size > BATCH_BYTES:
+        with connections.reading("bulk scan", self.entity, self._key_names) as reading:
+            if reading is None:
+                return
+            where = self._within(within, tenant_id, nullable=reading.nullable)
+            statement = sql.SQL("{} WHERE {} ORDER BY {}").format(self._select, where, self._key_list)
+            batch: list[ScanRow] = []
+            size = 0
+            for row in self._rows(reading, statement):
+                batch.append(row)
+                size += len(row.content)
+                if len(batch) == batch_size or size > BATCH_BYTES:
+                    yield batch
+                    batch, size = [], 0
+            if batch:
                 yield batch
-                batch, size = [], 0
-        if batch:
-            yield batch
 
     def fetch(self, connections: BulkConnections, keys: Sequence[Key]) -> Iterator[ScanRow]:
         """Yield single rows."""
         for start in range(0, len(keys), FETCH_KEYS):
             wanted = sql.SQL(", ").join(map(row_literal, keys[start : start + FETCH_KEYS]))
             statement = sql.SQL("{} WHERE ({}) IN ({})").format(self._select, self._key_list, wanted)
-            yield from self._rows(connections, lambda *, nullable: statement)  # noqa: ARG005, B023  # read at once
+            with connections.reading("bulk scan", self.entity, self._key_names) as reading:
+                if reading is not None:
+                    yield from self._rows(reading, statement)
 
     def row(self, values: Sequence[str | None]) -> ScanRow:
         """Return the row of the texts of the columns."""
@@ -144,14 +138,10 @@ class Scan:
                 del shown[name]
         return shown, storage
 
-    def _rows(self, connections: BulkConnections, statement: Statement) -> Iterator[ScanRow]:
-        key = [self.parts[position].expression for position in self.key]
-        with connections.reading("bulk scan", self.entity, key) as reading:
-            if reading is None:
-                return
-            copy_out = sql.SQL("COPY ({}) TO STDOUT").format(statement(nullable=reading.nullable))
-            with reading.connection.cursor().copy(copy_out) as copy:
-                yield from map(self.row, copy.rows())
+    def _rows(self, reading: Reading, statement: sql.Composable) -> Iterator[ScanRow]:
+        copy_out = sql.SQL("COPY ({}) TO STDOUT").format(statement)
+        with reading.connection.cursor().copy(copy_out) as copy:
+            yield from map(self.row, copy.rows())
 
     @property
     def _select(self) -> sql.Composable:
@@ -163,8 +153,12 @@ class Scan:
     @property
     def _key_list(self) -> sql.Composable:
         """The key, compared by code point also where a column has another collation."""
-        names = (self.parts[position].expression for position in self.key)
-        return sql.SQL(", ").join(sql.SQL(name) + sql.SQL(' COLLATE "C"') for name in names)
+        names = [sql.SQL(self.parts[position].expression) for position in self.key]
+        return sql.SQL(", ").join(name + sql.SQL(' COLLATE "C"') for name in names)
+
+    @property
+    def _key_names(self) -> list[str]:
+        return [self.parts[position].expression for position in self.key]
 
     def _within(self, within: KeyRange, tenant_id: str | None, *, nullable: bool) -> sql.Composable:
         inside = sql.SQL(" AND ").join(self._bounds(within))
