@@ -183,13 +183,20 @@ class SharedResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRequest:
-    """What the factory of a driver gets. It must not connect yet."""
+    """What the factory of a driver gets. It must not connect yet.
+
+    Attributes:
+        read_only: nothing will be written, and everything read in system scope, as from the source of a copy.
+            A role that is safe for a service is not asked for then, and a driver that can keeps the server
+            from taking a write.
+    """
 
     module: str
     settings: BackendSettings
     options: ModuleOptions
     resources: SharedResources
     clock: Clock
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,7 @@ def test_every_condition_has_its_operator() -> None:
     statement, parameters = compile_query(query, SCHEDULES_TABLE)
     assert where(statement) == (
         '"deleted_at" IS NULL AND "enabled" AND NOT "enabled" AND "name" = ANY(%s) AND "created_at" > %s'
-        ' ORDER BY "id" LIMIT %s'
+        ' ORDER BY "id" COLLATE "C" LIMIT %s'
     )
     assert parameters == [["a", "b"], NOW, 2]
 
@@ -69,8 +69,12 @@ def test_every_condition_has_its_operator() -> None:
 @pytest.mark.parametrize(
     ("after", "condition", "values"),
     [
-        ((NOW, "x"), '("next_fire_at" >= %s AND ("next_fire_at" > %s OR "id" > %s))', [NOW, NOW, "x"]),
-        ((None, "x"), '("next_fire_at" IS NOT NULL OR "id" > %s)', ["x"]),
+        (
+            (NOW, "x"),
+            '("next_fire_at" >= %s AND ("next_fire_at" > %s OR "id" COLLATE "C" > %s))',
+            [NOW, NOW, "x"],
+        ),
+        ((None, "x"), '("next_fire_at" IS NOT NULL OR "id" COLLATE "C" > %s)', ["x"]),
     ],
 )
 def test_a_list_goes_on_strictly_after_its_key(
@@ -80,7 +84,7 @@ def test_a_list_goes_on_strictly_after_its_key(
     query = Query(entity="triggers", tenant_id="t", where=(), order=order, limit=1, after=after)
     statement, parameters = compile_query(query, TRIGGERS_TABLE)
     assert where(statement) == (
-        f'"tenant_id" = %s AND {condition} ORDER BY "next_fire_at" NULLS FIRST, "id" LIMIT %s'
+        f'"tenant_id" = %s AND {condition} ORDER BY "next_fire_at" NULLS FIRST, "id" COLLATE "C" LIMIT %s'
     )
     assert parameters == ["t", *values, 2]
 
@@ -88,6 +92,6 @@ def test_a_list_goes_on_strictly_after_its_key(
 def test_a_descending_list_goes_on_below_its_key() -> None:
     order = (SortKey("createdAt", descending=True, time=True), SortKey("id"))
     query = Query(entity="runs", tenant_id="t", where=(), order=order, limit=1, after=(NOW, "x"))
-    assert '("created_at" <= %s AND ("created_at" < %s OR "id" > %s))' in where(
+    assert '("created_at" <= %s AND ("created_at" < %s OR "id" COLLATE "C" > %s))' in where(
         compile_query(query, RUNS_TABLE)[0]
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from twinstore.bulk import KeyRange, Record
+from twinstore.bulk import KeyRange, Record, Survey
 from twinstore.errors import DocumentDecodeError
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore_memory.content import extended_json, has_text_timestamp, scan_row, text_key
@@ -41,6 +41,10 @@ class MemoryBulk:
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities, parents first."""
         return SCHEDULER.entities
+
+    def survey(self) -> tuple[Survey, ...]:
+        """Return every entity: each is there, and sorted."""
+        return tuple(Survey(entity=entity.name) for entity in self.entities())
 
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
         """Return the number of rows by tenant."""

@@ -12,14 +12,16 @@ from twinstore.bulk import KeyRange
 from twinstore.forks import of_one_process
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.scope import UNBOUND, note_system_scope
-from twinstore_mongo.bulk_export import Exporter, index_of
+from twinstore_mongo.bulk_export import Exporter
 from twinstore_mongo.bulk_import import MongoImporter
 from twinstore_mongo.bulk_ledger import MongoLedger
 from twinstore_mongo.bulk_scan import SCANS
 from twinstore_mongo.doubles import raw_batches
 from twinstore_mongo.errors import DRIVER
+from twinstore_mongo.key_order import SIMPLE, has_key_index, key_after, order_of, sorted_cuts
 from twinstore_mongo.positions import PointInTime, position_of, timestamp_of
-from twinstore_mongo.scheduler.transfer import TRANSFERS, Transfer
+from twinstore_mongo.scheduler.transfer import TRANSFERS
+from twinstore_mongo.survey import survey_of
 from twinstore_mongo.units import Unit, translating
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
-    from twinstore.bulk import Key, Position, Record, ScanRow
+    from twinstore.bulk import Key, Position, Record, ScanRow, Survey
     from twinstore.catalog import Entity
     from twinstore_mongo.connection import Connection, Document, Store
     from twinstore_mongo.errors import Where
@@ -53,6 +55,11 @@ class MongoBulk:
         """Return the entities in copy order: parents first."""
         return SCHEDULER.entities
 
+    def survey(self) -> tuple[Survey, ...]:
+        """Return what there is to read, and at what cost; see the Protocol."""
+        note_system_scope("bulk survey")
+        return survey_of(self.connection.store, self.entities())
+
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
         """Return the number of rows by tenant; see the Protocol."""
         note_system_scope("bulk counts")
@@ -60,8 +67,10 @@ class MongoBulk:
         pipeline: list[Document] = [] if tenant_id is None else [{"$match": {tenant: tenant_id}}]
         pipeline.append({"$group": {"_id": f"${tenant}", "count": {"$sum": 1}}})
         counted: Counter[str] = Counter()
-        with translating(self._where(store, entity)), store.limited():
-            for group in store.collection(entity.name).aggregate(pipeline):
+        # A double knows no collations.
+        options: Document = {"collation": SIMPLE, "allowDiskUse": True} if store.complete else {}
+        with translating(self._where(store, entity)), store.unhurried():
+            for group in store.collection(entity.name).aggregate(pipeline, **options):
                 owner = group["_id"]
                 counted[owner if isinstance(owner, str) else ""] += group["count"]
         return dict(sorted(counted.items()))
@@ -78,23 +87,40 @@ class MongoBulk:
         """Return ranges of about ``rows`` rows each; see the Protocol."""
         note_system_scope("bulk cut")
         lower: Key | None = None
-        while (upper := self._key_after(entity, lower, rows, tenant_id)) is not None:
+        for upper in self._cuts(entity, rows, tenant_id):
             yield KeyRange(lower, upper)
             lower = upper
         yield KeyRange(lower, None)
 
-    def _key_after(self, entity: Entity, lower: Key | None, rows: int, tenant_id: str | None) -> Key | None:
-        """Return the text key that follows ``rows`` rows after a key."""
+    def _cuts(self, entity: Entity, rows: int, tenant_id: str | None) -> Iterator[Key]:
+        """Yield the keys at which ranges end."""
         store, transfer = self.connection.store, TRANSFERS[entity]
         condition: Document = {} if tenant_id is None else {transfer.tenant: tenant_id}
-        texts: Document = {name: {"$type": "string"} for name in transfer.key}
+        collection = store.collection(entity.name)
+        if store.complete:
+            with translating(self._where(store, entity)), store.limited():
+                indexed = has_key_index(collection, order_of(transfer.key))
+            if not indexed:
+                with translating(self._where(store, entity)):
+                    cuts = sorted_cuts(store, collection, transfer.key, rows, condition)
+                yield from cuts
+                return
+        lower: Key | None = None
+        while (lower := self._key_after(entity, lower, rows, condition)) is not None:
+            yield lower
+
+    def _key_after(self, entity: Entity, lower: Key | None, rows: int, condition: Document) -> Key | None:
+        """Return the text key that follows ``rows`` rows after a key."""
+        store, key = self.connection.store, TRANSFERS[entity].key
+        texts: Document = {name: {"$type": "string"} for name in key}
         if not store.complete:
             return self._key_in_double(entity, lower, rows, texts | condition)
         with translating(self._where(store, entity)), store.limited():
-            found = key_at(store.collection(entity.name), transfer, lower, rows, condition)
+            collection = store.collection(entity.name)
+            found = key_after(collection, key, lower, rows, condition)
             if found is not None and not all(isinstance(part, str) for part in found):
                 # Half of a composed key may be no text; a range cannot end there.
-                found = key_at(store.collection(entity.name), transfer, lower, rows, texts | condition)
+                found = key_after(collection, key, lower, rows, texts | condition)
         return found
 
     def _key_in_double(self, entity: Entity, lower: Key | None, rows: int, condition: Document) -> Key | None:
@@ -196,20 +222,3 @@ class MongoBulk:
     @staticmethod
     def _where(store: Store, entity: Entity) -> Where:
         return store.where.of(entity)
-
-
-def key_at(
-    collection: Collection[Document], transfer: Transfer, lower: Key | None, rows: int, condition: Document
-) -> Key | None:
-    """Return the key ``rows`` places after a key, from the index alone; only texts are counted.
-
-    The empty text is the smallest text, and the empty object is the smallest value beyond all texts.
-    """
-    index = index_of(transfer)
-    first = dict.fromkeys(transfer.key, "") if lower is None else dict(zip(transfer.key, lower, strict=True))
-    beyond: Document = {name: {} for name in transfer.key}
-    fields = {"_id": 0} | dict.fromkeys(transfer.key, 1)
-    cursor = collection.find(
-        condition, fields, sort=index, hint=index, min=first, max=beyond, skip=rows, limit=1
-    )
-    return next((tuple(found[name] for name in transfer.key) for found in cursor), None)

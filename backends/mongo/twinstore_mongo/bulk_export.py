@@ -1,7 +1,7 @@
 """Reading ranges of rows as models: forward scans of the key index between two of its keys.
 
 ``min`` and ``max`` on a hinted index compare across types, so a key that is no text is seen too; a filter
-would compare texts with texts only.
+would compare texts with texts only. Without such an index an expression compares, and the server sorts.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from twinstore.bulk import Record
 from twinstore.errors import DocumentDecodeError
 from twinstore.forks import ending
 from twinstore_mongo.codec import FOREIGN_TYPES
+from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch, order_of
 from twinstore_mongo.validators import instant_paths
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Document, Store
     from twinstore_mongo.scheduler.transfer import Transfer
 
-__all__ = ["Exporter", "bounds", "index_of"]
+__all__ = ["Exporter", "between", "bounds"]
 
 # Naive instants decode twice as fast; they are marked as UTC where the model has one.
 NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
@@ -36,7 +37,8 @@ NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 )
 LENIENT: Final = NAIVE.with_options(unicode_decode_error_handler="backslashreplace")
 LENGTH_BYTES: Final = 4
-BY_ID: Final = ("_id",)
+ID: Final = "_id"
+BY_ID: Final = (ID,)
 # Adding to an aware instant costs a tenth of `replace(tzinfo=UTC)`, and a document has about five.
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
@@ -62,15 +64,22 @@ class InstantPlan:
         return cls(tuple(leaves), tuple((name, cls.of(rest)) for name, rest in below.items()))
 
 
-def index_of(transfer: Transfer) -> list[tuple[str, int]]:
-    """Return the index in key order."""
-    return [(name, 1) for name in transfer.key]
-
-
 def bounds(transfer: Transfer, within: KeyRange) -> dict[str, dict[str, str]]:
     """Return the ``min`` and ``max`` of a range; an open end has none."""
     ends = {"min": within.lower, "max": within.upper}
     return {name: dict(zip(transfer.key, key, strict=True)) for name, key in ends.items() if key is not None}
+
+
+def between(transfer: Transfer, within: KeyRange) -> Document:
+    """Return the filter of a range; arrays are compared element by element, across types."""
+    stored = [f"${name}" for name in transfer.key]
+    ends = (("$gte", within.lower), ("$lt", within.upper))
+    clauses = [
+        {operator: [stored, [{"$literal": part} for part in key]]}
+        for operator, key in ends
+        if key is not None
+    ]
+    return {"$expr": {"$and": clauses}} if clauses else {}
 
 
 @dataclass(slots=True)
@@ -98,12 +107,19 @@ class Exporter:
     ) -> Iterator[list[Record]]:
         """Yield the records of a range in key order."""
         condition = {} if tenant_id is None else {self.transfer.tenant: tenant_id}
-        index = index_of(self.transfer)
-        cursor = collection.find_raw_batches(
-            condition, sort=index, hint=index, batch_size=batch_size, **bounds(self.transfer, within)
-        )
+        order = order_of(self.transfer.key)
+        with store.limited():
+            indexed = has_key_index(collection, order)
+        reading = {"batch_size": batch_size, "collation": SIMPLE}
+        if indexed:
+            along: dict[str, Any] = {"sort": order, "hint": order, **bounds(self.transfer, within)}
+        else:
+            condition |= between(self.transfer, within)
+            # Rows that share a key come in the same order in each pass.
+            along = {"sort": [*order, *([] if (ID, 1) in order else [(ID, 1)])], "allow_disk_use": True}
+        cursor = collection.find_raw_batches(condition, **reading, **along)
         with ending(cursor.close):
-            while (batch := store.next_batch(cursor)) is not None:
+            while (batch := next_batch(store, cursor, indexed=indexed)) is not None:
                 if records := self.decoded(batch):
                     yield records
 

@@ -23,6 +23,7 @@ from twinstore.fields import parse_timestamp
 from twinstore.forks import ending
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
 from twinstore_mongo.codec import FOREIGN_TYPES
+from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -80,11 +81,18 @@ class Scan:
     ) -> Iterator[list[ScanRow]]:
         """Yield the rows of a range in key order."""
         order = dict.fromkeys(self.key, 1)
-        pipeline = [{"$match": self.matching(within, tenant_id)}, {"$sort": order}]
         with store.limited():
-            cursor = collection.aggregate_raw_batches(pipeline, hint=order, batchSize=batch_size)
+            indexed = has_key_index(collection, list(order.items()))
+        # Without an index, rows of one key come in the same order in each pass.
+        order = order if indexed else {**order, "_id": 1}
+        pipeline = [{"$match": self.matching(within, tenant_id)}, {"$sort": order}]
+        along: dict[str, Any] = {"hint": order} if indexed else {"allowDiskUse": True}
+        with store.limited() if indexed else store.unhurried():
+            cursor = collection.aggregate_raw_batches(
+                pipeline, batchSize=batch_size, collation=SIMPLE, **along
+            )
         with ending(cursor.close):
-            while (raw := store.next_batch(cursor)) is not None:
+            while (raw := next_batch(store, cursor, indexed=indexed)) is not None:
                 if raw:
                     yield self.rows(raw)
 
@@ -92,7 +100,7 @@ class Scan:
         """Yield single rows."""
         for start in range(0, len(keys), FETCH_KEYS):
             condition = self.any_of(keys[start : start + FETCH_KEYS])
-            cursor = collection.find_raw_batches(condition)
+            cursor = collection.find_raw_batches(condition, collation=SIMPLE)
             with ending(cursor.close):
                 while (raw := store.next_batch(cursor)) is not None:
                     yield from self.rows(raw)

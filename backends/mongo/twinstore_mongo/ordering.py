@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pymongo.client_session import ClientSession
+    from pymongo.collation import Collation
     from pymongo.collection import Collection
 
     from twinstore_mongo.connection import Document
@@ -30,10 +31,13 @@ def along_index(
     along: IndexOrder,
     wanted: int,
     session: ClientSession | None,
+    *,
+    collation: Collation | None = None,
 ) -> list[Document]:
     """Return the first ``wanted`` documents by (time, id); ``along`` is the sort that the index has."""
     time = along[0][0]
-    found = list(collection.find(condition, session=session).sort(along).limit(wanted + SPARE))
+    matching = collection.find(condition, session=session, collation=collation)
+    found = list(matching.sort(along).limit(wanted + SPARE))
     groups = [list(group) for _, group in groupby(found, key=lambda row: row.get(time))]
     if len(found) < wanted + SPARE:
         return by_id(groups)[:wanted]
@@ -42,7 +46,8 @@ def along_index(
     if len(rows) < wanted:
         # Rows of the last instant may be missing, and not the ones with the greatest ids.
         instant = {"$and": [condition, {time: last[0].get(time)}]}
-        rows += collection.find(instant, session=session).sort([("_id", 1)]).limit(wanted - len(rows))
+        others = collection.find(instant, session=session, collation=collation)
+        rows += others.sort([("_id", 1)]).limit(wanted - len(rows))
     return rows
 
 

@@ -10,6 +10,7 @@ from twinstore.paging import SortKey
 from twinstore.query import AtMost, Query, batch_size_argument
 from twinstore.scope import instant_argument, model_argument
 from twinstore_mongo.compile import compiled, sort_of
+from twinstore_mongo.key_order import collation_of
 from twinstore_mongo.ordering import along_index
 
 if TYPE_CHECKING:
@@ -93,7 +94,9 @@ class MongoRepository:
 def one(unit: Unit, entity: Entity, condition: Document, key: str) -> Document | None:
     """Return one document."""
     with unit.reading(entity, key):
-        return unit.collection(entity).find_one(condition, session=unit.session)
+        return unit.collection(entity).find_one(
+            condition, session=unit.session, collation=collation_of(unit.store)
+        )
 
 
 def rows(
@@ -105,9 +108,10 @@ def rows(
         return []
     with unit.reading(entity):
         collection, condition, wanted = unit.collection(entity), compiled(query, names), query.limit + 1
+        collation = collation_of(unit.store)
         if along is not None:
-            return along_index(collection, condition, along, wanted, unit.session)
-        cursor = collection.find(condition, session=unit.session)
+            return along_index(collection, condition, along, wanted, unit.session, collation=collation)
+        cursor = collection.find(condition, session=unit.session, collation=collation)
         return list(cursor.sort(sort_of(query, names)).limit(wanted))
 
 

@@ -261,7 +261,7 @@ class Table(Generic[M]):
 
     def key_text(self, row: Row) -> str:
         """Return the key of a row for messages."""
-        return ":".join(self.key_of(row))
+        return ":".join(map(str, self.key_of(row)))
 
     def sort_key(self, fields: Sequence[str]) -> Callable[[Row], Row]:
         """Return a function that takes the values of some fields out of a row."""

@@ -19,6 +19,7 @@ from twinstore_postgres.errors import translated
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from twinstore_postgres.codec import Row
@@ -31,6 +32,8 @@ __all__ = [
     "apply",
     "check_history",
     "create_role",
+    "created_tables",
+    "forced_tables",
     "script",
     "shipped_migrations",
     "statuses",
@@ -40,6 +43,8 @@ FILE_NAME: Final = re.compile(r"(?P<number>\d{3})_[a-z0-9_]+\.sql")
 FIRST_RELEASE: Final = 100
 ROLE_VARIABLE: Final = ':"application_role"'
 LOCK_SECONDS: Final = 60
+CREATES: Final = re.compile(r"^CREATE TABLE IF NOT EXISTS \w+\.(?P<table>\w+)", re.MULTILINE)
+FORCES: Final = re.compile(r"^ALTER TABLE \w+\.(?P<table>\w+) FORCE ROW LEVEL SECURITY", re.MULTILINE)
 # A ledger written before this library existed may hold the first migration under its planning name.
 OTHER_NAMES: Final[dict[str, str]] = {"V001_CreateSchedulerSchema": "001_create_scheduler_schema.sql"}
 
@@ -91,6 +96,11 @@ class Applied:
     checksum: str
     at: datetime
 
+    @property
+    def adopted(self) -> bool:
+        """Whether it stands under its planning name, so that somebody else may have made the tables."""
+        return not self.checksum
+
 
 @cache
 def shipped_migrations(module: str) -> tuple[Migration, ...]:
@@ -114,20 +124,21 @@ def applied_migrations(connection: Connection, schema: str) -> dict[str, Applied
     ledger = f"{schema}.schema_migrations"
     if connection.execute("SELECT to_regclass(%s)", [ledger]).fetchone() == (None,):
         return {}
-    rows: list[Row] = connection.execute(
-        sql.SQL(SELECT_LEDGER).format(schema=sql.Identifier(schema))
-    ).fetchall()
-    return {shipped_name(name): Applied(_known(name, checksum), at) for name, checksum, at in rows}
-
-
-def shipped_name(name: str) -> str:
-    """Return the name under which a migration is shipped."""
-    return OTHER_NAMES.get(name, name)
-
-
-def _known(name: str, checksum: str) -> str:
-    """The text behind a planning name is not ours to judge."""
-    return "" if name in OTHER_NAMES else checksum
+    try:
+        rows: list[Row] = connection.execute(
+            sql.SQL(SELECT_LEDGER).format(schema=sql.Identifier(schema))
+        ).fetchall()
+    except psycopg.errors.UndefinedColumn as error:
+        raise MigrationError(
+            f"The table {ledger} is not the ledger of twinstore, which has the columns migration_name, "
+            "category, checksum, applied_at, applied_by and duration_ms; nothing was changed. Give the "
+            "module a database of its own.",
+            module=schema,
+            driver=DRIVER,
+        ) from error
+    # The text behind a planning name is not ours to judge, and the shipped name says more than that one.
+    planned = {OTHER_NAMES[name]: Applied("", at) for name, _, at in rows if name in OTHER_NAMES}
+    return planned | {name: Applied(checksum, at) for name, checksum, at in rows if name not in OTHER_NAMES}
 
 
 def check_history(module: str, applied: dict[str, Applied]) -> None:
@@ -160,19 +171,28 @@ def _changed(applied: Applied, migration: Migration) -> bool:
     return applied.checksum not in {"", migration.checksum}
 
 
-def statuses(module: str, applied: dict[str, Applied]) -> tuple[MigrationStatus, ...]:
-    """Return where each shipped or applied migration stands, by name."""
+def statuses(module: str, applied: dict[str, Applied], *, foreign: bool) -> tuple[MigrationStatus, ...]:
+    """Return where each shipped or applied migration stands, by name.
+
+    ``foreign``: the tables under a planning name are not the wanted ones.
+    """
     shipped = {migration.name: migration for migration in shipped_migrations(module)}
-    return tuple(_status(name, shipped.get(name), applied.get(name)) for name in sorted({*shipped, *applied}))
+    return tuple(
+        _status(name, shipped.get(name), applied.get(name), foreign=foreign)
+        for name in sorted({*shipped, *applied})
+    )
 
 
-def _status(name: str, migration: Migration | None, applied: Applied | None) -> MigrationStatus:
+def _status(
+    name: str, migration: Migration | None, applied: Applied | None, *, foreign: bool
+) -> MigrationStatus:
     if migration is None:
         state = MigrationState.MISSING
     elif applied is None:
         state = MigrationState.PENDING
     else:
-        state = MigrationState.CHANGED if _changed(applied, migration) else MigrationState.APPLIED
+        changed = _changed(applied, migration) or (foreign and applied.adopted)
+        state = MigrationState.CHANGED if changed else MigrationState.APPLIED
     return MigrationStatus(
         name=name,
         category="unknown" if migration is None else migration.category,
@@ -182,10 +202,13 @@ def _status(name: str, migration: Migration | None, applied: Applied | None) -> 
     )
 
 
-def apply(connection: Connection, module: str, migration: Migration, role: str) -> bool:
+def apply(
+    connection: Connection, module: str, migration: Migration, role: str, check: Callable[[], None]
+) -> bool:
     """Apply one file unless another process did so meanwhile; return whether it was applied here.
 
-    The lock lasts as long as the transaction and also covers the creation of schema and ledger.
+    The lock lasts as long as the transaction and also covers the creation of schema and ledger. What
+    ``check`` raises under the lock leaves everything as it was.
 
     Raises:
         MigrationError: the file failed and nothing of it remains, or the lock was not granted in time.
@@ -198,6 +221,7 @@ def apply(connection: Connection, module: str, migration: Migration, role: str) 
             check_history(module, applied)
             if migration.name in applied:
                 return False
+            check()
             started = monotonic()
             # As bytes: the text comes from this package, and only the quoted role was put in.
             connection.execute(migration.rendered(role).encode(), prepare=False)
@@ -242,6 +266,16 @@ def _prepared_ledger(connection: Connection, module: str) -> dict[str, Applied]:
     return applied_migrations(connection, module)
 
 
+def forced_tables(migration: Migration) -> set[str]:
+    """Return the tables on which a file forces row-level security."""
+    return {match["table"] for match in FORCES.finditer(migration.text)}
+
+
+def created_tables(migration: Migration) -> set[str]:
+    """Return the tables that a file creates."""
+    return {match["table"] for match in CREATES.finditer(migration.text)}
+
+
 def create_role(role: str) -> str:
     """Return the statement with which an administrator creates the application role."""
     name = sql.Identifier(role).as_string()
@@ -260,6 +294,30 @@ def script(module: str, role: str) -> str:
     return "\n".join([*head, *(_scripted(module, item, role) for item in shipped_migrations(module))])
 
 
+# Row-level security is forced on a table with rows only when the setting names the table.
+GUARD: Final = """
+DO $guard$
+DECLARE
+    name text;
+    accepted text[] := string_to_array(coalesce(current_setting('twinstore.accept_rls', true), ''), ',');
+    holds boolean;
+BEGIN
+    FOR name IN SELECT relname FROM pg_class
+                 WHERE relnamespace = to_regnamespace({schema}) AND relname = ANY ({tables})
+                   AND relkind = 'r' AND NOT (relrowsecurity AND relforcerowsecurity)
+                   AND relname <> ALL (accepted)
+    LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', {schema}, name) INTO holds;
+        IF holds THEN
+            RAISE EXCEPTION '% holds rows, which row-level security would hide from whoever does not set '
+                'app.tenant_id; if that is right, run before: SET twinstore.accept_rls = ''%''', name, name;
+        END IF;
+    END LOOP;
+END
+$guard$;
+"""
+
+
 def _scripted(module: str, migration: Migration, role: str) -> str:
     schema = sql.Identifier(module).as_string()
     values = ", ".join(
@@ -268,8 +326,15 @@ def _scripted(module: str, migration: Migration, role: str) -> str:
     return (
         f"\n-- {migration.name}\nBEGIN;\n"
         f"SELECT pg_advisory_xact_lock({lock_number(module)});\n"
-        f"{migration.rendered(role).strip()}\n"
+        f"{_guard(module, migration)}{migration.rendered(role).strip()}\n"
         f"INSERT INTO {schema}.schema_migrations "
         "(migration_name, category, checksum, applied_at, applied_by, duration_ms)\n"
         f"VALUES ({values}, clock_timestamp(), current_user, 0) ON CONFLICT DO NOTHING;\nCOMMIT;\n"
     )
+
+
+def _guard(module: str, migration: Migration) -> str:
+    tables = sorted(forced_tables(migration))
+    if not tables:
+        return ""
+    return sql.SQL(GUARD.lstrip()).format(schema=sql.Literal(module), tables=sql.Literal(tables)).as_string()

@@ -60,8 +60,12 @@ class PostgresServer:
     that row-level security binds the role.
     """
 
-    def __init__(self, settings: PostgresSettings) -> None:
+    def __init__(self, settings: PostgresSettings, *, read_only: bool = False) -> None:
         """Take the settings; nothing is opened yet.
+
+        Args:
+            settings: those of the driver.
+            read_only: a source; the server refuses writes, and any role that may read will do.
 
         Raises:
             ConfigurationError: neither a usable connection string nor a pool.
@@ -74,10 +78,13 @@ class PostgresServer:
             pool_target(self._pool, settings)
             if self._pool is not None
             else target_of(
-                settings.connection_string, settings, purpose="The connection string of PostgreSQL"
+                settings.connection_string,
+                settings,
+                purpose="The connection string of PostgreSQL",
+                read_only=read_only,
             )
         )
-        self._safe = settings.allow_unsafe_role
+        self._safe = settings.allow_unsafe_role or read_only
         self._version = 0
         self._closed = False
         renew_in_child(self)

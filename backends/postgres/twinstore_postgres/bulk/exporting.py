@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from twinstore_postgres.bulk.connections import BulkConnections
     from twinstore_postgres.codec import Row, Table
 
-__all__ = ["export_batches"]
+__all__ = ["BY_CODE_POINT", "export_batches", "key_order", "without_key"]
 
 # A batch ends at this size too. Every so many rows one is weighed for all of them, which costs little.
 BATCH_BYTES: Final = 8_000_000
 WEIGHED: Final = 8
 EXPORT: Final = "COPY (SELECT {columns} FROM {table} WHERE {where} ORDER BY {key}) TO STDOUT (FORMAT BINARY)"
+# The order of every other store, whatever collation somebody gave the column; on our own tables it is no-op.
+BY_CODE_POINT: Final = sql.SQL('{} COLLATE "C"')
 
 
 def export_batches(
@@ -33,14 +35,16 @@ def export_batches(
     batch_size: int,
 ) -> Iterator[list[Record]]:
     """Yield the rows of a range in key order, in batches; the server waits while the caller works."""
-    where, values = range_condition(table, within, tenant_id)
-    statement = sql.SQL(EXPORT).format(
-        columns=table.column_list, table=table.name, where=where, key=table.key_list
-    )
-    with connections.system("bulk export") as connection:
-        cursor = connection.cursor()
+    with connections.reading("bulk export", table.entity, table.key) as reading:
+        if reading is None:
+            return
+        where, values = range_condition(table, within, tenant_id, nullable=reading.nullable)
+        statement = sql.SQL(EXPORT).format(
+            columns=table.column_list, table=table.name, where=where, key=key_order(table)
+        )
+        cursor = reading.connection.cursor()
         cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
-        with cursor.copy(statement, values) as copy, in_one_process(connection):
+        with cursor.copy(statement, values) as copy, in_one_process(reading.connection):
             copy.set_types([column.sql_type for column in table.columns])
             batch: list[Record] = []
             size = 0
@@ -66,31 +70,50 @@ def weight(value: object) -> int:
     return sum(map(weight, value)) if isinstance(value, tuple) else 8
 
 
+def key_order(table: Table[Any]) -> sql.Composable:
+    """Return the columns of the key as they are sorted and compared."""
+    return sql.SQL(", ").join(BY_CODE_POINT.format(sql.Identifier(name)) for name in table.key)
+
+
+def without_key(table: Table[Any]) -> sql.Composable:
+    """Return the condition of rows whose key is null, at least in part."""
+    return sql.SQL(" OR ").join(sql.SQL("{} IS NULL").format(sql.Identifier(name)) for name in table.key)
+
+
 def range_condition(
-    table: Table[Any], within: KeyRange, tenant_id: str | None
+    table: Table[Any], within: KeyRange, tenant_id: str | None, *, nullable: bool
 ) -> tuple[sql.Composable, Sequence[str]]:
-    """Return the condition of a range and its values; composed keys are compared as rows."""
+    """Return the condition of a range and its values; composed keys are compared as rows.
+
+    Rows whose key is null belong to the open upper end. Only where there can be such rows the condition says
+    so, because the server would not go along the index then.
+    """
     conditions: list[sql.Composable] = []
     values: list[str] = []
     for operator, bound in ((sql.SQL(">="), within.lower), (sql.SQL("<"), within.upper)):
         if bound is not None:
             conditions.append(
                 sql.SQL("({key}) {operator} ({values})").format(
-                    key=table.key_list,
+                    key=key_order(table),
                     operator=operator,
                     values=sql.SQL(", ").join([sql.Placeholder()] * len(bound)),
                 )
             )
             values += bound
+    if conditions and nullable:
+        kind = "({0}) OR ({1})" if within.upper is None else "({0}) AND NOT ({1})"
+        inside = sql.SQL(" AND ").join(conditions)
+        conditions = [sql.SQL("({})").format(sql.SQL(kind).format(inside, without_key(table)))]
     if tenant_id is not None:
-        conditions.append(sql.SQL("{} = %s").format(sql.Identifier(table.tenant)))
+        conditions.append(sql.SQL("{} = %s").format(BY_CODE_POINT.format(sql.Identifier(table.tenant))))
         values.append(tenant_id)
     return sql.SQL(" AND ").join(conditions or [sql.SQL("true")]), values
 
 
 def record_of(table: Table[Any], row: Row) -> Record:
     """Return the record of a row, decoded or with the reason why not."""
-    key: Key = table.key_of(row)
+    found = table.key_of(row)
+    key: Key | None = None if None in found else found
     tenant = row[table.tenant_position]
     storage = table.markers_of(row)
     try:

@@ -24,11 +24,12 @@ from twinstore_postgres.connecting import in_one_process
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.enums import NumberedEnum
-    from twinstore_postgres.bulk.connections import BulkConnections
+    from twinstore_postgres.bulk.connections import BulkConnections, Reading
 
 __all__ = ["SCANS", "Scan"]
 
 Convert = Callable[[str], object]
+
 
 FETCH_KEYS: Final = 500
 # A batch ends at this size too, so that large documents do not pile up.
@@ -87,26 +88,30 @@ class Scan:
         self, connections: BulkConnections, within: KeyRange, tenant_id: str | None, batch_size: int
     ) -> Iterator[list[ScanRow]]:
         """Yield the rows of a range in key order."""
-        statement = sql.SQL("{} WHERE {} ORDER BY {}").format(
-            self._select, self._within(within, tenant_id), self._key_list
-        )
-        batch: list[ScanRow] = []
-        size = 0
-        for row in self._rows(connections, statement):
-            batch.append(row)
-            size += len(row.content)
-            if len(batch) == batch_size or size > BATCH_BYTES:
+        with connections.reading("bulk scan", self.entity, self._key_names) as reading:
+            if reading is None:
+                return
+            where = self._within(within, tenant_id, nullable=reading.nullable)
+            statement = sql.SQL("{} WHERE {} ORDER BY {}").format(self._select, where, self._key_list)
+            batch: list[ScanRow] = []
+            size = 0
+            for row in self._rows(reading, statement):
+                batch.append(row)
+                size += len(row.content)
+                if len(batch) == batch_size or size > BATCH_BYTES:
+                    yield batch
+                    batch, size = [], 0
+            if batch:
                 yield batch
-                batch, size = [], 0
-        if batch:
-            yield batch
 
     def fetch(self, connections: BulkConnections, keys: Sequence[Key]) -> Iterator[ScanRow]:
         """Yield single rows."""
         for start in range(0, len(keys), FETCH_KEYS):
             wanted = sql.SQL(", ").join(map(row_literal, keys[start : start + FETCH_KEYS]))
             statement = sql.SQL("{} WHERE ({}) IN ({})").format(self._select, self._key_list, wanted)
-            yield from self._rows(connections, statement)
+            with connections.reading("bulk scan", self.entity, self._key_names) as reading:
+                if reading is not None:
+                    yield from self._rows(reading, statement)
 
     def row(self, values: Sequence[str | None]) -> ScanRow:
         """Return the row of the texts of the columns."""
@@ -134,12 +139,11 @@ class Scan:
                 del shown[name]
         return shown, storage
 
-    def _rows(self, connections: BulkConnections, statement: sql.Composable) -> Iterator[ScanRow]:
+    def _rows(self, reading: Reading, statement: sql.Composable) -> Iterator[ScanRow]:
         copy_out = sql.SQL("COPY ({}) TO STDOUT").format(statement)
         with (
-            connections.system("bulk scan") as connection,
-            connection.cursor().copy(copy_out) as copy,
-            in_one_process(connection),
+            reading.connection.cursor().copy(copy_out) as copy,
+            in_one_process(reading.connection),
         ):
             yield from map(self.row, copy.rows())
 
@@ -152,17 +156,35 @@ class Scan:
 
     @property
     def _key_list(self) -> sql.Composable:
-        return sql.SQL(", ").join(sql.SQL(self.parts[position].expression) for position in self.key)
+        """The key, compared by code point also where a column has another collation."""
+        names = [sql.SQL(self.parts[position].expression) for position in self.key]
+        return sql.SQL(", ").join(name + sql.SQL(' COLLATE "C"') for name in names)
 
-    def _within(self, within: KeyRange, tenant_id: str | None) -> sql.Composable:
+    @property
+    def _key_names(self) -> list[str]:
+        return [self.parts[position].expression for position in self.key]
+
+    def _within(self, within: KeyRange, tenant_id: str | None, *, nullable: bool) -> sql.Composable:
+        inside = sql.SQL(" AND ").join(self._bounds(within))
+        if nullable and within != KeyRange():
+            # Rows without a key belong to the open upper end.
+            whole = sql.SQL("num_nulls({}) = 0 AND {}").format(self._key_list, inside)
+            inside = (
+                whole
+                if within.upper is not None
+                else sql.SQL("(num_nulls({}) > 0 OR {})").format(self._key_list, whole)
+            )
+        if tenant_id is None:
+            return inside
+        return sql.SQL('{} AND tenant_id COLLATE "C" = {}').format(inside, sql.Literal(tenant_id))
+
+    def _bounds(self, within: KeyRange) -> list[sql.Composable]:
         clauses: list[sql.Composable] = [sql.SQL("true")]
         if within.lower is not None:
             clauses.append(sql.SQL("({}) >= {}").format(self._key_list, row_literal(within.lower)))
         if within.upper is not None:
             clauses.append(sql.SQL("({}) < {}").format(self._key_list, row_literal(within.upper)))
-        if tenant_id is not None:
-            clauses.append(sql.SQL("tenant_id = {}").format(sql.Literal(tenant_id)))
-        return sql.SQL(" AND ").join(clauses)
+        return clauses
 
 
 def row_literal(key: Key) -> sql.Composable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -20,13 +21,8 @@ from twinstore_backfill.copy.reporting import REPORT_FILE, CopyResult, Totals, r
 from twinstore_backfill.copy.retention import expiry_test
 from twinstore_backfill.copy.worker import Workshop, copy_ranges, tuned_collector
 from twinstore_backfill.files import json_text, require_writable, write_whole
-from twinstore_backfill.stores import (
-    is_migrated,
-    preflight,
-    require_migrated,
-    require_tenants,
-    select_entities,
-)
+from twinstore_backfill.source import inspect_source
+from twinstore_backfill.stores import is_migrated, prepare_target, require_tenants, select_entities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +50,7 @@ def run_copy(
     Raises:
         ValidationError: an unknown entity, or source and target are the same store.
         ConfigurationError: the report cannot be written.
-        PreflightError: the target cannot be written to.
+        PreflightError: the source has nothing or cannot be read in full, or the target cannot be written to.
         LeaseLostError: another worker holds the lease of the job, or took it.
         InterruptedRunError: a signal asked for the stop; finished ranges are saved.
     """
@@ -64,16 +60,16 @@ def run_copy(
         require_writable(out)
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    require_migrated(source)
+    state = inspect_source(source)
     require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
     with tuned_collector():
         if options.execute:
-            preflight(target.storage.initializer.ensure_migrations)
-            preflight(target.storage.check_ready)
+            prepare_target(target)
             result = Copy(source, target, options, progress, stop).run(entities, started)
         else:
             rehearsal = Rehearsal(source, target, options, progress, stop)
             result = rehearsal.run(entities, options.as_of or started, started)
+    result = replace(result, warnings=state.warnings)
     if out is not None:
         write_whole(out / REPORT_FILE, json_text(report_document(result)))
     return result

@@ -14,8 +14,9 @@ from twinstore.migrations import MigrationState
 from twinstore_backfill.copy.options import job_id, job_settings, refuse_same_store
 from twinstore_backfill.copy.reading import Exports
 from twinstore_backfill.copy.reporting import Totals
-from twinstore_backfill.outcome import UnknownJobError
-from twinstore_backfill.stores import is_migrated, require_migrated, require_tenants, select_entities
+from twinstore_backfill.outcome import UnknownJobError, effect_document
+from twinstore_backfill.source import inspect_source
+from twinstore_backfill.stores import is_migrated, preflight, require_tenants, select_entities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,16 +38,18 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
 
     Raises:
         ValidationError: an unknown entity, or source and target are the same store.
+        PreflightError: the source has nothing, or cannot be read in full.
     """
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    require_migrated(source)
+    state = inspect_source(source)
     migrated = is_migrated(target)
     require_tenants((source, target) if migrated else (source,), options.tenants)
     planned = [_planned(entity, source, target if migrated else None, options) for entity in entities]
     rows = sum(item["rows"] for item in planned)
     rate = _reading_rate(source, entities) * SHARE_OF_READING
     statuses = target.storage.initializer.status()
+    effects = preflight(target.storage.initializer.effects)
     settings = job_settings(options, source.bulk, target.bulk, entities)
     return {
         "job": job_id(settings),
@@ -54,6 +57,8 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
         "source": source.described(),
         "target": target.described(),
         "pending_migrations": [item.name for item in statuses if item.state is MigrationState.PENDING],
+        "effects": [effect_document(item) for item in effects],
+        "warnings": list(state.warnings),
         "entities": planned,
         "rows": rows,
         "estimate": {

@@ -13,7 +13,7 @@ from twinstore_backfill.copy.quarantine import conflict_entry, quarantine_entry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from twinstore.bulk import BulkPort, ImportOutcome, KeyRange, Record
+    from twinstore.bulk import BulkPort, ImportOutcome, Key, KeyRange, Record
     from twinstore.catalog import Entity
     from twinstore_backfill.copy.limiter import RateLimiter
     from twinstore_backfill.stopping import StopSwitch
@@ -84,6 +84,7 @@ class RangeReader:
         self._stop = stop
         self._quarantine = quarantine
         self._identity = tuple(entity.identity.items())
+        self._last: Key | None = None
 
     def batches(self, source: Iterator[list[Record]]) -> Iterator[list[Record]]:
         """Yield the records that are to be written.
@@ -103,7 +104,8 @@ class RangeReader:
         self.read[tenant] += 1
         if record.text_timestamp:
             self.text_timestamp[tenant] += 1
-        if reason := self._unfit(record):
+        repeated = self._repeated(record)
+        if reason := self._unfit(record) or repeated:
             self.undecodable[tenant] += 1
             self._quarantine.add(quarantine_entry(self.entity, record, reason))
             return False
@@ -111,6 +113,15 @@ class RangeReader:
             self.expired[tenant] += 1
             return False
         return True
+
+    def _repeated(self, record: Record) -> str | None:
+        """Return why a record cannot be moved whose key another one had; a unique index would forbid that."""
+        if record.key is None:
+            return None
+        before, self._last = self._last, record.key
+        if before != record.key:
+            return None
+        return "another row of the source has the same key, and only the first is copied; remove one of them"
 
     def _unfit(self, record: Record) -> str | None:
         """Return why a record cannot be moved, ``None`` when it can.

@@ -17,9 +17,20 @@ Pair = tuple["ScanRow | None", "ScanRow | None"]
 
 
 def keyed(
-    batches: Iterator[list[ScanRow]], within: KeyRange, side: str, without_key: Callable[[ScanRow], None]
+    batches: Iterator[list[ScanRow]],
+    within: KeyRange,
+    side: str,
+    without_key: Callable[[ScanRow], None],
+    repeated: Callable[[ScanRow], None] | None = None,
 ) -> Iterator[ScanRow]:
     """Yield the rows of a scan that have a key; hand the others over.
+
+    Args:
+        batches: the scan.
+        within: its range.
+        side: source or target, for messages.
+        without_key: takes a row without a key.
+        repeated: takes a row whose key another row has had; ``None`` where a unique index makes that a fault.
 
     Raises:
         TwinstoreError: keys out of order or outside the range: what the scan left out cannot be told.
@@ -30,6 +41,9 @@ def keyed(
             key = row.key
             if key is None:
                 without_key(row)
+                continue
+            if repeated is not None and key == last:
+                repeated(row)
                 continue
             if last is not None and key <= last:
                 raise _disorder(side, key, "after a later or equal key")

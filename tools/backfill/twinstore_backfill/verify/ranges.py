@@ -127,7 +127,7 @@ def compare_range(work: Comparison, within: KeyRange) -> RangeResult:
         port.scan(work.entity, within, tenant_id=work.tenant, batch_size=work.batch_size)
         for port in (work.source, work.target)
     ]
-    left = keyed(scans[0], within, "source", judge.source_without_key)
+    left = keyed(scans[0], within, "source", judge.source_without_key, judge.source_repeated)
     right = keyed(scans[1], within, "target", judge.target_without_key)
     judge.pairs(merge(left, right))
     return judge.result
@@ -161,6 +161,12 @@ class Judge:
         tenant = row.tenant_id or ""
         self.result.tenants[tenant].counts["quarantined"] += 1
         self.result.quarantined.add(Seen(None, tenant))
+
+    def source_repeated(self, row: ScanRow) -> None:
+        """Count a row whose key another row has: a copy takes the first one only."""
+        tenant = row.tenant_id or ""
+        self.result.tenants[tenant].counts["quarantined"] += 1
+        self.result.quarantined.add(Seen(row.key, tenant))
 
     def target_without_key(self, row: ScanRow) -> None:
         """Count a row that cannot come from a copy."""

@@ -33,7 +33,7 @@ def compare_sample(work: Comparison, within: KeyRange, rates: Mapping[str, float
     """Compare the chosen documents of a range; rows that only the target has are not looked for."""
     judge = Judge(work, RangeResult(work.entity.name, work.tenant, within))
     scan = work.source.scan(work.entity, within, tenant_id=work.tenant, batch_size=work.batch_size)
-    rows = keyed(scan, within, "source", judge.source_without_key)
+    rows = keyed(scan, within, "source", judge.source_without_key, judge.source_repeated)
     # Every document goes through the model: one that cannot be decoded changes what the counts must be.
     chosen = (
         row
