@@ -53,7 +53,7 @@ class CanonicalModel(BaseModel):
     def __init_subclass__(cls, **config: Unpack[ConfigDict]) -> None:
         """Attach the validator of the rules to a class that has some; the others pay nothing."""
         super().__init_subclass__(**config)
-        if "rules" in cls.__dict__:
+        if cls.__dict__.get("rules"):
             # Not in __get_pydantic_core_schema__: every model around this one would wrap its schema again.
             cls._keep_rules = model_validator(mode="after")(validator_of(cls.rules))
 

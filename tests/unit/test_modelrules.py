@@ -2,26 +2,22 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import importlib
 import pickle
-import pkgutil
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, LiteralString, TypedDict, cast, get_args, get_origin
+from typing import Any, Final, LiteralString, TypedDict, cast
 
 import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import twinstore
 from tests import reference_rules
 from twinstore import modelrules
 from twinstore.canonical import CanonicalModel, describe_failure
 from twinstore.enums import NumberedEnum
 from twinstore.fields import Flag, Timestamp
-from twinstore.fieldshape import Shape
 from twinstore.modelrules import (
     AbsentIn,
     AllOrNone,
@@ -39,9 +35,8 @@ from twinstore.modelrules import (
     Rule,
     SumAtMost,
 )
-from twinstore.ordering import Ordered
 from twinstore.rulechecks import first_broken
-from twinstore.scheduler import ImpactSet, Run, RunStats, RunSummary, Schedule, Selector, Trigger
+from twinstore.scheduler import RunStats
 from twinstore.testing.builders import make_run
 
 
@@ -87,6 +82,8 @@ class Job(CanonicalModel):
     made: Timestamp = datetime(2025, 1, 1, tzinfo=UTC)
     part: Part | None = None
     whole: Part = Part()
+    names: tuple[str, ...] | None = None
+    sure: bool | None = None
 
 
 WORDS: Final[Words] = {"code": "broken", "message": "should be otherwise"}
@@ -330,36 +327,3 @@ def test_a_copy_is_judged_where_it_is_changed() -> None:
     assert pickle.loads(pickle.dumps(run)) == copy.deepcopy(run) == run.model_copy() == run  # noqa: S301  # our own
     with pytest.raises(pydantic.ValidationError, match="error should be present exactly in state error"):
         run.evolve(error="broke")
-
-
-def models(base: type[CanonicalModel] = CanonicalModel) -> Iterator[type[CanonicalModel]]:
-    """Yield the models of the library."""
-    for found in base.__subclasses__():
-        if found.__module__.startswith("twinstore."):
-            yield found
-        yield from models(found)
-
-
-def import_all() -> None:
-    for found in pkgutil.walk_packages(twinstore.__path__, "twinstore."):
-        importlib.import_module(found.name)
-
-
-def test_no_model_has_a_check_between_fields_beside_its_rules() -> None:
-    import_all()
-    found = set(models())
-    assert {Run, RunStats, Schedule, Selector, ImpactSet, RunSummary, Trigger} <= found
-    for model in found:
-        validators = model.__pydantic_decorators__.model_validators
-        after = [name for name, validator in validators.items() if validator.info.mode != "before"]
-        assert after == (["_keep_rules"] if model.rules else []), model
-
-
-def test_lists_of_models_are_ordered_by_data_only() -> None:
-    import_all()
-    ordered = 0
-    for field in (field for model in set(models()) for field in model.model_fields.values()):
-        if get_origin(field.annotation) is tuple and Shape(get_args(field.annotation)[:1]).models:
-            assert all(isinstance(item, Ordered) for item in field.metadata), field
-            ordered += len(field.metadata)
-    assert ordered == 5
