@@ -234,6 +234,8 @@ def test_a_misspelt_field_is_refused_where_the_class_is_defined(rule: Rule) -> N
         (PresentIn("first", by="stage", members=(Kind.LAST,), **WORDS), "'stage', which should be Kind;"),
         (PresentIn("first", by="stage", members=(), **WORDS), "'stage', which should be given members;"),
         (AbsentIn("first", by="owner", members=BUSY_OR_DONE, **WORDS), "'owner', which should be Stage;"),
+        (FirstOf("first", items="names", **WORDS), "'names', which should be a tuple that is never absent"),
+        (PresentExactlyWhen("first", flag="sure", **WORDS), "'sure', which should be a bool that is never"),
         (
             PresentExactlyWhen("first", flag="done", **WORDS),
             "'done', which should be a bool that is never absent",
