@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
+    from twinstore.survey import Survey
 
 __all__ = [
     "BulkPort",
@@ -43,7 +44,6 @@ __all__ = [
     "Record",
     "Rejected",
     "ScanRow",
-    "Survey",
 ]
 
 Key = tuple[str, ...]
@@ -137,21 +137,6 @@ class ScanRow:
     content: bytes
     expires: datetime | None = None
     text_timestamp: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """What a store has of one entity, for whoever only reads it.
-
-    Attributes:
-        entity: its name.
-        present: whether its collection or table exists; an absent one reads as empty.
-        warnings: what makes reading slow, each a sentence that names the cost.
-    """
-
-    entity: str
-    present: bool = True
-    warnings: tuple[str, ...] = ()
 
 
 class RangeState(StrEnum):
@@ -314,14 +299,10 @@ class BulkPort(Protocol):
         ...
 
     def survey(self) -> tuple[Survey, ...]:
-        """Return what there is to read of each entity, in copy order; writes nothing.
-
-        Reading needs no migration, no index and no right to write: what is absent reads as empty, and without
-        an index of ours it only takes longer, which the warnings say.
+        """Return what there is to read, in copy order; needs no migration, no index and no right to write.
 
         Raises:
-            ConfigurationError: something cannot be read, or not in full: a right is missing, a policy hides
-                rows, a column has another type. The message says what to grant or change.
+            ConfigurationError: something cannot be read in full; the message says what to grant or change.
         """
         ...
 
