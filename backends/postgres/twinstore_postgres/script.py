@@ -35,7 +35,7 @@ END
 $guard$;
 """
 # Row-level security is forced on a table with rows only when the setting names the table.
-GUARD: Final = """
+FORCED_TABLES: Final = """
 DO $guard$
 DECLARE
     name text;
@@ -86,15 +86,18 @@ def _scripted(module: str, migration: Migration, role: str) -> str:
 
 
 def _guards(module: str, migration: Migration) -> str:
-    """Return what stops a file before it takes over a table or hides rows; neither may be known by hand."""
+    """Return what stops a file that would take over a table of somebody else, or hide its rows."""
     parts = {
         "schema": sql.Literal(module),
         "ledger": sql.Identifier(module, "schema_migrations"),
         "file": sql.Literal(migration.name),
     }
-    guards = ((OWN_TABLES, created_tables(migration)), (GUARD, forced_tables(migration)))
+    guards = (
+        (sql.SQL(OWN_TABLES), created_tables(migration)),
+        (sql.SQL(FORCED_TABLES), forced_tables(migration)),
+    )
     return "".join(
-        sql.SQL(text.lstrip()).format(**parts, tables=sql.Literal(sorted(tables))).as_string()
+        text.format(**parts, tables=sql.Literal(sorted(tables))).as_string().lstrip()
         for text, tables in guards
         if tables
     )
