@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
+    from twinstore.survey import Survey
 
 __all__ = [
     "BulkPort",
@@ -44,7 +45,6 @@ __all__ = [
     "Record",
     "Rejected",
     "ScanRow",
-    "Survey",
 ]
 
 Key = tuple[str, ...]
@@ -138,21 +138,6 @@ class ScanRow:
     content: bytes
     expires: datetime | None = None
     text_timestamp: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """What a store has of one entity, for whoever only reads it.
-
-    Attributes:
-        entity: its name.
-        present: whether its collection or table exists; an absent one reads as empty.
-        warnings: what makes reading slow, each a sentence that names the cost.
-    """
-
-    entity: str
-    present: bool = True
-    warnings: tuple[str, ...] = ()
 
 
 class Ledger(Protocol):

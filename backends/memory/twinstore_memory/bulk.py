@@ -6,9 +6,10 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from twinstore.bulk import KeyRange, Record, Survey
+from twinstore.bulk import KeyRange, Record
 from twinstore.errors import DocumentDecodeError
 from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.survey import Survey
 from twinstore_memory.content import extended_json, has_text_timestamp, scan_row, text_key
 from twinstore_memory.importer import MemoryImporter
 from twinstore_memory.ledger import MemoryLedger

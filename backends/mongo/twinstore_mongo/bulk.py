@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
-    from twinstore.bulk import Key, Position, Record, ScanRow, Survey
+    from twinstore.bulk import Key, Position, Record, ScanRow
     from twinstore.catalog import Entity
+    from twinstore.survey import Survey
     from twinstore_mongo.connection import Connection, Document, Store
     from twinstore_mongo.errors import Where
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pymongo.errors import OperationFailure
 
-from twinstore.bulk import Survey
 from twinstore.errors import ConfigurationError
+from twinstore.survey import Survey
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.key_order import gives_order, order_of
 from twinstore_mongo.scheduler.transfer import TRANSFERS

@@ -12,6 +12,7 @@ from twinstore_postgres import migrator
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.errors import translated
 from twinstore_postgres.schema import schema_differences, shape_differences
+from twinstore_postgres.script import script
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.takeover import check_takeover, hidden_rows, taken_over
 
@@ -97,7 +98,7 @@ class SchedulerPostgresInitializer:
 
     def export(self) -> str:
         """Return the migrations as SQL for an administrator; see the Protocol."""
-        return migrator.script(MODULE, self._settings.application_role)
+        return script(MODULE, self._settings.application_role)
 
     def check_applied(self, connection: Connection) -> None:
         """Raise ``MigrationError`` while a migration is pending, changed or unknown, or its work undone.

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from twinstore.backend import Capabilities
-    from twinstore.bulk import Key, Position, Record, ScanRow, Survey
+    from twinstore.bulk import Key, Position, Record, ScanRow
     from twinstore.catalog import Entity
+    from twinstore.survey import Survey
     from twinstore_postgres.bulk.connections import Reading
     from twinstore_postgres.codec import Table
     from twinstore_postgres.server import PostgresServer
