@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort
     from twinstore.clock import Clock
     from twinstore.migrations import Initializer
+    from twinstore.modules import ModuleSpec
     from twinstore.options import ModuleOptions
     from twinstore.scope import Scope
 
@@ -150,13 +151,24 @@ class SharedResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRequest:
-    """What the factory of a driver gets. It must not connect yet."""
+    """What the factory of a driver gets. It must not connect yet.
 
-    module: str
+    Attributes:
+        module: the module to open, with its catalog, repositories and migrations.
+        settings: the settings of the driver, as its specification describes them.
+        options: what a host may tune whichever driver answers.
+        resources: clients and pools that the modules of one storage share.
+        clock: the clock of the storage.
+        special: whether the driver may use its own statements for hot operations; off, every operation goes
+            the general way and gives the same answer.
+    """
+
+    module: ModuleSpec[object]
     settings: BackendSettings
     options: ModuleOptions
     resources: SharedResources
     clock: Clock
+    special: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ __all__ = ["KeyPart", "Page", "SortKey", "decode_token", "encode_token"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-KeyPart = str | datetime | None
+KeyPart = str | int | datetime | None
 
 TOKEN_VERSION: Final = 1
 
@@ -50,12 +50,13 @@ class Page(Sequence[T], Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """One key of a total order. ``time`` keys are instants, the others text."""
+    """One key of a total order: ``time`` keys are instants, ``number`` keys integers, the others text."""
 
     field: str
     descending: bool = False
     time: bool = False
     nullable: bool = False
+    number: bool = False
 
 
 def fingerprint(filters: object) -> str:
@@ -103,6 +104,8 @@ def _token_content(token: str) -> dict[str, jsontext.JsonValue]:
 def _key_part(part: jsontext.JsonValue, key: SortKey) -> KeyPart:
     if part is None and key.nullable:
         return None
+    if key.number:
+        return _number(part)
     if not isinstance(part, str) or not _storable(part):
         raise _malformed()
     if not key.time:
@@ -111,6 +114,12 @@ def _key_part(part: jsontext.JsonValue, key: SortKey) -> KeyPart:
         return parse_timestamp(part)
     except pydantic_core.PydanticCustomError as error:
         raise _malformed() from error
+
+
+def _number(part: jsontext.JsonValue) -> int:
+    if type(part) is not int or not jsontext.INT64_MIN <= part <= jsontext.INT64_MAX:
+        raise _malformed()
+    return part
 
 
 def _storable(text: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self, cast
 from twinstore.backend import OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.config import load_settings
+from twinstore.modules import module_spec
 from twinstore.plugins import load_backend
 from twinstore.scheduler.storage import SchedulerRepositories, SchedulerStorage
 
@@ -130,7 +131,7 @@ def open_module(
     """Load a driver and open one module on it; it connects on first use."""
     spec = load_backend(name, module=module)
     request = OpenRequest(
-        module=module,
+        module=module_spec(module),
         settings=settings.backend_settings(module, spec),
         options=settings.options(module),
         resources=resources,

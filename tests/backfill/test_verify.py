@@ -11,6 +11,7 @@ import pytest
 from tests.backfill.toolkit import AS_OF, MemoryPair, fill, memory_pair
 from twinstore.bulk import KeyRange, ScanRow
 from twinstore.errors import TwinstoreError, ValidationError
+from twinstore.paging import Page
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.builders import at, make_run
@@ -210,9 +211,13 @@ def test_a_wrong_order_of_the_lists_fails_though_every_document_is_equal(
     runs = type(pair.target.storage.runs)
     honest = runs.get_pending_runs
 
-    def reversed_order(self: RunRepository, tenant_id: str, *, limit: int = 200) -> tuple[Run, ...]:
-        found = honest(self, tenant_id, limit=limit)
-        return tuple(reversed(found)) if self is pair.target.storage.runs else found
+    def reversed_order(
+        self: RunRepository, tenant_id: str, *, limit: int = 200, page_token: str | None = None
+    ) -> Page[Run]:
+        found = honest(self, tenant_id, limit=limit, page_token=page_token)
+        if self is not pair.target.storage.runs:
+            return found
+        return Page(tuple(reversed(found.items)), found.next_page_token)
 
     monkeypatch.setattr(runs, "get_pending_runs", reversed_order)
     report = pair.verify()

@@ -152,13 +152,21 @@ class AsyncRunRepository:
         """Replace the stored run if the move is allowed; the check and the write are one atomic step."""
         return await self._worker.run(self._sync.update, run, expected_state=expected_state)
 
-    async def get_pending_runs(self, tenant_id: str, *, limit: int = 200) -> tuple[Run, ...]:
-        """Return the runs in ``planning`` or ``queued``."""
-        return await self._worker.run(self._sync.get_pending_runs, tenant_id, limit=limit)
+    async def get_pending_runs(
+        self, tenant_id: str, *, limit: int = 200, page_token: str | None = None
+    ) -> Page[Run]:
+        """Return a page of the runs in ``planning`` or ``queued``."""
+        return await self._worker.run(
+            self._sync.get_pending_runs, tenant_id, limit=limit, page_token=page_token
+        )
 
-    async def get_runs_by_schedule(self, tenant_id: str, schedule_id: str, limit: int) -> tuple[Run, ...]:
-        """Return the latest runs of a schedule."""
-        return await self._worker.run(self._sync.get_runs_by_schedule, tenant_id, schedule_id, limit)
+    async def get_runs_by_schedule(
+        self, tenant_id: str, schedule_id: str, limit: int, *, page_token: str | None = None
+    ) -> Page[Run]:
+        """Return a page of the runs of a schedule."""
+        return await self._worker.run(
+            self._sync.get_runs_by_schedule, tenant_id, schedule_id, limit, page_token=page_token
+        )
 
     async def list_by_state(
         self, state: RunState, *, limit: int = 50, page_token: str | None = None

@@ -23,6 +23,7 @@ from twinstore.testing.builders import at, moved, rich_delta, rich_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from twinstore.paging import Page
     from twinstore.scheduler.runs import Run
     from twinstore.testing.bench import Bench
 
@@ -81,8 +82,8 @@ class RunRepositoryContract(Contract):
         assert runs.get(bench.tenant, missing.id) is None
         assert runs.update(missing) is False
         assert runs.update(missing, expected_state=RunState.RUNNING) is False
-        assert (tuple(runs.list(bench.tenant)), runs.get_pending_runs(bench.tenant)) == ((), ())
-        assert runs.get_runs_by_schedule(bench.tenant, "missing", 10) == ()
+        assert (tuple(runs.list(bench.tenant)), tuple(runs.get_pending_runs(bench.tenant))) == ((), ())
+        assert tuple(runs.get_runs_by_schedule(bench.tenant, "missing", 10)) == ()
         required: list[Callable[[], Run]] = [
             lambda: runs.get_required(bench.tenant, f" {missing.id} "),
             lambda: runs.retry(bench.tenant, missing.id, "ada", at()),
@@ -170,7 +171,7 @@ class RunRepositoryContract(Contract):
             in_state(bench, state, state.value, created_at=at(0))
         pending = bench.storage.runs.get_pending_runs(bench.tenant)
         assert ids(pending) == ["a", "b", "q", "c", "d"]
-        assert bench.storage.runs.get_pending_runs(bench.tenant, limit=2) == pending[:2]
+        assert tuple(bench.storage.runs.get_pending_runs(bench.tenant, limit=2)) == pending[:2]
 
     def test_runs_of_a_schedule_are_the_newest_first(self, bench: Bench) -> None:
         for name, seconds in (("b", 1), ("c", 2), ("a", 1)):
@@ -179,7 +180,7 @@ class RunRepositoryContract(Contract):
         bench.storage.runs.create(bench.run("ad-hoc"))
         found = bench.storage.runs.get_runs_by_schedule(bench.tenant, " s-1 ", 10)
         assert ids(found) == ["c", "a", "b"]
-        assert bench.storage.runs.get_runs_by_schedule(bench.tenant, "s-1", 2) == found[:2]
+        assert tuple(bench.storage.runs.get_runs_by_schedule(bench.tenant, "s-1", 2)) == found[:2]
 
     def test_filters_combine(self, bench: Bench) -> None:
         for number in range(6):
@@ -214,11 +215,12 @@ class RunRepositoryContract(Contract):
     @pytest.mark.parametrize("limit", [0, -1, True, 1.5, "1", None])
     def test_a_limit_below_one_is_refused_by_every_list(self, bench: Bench, limit: int) -> None:
         runs = bench.storage.runs
-        for call in (
+        calls: tuple[Callable[[], Page[Run]], ...] = (
             lambda: runs.get_pending_runs(bench.tenant, limit=limit),
             lambda: runs.get_runs_by_schedule(bench.tenant, "s-1", limit),
             lambda: runs.list_by_state(RunState.QUEUED, limit=limit),
-        ):
+        )
+        for call in calls:
             with pytest.raises(ValidationError, match="limit"):
                 call()
 

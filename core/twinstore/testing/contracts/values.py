@@ -180,7 +180,7 @@ class ValueContract(Contract):
         assert bench.storage.audit.append(record) == record
         snapshot = rich_impact_set(tenant, snapshot_id=key)
         assert bench.storage.impact_snapshots.upsert(tenant, snapshot, run_id=key) == key
-        assert bench.storage.runs.get_runs_by_schedule(tenant, key, 5) == (run,)
+        assert tuple(bench.storage.runs.get_runs_by_schedule(tenant, key, 5)) == (run,)
         assert bench.storage.run_summaries.get_required(tenant, key).counters.total == 1
         assert tuple(bench.storage.impact_snapshots.list_by_run(tenant, key)) == (snapshot,)
 
@@ -201,7 +201,7 @@ class ValueContract(Contract):
         record = bench.storage.audit.append(bench.record("a", occurred_at=instant))
         snapshot = bench.snapshot("a", generated_at=instant)
         bench.storage.impact_snapshots.upsert(bench.tenant, snapshot)
-        assert bench.storage.runs.get_pending_runs(bench.tenant) == (run,)
+        assert tuple(bench.storage.runs.get_pending_runs(bench.tenant)) == (run,)
         assert tuple(bench.storage.audit.list(bench.tenant)) == (record,)
         assert bench.storage.impact_snapshots.purge_generated(instant, tenant_id=bench.tenant) == 1
 

@@ -122,7 +122,8 @@ class RangeReader:
             return record.error or "the stored key is no text"
         model = record.model
         stored = dict(zip(self.entity.key, record.key, strict=True))
-        stored[self.entity.tenant_field] = record.tenant_id or ""
+        if self.entity.tenant_field is not None:
+            stored[self.entity.tenant_field] = record.tenant_id or ""
         for wire, name in self._identity:
             if stored[wire] != getattr(model, name):
                 return (

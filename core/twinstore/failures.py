@@ -1,17 +1,17 @@
-"""The errors of absent and of duplicate keys, worded the same by every driver."""
+"""The errors of absent and of duplicate keys, worded the same on every driver."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from twinstore.errors import ConcurrencyError, DuplicateError, NotFoundError
+from twinstore.errors import ConcurrencyError, ConflictError, DuplicateError, NotFoundError
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
 
 T = TypeVar("T")
 
-__all__ = ["duplicate_id", "duplicate_name", "lost_race", "not_found", "required"]
+__all__ = ["duplicate_id", "duplicate_value", "lost_race", "not_found", "required", "sequence_taken"]
 
 
 def not_found(entity: Entity, key: str, driver: str) -> NotFoundError:
@@ -43,10 +43,10 @@ def duplicate_id(entity: Entity, key: str, driver: str) -> DuplicateError:
     )
 
 
-def duplicate_name(entity: Entity, name: str, key: str, driver: str) -> DuplicateError:
-    """Return the error of a name that another row of the tenant has."""
-    return DuplicateError(
-        f"The {entity.singular} name {name!r} is taken in this tenant; choose another name.",
+def lost_race(entity: Entity, key: str, driver: str) -> ConcurrencyError:
+    """Return the error of a compare-and-set that lost against another writer."""
+    return ConcurrencyError(
+        f"The {entity.singular} {key!r} was changed by other writers at every attempt; try again.",
         module=entity.module,
         entity=entity.name,
         key=key,
@@ -54,10 +54,21 @@ def duplicate_name(entity: Entity, name: str, key: str, driver: str) -> Duplicat
     )
 
 
-def lost_race(entity: Entity, key: str, driver: str) -> ConcurrencyError:
-    """Return the error of a compare-and-set that lost against another writer."""
-    return ConcurrencyError(
-        f"The {entity.singular} {key!r} was changed by other writers at every attempt; try again.",
+def duplicate_value(entity: Entity, noun: str, value: str, key: str, driver: str) -> DuplicateError:
+    """Return the error of a unique value, such as a name, that another row of the tenant has."""
+    return DuplicateError(
+        f"The {entity.singular} {noun} {value!r} is taken in this tenant; choose another {noun}.",
+        module=entity.module,
+        entity=entity.name,
+        key=key,
+        driver=driver,
+    )
+
+
+def sequence_taken(entity: Entity, key: str, driver: str) -> ConflictError:
+    """Return the error of a log entry whose place is taken by other content."""
+    return ConflictError(
+        f"The {entity.singular} {key!r} exists with other content; entries of a log never change.",
         module=entity.module,
         entity=entity.name,
         key=key,

@@ -1,0 +1,68 @@
+"""A module on a driver that implements :class:`~twinstore.access.Access`: repositories, sessions and units."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from twinstore.guard import GuardedAccess
+
+if TYPE_CHECKING:
+    from twinstore.access import Access
+    from twinstore.modules import ModuleSpec
+    from twinstore.scope import Scope
+
+__all__ = ["AccessBackend"]
+
+R = TypeVar("R")
+
+
+class AccessBackend(ABC, Generic[R]):
+    """Base of a driver's :class:`~twinstore.backend.ModuleBackend`: the four that hand out repositories."""
+
+    def __init__(self, module: ModuleSpec[R]) -> None:
+        """Take the module whose repositories are handed out."""
+        self._module = module
+
+    @abstractmethod
+    def unbound(self) -> Access:
+        """Return the access whose calls stand on their own; no I/O yet."""
+
+    @abstractmethod
+    def open_session(self, scope: Scope, *, causal_consistency: bool) -> AbstractContextManager[Access]:
+        """Open the access of a session; its state is closed at the end."""
+
+    @abstractmethod
+    def open_transaction(self, scope: Scope, *, read_only: bool) -> AbstractContextManager[Access]:
+        """Open the access of one transaction: commit at normal exit, roll back on any exception."""
+
+    @abstractmethod
+    def join(self, handle: object, scope: Scope) -> Access:
+        """Return an access that joins a caller's own connection or client session."""
+
+    @cached_property
+    def repositories(self) -> R:
+        """The repositories, each call on its own; methods documented as atomic open their own unit."""
+        return self._over(self.unbound())
+
+    @contextmanager
+    def session(self, scope: Scope, *, causal_consistency: bool) -> Iterator[R]:
+        """Open repositories bound to one session; see :meth:`ModuleBackend.session`."""
+        with self.open_session(scope, causal_consistency=causal_consistency) as access:
+            yield self._over(access)
+
+    @contextmanager
+    def transaction(self, scope: Scope, *, read_only: bool) -> Iterator[R]:
+        """Open repositories bound to one transaction; see :meth:`ModuleBackend.transaction`."""
+        with self.open_transaction(scope, read_only=read_only) as access:
+            yield self._over(access)
+
+    def bind(self, handle: object, scope: Scope) -> R:
+        """Return repositories that join a caller's own handle; see :meth:`ModuleBackend.bind`."""
+        return self._over(self.join(handle, scope))
+
+    def _over(self, access: Access) -> R:
+        return self._module.repositories(GuardedAccess(access))

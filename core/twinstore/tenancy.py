@@ -1,0 +1,93 @@
+"""Whose rows a call is about: one tenant's, those without a tenant, or everybody's.
+
+"No tenant" is a value like any other. "The tenant cannot be told" is not: it is what a tool says of a stored
+row whose tenant field is broken, and no call accepts it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal
+
+__all__ = [
+    "ALL_TENANTS",
+    "NO_TENANT",
+    "UNKNOWN_TENANT",
+    "Owner",
+    "StoredOwner",
+    "Tenant",
+    "Tenants",
+    "owner_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """The rows of one tenant; ``id`` is normalised already."""
+
+    id: str
+
+
+class Special(Enum):
+    """The scopes and owners that are no tenant."""
+
+    NO_TENANT = "no tenant"
+    ALL_TENANTS = "all tenants"
+    UNKNOWN_TENANT = "unknown tenant"
+
+    def __repr__(self) -> str:
+        """Return the name under which the value is exported."""
+        return self.name
+
+
+NO_TENANT: Final = Special.NO_TENANT
+"""The rows without a tenant, where an entity admits them."""
+ALL_TENANTS: Final = Special.ALL_TENANTS
+"""Every row, whoever owns it; system scope."""
+UNKNOWN_TENANT: Final = Special.UNKNOWN_TENANT
+"""The owner of a stored row whose tenant field holds no tenant id; never the scope of a call."""
+
+NoTenant = Literal[Special.NO_TENANT]
+AllTenants = Literal[Special.ALL_TENANTS]
+UnknownTenant = Literal[Special.UNKNOWN_TENANT]
+
+Owner = Tenant | NoTenant
+"""Who owns a row."""
+Tenants = Tenant | NoTenant | AllTenants
+"""Whose rows a call sees."""
+StoredOwner = Tenant | NoTenant | UnknownTenant
+"""Who owns a row that a tool read, as far as it can be told."""
+
+# In tallies and reports owners are texts. No tenant id is empty or contains a colon.
+UNKNOWN_LABEL: Final = ""
+NO_TENANT_LABEL: Final = ":none"
+
+
+def owner_of(tenant_id: str | None) -> Owner:
+    """Return the owner that a model names."""
+    return NO_TENANT if tenant_id is None else Tenant(tenant_id)
+
+
+def label_of(owner: StoredOwner) -> str:
+    """Return the text under which the rows of an owner are counted."""
+    if isinstance(owner, Tenant):
+        return owner.id
+    return NO_TENANT_LABEL if owner is NO_TENANT else UNKNOWN_LABEL
+
+
+def shown(label: str) -> str:
+    """Return the label of an owner as people read it."""
+    return {UNKNOWN_LABEL: "(unknown tenant)", NO_TENANT_LABEL: "(no tenant)"}.get(label, label)
+
+
+def admits(scope: Tenants, owner: Owner) -> bool:
+    """Whether a row of this owner is seen in a scope."""
+    return scope is ALL_TENANTS or scope == owner
+
+
+def setting_of(scope: Tenants, *, every: str, none: str) -> str:
+    """Return a scope as a store that is told it by a text: the id, or the text for all or for none."""
+    if isinstance(scope, Tenant):
+        return scope.id
+    return every if scope is ALL_TENANTS else none
