@@ -1,4 +1,4 @@
-"""A module on a driver that implements :class:`~twinstore.access.Access`: repositories, sessions and units."""
+"""A module on a driver that implements :class:`~twinstore.access.Access`: repositories, sessions, units."""
 
 from __future__ import annotations
 

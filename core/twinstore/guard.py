@@ -121,7 +121,7 @@ class GuardedAccess:
 
 
 class CheckedRule:
-    """A rule whose answer is checked before a driver writes it; remembers the error that the rule itself raised."""
+    """A rule whose answer is checked before a driver writes it; remembers the error that it raised itself."""
 
     __slots__ = ("_refs", "_rule", "error")
 
