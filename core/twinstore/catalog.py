@@ -373,7 +373,7 @@ class Entity(Generic[M_co]):
 
         Those that are storage markers are left out.
         """
-        wanted = dict.fromkeys((*self.key, *([self.tenant_field] if self.tenant_field else [])))
+        wanted = self.key if self.tenant_field is None else (*self.key, self.tenant_field)
         return {wire: self.shapes[wire].name for wire in wanted if wire not in self.markers}
 
     @cached_property

@@ -262,5 +262,4 @@ def _compares(condition: Comparison, value: object) -> bool:
     kind = datetime if isinstance(condition.value, datetime) else int
     if not isinstance(value, kind) or isinstance(value, bool):
         return False
-    compare: Callable[[object, object], bool] = COMPARISONS[type(condition)]
-    return compare(value, condition.value)
+    return COMPARISONS[type(condition)](value, condition.value)
