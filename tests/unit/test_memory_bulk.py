@@ -94,7 +94,9 @@ def test_an_instant_stored_as_text_counts_and_compares_as_an_instant(world: Worl
     world.storage.runs.create(make_run(TENANT, "r"))
     ((dated,),) = world.bulk.scan(RUNS, WHOLE)
     row = stored_rows(world.store, RUNS)["r",]
-    plant(world.store, StoredRow(RUNS, row.key, {**row.document, "createdAt": "2025-10-26T16:05:00.000+02:00"}))
+    plant(
+        world.store, StoredRow(RUNS, row.key, {**row.document, "createdAt": "2025-10-26T16:05:00.000+02:00"})
+    )
     ((texted,),) = world.bulk.scan(RUNS, WHOLE)
     assert (dated.text_timestamp, texted.text_timestamp) == (False, True)
     assert dated.content == texted.content
