@@ -1,4 +1,4 @@
-"""The scheduler for asyncio, as ``python -m twinstore.aio.generate`` wrote it."""
+"""The scheduler for asyncio, as ``python -m twinstore.generate_aio`` wrote it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from twinstore.aio.threads import Worker
+    from twinstore.aio.threads import Worker as CallWorker
     from twinstore.paging import Page
     from twinstore.scheduler.audit import (
         AuditEvent,
@@ -43,7 +43,7 @@ __all__ = [
 class AsyncScheduleRepository:
     """Awaits a :class:`ScheduleRepository`, whose contracts hold."""
 
-    def __init__(self, sync: ScheduleRepository, worker: Worker) -> None:
+    def __init__(self, sync: ScheduleRepository, worker: CallWorker) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
         self._worker = worker
@@ -102,7 +102,7 @@ class AsyncScheduleRepository:
 class AsyncTriggerRepository:
     """Awaits a :class:`TriggerRepository`, whose contracts hold."""
 
-    def __init__(self, sync: TriggerRepository, worker: Worker) -> None:
+    def __init__(self, sync: TriggerRepository, worker: CallWorker) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
         self._worker = worker
@@ -127,7 +127,7 @@ class AsyncTriggerRepository:
 class AsyncRunRepository:
     """Awaits a :class:`RunRepository`, whose contracts hold."""
 
-    def __init__(self, sync: RunRepository, worker: Worker) -> None:
+    def __init__(self, sync: RunRepository, worker: CallWorker) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
         self._worker = worker
@@ -194,7 +194,7 @@ class AsyncRunRepository:
 class AsyncImpactSnapshotRepository:
     """Awaits a :class:`ImpactSnapshotRepository`, whose contracts hold."""
 
-    def __init__(self, sync: ImpactSnapshotRepository, worker: Worker) -> None:
+    def __init__(self, sync: ImpactSnapshotRepository, worker: CallWorker) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
         self._worker = worker
@@ -245,7 +245,7 @@ class AsyncImpactSnapshotRepository:
 class AsyncAuditRepository:
     """Awaits a :class:`AuditRepository`, whose contracts hold."""
 
-    def __init__(self, sync: AuditRepository, worker: Worker) -> None:
+    def __init__(self, sync: AuditRepository, worker: CallWorker) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
         self._worker = worker
@@ -270,7 +270,7 @@ class AsyncAuditRepository:
 class AsyncRunSummaryRepository:
     """Awaits a :class:`RunSummaryRepository`, whose contracts hold."""
 
-    def __init__(self, sync: RunSummaryRepository, worker: Worker) -> None:
+    def __init__(self, sync: RunSummaryRepository, worker: CallWorker) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
         self._worker = worker
@@ -303,7 +303,7 @@ class AsyncRunSummaryRepository:
 class AsyncRunSummaryService:
     """Awaits a :class:`RunSummaryService`, whose contracts hold."""
 
-    def __init__(self, sync: RunSummaryService, worker: Worker) -> None:
+    def __init__(self, sync: RunSummaryService, worker: CallWorker) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
         self._worker = worker
@@ -332,7 +332,7 @@ class AsyncRunSummaryService:
 class AsyncSchedulerAuditService:
     """Awaits a :class:`SchedulerAuditService`, whose contracts hold."""
 
-    def __init__(self, sync: SchedulerAuditService, worker: Worker) -> None:
+    def __init__(self, sync: SchedulerAuditService, worker: CallWorker) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
         self._worker = worker
@@ -345,7 +345,7 @@ class AsyncSchedulerAuditService:
 class AsyncSchedulerSession:
     """The repositories and services, bound or unbound as the session behind them."""
 
-    def __init__(self, session: SchedulerSession, worker: Worker) -> None:
+    def __init__(self, session: SchedulerSession, worker: CallWorker) -> None:
         """Take the synchronous session and the threads to call it in."""
         self.schedules = AsyncScheduleRepository(session.schedules, worker)
         self.triggers = AsyncTriggerRepository(session.triggers, worker)
