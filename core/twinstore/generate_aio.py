@@ -1,8 +1,8 @@
-"""Writes ``twinstore/aio/scheduler.py``: one awaited class for each repository and service of a session.
+"""Writes the package ``twinstore/aio/scheduler``: an awaited class for each part of a session.
 
 Everything is read from the source of the session and of the Protocols that it names, as text: a broken output
 cannot keep this script from mending it, and it stands outside the package that it writes for the same reason.
-Run ``python -m twinstore.generate_aio``; with ``--check`` it fails when the file is not current.
+Run ``python -m twinstore.generate_aio``; with ``--check`` it fails when a file is not current.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import Final
 PACKAGE: Final = Path(__file__).parent
 SESSION_MODULE: Final = "twinstore.scheduler.storage"
 SESSION: Final = "SchedulerSession"
-TARGET: Final = PACKAGE / "aio" / "scheduler.py"
+TARGET: Final = PACKAGE / "aio" / "scheduler"
+OUTPUT: Final = "twinstore.aio.scheduler"
 # Under a name of its own, because a module may have an entity of that name.
 THREADS: Final = "CallWorker"
-HEADER: Final = '''"""The scheduler for asyncio, as ``python -m twinstore.generate_aio`` wrote it."""
+HEADER: Final = '''"""{title} for asyncio, as ``python -m twinstore.generate_aio`` wrote it."""
 
 from __future__ import annotations
 
@@ -98,28 +99,55 @@ def facades() -> tuple[Facade, ...]:
     )
 
 
-def source() -> str:
-    """Return the text of the generated module, before formatting."""
+def sources() -> dict[str, str]:
+    """Return the text of each generated file by its name, before formatting: one per module of Protocols."""
     found = facades()
-    exported = sorted([f"Async{SESSION}", *(f"Async{facade.protocol}" for facade in found)])
-    classes = [facade_class(facade.definition) for facade in found]
-    return "\n\n".join(
-        [HEADER, imports(found), f"\n__all__ = {exported!r}\n", *classes, session_class(found)]
-    )
-
-
-def imports(found: tuple[Facade, ...]) -> str:
-    """Return the imports; those that only annotations need are not made at run time."""
-    lazy = {
-        f"from {SESSION_MODULE} import {SESSION}",
-        f"from twinstore.aio.threads import Worker as {THREADS}",
-    }
-    eager: set[str] = set()
+    rooms: dict[str, list[Facade]] = {}
     for facade in found:
+        rooms.setdefault(facade.module.rpartition(".")[2], []).append(facade)
+    files = {f"{room}.py": facade_file(room, members) for room, members in rooms.items()}
+    return files | {"__init__.py": session_file(found)}
+
+
+def facade_file(room: str, members: list[Facade]) -> str:
+    """Return the file of the Protocols that one module defines."""
+    lazy = {f"from twinstore.aio.threads import Worker as {THREADS}"}
+    eager: set[str] = set()
+    for facade in members:
         lazy |= set(imported(facade, facade.names | {facade.protocol}))
         eager |= set(imported(facade, facade.defaults))
     body = "\n".join(f"    {line}" for line in sorted(lazy - eager))
-    return "\n".join([*sorted(eager), f"from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n{body}\n"])
+    exported = sorted(f"Async{facade.protocol}" for facade in members)
+    return "\n\n".join(
+        [
+            HEADER.format(title=room.replace("_", " ").capitalize()),
+            "\n".join(sorted(eager)),
+            f"from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n{body}\n",
+            f"\n__all__ = {exported!r}\n",
+            *(facade_class(facade.definition) for facade in members),
+        ]
+    )
+
+
+def session_file(found: tuple[Facade, ...]) -> str:
+    """Return the file of the session, which is the package itself."""
+    classes = sorted(f"Async{facade.protocol}" for facade in found)
+    lines = [
+        f"from {OUTPUT}.{facade.module.rpartition('.')[2]} import Async{facade.protocol}" for facade in found
+    ]
+    lazy = [
+        f"    from {SESSION_MODULE} import {SESSION}",
+        f"    from twinstore.aio.threads import Worker as {THREADS}",
+    ]
+    return "\n\n".join(
+        [
+            HEADER.format(title="The scheduler"),
+            "\n".join(lines),
+            "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n" + "\n".join(lazy) + "\n",
+            f"\n__all__ = {sorted([f'Async{SESSION}', *classes])!r}\n",
+            session_class(found),
+        ]
+    )
 
 
 def imported(facade: Facade, names: set[str]) -> Iterator[str]:
@@ -189,11 +217,11 @@ def session_class(found: tuple[Facade, ...]) -> str:
     )
 
 
-def formatted(text: str) -> str:
-    """Return the text as ruff formats and sorts it."""
+def formatted(name: str, text: str) -> str:
+    """Return the text of a file as ruff formats and sorts it."""
     for command in (["check", "--fix", "--quiet", "--select", "I,RUF022"], ["format", "--quiet"]):
         done = subprocess.run(  # noqa: S603  # the formatter of this repository
-            [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET), "-"],
+            [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET / name), "-"],
             input=text,
             capture_output=True,
             text=True,
@@ -204,13 +232,17 @@ def formatted(text: str) -> str:
 
 
 def main() -> int:
-    """Write the file, or compare it."""
-    text = formatted(source())
+    """Write the files, or compare them."""
+    wanted = {name: formatted(name, text) for name, text in sources().items()}
     if "--check" in sys.argv:
-        current = TARGET.read_text(encoding="utf-8") == text
-        print("current" if current else "stale: run python -m twinstore.generate_aio")  # noqa: T201  # a script
-        return 0 if current else 1
-    TARGET.write_text(text, encoding="utf-8")
+        real = {path.name: path.read_text(encoding="utf-8") for path in TARGET.glob("*.py")}
+        print("current" if real == wanted else "stale: run python -m twinstore.generate_aio")  # noqa: T201  # a script
+        return 0 if real == wanted else 1
+    TARGET.mkdir(exist_ok=True)
+    for path in TARGET.glob("*.py"):
+        path.unlink()
+    for name, text in wanted.items():
+        (TARGET / name).write_text(text, encoding="utf-8")
     return 0
 
 
