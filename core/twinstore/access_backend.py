@@ -12,6 +12,8 @@ from twinstore.guard import GuardedAccess
 
 if TYPE_CHECKING:
     from twinstore.access import Access
+    from twinstore.backend import Capabilities
+    from twinstore.bulk import BulkPort
     from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
 
@@ -42,6 +44,22 @@ class AccessBackend(ABC, Generic[R]):
     @abstractmethod
     def join(self, handle: object, scope: Scope) -> Access:
         """Return an access that joins a caller's own connection or client session."""
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What the driver can do on the connected server."""
+
+    @property
+    def bulk(self) -> BulkPort:
+        """Refuse: a driver without bulk says so in its capabilities and writes nothing for it.
+
+        Raises:
+            UnsupportedCapabilityError: always.
+        """
+        self.capabilities.require("bulk")
+        # Met by programmers only: it is declared all the same.
+        raise NotImplementedError(f"{type(self).__name__} declares bulk and has none")
 
     @cached_property
     def repositories(self) -> R:

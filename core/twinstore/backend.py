@@ -60,6 +60,7 @@ class Capabilities:
         cross_process_locks: locks exclude other processes.
         point_in_time_reads: exports and scans can be read as of a position.
         change_stream: changes can be followed.
+        bulk: tools can copy and verify; a first driver may do without.
         time_precision_ms: the finest stored step of an instant, in milliseconds.
         largest_document_bytes: the largest document the server takes, ``None`` for no limit of its own.
     """
@@ -74,6 +75,7 @@ class Capabilities:
     cross_process_locks: bool = False
     point_in_time_reads: bool = False
     change_stream: bool = False
+    bulk: bool = False
     time_precision_ms: int = 1
     largest_document_bytes: int | None = None
     remedy: str = ""
@@ -255,7 +257,11 @@ class ModuleBackend(Protocol[R_co]):
 
     @property
     def bulk(self) -> BulkPort:
-        """Export, import and scan for tools, in system scope."""
+        """Export, import and scan for tools, in system scope.
+
+        Raises:
+            UnsupportedCapabilityError: the driver does without.
+        """
         ...
 
     def session(self, scope: Scope, *, causal_consistency: bool) -> AbstractContextManager[R_co]:

@@ -35,6 +35,7 @@ CAPABILITIES: Final = Capabilities(
     transactions=True,
     sessions=True,
     server_clock=True,
+    bulk=True,
     remedy="Use the driver of a server; this one lives in the memory of one process.",
 )
 
@@ -47,7 +48,6 @@ class MemoryBackend(AccessBackend[R]):
         super().__init__(module)
         self.store = store or Store()
         self.initializer = MemoryInitializer(module.name)
-        self.bulk = MemoryBulk(self.store, module.catalog, CAPABILITIES)
 
     @property
     def driver(self) -> str:
@@ -55,9 +55,14 @@ class MemoryBackend(AccessBackend[R]):
         return DRIVER
 
     @property
+    @override
     def capabilities(self) -> Capabilities:
-        """What the driver can do."""
         return CAPABILITIES
+
+    @property
+    @override
+    def bulk(self) -> MemoryBulk:
+        return MemoryBulk(self.store, self._module.catalog, self.capabilities)
 
     @override
     def unbound(self) -> Access:

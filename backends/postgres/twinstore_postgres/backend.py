@@ -98,6 +98,7 @@ class PostgresSchedulerBackend:
             row_level_security=True,
             server_clock=True,
             cross_process_locks=True,
+            bulk=True,
             largest_document_bytes=LARGEST_JSONB,
         )
 

@@ -198,7 +198,11 @@ class SchedulerStorage:
 
     @property
     def bulk(self) -> BulkPort:
-        """Export, import and scan for tools, in system scope."""
+        """Export, import and scan for tools, in system scope.
+
+        Raises:
+            UnsupportedCapabilityError: the driver does without.
+        """
         return self._backend.bulk
 
     @contextmanager
