@@ -25,6 +25,7 @@ from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.due import DueScheduleContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
+from twinstore.testing.contracts.keyed import KeyedRepositoryContract
 from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
 from twinstore.testing.contracts.run_states import RunStateContract
@@ -52,6 +53,7 @@ __all__ = [
     "DueScheduleContract",
     "ImpactSnapshotRepositoryContract",
     "InitializerContract",
+    "KeyedRepositoryContract",
     "LedgerContract",
     "PagingContract",
     "RawProbe",

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-    from twinstore.bulk import Key
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
     from twinstore.scheduler.storage import SchedulerStorage
 

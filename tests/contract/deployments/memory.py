@@ -18,8 +18,7 @@ from twinstore_memory.store import Store, drop_store, shared_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from twinstore.bulk import Key
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
     from twinstore.scheduler.repositories import Repositories
     from twinstore_memory.backend import MemoryBackend
