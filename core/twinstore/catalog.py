@@ -301,22 +301,14 @@ class Entity(Generic[M_co]):
     collection_setting: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a description that names a field which nobody has."""
+        """Refuse a description that contradicts itself, or that the stores would understand differently."""
         if not self.collection:
             object.__setattr__(self, "collection", self.name)
-        named = [
-            *self.key,
-            *self.beside,
-            *self.narrow,
-            *(name for index in self.indexes for name in index.names),
-        ]
-        named += [name for name in (self.tenancy.field, self.sequence) if name is not None]
-        named += [self.retention.field] if self.retention is not None else []
-        if self.parent is not None:
-            named.append(self.parent.field)
-        unknown = sorted(set(named) - self.known.keys())
-        if unknown:
-            raise ValueError(f"{self.name} has no field {', '.join(unknown)}")  # met by programmers only
+        from twinstore.catalog_checks import problems  # noqa: PLC0415  # it needs this module
+
+        problem = next(problems(self), None)
+        if problem is not None:
+            raise ValueError(f"{self.name} {problem}")  # met by programmers only
 
     def __hash__(self) -> int:
         """Return a hash by identity of module and name."""
