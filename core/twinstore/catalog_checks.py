@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.catalog import TenancyKind
 from twinstore.query import IsNull
+from twinstore.tenancy import TenancyKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
