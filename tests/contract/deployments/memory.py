@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import twinstore
@@ -13,15 +13,18 @@ from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.testing import Deployment, StoredRow
 from twinstore_memory import rows
+from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import Store, drop_store, shared_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from twinstore.backend import ModuleBackend
     from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
-    from twinstore.scheduler.repositories import Repositories
-    from twinstore_memory.backend import MemoryBackend
+    from twinstore.modules import ModuleSpec
+
+R = TypeVar("R")
 
 __all__ = ["MemoryDeployment", "MemoryProbe", "MemoryVariant", "memory_deployments"]
 
@@ -60,6 +63,11 @@ class MemoryDeployment:
         return twinstore.add_scheduler_memory_storage(settings, clock=clock)
 
     @contextmanager
+    def open_module(self, module: ModuleSpec[R]) -> Iterator[ModuleBackend[R]]:
+        with closing(MemoryBackend(module, shared_store(self._name))) as backend:
+            yield backend
+
+    @contextmanager
     def handle(self, tenant_id: str) -> Iterator[object]:
         del tenant_id
         unit = shared_store(self._name).begin()
@@ -73,12 +81,17 @@ class MemoryDeployment:
 class MemoryVariant(MemoryDeployment):
     """A named store, opened by a backend that differs from ours in one point."""
 
-    def __init__(self, backend: type[MemoryBackend[Repositories]], name: str) -> None:
+    def __init__(self, backend: type[MemoryBackend[Any]], name: str) -> None:
         super().__init__(name)
         self._backend = backend
 
     def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
         return SchedulerStorage(self._backend(MODULE, shared_store(self._name)), clock or SystemClock())
+
+    @contextmanager
+    def open_module(self, module: ModuleSpec[R]) -> Iterator[ModuleBackend[R]]:
+        with closing(self._backend(module, shared_store(self._name))) as backend:
+            yield backend
 
 
 @contextmanager
