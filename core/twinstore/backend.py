@@ -229,6 +229,22 @@ class UnitState:
         self.aborted = True
 
 
+class Lifetime:
+    """Whether a storage is still open; everything that it handed out ends with it."""
+
+    __slots__ = ("_driver", "closed")
+
+    def __init__(self, driver: str | None = None) -> None:
+        """Take the name of the driver, for the message."""
+        self.closed = False
+        self._driver = driver
+
+    def check(self) -> None:
+        """Raise ``ConfigurationError`` after the end: it would connect again, and nobody would close that."""
+        if self.closed:
+            raise ConfigurationError("This storage is closed; open a new one.", driver=self._driver)
+
+
 class ModuleBackend(Protocol[R_co]):
     """One module on one driver. ``R`` is the set of repositories of the module.
 
@@ -305,7 +321,10 @@ class ModuleBackend(Protocol[R_co]):
         ...
 
     def close(self) -> None:
-        """Release what this module opened and does not share; a second call does nothing."""
+        """Release what this module opened and does not share; a second call does nothing.
+
+        Every later call through what it handed out is a ``ConfigurationError``.
+        """
         ...
 
 

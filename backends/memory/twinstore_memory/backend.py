@@ -50,8 +50,8 @@ class MemoryBackend(AccessBackend[R]):
         self.initializer = MemoryInitializer(module.name)
 
     @property
+    @override
     def driver(self) -> str:
-        """The name of the driver, for messages."""
         return DRIVER
 
     @property
@@ -97,9 +97,6 @@ class MemoryBackend(AccessBackend[R]):
 
     def check_ready(self) -> None:
         """Do nothing: there is neither a server nor a schema."""
-
-    def close(self) -> None:
-        """Do nothing: the store vanishes with its last user, a named one with the process."""
 
     def _access(self, link: Link, scope: Scope) -> Access:
         return MemoryAccess(link, scope, self._module.catalog.entities)
