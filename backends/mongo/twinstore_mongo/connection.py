@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
     from twinstore.backend import SharedResources
+    from twinstore.catalog import Entity
     from twinstore_mongo.settings import MongoSettings
 
 __all__ = ["MAJORITY_READ", "MAJORITY_WRITE", "Client", "Connection", "Document", "Store"]
@@ -148,6 +149,12 @@ class Connection:
                 if self._store is None:
                     self._store = self._open()
         return self._store
+
+    def collection_name(self, entity: Entity) -> str:
+        """Return the name of the collection of an entity; the settings may replace what has a setting."""
+        if entity.collection_setting is None:
+            return entity.collection
+        return self._settings.collections.get(entity.name, entity.collection)
 
     def close(self) -> None:
         """Forget the store; the client belongs to the shared resources or to the caller."""
