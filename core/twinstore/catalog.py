@@ -201,12 +201,14 @@ class Derived:
         name: its name; documents prefix it with ``_``.
         kind: text or integer.
         value: computes it.
+        of_content: computes the same from the canonical JSON of the model, for stores that make it anyway.
         bits: of an integer column.
     """
 
     name: str
     kind: Kind
     value: Callable[[CanonicalModel, Mapping[str, object]], object]
+    of_content: Callable[[bytes], object] | None = None
     bits: int = 64
 
 
@@ -260,6 +262,7 @@ class Entity(Generic[M_co]):
         layout: how a table holds the model.
         beside: fields of the model that a payload layout repeats as columns.
         narrow: integer fields that a table holds in 32 bits.
+        filled: text fields that a table refuses when they are empty.
         storage: storage markers.
         derived: internal fields that follow from model and markers.
         derived_key: where the one part of the key is a marker: computes it for rows without a key of their own,
@@ -287,6 +290,7 @@ class Entity(Generic[M_co]):
     layout: Layout = Layout.COLUMNS
     beside: tuple[str, ...] = ()
     narrow: tuple[str, ...] = ()
+    filled: tuple[str, ...] = ()
     storage: tuple[Marker, ...] = ()
     derived: tuple[Derived, ...] = ()
     derived_key: Callable[[Mapping[str, object], bytes], str] | None = None
@@ -308,6 +312,7 @@ class Entity(Generic[M_co]):
             *self.key,
             *self.beside,
             *self.narrow,
+            *self.filled,
             *(name for index in self.indexes for name in index.names),
         ]
         named += [name for name in (self.tenancy.field, self.sequence) if name is not None]
