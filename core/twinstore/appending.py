@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from twinstore.access import Access, AccessDefaults, Ref
     from twinstore.catalog import Entity, Key
 
-__all__ = ["append_rows"]
+__all__ = ["append_rows", "sequence_field", "sequence_of", "with_sequence"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -36,8 +36,8 @@ def append_rows(
         appended: list[Row[M]] = []
         for row in rows:
             numbered = row
-            if _sequence(entity, row) is None:
-                numbered, next_number = _with_sequence(entity, row, next_number), next_number + 1
+            if sequence_of(entity, row) is None:
+                numbered, next_number = with_sequence(entity, row, next_number), next_number + 1
             appended.append(_insert_once(unit, entity, parent, numbered))
         return tuple(appended)
 
@@ -60,7 +60,7 @@ def _insert_once(unit: Access, entity: Entity[M], parent: Ref, row: Row[M]) -> R
 
 
 def _last_sequence(unit: Access, entity: Entity[M], parent: Ref, held: Row) -> int:
-    field = _sequence_field(entity)
+    field = sequence_field(entity)
     query = Query(
         entity=entity.name,
         scope=parent.scope,
@@ -69,7 +69,7 @@ def _last_sequence(unit: Access, entity: Entity[M], parent: Ref, held: Row) -> i
         limit=1,
     )
     found = unit.page(entity, query)
-    return (_sequence(entity, found[0]) or 0) if found else 0
+    return (sequence_of(entity, found[0]) or 0) if found else 0
 
 
 def _of_parent(entity: Entity[M], key: Key) -> tuple[Equals, ...]:
@@ -78,17 +78,20 @@ def _of_parent(entity: Entity[M], key: Key) -> tuple[Equals, ...]:
     return (Equals(entity.parent.field, key[-1]),)
 
 
-def _sequence_field(entity: Entity[M]) -> str:
+def sequence_field(entity: Entity[M]) -> str:
+    """Return the field that numbers the entries of an ordered log."""
     if entity.sequence is None:
         raise LookupError(f"{entity.name} is no ordered log")  # met by programmers only
     return entity.sequence
 
 
-def _sequence(entity: Entity[M], row: Row[M]) -> int | None:
-    number = entity.value(row.model, row.storage, _sequence_field(entity))
+def sequence_of(entity: Entity[M], row: Row[M]) -> int | None:
+    """Return the number of an entry, ``None`` when it is still to be assigned."""
+    number = entity.value(row.model, row.storage, sequence_field(entity))
     return number if isinstance(number, int) else None
 
 
-def _with_sequence(entity: Entity[M], row: Row[M], number: int) -> Row[M]:
-    name = entity.shapes[_sequence_field(entity)].name
+def with_sequence(entity: Entity[M], row: Row[M], number: int) -> Row[M]:
+    """Return an entry with its number."""
+    name = entity.shapes[sequence_field(entity)].name
     return Row(row.model.evolve(**{name: number}), row.storage)
