@@ -84,7 +84,7 @@ Rows = tuple["Row | None", ...]
 Moment = Callable[[], datetime]
 """Returns the time by the clock of the server, read after the rows were locked; whole milliseconds in UTC."""
 Rule = Callable[[Rows, Moment], Rows]
-"""Gets the rows of some refs (absent or foreign: ``None``) and returns what is to be stored (``None``: as it is).
+"""Gets the rows of some refs (absent or foreign: ``None``), returns what to store (``None``: as it is).
 
 It has no effect of its own, because it may be called again after a lost race.
 """
@@ -227,8 +227,9 @@ class Access(Protocol):
         ...
 
     def unit(self, scope: Tenants, *, atomic: bool = True) -> AbstractContextManager[Access]:
-        """Open a transaction, or go on in the one that is open; commit at normal exit, roll back on any exception.
+        """Open a transaction, or go on in the one that is open.
 
+        Commits at normal exit and rolls back on any exception.
         ``atomic=False`` lets stores without transactions write one row after the other.
 
         Raises:

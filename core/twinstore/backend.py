@@ -179,7 +179,7 @@ class BackendSpec:
         name: value of the switch, compared without case.
         schemes: URL schemes of its connection strings.
         api_version: the :data:`BACKEND_API_VERSION` it was written for.
-        modules: the modules it stores.
+        modules: the modules it stores; ``None`` for every one, because it knows entities by description.
         settings: model of its settings sections.
         factory: opens one module; connects on first use only.
         extra: the extra of twinstore (or the name of a distribution) that brings its client library.
@@ -189,11 +189,11 @@ class BackendSpec:
     name: str
     schemes: tuple[str, ...]
     api_version: int
-    modules: frozenset[str]
     settings: type[BackendSettings]
     factory: Callable[[OpenRequest], ModuleBackend[object]]
     extra: str
     requires: tuple[str, ...] = ()
+    modules: frozenset[str] | None = None
 
 
 class UnitState:
