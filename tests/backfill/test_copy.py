@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from threading import Event
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,17 +23,17 @@ from twinstore_backfill.copy.reading import RangeReader, Tally
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.progress import Silent
 from twinstore_backfill.stopping import StopRequestedError, StopSwitch
-from twinstore_memory.rows import Row, encode, plant, stored_rows
+from twinstore_memory.rows import StoredRow, encode, plant, stored_rows, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from twinstore.bulk import BulkPort
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Key
 
 SIGTERM = 15
-NO_TEXT = cast("tuple[str, ...]", (17,))
+NO_TEXT = (17,)
 
 
 @pytest.fixture
@@ -50,9 +50,9 @@ def lines(pair: MemoryPair, name: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in (pair.directory / name).read_text().splitlines()]
 
 
-def stamps(pair: MemoryPair) -> dict[tuple[str, ...], object]:
+def stamps(pair: MemoryPair) -> dict[Key, object]:
     store = pair.stores[1]
-    return {row: store.slot(RUNS.name, row) for row in stored_rows(store, RUNS)}
+    return {row: store.slot(table(RUNS).name, row) for row in stored_rows(store, RUNS)}
 
 
 def test_a_copy_brings_every_entity_over_byte_for_byte(pair: MemoryPair) -> None:
@@ -205,8 +205,8 @@ class TestQuarantine:
             "bad-type": {"createdAt": 17},
         }
         for key, changes in bad_documents.items():
-            plant(source, Row(RUNS, (key,), {**good.document, "id": key, **changes}, {}))
-        plant(source, Row(RUNS, NO_TEXT, {**good.document, "id": 17}, {}))
+            plant(source, StoredRow(RUNS, (key,), {**good.document, "id": key, **changes}, {}))
+        plant(source, StoredRow(RUNS, NO_TEXT, {**good.document, "id": 17}, {}))
 
     def test_bad_rows_never_stop_the_load_and_never_leave_it_green(self, pair: MemoryPair) -> None:
         result = pair.copy()
