@@ -10,14 +10,14 @@ from pymongo.client_session import ClientSession
 from typing_extensions import override
 
 from twinstore.access_backend import AccessBackend
-from twinstore.backend import wrong_handle
+from twinstore.backend import UnitState, wrong_handle
 from twinstore.scope import UNBOUND
 from twinstore_mongo.access import MongoAccess
 from twinstore_mongo.bulk import MongoBulk
 from twinstore_mongo.connection import Connection
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.migrator import MongoInitializer
-from twinstore_mongo.units import Unit, transaction
+from twinstore_mongo.units import Unit, client_session, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,14 +63,14 @@ class MongoBackend(AccessBackend[R]):
 
     @override
     def unbound(self) -> Access:
-        return self._access(Unit(self._connection, UNBOUND))
+        return self._access(Unit(self._connection, UNBOUND, UnitState(unbound=True)))
 
     @contextmanager
     @override
     def open_session(self, scope: Scope, *, causal_consistency: bool) -> Iterator[Access]:
         self.capabilities.require("sessions")
         store = self._connection.store
-        with store.client.start_session(causal_consistency=causal_consistency) as session:
+        with client_session(store, causal_consistency=causal_consistency) as session:
             unit = replace(self._fresh(scope), session=session, joined=store)
             try:
                 yield self._access(unit)
@@ -82,7 +82,7 @@ class MongoBackend(AccessBackend[R]):
     def open_transaction(self, scope: Scope, *, read_only: bool) -> Iterator[Access]:
         self.capabilities.require("transactions")
         store = self._connection.store
-        with store.client.start_session() as session:
+        with client_session(store) as session:
             unit = replace(self._fresh(scope), session=session, joined=store, read_only=read_only)
             try:
                 with transaction(session, store):

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from twinstore.backend import UnitState
 from twinstore.bulk import KeyRange
 from twinstore.catalog import KeyType
+from twinstore.forks import of_one_process
 from twinstore.scope import UNBOUND, note_system_scope
 from twinstore_mongo.bulk_export import Exporter, index_of, plain_part, tenant_condition
 from twinstore_mongo.bulk_import import MongoImporter
@@ -119,6 +121,12 @@ class MongoBulk:
         as_of: Position | None = None,
     ) -> Iterator[list[Record]]:
         """Return the rows of a range in key order, in batches; see the Protocol."""
+        batches = self._exported(entity, within, tenant_id, batch_size, as_of)
+        return of_one_process(batches, "This export")
+
+    def _exported(
+        self, entity: Entity, within: KeyRange, tenant_id: str | None, batch_size: int, as_of: Position | None
+    ) -> Iterator[list[Record]]:
         store, codec = self.connection.store, codec_of(entity)
         exporter = Exporter(codec)
         with self._reading(store, entity, as_of) as collection:
@@ -141,6 +149,12 @@ class MongoBulk:
         as_of: Position | None = None,
     ) -> Iterator[list[ScanRow]]:
         """Return the rows of a range in key order for comparison; see the Protocol."""
+        batches = self._scanned(entity, within, tenant_id, batch_size, as_of)
+        return of_one_process(batches, "This scan")
+
+    def _scanned(
+        self, entity: Entity, within: KeyRange, tenant_id: str | None, batch_size: int, as_of: Position | None
+    ) -> Iterator[list[ScanRow]]:
         store, scan = self.connection.store, Scan.of(entity)
         with self._reading(store, entity, as_of) as collection:
             if store.complete:
@@ -152,6 +166,9 @@ class MongoBulk:
 
     def fetch(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
         """Return single rows for comparison; see the Protocol."""
+        return of_one_process(self._fetched(entity, keys), "This scan")
+
+    def _fetched(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
         store, scan = self.connection.store, Scan.of(entity)
         with self._reading(store, entity, None) as collection:
             if store.complete:
@@ -162,14 +179,17 @@ class MongoBulk:
 
     def ledger(self) -> MongoLedger:
         """Return the ledger that lives in this database."""
-        return MongoLedger(Unit(self.connection, UNBOUND))
+        return MongoLedger(self._unit())
 
     @contextmanager
     def importing(self) -> Iterator[MongoImporter]:
         """Open an importer; see the Protocol."""
         note_system_scope("bulk import")
-        unit = Unit(self.connection, UNBOUND)
+        unit = self._unit()
         yield MongoImporter(unit, MongoLedger(unit))
+
+    def _unit(self) -> Unit:
+        return Unit(self.connection, UNBOUND, UnitState(unbound=True))
 
     @contextmanager
     def _reading(self, store: Store, entity: Entity, as_of: Position | None) -> Iterator[Collection[Any]]:

@@ -18,6 +18,7 @@ from bson.json_util import CANONICAL_JSON_OPTIONS, dumps
 
 from twinstore.bulk import Record
 from twinstore.errors import DocumentDecodeError
+from twinstore.forks import ending
 from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.derive import ID
 from twinstore_mongo.paths import PathTree
@@ -89,7 +90,7 @@ class Exporter:
         cursor = collection.find_raw_batches(
             condition, sort=index, hint=index, batch_size=batch_size, **bounds(self.codec, within)
         )
-        with cursor:
+        with ending(cursor.close):
             while (batch := store.next_batch(cursor)) is not None:
                 if records := self.decoded(batch):
                     yield records

@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from twinstore.bulk import Key, KeyRange, ScanRow
 from twinstore.fields import parse_timestamp
+from twinstore.forks import ending
 from twinstore.shapes import Kind, left_out_when_empty
 from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.derive import stored_names
@@ -101,7 +102,7 @@ class Scan:
         pipeline = [{"$match": self.matching(within, tenant_id)}, {"$sort": order}]
         with store.limited():
             cursor = collection.aggregate_raw_batches(pipeline, hint=order, batchSize=batch_size)
-        with cursor:
+        with ending(cursor.close):
             while (raw := store.next_batch(cursor)) is not None:
                 if raw:
                     yield self.rows(raw)
@@ -110,7 +111,8 @@ class Scan:
         """Yield single rows."""
         for start in range(0, len(keys), FETCH_KEYS):
             condition = self.any_of(keys[start : start + FETCH_KEYS])
-            with collection.find_raw_batches(condition) as cursor:
+            cursor = collection.find_raw_batches(condition)
+            with ending(cursor.close):
                 while (raw := store.next_batch(cursor)) is not None:
                     yield from self.rows(raw)
 

@@ -11,6 +11,7 @@ from pymongo.errors import PyMongoError
 
 from twinstore.backend import UnitState, write_refused
 from twinstore.errors import Outcome, UnavailableError
+from twinstore.forks import OwnProcess, ending
 from twinstore.retrying import repeat
 from twinstore_mongo.connection import MAJORITY_WRITE, SNAPSHOT_READ
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, translate
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Connection, Document, Store
     from twinstore_mongo.errors import Where
 
-__all__ = ["ATTEMPTS", "Call", "Unit", "transaction", "translating"]
+__all__ = ["ATTEMPTS", "Call", "Unit", "client_session", "transaction", "translating"]
 
 T = TypeVar("T")
 
@@ -119,7 +120,7 @@ class Unit:
                 unit.state.closed = True
 
     def _own_session(self, store: Store) -> AbstractContextManager[ClientSession]:
-        return store.client.start_session() if self.session is None else nullcontext(self.session)
+        return client_session(store) if self.session is None else nullcontext(self.session)
 
 
 class Call:
@@ -164,6 +165,14 @@ class Call:
 
 
 @contextmanager
+def client_session(store: Store, *, causal_consistency: bool | None = None) -> Iterator[ClientSession]:
+    """Open a client session; a forked child leaves it alone, because to end it would roll the parent back."""
+    session = store.client.start_session(causal_consistency=causal_consistency)
+    with ending(session.end_session):
+        yield session
+
+
+@contextmanager
 def transaction(session: ClientSession, store: Store) -> Iterator[None]:
     """Commit at normal exit, roll back on any exception.
 
@@ -172,11 +181,13 @@ def transaction(session: ClientSession, store: Store) -> Iterator[None]:
         UnavailableError: the connection was lost; at the commit with an unknown outcome.
     """
     session.start_transaction(SNAPSHOT_READ, MAJORITY_WRITE, ReadPreference.PRIMARY)
+    process = OwnProcess()
     try:
         yield
+        process.check("This transaction")
         commit(session, store)
     finally:
-        if session.in_transaction:
+        if session.in_transaction and not process.forked:
             roll_back(session)
 
 
