@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from twinstore.access import Access, AccessDefaults, Ref
     from twinstore.catalog import Entity, Key
 
-__all__ = ["append_rows"]
+__all__ = ["append_rows", "sequence_field", "sequence_of", "with_sequence"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -47,37 +47,55 @@ def key_text_of(ref: Ref) -> str:
     return ref.entity.key_text(key)
 
 
+def sequence_field(entity: Entity[M]) -> str:
+    """Return the field that numbers the entries of an ordered log."""
+    if entity.sequence is None:
+        raise LookupError(f"{entity.name} is no ordered log")  # met by programmers only
+    return entity.sequence
+
+
+def sequence_of(entity: Entity[M], row: Row[M]) -> int | None:
+    """Return the number of an entry, ``None`` when it is still to be assigned."""
+    number = entity.value(row.model, row.storage, sequence_field(entity))
+    return number if isinstance(number, int) else None
+
+
+def with_sequence(entity: Entity[M], row: Row[M], number: int) -> Row[M]:
+    """Return an entry with its number."""
+    name = entity.shapes[sequence_field(entity)].name
+    return Row(row.model.evolve(**{name: number}), row.storage)
+
+
 class Log(Generic[M]):
-    """The log of one parent while rows are appended to it; ``new`` are the rows to be inserted."""
+    """The log of one parent while entries are appended to it; ``new`` are those to be inserted."""
 
     def __init__(self, unit: Access, entity: Entity[M], parent: Ref) -> None:
         """Take the unit that holds the parent."""
-        if entity.sequence is None or entity.parent is None:
-            raise LookupError(f"{entity.name} is no ordered log")  # met by programmers only
         self.new: list[Row[M]] = []
         self._unit = unit
         self._entity = entity
         self._parent = parent
-        self._parent_field = entity.parent.field
-        self._sequence = entity.sequence
-        self._name = entity.shapes[entity.sequence].name
         self._known: dict[Key, Row[M]] = {}
         self._next: int | None = None
 
     def look_up(self, rows: Sequence[Row[M]]) -> None:
-        """Read which rows are stored already."""
+        """Read which entries are stored already."""
         keys = list(dict.fromkeys(key for row in rows if (key := self._key(row)) is not None))
         if keys:
             found = self._unit.find(self._entity, self._parent.scope, keys)
             self._known = {key: row for key, row in zip(keys, found, strict=True) if row is not None}
 
     def place(self, row: Row[M]) -> Row[M]:
-        """Return a row as it is stored, or will be: with a sequence of its own."""
+        """Return an entry as it is stored, or will be: with a number of its own.
+
+        Raises:
+            ConflictError: its key is taken by other content.
+        """
         key = self._key(row)
         if key is not None and key in self._known:
             return self._same(row, self._known[key], key)
-        number = self._number(row)
-        placed = row if number is not None else self._numbered(row, self._following())
+        number = sequence_of(self._entity, row)
+        placed = with_sequence(self._entity, row, self._following()) if number is None else row
         if self._next is not None and number is not None:
             self._next = max(self._next, number + 1)
         self._known[self._entity.key_of(placed.model, placed.storage)] = placed
@@ -85,45 +103,41 @@ class Log(Generic[M]):
         return placed
 
     def _same(self, row: Row[M], known: Row[M], key: Key) -> Row[M]:
-        """Return the known row of a key when it has the content of this one."""
-        number = self._number(known)
-        numbered = row if self._number(row) is not None or number is None else self._numbered(row, number)
-        if numbered != known:
+        """Return the known entry of a key when it has the content of this one."""
+        number = sequence_of(self._entity, known)
+        unnumbered = sequence_of(self._entity, row) is None and number is not None
+        if (with_sequence(self._entity, row, number or 0) if unnumbered else row) != known:
             raise sequence_taken(self._entity, self._entity.key_text(key), self._unit.binding.driver)
         return known
 
     def _following(self) -> int:
-        """Return the next sequence, and count it as taken."""
+        """Return the next number, and count it as taken."""
         if self._next is None:
-            given = (self._number(row) or 0 for row in self.new)
+            given = (sequence_of(self._entity, row) or 0 for row in self.new)
             self._next = max(self._last(), *given, 0) + 1
         self._next += 1
         return self._next - 1
 
     def _last(self) -> int:
-        """Return the highest sequence of the parent, 0 for none."""
-        where = Equals(self._parent_field, self._parent_key())
-        order = (SortKey(self._sequence, descending=True, number=True),)
-        query = Query(
-            entity=self._entity.name, scope=self._parent.scope, where=(where,), order=order, limit=1
+        """Return the highest number of the parent, 0 for none."""
+        entity = self._entity
+        order = (SortKey(sequence_field(entity), descending=True, number=True),)
+        found = self._unit.page(
+            entity,
+            Query(
+                entity=entity.name, scope=self._parent.scope, where=(self._of_parent(),), order=order, limit=1
+            ),
         )
-        found = self._unit.page(self._entity, query)
-        return (self._number(found[0]) or 0) if found else 0
+        return (sequence_of(entity, found[0]) or 0) if found else 0
 
-    def _parent_key(self) -> str | int:
-        (part,) = self._parent.key if isinstance(self._parent.key, tuple) else self._parent.key.values
-        return part
+    def _of_parent(self) -> Equals:
+        if self._entity.parent is None or not isinstance(self._parent.key, tuple):
+            raise LookupError(f"{self._entity.name} is appended to a parent that is named by its key")
+        return Equals(self._entity.parent.field, self._parent.key[-1])
 
     def _key(self, row: Row[M]) -> Key | None:
-        """Return the key of a row, ``None`` while its sequence is missing from it."""
+        """Return the key of an entry, ``None`` while its number is missing from it."""
         entity = self._entity
-        if self._sequence in entity.key and self._number(row) is None:
+        if sequence_field(entity) in entity.key and sequence_of(entity, row) is None:
             return None
         return entity.key_of(row.model, row.storage)
-
-    def _number(self, row: Row[M]) -> int | None:
-        number = self._entity.value(row.model, row.storage, self._sequence)
-        return number if isinstance(number, int) else None
-
-    def _numbered(self, row: Row[M], number: int) -> Row[M]:
-        return Row(row.model.evolve(**{self._name: number}), row.storage)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.catalog import TenancyKind
 from twinstore.query import IsNull
+from twinstore.tenancy import TenancyKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +42,9 @@ def _problems_of_parent(entity: Entity) -> Iterator[str]:
         yield f"has the parent {entity.parent.entity.name}, whose key has several parts"
     if entity.tenancy.kind is TenancyKind.PARENT and not _is_present(entity, entity.parent.field):
         yield f"belongs to the tenant of a parent, but may lack {entity.parent.field}"
+    if entity.tenancy.kind is TenancyKind.PARENT and entity.parent.field not in entity.key:
+        # A key alone must tell which parent decides who sees the row.
+        yield f"belongs to the tenant of a parent, but {entity.parent.field} is no part of its key"
 
 
 def _named(entity: Entity) -> Iterator[str]:

@@ -26,7 +26,8 @@ from twinstore.errors import (
 )
 from twinstore.failures import duplicate
 from twinstore.paging import Page
-from twinstore.tenancy import NO_TENANT, Tenants, admits
+from twinstore.query import Equals
+from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenants, admits
 
 if TYPE_CHECKING:
     from twinstore.access import Access, Binding, Sets
@@ -68,11 +69,13 @@ class GuardedAccess:
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
         """Return a page of a list; a query that matches nothing asks no server."""
         self.inner.binding.state.check()
+        check_pinned(entity, query)
         return Page(()) if query.matches_nothing else self.inner.page(entity, query)
 
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
         """Count the rows of a list; see the Protocol."""
         self.inner.binding.state.check()
+        check_pinned(entity, query)
         return {} if query.matches_nothing else self.inner.count(entity, query, by)
 
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
@@ -95,6 +98,7 @@ class GuardedAccess:
 
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
         """Set fields of the first rows of a list; see the Protocol."""
+        check_pinned(entity, query)
         with self._writing(MARK_ERRORS):
             return () if query.matches_nothing else self.inner.mark(entity, query, sets)
 
@@ -108,6 +112,7 @@ class GuardedAccess:
 
     def remove(self, entity: Entity, query: Query) -> int:
         """Remove the first rows of a list; see the Protocol."""
+        check_pinned(entity, query)
         with self._writing(STORE_ERRORS):
             return 0 if query.matches_nothing else self.inner.remove(entity, query)
 
@@ -201,6 +206,19 @@ class CheckedRule:
         if row != given:
             raise duplicate(ref.entity, ref.entity.key_of(row.model, row.storage), self._driver)
         return None
+
+
+def check_pinned(entity: Entity, query: Query) -> None:
+    """Refuse a list that leaves open whose rows it is about: those of a parent are found through it.
+
+    Raises:
+        LookupError: it does; a programmer's mistake.
+    """
+    if entity.parent is None or entity.tenancy.kind is not TenancyKind.PARENT or query.scope is ALL_TENANTS:
+        return
+    field = entity.parent.field
+    if not any(isinstance(item, Equals) and item.field == field for item in query.where):
+        raise LookupError(f"a list of {entity.name} names the {field} that it is about")
 
 
 def check_row(entity: Entity, scope: Tenants, row: Row) -> None:
