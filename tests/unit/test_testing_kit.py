@@ -13,7 +13,7 @@ from twinstore.scheduler.run_summaries import RunSummaryRepository, RunSummarySe
 from twinstore.scheduler.runs import RunRepository
 from twinstore.scheduler.schedules import ScheduleRepository
 from twinstore.scheduler.triggers import TriggerRepository
-from twinstore.testing import SchedulerContract
+from twinstore.testing import AccessDefaultsContract, SchedulerContract
 from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS
 from twinstore.testing.listings import LISTINGS, SYSTEM_LISTING
 
@@ -33,9 +33,13 @@ METHODS = {
     for method, _ in inspect.getmembers(protocol, inspect.isfunction)
     if not method.startswith("_")
 }
-MIXINS = [
-    cls for cls in SchedulerContract.__mro__ if cls.__module__.startswith("twinstore.testing.contracts")
-]
+
+
+def mixins_of(aggregate: type) -> list[type]:
+    return [cls for cls in aggregate.__mro__ if cls.__module__.startswith("twinstore.testing.contracts")]
+
+
+MIXINS = mixins_of(SchedulerContract)
 
 
 def test_every_method_of_every_repository_and_service_is_called_for_a_foreign_tenant() -> None:
@@ -59,16 +63,19 @@ def test_every_list_with_a_token_is_paged_through() -> None:
     }
 
 
-def test_no_contract_hides_a_test_of_another() -> None:
-    names = Counter(name for cls in MIXINS for name in vars(cls) if name.startswith("test_"))
+@pytest.mark.parametrize("aggregate", [SchedulerContract, AccessDefaultsContract])
+def test_no_contract_hides_a_test_of_another(aggregate: type) -> None:
+    mixins = mixins_of(aggregate)
+    names = Counter(name for cls in mixins for name in vars(cls) if name.startswith("test_"))
     assert [name for name, number in names.items() if number > 1] == []
 
 
 def test_the_aggregate_holds_every_contract() -> None:
     exported = {name for name in twinstore.testing.__all__ if name.endswith("Contract")}
-    assert {cls.__name__ for cls in MIXINS} == exported - {"Contract"}
+    of_the_access = {"AccessContract", "AccessDefaultsContract"}
+    assert {cls.__name__ for cls in MIXINS} == exported - {"Contract"} - of_the_access
 
 
-@pytest.mark.parametrize("cls", MIXINS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", [*MIXINS, *mixins_of(AccessDefaultsContract)], ids=lambda cls: cls.__name__)
 def test_a_contract_is_inherited_and_not_collected_by_itself(cls: type) -> None:
     assert not cls.__name__.startswith("Test")
