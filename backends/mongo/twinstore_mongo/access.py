@@ -8,6 +8,7 @@ belong to a transaction that somebody else ends. Servers without transactions wr
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
@@ -50,12 +51,14 @@ class MongoAccess(AccessDefaults):
         """Take how the calls reach the store, and the entities of the module."""
         self._unit = unit
         self._entities = entities
+        # Every call asks for it several times.
+        self._alone = Binding(DRIVER, unit.scope, unit.state, read_only=unit.read_only)
+        self._in_unit = replace(self._alone, in_unit=True)
 
     @property
     @override
     def binding(self) -> Binding:
-        unit = self._unit
-        return Binding(DRIVER, unit.scope, unit.state, read_only=unit.read_only, in_unit=unit.in_transaction)
+        return self._in_unit if self._unit.in_transaction else self._alone
 
     @override
     def find(
