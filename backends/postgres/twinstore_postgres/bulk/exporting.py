@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
 from twinstore import jsontext
 from twinstore.bulk import Key, KeyRange, Record
 from twinstore.errors import DocumentDecodeError
-from twinstore.tenancy import ALL_TENANTS, Tenant
+from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
 from twinstore_postgres.owners import owner_condition, owner_values, sight
 from twinstore_postgres.reading import TolerantInstantLoader
 
@@ -84,7 +84,7 @@ def range_condition(
                 )
             )
             values += bound
-    scope = ALL_TENANTS if tenant_id is None else Tenant(tenant_id)
+    scope: Tenants = ALL_TENANTS if tenant_id is None else Tenant(tenant_id)
     owner = owner_condition(table, sight(scope))
     if owner is not None:
         conditions.append(owner)

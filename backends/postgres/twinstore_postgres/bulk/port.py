@@ -12,10 +12,10 @@ from twinstore.bulk import KeyRange
 from twinstore.query import batch_size_argument
 from twinstore.scope import tenant_argument
 from twinstore_postgres.bulk.connections import BulkConnections
+from twinstore_postgres.bulk.describing import scan_of
 from twinstore_postgres.bulk.exporting import export_batches, range_condition
 from twinstore_postgres.bulk.importing import PostgresRangeImporter
 from twinstore_postgres.bulk.ledger import PostgresLedger
-from twinstore_postgres.bulk.describing import scan_of
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.settings import DRIVER
 
