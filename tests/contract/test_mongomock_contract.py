@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.deployments.mongomock import mongomock_deployments
-from twinstore.testing import AccessContract, AccessDefaultsContract, SchedulerContract
+from twinstore.testing import SchedulerContract
 
 if TYPE_CHECKING:
     from twinstore.testing import BackendFactory
@@ -18,11 +18,3 @@ def backend_factory() -> BackendFactory:
 
 class TestMongomock(SchedulerContract):
     """A client without sessions and transactions."""
-
-
-class TestMongomockAccess(AccessContract):
-    """The ten operations over entities of every kind."""
-
-
-class TestMongomockDefaults(AccessDefaultsContract):
-    """The same with the defaults of core alone."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 from typing_extensions import override
 
 from twinstore.access import AccessDefaults, Binding
-from twinstore.appending import append_rows
 from twinstore.canonical import CanonicalModel
 from twinstore.errors import DuplicateError
 from twinstore.retrying import repeat
@@ -121,12 +120,6 @@ class MongoAccess(AccessDefaults):
             return super().mark(entity, query, sets)
         mark = mark_first if query.limit == 1 else mark_all
         return mark(self._unit, entity, query, sets)
-
-    @override
-    def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
-        return self._unit.atomic(
-            lambda unit: append_rows(MongoAccess(unit, self._entities), entity, parent, rows)
-        )
 
     @override
     def remove(self, entity: Entity, query: Query) -> int:

@@ -7,11 +7,11 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bson.codec_options import CodecOptions
+from pydantic import SecretStr
 from pymongo import MongoClient
 
 import twinstore
 from twinstore.backend import SharedResources
-from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS
 from twinstore.testing import StoredRow
 from twinstore.testing.entities import KitOptions
 from twinstore_mongo.backend import MongoBackend
@@ -38,17 +38,12 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 Document = dict[str, Any]
 AWARE: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
-SNAPSHOT_MARKERS = {
-    "snapshotId": "_id",
-    "tenantId": "_tenantId",
-    "runId": "_runId",
-    "selectorDigest": "_selectorDigest",
-}
 
 
 def marker_names(entity: Entity) -> dict[str, str]:
     """Return where the storage markers of an entity are stored."""
-    return SNAPSHOT_MARKERS if entity is IMPACT_SNAPSHOTS else {name: name for name in entity.markers}
+    names = {marker.name: marker.name if marker.plain else f"_{marker.name}" for marker in entity.storage}
+    return {name: "_id" if name == entity.single_key else stored for name, stored in names.items()}
 
 
 def condition(entity: Entity, key: Key) -> Document:
@@ -84,8 +79,8 @@ class MongoProbe:
         self._oplog = client["local"]["oplog.rs"]
 
     def count(self, entity: Entity, tenant_id: str) -> int:
-        field = marker_names(entity).get(entity.tenant_field, entity.tenant_field)
-        return self._of(entity).count_documents({field: tenant_id})
+        field = entity.tenant_field or ""
+        return self._of(entity).count_documents({marker_names(entity).get(field, field): tenant_id})
 
     def read(self, entity: Entity, key: Key) -> StoredRow | None:
         document = self._of(entity).find_one(condition(entity, key))
@@ -94,7 +89,7 @@ class MongoProbe:
         markers = {
             name: document[stored] for name, stored in marker_names(entity).items() if stored in document
         }
-        names = {"_id": "id"} if entity.key == ("id",) else {}
+        names = {} if entity.single_key not in entity.identity else {"_id": entity.single_key}
         wire = {names.get(name, name): value for name, value in document.items()}
         return StoredRow(
             {name: value for name, value in wire.items() if not name.startswith("_") and name not in markers},
@@ -137,7 +132,8 @@ class MongoDeployment:
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R]) -> Iterator[ModuleBackend[R]]:
-        settings = MongoSettings.model_validate(self._database.config["Persistence"]["Mongo"])
+        database = self._database
+        settings = MongoSettings(connection_string=SecretStr(database.url), database=database.name)
         with module_backend(module, settings) as backend:
             yield backend
 
