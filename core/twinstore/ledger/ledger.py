@@ -10,7 +10,7 @@ Who may do what:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -52,6 +52,8 @@ T = TypeVar("T")
 # Rivals that start or plan one job at the same moment; each of them waits for the others at most once.
 ATTEMPTS: Final = 10
 PAGE: Final = 1000
+# A line of the quarantine may hold 1 MB, and a page is in memory as a whole.
+PAGE_OF_LINES: Final = 20
 # A range that was given back so often is not tried again by itself.
 MAX_ATTEMPTS: Final = 5
 BY_NUMBER: Final = (SortKey("number", number=True),)
@@ -224,10 +226,10 @@ class Ledger:
         where += [] if state is None else [Equals("state", state.value)]
         return (RangeProgress.of(row.model) for row in self._all(RANGES, where, BY_NUMBER))
 
-    def counts(self, job_id: str) -> dict[str, int]:
-        """Return the number of ranges by state."""
-        query = self._query(RANGES, (Equals("jobId", job_id),), BY_NUMBER, 1)
-        return self._access.count(RANGES, query, "state")
+    def counts(self, job_id: str, entity: str | None = None) -> dict[str, int]:
+        """Return the number of ranges by state, of one entity or of all. Not planned: empty."""
+        where = (Equals("jobId", job_id),) if entity is None else of_entity(job_id, entity)
+        return self._access.count(RANGES, self._query(RANGES, where, BY_NUMBER, 1), "state")
 
     def reopen(self, lease: Lease, numbers: Sequence[int]) -> None:
         """Open finished or failed ranges again, and forget what was noted about them.
@@ -333,9 +335,12 @@ class Ledger:
     # ----------------------------------------------------------------------------------------- lines
 
     def note(
-        self, access: Access, claim: Claim, bad: Sequence[QuarantineLine], conflicts: Sequence[ConflictLine]
+        self, access: Access, claim: Claim, bad: Iterable[QuarantineLine], conflicts: Iterable[ConflictLine]
     ) -> None:
-        """Store the lines of a range in place of those of an earlier attempt, inside its transaction."""
+        """Store the lines of a range in place of those of an earlier attempt, inside its transaction.
+
+        One line at a time is taken of either, so that they need not all be in memory.
+        """
         self._forget_lines(access, claim.job_id, claim.number)
         for line in bad:
             access.insert(QUARANTINE, ALL_TENANTS, Row(line))
@@ -345,7 +350,8 @@ class Ledger:
     def quarantined(self, job_id: str) -> Iterator[QuarantineLine]:
         """Return the quarantined documents of a job by range and line, each in one or more parts."""
         where = (Equals("jobId", job_id),)
-        return (row.model for row in self._all(QUARANTINE, where, key_order(QUARANTINE)))
+        rows = self._all(QUARANTINE, where, key_order(QUARANTINE), PAGE_OF_LINES)
+        return (row.model for row in rows)
 
     def conflicts(self, job_id: str) -> Iterator[ConflictLine]:
         """Return the conflicts of a job in the order of ranges and lines."""
@@ -436,9 +442,9 @@ class Ledger:
         return page[0] if page else None
 
     def _all(
-        self, entity: Entity[M], where: Sequence[Condition], order: tuple[SortKey, ...]
+        self, entity: Entity[M], where: Sequence[Condition], order: tuple[SortKey, ...], limit: int = PAGE
     ) -> Iterator[Row[M]]:
-        query = self._query(entity, where, order, PAGE)
+        query = self._query(entity, where, order, limit)
         while True:
             page = self._access.page(entity, query)
             yield from page
