@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol
 from typing_extensions import TypeVar
 
 from twinstore.canonical import CanonicalModel
-from twinstore.failures import duplicate_id
+from twinstore.failures import duplicate
+from twinstore.jsontext import format_timestamp
 from twinstore.query import Query, holds, key_order
 from twinstore.tenancy import Tenants
 
@@ -84,7 +85,7 @@ Rows = tuple["Row | None", ...]
 Moment = Callable[[], datetime]
 """Returns the time by the clock of the server, read after the rows were locked; whole milliseconds in UTC."""
 Rule = Callable[[Rows, Moment], Rows]
-"""Gets the rows of some refs (absent or foreign: ``None``) and returns what is to be stored (``None``: as it is).
+"""Gets the rows of some refs (absent or foreign: ``None``), returns what to store (``None``: as it is).
 
 It has no effect of its own, because it may be called again after a lost race.
 """
@@ -227,8 +228,9 @@ class Access(Protocol):
         ...
 
     def unit(self, scope: Tenants, *, atomic: bool = True) -> AbstractContextManager[Access]:
-        """Open a transaction, or go on in the one that is open; commit at normal exit, roll back on any exception.
+        """Open a transaction, or go on in the one that is open.
 
+        Commits at normal exit and rolls back on any exception.
         ``atomic=False`` lets stores without transactions write one row after the other.
 
         Raises:
@@ -292,7 +294,7 @@ class AccessDefaults(ABC):
             if rows[0] == row:
                 return (None,)
             if rows[0] is not None and entity.append_only:
-                raise duplicate_id(entity, entity.key_text(key), self.binding.driver)
+                raise duplicate(entity, key, self.binding.driver)
             return (row,)
 
         self.change([Ref(entity, scope, key)], replaced)
@@ -302,8 +304,7 @@ class AccessDefaults(ABC):
         """Count by reading every row; see :class:`Access`."""
         counted: dict[str, int] = {}
         for row in _every_row(self, entity, query):
-            value = entity.value(row.model, row.storage, by)
-            label = "" if value is None else str(value)
+            label = label_of_value(entity.value(row.model, row.storage, by))
             counted[label] = counted.get(label, 0) + 1
         return counted
 
@@ -360,6 +361,15 @@ def changed_value(stored: object, change: object, now: Moment) -> object:
     if isinstance(change, ServerTime):
         return now() + change.later
     return None if isinstance(change, Unset) else change
+
+
+def label_of_value(value: object) -> str:
+    """Return the text under which ``count`` counts a value: its wire form, empty when it is absent."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return format_timestamp(value) if isinstance(value, datetime) else str(value)
 
 
 def matches(entity: Entity, query: Query, row: Row) -> bool:

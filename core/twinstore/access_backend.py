@@ -1,9 +1,9 @@
-"""A module on a driver that implements :class:`~twinstore.access.Access`: repositories, sessions and units."""
+"""A module on a driver that implements :class:`~twinstore.access.Access`: repositories, sessions, units."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -49,13 +49,13 @@ class AccessBackend(ABC, Generic[R]):
         return self._over(self.unbound())
 
     @contextmanager
-    def session(self, scope: Scope, *, causal_consistency: bool) -> Iterator[R]:
+    def session(self, scope: Scope, *, causal_consistency: bool) -> Generator[R]:
         """Open repositories bound to one session; see :meth:`ModuleBackend.session`."""
         with self.open_session(scope, causal_consistency=causal_consistency) as access:
             yield self._over(access)
 
     @contextmanager
-    def transaction(self, scope: Scope, *, read_only: bool) -> Iterator[R]:
+    def transaction(self, scope: Scope, *, read_only: bool) -> Generator[R]:
         """Open repositories bound to one transaction; see :meth:`ModuleBackend.transaction`."""
         with self.open_transaction(scope, read_only=read_only) as access:
             yield self._over(access)

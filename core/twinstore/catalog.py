@@ -1,4 +1,4 @@
-"""What exists: the one description of every entity, from which drivers, tools, kit and documents derive the rest.
+"""What exists: the one description of every entity, from which drivers, tools, kit and documents derive.
 
 An :class:`Entity` says what is stored and who may see it. It names no column type of a server where the model
 says it already, no statement and no driver. Names of fields are wire names, or names of storage markers and
@@ -262,9 +262,9 @@ class Entity(Generic[M_co]):
         narrow: integer fields that a table holds in 32 bits.
         storage: storage markers.
         derived: internal fields that follow from model and markers.
-        derived_key: where the one part of the key is a marker: computes it for rows without a key of their own,
-            from the markers and the canonical JSON of the model without its key. Such a model names the key
-            only where it is not the computed one.
+        derived_key: where the one part of the key is a marker: computes it for rows without a key of their
+            own, from the markers and the canonical JSON of the model without its key. Such a model names the
+            key only where it is not the computed one.
         indexes: all indexes but that of the key.
         parent: the entity this one belongs to.
         retention: which rows are due for removal.
@@ -357,7 +357,7 @@ class Entity(Generic[M_co]):
 
     @cached_property
     def known(self) -> dict[str, Kind]:
-        """Every name that a query, key or index may use, with its kind; a marker hides a field of its name."""
+        """Every name that a query, key or index may use, with its kind; a marker hides a field."""
         kinds = {wire: shape.value.kind for wire, shape in self.shapes.items()}
         kinds |= {derived.name: derived.kind for derived in self.derived}
         return kinds | {marker.name: marker.kind for marker in self.storage}
@@ -373,7 +373,7 @@ class Entity(Generic[M_co]):
 
         Those that are storage markers are left out.
         """
-        wanted = dict.fromkeys((*self.key, *([self.tenant_field] if self.tenant_field else [])))
+        wanted = self.key if self.tenant_field is None else (*self.key, self.tenant_field)
         return {wire: self.shapes[wire].name for wire in wanted if wire not in self.markers}
 
     @cached_property

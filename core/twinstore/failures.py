@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, TypeVar
 from twinstore.errors import ConcurrencyError, ConflictError, DuplicateError, NotFoundError
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Index, Key
 
 T = TypeVar("T")
 
-__all__ = ["duplicate_id", "duplicate_value", "lost_race", "not_found", "required", "sequence_taken"]
+__all__ = [
+    "duplicate",
+    "duplicate_id",
+    "duplicate_value",
+    "lost_race",
+    "not_found",
+    "required",
+    "sequence_taken",
+]
 
 
 def not_found(entity: Entity, key: str, driver: str) -> NotFoundError:
@@ -41,6 +49,15 @@ def duplicate_id(entity: Entity, key: str, driver: str) -> DuplicateError:
         key=key,
         driver=driver,
     )
+
+
+def duplicate(
+    entity: Entity, key: Key, driver: str, index: Index | None = None, value: object = None
+) -> DuplicateError:
+    """Return the error of a row whose key, or whose value of a unique index, another row has."""
+    if index is None or index.noun is None:
+        return duplicate_id(entity, entity.key_text(key), driver)
+    return duplicate_value(entity, index.noun, str(value), entity.key_text(key), driver)
 
 
 def lost_race(entity: Entity, key: str, driver: str) -> ConcurrencyError:

@@ -7,7 +7,7 @@ that a rule decided does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -92,7 +92,7 @@ class GuardedAccess:
             return 0 if query.matches_nothing else self.inner.remove(entity, query)
 
     @contextmanager
-    def unit(self, scope: Tenants, *, atomic: bool = True) -> Iterator[Access]:
+    def unit(self, scope: Tenants, *, atomic: bool = True) -> Generator[Access]:
         """Open a transaction or go on in one; see the Protocol."""
         self._check_writable()
         with self.inner.unit(scope, atomic=atomic) as access:
@@ -109,7 +109,7 @@ class GuardedAccess:
             raise write_refused(binding.driver)
 
     @contextmanager
-    def _writing(self, rule: CheckedRule | None = None) -> Iterator[None]:
+    def _writing(self, rule: CheckedRule | None = None) -> Generator[None]:
         self._check_writable()
         try:
             yield
@@ -121,7 +121,7 @@ class GuardedAccess:
 
 
 class CheckedRule:
-    """A rule whose answer is checked before a driver writes it; remembers the error that the rule itself raised."""
+    """A rule whose answer is checked before a driver writes it; remembers the error that it raised itself."""
 
     __slots__ = ("_refs", "_rule", "error")
 

@@ -1,4 +1,4 @@
-"""What a module brings: its catalog, its repositories and its migrations, all that a driver needs to store it."""
+"""What a module brings: catalog, repositories and migrations, all that a driver needs to store it."""
 
 from __future__ import annotations
 

@@ -6,16 +6,17 @@ and each driver compiles that once. Field names are wire names, or names of stor
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from twinstore.errors import ValidationError
 from twinstore.paging import KeyPart, Page, SortKey, decode_token, fingerprint, paginate
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from typing import TypeVar
 
     from twinstore.catalog import Entity, Key
@@ -106,6 +107,12 @@ class IsPresent:
 
 
 Comparison = After | Before | AtMost | AtLeast
+COMPARISONS: Final[Mapping[type[Comparison], Callable[..., bool]]] = {
+    After: operator.gt,
+    Before: operator.lt,
+    AtMost: operator.le,
+    AtLeast: operator.ge,
+}
 Condition = Equals | OneOf | Comparison | IsNull | IsPresent
 
 
@@ -244,18 +251,15 @@ def holds(condition: Condition, value: object) -> bool:
             return value is None
         case IsPresent():
             return value is not None
-        case After(_, bound):
-            return _comparable(value, bound) and value > bound  # type: ignore[operator]  # both are instants, or both numbers
-        case Before(_, bound):
-            return _comparable(value, bound) and value < bound  # type: ignore[operator]  # both are instants, or both numbers
-        case AtMost(_, bound):
-            return _comparable(value, bound) and value <= bound  # type: ignore[operator]  # both are instants, or both numbers
-        case AtLeast(_, bound):
-            return _comparable(value, bound) and value >= bound  # type: ignore[operator]  # both are instants, or both numbers
+        case After() | Before() | AtMost() | AtLeast():
+            return _compares(condition, value)
         case _:
             assert_never(condition)
 
 
-def _comparable(value: object, bound: Bound) -> bool:
-    kind = datetime if isinstance(bound, datetime) else int
-    return isinstance(value, kind) and not isinstance(value, bool)
+def _compares(condition: Comparison, value: object) -> bool:
+    """Whether an instant or number is on the right side of the bound; nothing else compares with it."""
+    kind = datetime if isinstance(condition.value, datetime) else int
+    if not isinstance(value, kind) or isinstance(value, bool):
+        return False
+    return COMPARISONS[type(condition)](value, condition.value)

@@ -23,7 +23,7 @@ from twinstore_backfill.copy.reading import RangeReader, Tally
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.progress import Silent
 from twinstore_backfill.stopping import StopRequestedError, StopSwitch
-from twinstore_memory.rows import Row, encode, plant, stored_rows
+from twinstore_memory.rows import StoredRow, encode, plant, stored_rows, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def lines(pair: MemoryPair, name: str) -> list[dict[str, object]]:
 
 def stamps(pair: MemoryPair) -> dict[tuple[str, ...], object]:
     store = pair.stores[1]
-    return {row: store.slot(RUNS.name, row) for row in stored_rows(store, RUNS)}
+    return {row: store.slot(table(RUNS).name, row) for row in stored_rows(store, RUNS)}
 
 
 def test_a_copy_brings_every_entity_over_byte_for_byte(pair: MemoryPair) -> None:
@@ -205,8 +205,8 @@ class TestQuarantine:
             "bad-type": {"createdAt": 17},
         }
         for key, changes in bad_documents.items():
-            plant(source, Row(RUNS, (key,), {**good.document, "id": key, **changes}, {}))
-        plant(source, Row(RUNS, NO_TEXT, {**good.document, "id": 17}, {}))
+            plant(source, StoredRow(RUNS, (key,), {**good.document, "id": key, **changes}, {}))
+        plant(source, StoredRow(RUNS, NO_TEXT, {**good.document, "id": 17}, {}))
 
     def test_bad_rows_never_stop_the_load_and_never_leave_it_green(self, pair: MemoryPair) -> None:
         result = pair.copy()

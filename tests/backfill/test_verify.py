@@ -21,7 +21,7 @@ from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_number
 from twinstore_backfill.verify.merge import keyed
 from twinstore_backfill.verify.options import Approval
-from twinstore_memory.rows import Row, encode, plant, stored_rows, table
+from twinstore_memory.rows import StoredRow, encode, plant, stored_rows, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def change(store: Store, entity: Entity, key: str, **changes: object) -> None:
     document = {**row.document, **changes}
     plant(
         store,
-        Row(
+        StoredRow(
             entity,
             row.key,
             {name: document[name] for name in document if document[name] is not None},
@@ -90,7 +90,7 @@ def test_equal_stores_pass_every_check(pair: MemoryPair) -> None:
 def test_a_document_in_quarantine_may_name_a_tenant_that_no_call_accepts(pair: MemoryPair) -> None:
     row = stored_rows(pair.stores[0], RUNS)["acme-run-1",]
     document = {**row.document, "id": "stray", "tenantId": "a:b"}
-    plant(pair.stores[0], Row(RUNS, ("stray",), document, row.markers))
+    plant(pair.stores[0], StoredRow(RUNS, ("stray",), document, row.markers))
     report = pair.verify()
     assert report.verdict == "INCONCLUSIVE"
     assert entity_of(report, "runs").counts.missing == 0
@@ -130,7 +130,7 @@ def test_lists_are_capped_but_count_truly(pair: MemoryPair) -> None:
 def test_a_soft_deleted_schedule_must_be_deleted_on_both_sides(pair: MemoryPair) -> None:
     target = pair.stores[1]
     row = stored_rows(target, SCHEDULES)["acme-schedule-2",]
-    plant(target, Row(SCHEDULES, row.key, row.document, {**row.markers, "deletedBy": "eve"}))
+    plant(target, StoredRow(SCHEDULES, row.key, row.document, {**row.markers, "deletedBy": "eve"}))
     (different,) = entity_of(pair.verify(), "schedules").different.shown
     assert different.paths == ("storage.deletedBy",)
 
@@ -191,7 +191,7 @@ def test_expired_rows_are_left_out_on_both_sides_and_counted(pair: MemoryPair) -
 
 def test_rows_without_a_text_key_in_the_target_are_extra(pair: MemoryPair) -> None:
     row = stored_rows(pair.stores[1], RUNS)["acme-run-1",]
-    plant(pair.stores[1], Row(RUNS, NO_TEXT, row.document, {}))
+    plant(pair.stores[1], StoredRow(RUNS, NO_TEXT, row.document, {}))
     report = pair.verify()
     assert report.verdict == "FAIL"
     assert [item.key for item in entity_of(report, "runs").extra.shown] == [None]
@@ -269,7 +269,7 @@ class TestSample:
         plant(pair.stores[0], encode(RUNS, old))
         plant(
             pair.stores[0],
-            Row(
+            StoredRow(
                 RUNS,
                 ("bad",),
                 {**encode(RUNS, old).document, "id": "bad", "state": "x", "finishedAt": AS_OF},

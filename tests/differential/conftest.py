@@ -15,6 +15,7 @@ import twinstore
 from tests.differential.sides import Side, memory_side
 from twinstore.clock import FixedClock
 from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.scheduler.module import MODULE
 from twinstore.testing.builders import at
 from twinstore_memory.backend import MemoryBackend
 
@@ -60,7 +61,7 @@ def profile() -> hypothesis.settings:
 @pytest.fixture
 def memory() -> Side:
     """Return the memory driver."""
-    return memory_side("memory", MemoryBackend(), CLOCK)
+    return memory_side("memory", MemoryBackend(MODULE), CLOCK)
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ from twinstore.bulk import Claim, ImportOutcome, JobState, KeyRange, RangeState,
 from twinstore.clock import ManualClock
 from twinstore.errors import LeaseLostError, NotFoundError, UnsupportedCapabilityError
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
+from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.testing.builders import START, at, make_audit_record, make_run, make_schedule
 from twinstore_memory.backend import MemoryBackend
-from twinstore_memory.rows import Row, plant, stored_rows
+from twinstore_memory.rows import StoredRow, plant, stored_rows
 from twinstore_memory.store import Store
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class World:
     def __init__(self) -> None:
         self.clock = ManualClock(datetime(2025, 1, 1, tzinfo=UTC))
         self.store = Store(clock=self.clock)
-        self.storage = SchedulerStorage(MemoryBackend(self.store), self.clock)
+        self.storage = SchedulerStorage(MemoryBackend(MODULE, self.store), self.clock)
         self.bulk = self.storage.bulk
         self.ledger = self.bulk.ledger()
 
@@ -75,14 +76,14 @@ def test_ranges_cover_every_key_once(world: World) -> None:
 
 
 def test_the_last_range_shows_keys_that_are_no_text(world: World) -> None:
-    plant(world.store, Row(RUNS, (7,), {"tenantId": TENANT}))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # what a foreign writer left behind
+    plant(world.store, StoredRow(RUNS, (7,), {"tenantId": TENANT}))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # what a foreign writer left behind
     (batch,) = world.bulk.export(RUNS, KeyRange(("zzz",), None))
     assert [record.key for record in batch] == [None]
     assert list(world.bulk.export(RUNS, KeyRange(None, ("zzz",)))) == []
 
 
 def test_a_row_that_cannot_be_decoded_is_exported_with_its_reason_and_content(world: World) -> None:
-    plant(world.store, Row(RUNS, ("bad",), {"id": "bad", "tenantId": TENANT, "state": "nonsense"}))
+    plant(world.store, StoredRow(RUNS, ("bad",), {"id": "bad", "tenantId": TENANT, "state": "nonsense"}))
     ((record,),) = world.bulk.export(RUNS, WHOLE)
     assert record.model is None
     assert "nonsense" not in (record.error or "")
@@ -93,7 +94,9 @@ def test_an_instant_stored_as_text_counts_and_compares_as_an_instant(world: Worl
     world.storage.runs.create(make_run(TENANT, "r"))
     ((dated,),) = world.bulk.scan(RUNS, WHOLE)
     row = stored_rows(world.store, RUNS)["r",]
-    plant(world.store, Row(RUNS, row.key, {**row.document, "createdAt": "2025-10-26T16:05:00.000+02:00"}))
+    plant(
+        world.store, StoredRow(RUNS, row.key, {**row.document, "createdAt": "2025-10-26T16:05:00.000+02:00"})
+    )
     ((texted,),) = world.bulk.scan(RUNS, WHOLE)
     assert (dated.text_timestamp, texted.text_timestamp) == (False, True)
     assert dated.content == texted.content

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING
 
 from twinstore.bulk import KeyRange, Record
 from twinstore.errors import DocumentDecodeError
-from twinstore.scheduler.catalog import SCHEDULER
 from twinstore_memory.content import extended_json, has_text_timestamp, scan_row, text_key
 from twinstore_memory.importer import MemoryImporter
 from twinstore_memory.ledger import MemoryLedger
-from twinstore_memory.rows import Row, decode, table
+from twinstore_memory.rows import StoredRow, decode, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from twinstore.backend import Capabilities
     from twinstore.bulk import Key, Position, ScanRow
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Module
     from twinstore_memory.store import Store
 
 __all__ = ["MemoryBulk"]
@@ -28,9 +27,10 @@ __all__ = ["MemoryBulk"]
 class MemoryBulk:
     """Implements :class:`~twinstore.bulk.BulkPort`."""
 
-    def __init__(self, store: Store, capabilities: Capabilities) -> None:
-        """Take the store."""
+    def __init__(self, store: Store, module: Module, capabilities: Capabilities) -> None:
+        """Take the store and the module whose rows are read and written."""
         self._store = store
+        self._module = module
         self._capabilities = capabilities
 
     @property
@@ -40,7 +40,7 @@ class MemoryBulk:
 
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities, parents first."""
-        return SCHEDULER.entities
+        return self._module.entities
 
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
         """Return the number of rows by tenant."""
@@ -52,7 +52,7 @@ class MemoryBulk:
 
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
         """Yield ranges of about ``rows`` rows each that together cover every key."""
-        keys = (text_key(row.key) for row in self._rows(entity, tenant_id=tenant_id))
+        keys = (text_key(row) for row in self._rows(entity, tenant_id=tenant_id))
         edges = [key for key in keys if key is not None][rows::rows]
         for lower, upper in zip([None, *edges], [*edges, None], strict=True):
             yield KeyRange(lower, upper)
@@ -84,8 +84,8 @@ class MemoryBulk:
         """Yield the rows of a range in key order, as they are stored."""
         self._refuse_past(as_of)
         batch: list[ScanRow] = []
-        for row in sorted(self._store.begin().values(table(entity)), key=lambda row: place(row.key)):
-            if covers(within, row.key) and tenant_id in {None, row.tenant_id}:
+        for row in sorted(self._store.begin().values(table(entity)), key=place):
+            if covers(within, row) and tenant_id in {None, row.tenant_id}:
                 batch.append(scan_row(row))
             if len(batch) == batch_size:
                 yield batch
@@ -108,44 +108,46 @@ class MemoryBulk:
         """Open an importer."""
         yield MemoryImporter(self._store)
 
-    def _rows(self, entity: Entity, within: KeyRange | None = None, *, tenant_id: str | None) -> list[Row]:
+    def _rows(
+        self, entity: Entity, within: KeyRange | None = None, *, tenant_id: str | None
+    ) -> list[StoredRow]:
         found = [
             row
             for row in self._store.begin().values(table(entity))
-            if tenant_id in {None, row.tenant_id} and (within is None or covers(within, row.key))
+            if tenant_id in {None, row.tenant_id} and (within is None or covers(within, row))
         ]
-        return sorted(found, key=lambda row: place(row.key))
+        return sorted(found, key=place)
 
     def _refuse_past(self, as_of: Position | None) -> None:
         if as_of is not None:
             self._capabilities.require("point_in_time_reads")
 
 
-def record(row: Row) -> Record:
+def record(row: StoredRow) -> Record:
     """Return a row decoded, or with the reason why it cannot be."""
     exported = Record(
-        key=text_key(row.key),
+        key=text_key(row),
         tenant_id=row.tenant_id,
         model=None,
         storage=row.markers,
         text_timestamp=has_text_timestamp(row),
     )
     try:
-        exported.model = decode(row, row.entity.model)
+        exported.model = decode(row.entity, row).model
     except DocumentDecodeError as error:
         exported.error, exported.raw = error.message, extended_json(row)
     return exported
 
 
-def place(key: Key) -> tuple[bool, tuple[str, ...]]:
-    """Return the place of a key in the order: texts by code point, then what is no text."""
-    text = text_key(key)
-    return (text is None, tuple(map(repr, key)) if text is None else text)
+def place(row: StoredRow) -> tuple[bool, tuple[str | int, ...]]:
+    """Return the place of a row in the order of the keys; what can be no key comes last."""
+    key = text_key(row)
+    return (key is None, tuple(map(repr, row.key)) if key is None else key)
 
 
-def covers(within: KeyRange, key: Key) -> bool:
-    """Whether a range covers a key; an unbounded end also covers keys that are no text."""
-    text = text_key(key)
-    if text is None:
+def covers(within: KeyRange, row: StoredRow) -> bool:
+    """Whether a range covers a row; an unbounded end also covers what can be no key."""
+    key = text_key(row)
+    if key is None:
         return within.upper is None
-    return (within.lower is None or within.lower <= text) and (within.upper is None or text < within.upper)
+    return (within.lower is None or within.lower <= key) and (within.upper is None or key < within.upper)

@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from twinstore.bulk import Conflict, ImportOutcome, Rejected
+from twinstore.errors import DuplicateError
 from twinstore.fields import parse_timestamp
-from twinstore.scheduler.rules.missing import duplicate_name
 from twinstore_memory.content import content
 from twinstore_memory.ledger import finish_range, held
-from twinstore_memory.rows import Row, encode, table, write
-from twinstore_memory.store import DRIVER
+from twinstore_memory.rows import StoredRow, encode, table, write
+from twinstore_memory.writing import check_unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ def import_record(unit: Unit, entity: Entity, record: Record, progress: Progress
         progress.unchanged[row.tenant_id or ""] += 1
         return
     if stored is not None:
-        progress.conflicts.append(Conflict(row.key, row.tenant_id, overwritten=overwrite))
+        progress.conflicts.append(Conflict(record.key, row.tenant_id, overwritten=overwrite))
         if not overwrite:
             return
     if reason := refusal(unit, row):
@@ -102,11 +102,10 @@ def marker(value: object) -> object:
     return parse_timestamp(value) if isinstance(value, datetime) else value
 
 
-def refusal(unit: Unit, row: Row) -> str | None:
+def refusal(unit: Unit, row: StoredRow) -> str | None:
     """Return why the store refuses a row: another one holds one of its unique values."""
-    unit.claim(table(row.entity), *row.unique)
-    if all(unit.holder(table(row.entity), value) in {None, row.key} for value in row.unique):
-        return None
-    if "name" in row.document:
-        return duplicate_name(row.entity, str(row.document["name"]), row.key_text, DRIVER).message
-    return f"Another {row.entity.singular} exists for schedule {row.document['scheduleId']!r}."
+    try:
+        check_unique(unit, row)
+    except DuplicateError as error:
+        return error.message
+    return None

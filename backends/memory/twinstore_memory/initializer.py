@@ -11,10 +11,14 @@ __all__ = ["MemoryInitializer"]
 class MemoryInitializer:
     """Implements :class:`~twinstore.migrations.Initializer`: there is nothing to migrate."""
 
+    def __init__(self, module: str) -> None:
+        """Take the name of the module, for reports."""
+        self._module = module
+
     def ensure_migrations(self, *, release: bool = False) -> MigrationReport:
         """Return an empty report."""
         del release
-        return MigrationReport(module="scheduler", backend=DRIVER)
+        return MigrationReport(module=self._module, backend=DRIVER)
 
     def status(self) -> tuple[MigrationStatus, ...]:
         """Return no migration."""

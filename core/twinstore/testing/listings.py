@@ -171,6 +171,18 @@ def filtered_runs_page(storage: SchedulerStorage, tenant: str, limit: int, token
     return labelled(storage.runs.list(tenant, options), lambda item: item.id)
 
 
+def pending_runs_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
+    """Ask for the runs that wait."""
+    page = storage.runs.get_pending_runs(tenant, limit=limit, page_token=token)
+    return labelled(page, lambda item: item.id)
+
+
+def runs_of_schedule_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
+    """Ask for the newest runs of a schedule."""
+    page = storage.runs.get_runs_by_schedule(tenant, "s-1", limit, page_token=token)
+    return labelled(page, lambda item: item.id)
+
+
 def runs_in_state_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
     """Ask for the runs of all tenants."""
     del tenant
@@ -253,6 +265,22 @@ LISTINGS: Final = (
     Listing(name="triggers.list", add=add_trigger, label=key, rank=trigger_rank, page=triggers_page),
     Listing(name="runs.list", add=add_run, label=key, rank=newest, page=runs_page, remove=purge_run),
     Listing(name="runs.list filtered", add=add_run, label=key, rank=oldest, page=filtered_runs_page),
+    Listing(
+        name="runs.get_pending_runs",
+        add=add_run,
+        label=key,
+        rank=oldest,
+        page=pending_runs_page,
+        remove=purge_run,
+    ),
+    Listing(
+        name="runs.get_runs_by_schedule",
+        add=add_run,
+        label=key,
+        rank=newest,
+        page=runs_of_schedule_page,
+        remove=purge_run,
+    ),
     Listing(
         name="impact_snapshots.list",
         add=add_snapshot,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import twinstore
 from twinstore.testing import Deployment, StoredRow
-from twinstore_memory.rows import Row, plant, stored_rows, table
+from twinstore_memory import rows
 from twinstore_memory.store import Store, drop_store, shared_store
 
 if TYPE_CHECKING:
@@ -29,19 +30,19 @@ class MemoryProbe:
         self._store = store
 
     def count(self, entity: Entity, tenant_id: str) -> int:
-        return sum(row.tenant_id == tenant_id for row in stored_rows(self._store, entity).values())
+        return sum(row.tenant_id == tenant_id for row in rows.stored_rows(self._store, entity).values())
 
     def read(self, entity: Entity, key: Key) -> StoredRow | None:
-        row = stored_rows(self._store, entity).get(key)
+        row = rows.stored_rows(self._store, entity).get(key)
         return None if row is None else StoredRow(row.document, row.markers)
 
     def stamp(self, entity: Entity, key: Key) -> object | None:
-        slot = self._store.slot(table(entity).name, key)
+        slot = self._store.slot(rows.table(entity).name, key)
         return None if slot is None else slot.number
 
     def poison(self, entity: Entity, key: Key, content: str) -> None:
-        row = stored_rows(self._store, entity)[key]
-        plant(self._store, Row(entity, key, {**row.document, "foreign": content}, row.markers))
+        row = rows.stored_rows(self._store, entity)[key]
+        rows.plant(self._store, replace(row, document={**row.document, "foreign": content}))
 
 
 class MemoryDeployment:

@@ -139,7 +139,7 @@ class Schedules(Repository, ScheduleRepository):
             query = replace(query, after=(last.next_fire_at, last.tenant_id, last.id))
 
     def _active(self, triggers: Sequence[Trigger]) -> tuple[Schedule, ...]:
-        """Return the schedules of some triggers that are enabled and not deleted, in the order of the triggers."""
+        """Return the schedules of some triggers, in their order, that are enabled and not deleted."""
         keys = [(trigger.schedule_id,) for trigger in triggers]
         rows = self._access.find(SCHEDULES, ALL_TENANTS, keys)
         return tuple(
