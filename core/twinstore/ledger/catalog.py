@@ -73,6 +73,6 @@ CONFLICTS: Final = Entity(
 )
 
 LEDGER: Final = Module(name=MODULE, entities=(JOBS, WORKERS, RANGES, QUARANTINE, CONFLICTS))
-LEDGER_MODULE: Final = ModuleSpec[None](
+LEDGER_MODULE: Final[ModuleSpec[None]] = ModuleSpec(
     catalog=LEDGER, repositories=lambda _: None, package="twinstore.ledger"
 )
