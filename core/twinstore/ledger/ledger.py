@@ -10,6 +10,7 @@ Who may do what:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -35,7 +36,7 @@ from twinstore.ledger.models import (
 from twinstore.ledger.records import Claim, Lease, RangeProgress, RangeTally, key_json, within_of
 from twinstore.paging import SortKey
 from twinstore.query import Equals, Query, key_order
-from twinstore.retrying import repeat
+from twinstore.retrying import pauses, repeat
 from twinstore.scope import instant_argument
 from twinstore.tenancy import ALL_TENANTS
 
@@ -378,8 +379,15 @@ class Ledger:
             "fence": Add(1),
             "attempts": Add(1),
         }
-        marked = self._access.mark(RANGES, query, sets)
-        return claim_of(marked[0].model) if marked else None
+        # A rival may have marked the row that was the first one; then there may be others.
+        for pause in pauses(ATTEMPTS):
+            marked = self._access.mark(RANGES, query, sets)
+            if marked:
+                return claim_of(marked[0].model)
+            if self._first(self._access, RANGES, where) is None:
+                return None
+            time.sleep(pause)
+        return None
 
     def _take_over(self, job_id: str, worker: str, entity: str) -> Claim | None:
         """Take the range of a worker that gives no sign of life; its later commit fails on the fence."""
