@@ -142,7 +142,8 @@ class Access(Protocol):
 
     ``scope`` says whose rows a call sees. A foreign row is as absent as one that does not exist; only its key
     and unique values are taken. Every method raises the errors of the library only; all of them may raise
-    ``UnavailableError`` and those that return rows ``DocumentDecodeError``. Outside a unit each is atomic.
+    ``UnavailableError`` and those that return rows ``DocumentDecodeError``. Outside a unit each is atomic;
+    ``mark`` is so row by row. A row whose description has a parent is inserted only where the parent is seen.
     """
 
     @property
@@ -175,6 +176,7 @@ class Access(Protocol):
 
         Raises:
             DuplicateError: the key, or a unique value, is taken; in a unit, the unit is aborted.
+            NotFoundError: the parent is absent or foreign; in a unit, the unit is aborted.
         """
         ...
 
@@ -186,6 +188,7 @@ class Access(Protocol):
         Raises:
             DuplicateError: the key belongs to a row outside the scope, or to one of other content that must
                 not change, or a unique value is taken.
+            NotFoundError: the parent is absent or foreign.
             ConcurrencyError: other writers won every repetition.
         """
         ...
@@ -196,10 +199,13 @@ class Access(Protocol):
         The rows are locked in the order of the refs, so that callers which name them in the same order do not
         deadlock; stores without locks compare when they write. What the rule returns is written: replaced
         where a row was given, inserted where none was. A row that is returned unchanged is written too,
-        because it may serialise the decision; only ``versioned`` entities promise that this conflicts.
+        because it may serialise the decision; only ``versioned`` entities promise that this conflicts. Rows
+        of append-only entities are neither locked nor written again. An error of the rule ends the step at
+        once, also one that would be repeated if the store had raised it; nothing is written then.
 
         Raises:
             DuplicateError: the key or a unique value is taken by another row, seen or not.
+            NotFoundError: the parent of a new row is absent or foreign.
             ConcurrencyError: other writers won every repetition, or, in a unit, the first one.
         """
         ...
@@ -207,19 +213,21 @@ class Access(Protocol):
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
         """Set fields of the first rows of a list; return them as they are then, in the order of the list.
 
-        No row is marked for two callers: rows that another one is marking are passed over or waited for.
+        No row is marked for two callers: rows that another one is marking are passed over or waited for, and
+        those that match no longer are left out, so that fewer rows than there are may come back.
         """
         ...
 
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
         """Append to an ordered log, all or nothing; return the rows as they are stored.
 
-        A row without a sequence gets the next one of its parent, in the order given. A row that is stored
-        already with equal content is returned and not written again.
+        A row without a sequence gets the next one of its parent, in the order given, from 1. A row whose key
+        is stored already with equal content, the sequence apart where the row has none, is returned and not
+        written again. Appends to one parent wait for each other. The parent is named by its key.
 
         Raises:
             NotFoundError: the parent is absent or foreign.
-            ConflictError: a sequence is taken by other content.
+            ConflictError: a key or sequence is taken by other content.
         """
         ...
 
@@ -230,8 +238,9 @@ class Access(Protocol):
     def unit(self, scope: Tenants, *, atomic: bool = True) -> AbstractContextManager[Access]:
         """Open a transaction, or go on in the one that is open.
 
-        Commits at normal exit and rolls back on any exception.
-        ``atomic=False`` lets stores without transactions write one row after the other.
+        Commits at normal exit and rolls back on any exception; in a unit that was open before, its owner does
+        that, and an exception makes it unusable. ``atomic=False`` lets stores without transactions write one
+        row after the other.
 
         Raises:
             UnsupportedCapabilityError: ``atomic`` on a store without transactions.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from twinstore.guard import GuardedAccess
@@ -26,6 +25,7 @@ class AccessBackend(ABC, Generic[R]):
     def __init__(self, module: ModuleSpec[R]) -> None:
         """Take the module whose repositories are handed out."""
         self._module = module
+        self._repositories: R | None = None
 
     @abstractmethod
     def unbound(self) -> Access:
@@ -43,10 +43,12 @@ class AccessBackend(ABC, Generic[R]):
     def join(self, handle: object, scope: Scope) -> Access:
         """Return an access that joins a caller's own connection or client session."""
 
-    @cached_property
+    @property
     def repositories(self) -> R:
         """The repositories, each call on its own; methods documented as atomic open their own unit."""
-        return self._over(self.unbound())
+        if self._repositories is None:
+            self._repositories = self._over(self.unbound())
+        return self._repositories
 
     @contextmanager
     def session(self, scope: Scope, *, causal_consistency: bool) -> Generator[R]:

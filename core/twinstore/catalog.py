@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Final, Generic
 from typing_extensions import TypeVar
 
 from twinstore.canonical import CanonicalModel
+from twinstore.catalog_checks import problems
 from twinstore.errors import ValidationError
+from twinstore.keys import Key, KeyPart, KeyType, int64, text, uuid
 from twinstore.shapes import FieldShape, Kind, instant_paths, shapes_of
-from twinstore.tenancy import NO_TENANT, Owner, Tenant
+from twinstore.tenancy import NO_TENANT, Owner, Tenancy, TenancyKind, Tenant
 
 if TYPE_CHECKING:
     from twinstore.query import Condition
@@ -27,6 +29,7 @@ __all__ = [
     "Derived",
     "Entity",
     "Index",
+    "Key",
     "KeyPart",
     "KeyType",
     "Layout",
@@ -45,86 +48,6 @@ __all__ = [
 
 # An entity whose model does not matter is written without its parameter.
 M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalModel)
-
-Key = tuple[str | int, ...]
-"""The values of a key; a UUID is its lower-case text."""
-
-
-class KeyType(Enum):
-    """The type of one part of a key; it decides how the part is compared."""
-
-    TEXT = "text"
-    INT64 = "int64"
-    UUID = "uuid"
-
-    @property
-    def is_number(self) -> bool:
-        """Whether values are compared as numbers; the others are compared as text."""
-        return self is KeyType.INT64
-
-    def admits(self, value: object) -> bool:
-        """Whether a stored value can be this part of a key."""
-        return type(value) is (int if self is KeyType.INT64 else str)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPart:
-    """One part of a key: a wire name or storage marker, and its type."""
-
-    field: str
-    type: KeyType = KeyType.TEXT
-
-
-def text(name: str) -> KeyPart:
-    """Return a part of a key that is text, compared by code point."""
-    return KeyPart(name)
-
-
-def int64(name: str) -> KeyPart:
-    """Return a part of a key that is a signed integer of 64 bits."""
-    return KeyPart(name, KeyType.INT64)
-
-
-def uuid(name: str) -> KeyPart:
-    """Return a part of a key that is the lower-case text of a UUID."""
-    return KeyPart(name, KeyType.UUID)
-
-
-class TenancyKind(Enum):
-    """How a row belongs to a tenant."""
-
-    REQUIRED = "every row has a tenant"
-    OPTIONAL = "a row may be without tenant"
-    NONE = "rows have no tenant"
-    PARENT = "a row belongs to the tenant of its parent"
-
-
-@dataclass(frozen=True, slots=True)
-class Tenancy:
-    """How rows belong to tenants, and the field that says so (``None``: there is none)."""
-
-    kind: TenancyKind
-    field: str | None = None
-
-    @classmethod
-    def required(cls, name: str = "tenantId") -> Tenancy:
-        """Every row names its tenant."""
-        return cls(TenancyKind.REQUIRED, name)
-
-    @classmethod
-    def optional(cls, name: str = "tenantId") -> Tenancy:
-        """A row names its tenant or has none; "no tenant" is a scope of its own."""
-        return cls(TenancyKind.OPTIONAL, name)
-
-    @classmethod
-    def none(cls) -> Tenancy:
-        """Tenants do not matter; every scope sees every row."""
-        return cls(TenancyKind.NONE)
-
-    @classmethod
-    def through_parent(cls) -> Tenancy:
-        """A row is seen by whoever sees its parent; it names no tenant itself."""
-        return cls(TenancyKind.PARENT)
 
 
 class StoreKind(Enum):
@@ -301,22 +224,12 @@ class Entity(Generic[M_co]):
     collection_setting: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a description that names a field which nobody has."""
+        """Refuse a description that contradicts itself, or that the stores would understand differently."""
         if not self.collection:
             object.__setattr__(self, "collection", self.name)
-        named = [
-            *self.key,
-            *self.beside,
-            *self.narrow,
-            *(name for index in self.indexes for name in index.names),
-        ]
-        named += [name for name in (self.tenancy.field, self.sequence) if name is not None]
-        named += [self.retention.field] if self.retention is not None else []
-        if self.parent is not None:
-            named.append(self.parent.field)
-        unknown = sorted(set(named) - self.known.keys())
-        if unknown:
-            raise ValueError(f"{self.name} has no field {', '.join(unknown)}")  # met by programmers only
+        problem = next(problems(self), None)
+        if problem is not None:
+            raise ValueError(f"{self.name} {problem}")  # met by programmers only
 
     def __hash__(self) -> int:
         """Return a hash by identity of module and name."""

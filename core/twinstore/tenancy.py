@@ -16,6 +16,8 @@ __all__ = [
     "UNKNOWN_TENANT",
     "Owner",
     "StoredOwner",
+    "Tenancy",
+    "TenancyKind",
     "Tenant",
     "Tenants",
     "owner_of",
@@ -58,6 +60,44 @@ Tenants = Tenant | NoTenant | AllTenants
 """Whose rows a call sees."""
 StoredOwner = Tenant | NoTenant | UnknownTenant
 """Who owns a row that a tool read, as far as it can be told."""
+
+
+class TenancyKind(Enum):
+    """How a row belongs to a tenant."""
+
+    REQUIRED = "every row has a tenant"
+    OPTIONAL = "a row may be without tenant"
+    NONE = "rows have no tenant"
+    PARENT = "a row belongs to the tenant of its parent"
+
+
+@dataclass(frozen=True, slots=True)
+class Tenancy:
+    """How rows belong to tenants, and the field that says so (``None``: there is none)."""
+
+    kind: TenancyKind
+    field: str | None = None
+
+    @classmethod
+    def required(cls, name: str = "tenantId") -> Tenancy:
+        """Every row names its tenant."""
+        return cls(TenancyKind.REQUIRED, name)
+
+    @classmethod
+    def optional(cls, name: str = "tenantId") -> Tenancy:
+        """A row names its tenant or has none; "no tenant" is a scope of its own."""
+        return cls(TenancyKind.OPTIONAL, name)
+
+    @classmethod
+    def none(cls) -> Tenancy:
+        """Tenants do not matter; every scope sees every row."""
+        return cls(TenancyKind.NONE)
+
+    @classmethod
+    def through_parent(cls) -> Tenancy:
+        """A row is seen by whoever sees its parent; it names no tenant itself."""
+        return cls(TenancyKind.PARENT)
+
 
 # In tallies and reports owners are texts. No tenant id is empty or contains a colon.
 UNKNOWN_LABEL: Final = ""

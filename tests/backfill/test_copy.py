@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from threading import Event
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from twinstore.bulk import BulkPort
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Key
 
 SIGTERM = 15
-NO_TEXT = cast("tuple[str, ...]", (17,))
+NO_TEXT = (17,)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def lines(pair: MemoryPair, name: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in (pair.directory / name).read_text().splitlines()]
 
 
-def stamps(pair: MemoryPair) -> dict[tuple[str, ...], object]:
+def stamps(pair: MemoryPair) -> dict[Key, object]:
     store = pair.stores[1]
     return {row: store.slot(table(RUNS).name, row) for row in stored_rows(store, RUNS)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport
     from twinstore_memory.store import Store
 
-NO_TEXT = cast("tuple[str, ...]", (17,))
+NO_TEXT = (17,)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def pair(tmp_path: Path) -> Iterator[MemoryPair]:
         yield pair
 
 
-def change(store: Store, entity: Entity, key: str, **changes: object) -> None:
+def change(store: Store, entity: Entity, key: str | int, **changes: object) -> None:
     """Change stored values past every rule; ``None`` removes one."""
     row = stored_rows(store, entity)[key,]
     document = {**row.document, **changes}

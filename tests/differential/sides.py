@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from twinstore.clock import Clock
+    from twinstore.scheduler.repositories import Repositories
     from twinstore.scheduler.storage import SchedulerSession
     from twinstore_memory.backend import MemoryBackend
 
@@ -74,6 +75,6 @@ class Side:
         ]
 
 
-def memory_side(name: str, backend: MemoryBackend, clock: Clock) -> Side:
+def memory_side(name: str, backend: MemoryBackend[Repositories], clock: Clock) -> Side:
     """Return a side in memory."""
     return Side(name, SchedulerStorage(backend, clock), backend.store.clear)

@@ -76,7 +76,7 @@ def test_ranges_cover_every_key_once(world: World) -> None:
 
 
 def test_the_last_range_shows_keys_that_are_no_text(world: World) -> None:
-    plant(world.store, StoredRow(RUNS, (7,), {"tenantId": TENANT}))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # what a foreign writer left behind
+    plant(world.store, StoredRow(RUNS, (7,), {"tenantId": TENANT}))  # what a foreign writer left behind
     (batch,) = world.bulk.export(RUNS, KeyRange(("zzz",), None))
     assert [record.key for record in batch] == [None]
     assert list(world.bulk.export(RUNS, KeyRange(None, ("zzz",)))) == []

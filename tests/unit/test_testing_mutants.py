@@ -1,6 +1,6 @@
 """The kit must be able to fail: a memory driver with one fault is caught by the contract that forbids it."""
 
-# ruff: noqa: ANN401, SLF001  # faults are planted inside, where types do not help
+# ruff: noqa: ANN401  # faults are planted inside, where types do not help
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.contract.deployments.memory import memory_deployments
+from twinstore import guard
 from twinstore.backend import UnitState
 from twinstore.query import Before
 from twinstore.scheduler import queries
@@ -42,7 +43,7 @@ from twinstore.testing.contracts.bulk import populate
 from twinstore.testing.contracts.decoding import TOUCHES
 from twinstore.testing.contracts.tenancy import Neighbour
 from twinstore.testing.listings import LISTINGS
-from twinstore_memory import bulk, repository, rows, store
+from twinstore_memory import access, bulk, rows, store, writing
 from twinstore_memory import compile as compiler
 
 Patch = pytest.MonkeyPatch
@@ -102,12 +103,12 @@ def ties_by_insertion(patch: Patch) -> None:
 
 
 def broken_rows_are_skipped(patch: Patch) -> None:
-    select = repository.MemoryRepository._select
+    rows_in = access.rows_in
 
-    def healthy(self: Any, entity: Any, query: Any) -> list[Any]:
-        return [row for row in select(self, entity, query) if "foreign" not in row.document]
+    def healthy(*arguments: Any) -> list[Any]:
+        return [row for row in rows_in(*arguments) if "foreign" not in row.document]
 
-    patch.setattr(repository.MemoryRepository, "_select", healthy)
+    patch.setattr(access, "rows_in", healthy)
 
 
 def recomputed_always(patch: Patch) -> None:
@@ -119,15 +120,18 @@ def recomputed_always(patch: Patch) -> None:
 
 
 def names_stay_taken(patch: Patch) -> None:
-    def unique(row: rows.Row) -> tuple[object, ...]:
-        return (rows.name_of(row.tenant_id, row.value("name")),) if "name" in row.document else ()
+    def unique(row: rows.StoredRow) -> tuple[object, ...]:
+        return tuple(
+            (index, rows.unique_value(index, tuple(map(row.value, index.names))))
+            for index in row.entity.uniques
+        )
 
-    patch.setattr(rows.Row, "unique", property(unique))
+    patch.setattr(rows.StoredRow, "unique", property(unique))
 
 
 def exported_twice(patch: Patch) -> None:
     original = bulk.covers
-    patch.setattr(bulk, "covers", lambda within, key: original(within, key) or key == within.upper)
+    patch.setattr(bulk, "covers", lambda within, row: original(within, row) or row.key == within.upper)
 
 
 def populated(bench: Bench) -> Bench:
@@ -142,7 +146,7 @@ def replacing(owner: Any, name: str, value: Any) -> Callable[[Patch], None]:
 MUTANTS = [
     Mutant(
         "rows of other tenants are found",
-        replacing(repository, "own", lambda unit, entity, _, *key: unit.get(rows.table(entity), key)),
+        replacing(writing, "is_seen", lambda *_: True),
         lambda bench: TenancyContract().test_rows_of_another_tenant_do_not_exist(
             bench, Neighbour(bench.foreign, furnish(bench.elsewhere)), GET_RUN
         ),
@@ -163,7 +167,7 @@ MUTANTS = [
     ),
     Mutant(
         "a unit goes on after an error of the store",
-        replacing(repository, "STORE_ERRORS", ()),
+        replacing(guard, "WRITE_ERRORS", ()),
         lambda bench: TransactionContract().test_an_error_of_the_store_makes_the_unit_unusable(
             bench=bench, name="run"
         ),
@@ -226,7 +230,7 @@ MUTANTS = [
     ),
     Mutant(
         "identical records are written again",
-        replacing(rows.Row, "__eq__", lambda *_: False),
+        replacing(rows.StoredRow, "__eq__", lambda *_: False),
         lambda bench: AuditRepositoryContract().test_an_identical_record_is_not_written_again(bench),
     ),
     Mutant(
