@@ -109,7 +109,7 @@ class DecodingContract(Contract):
         assert problem.value.entity == touch.entity.name
         assert problem.value.key is not None
         assert problem.value.key in problem.value.message
-        assert key[-1] in problem.value.key
+        assert str(key[-1]) in problem.value.key
         assert CONTENT not in problem.value.message
         assert "s3cr3t" not in problem.value.message
         assert household.stored(bench) == before

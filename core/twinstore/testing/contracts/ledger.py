@@ -29,6 +29,8 @@ from twinstore.testing.copying import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from twinstore.ledger import Claim, Ledger
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing.bench import Bench
