@@ -130,7 +130,7 @@ class Page(HTMLParser):
 class TestHtml:
     def test_names_every_difference_with_its_paths(self) -> None:
         text = Page(render(report(), ReportFormat.HTML).decode()).text
-        for expected in ("FAIL", "changed", "doc.stats.completed", "and 3 more", "gone", "(no text key)"):
+        for expected in ("FAIL", "changed", "doc.stats.completed", "and 3 more", "gone", "(no usable key)"):
             assert expected in text
 
     def test_stands_alone_and_runs_nothing(self) -> None:

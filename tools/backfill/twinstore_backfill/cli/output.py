@@ -66,7 +66,4 @@ def left_out_texts(left_out: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Say of each entity that no copy brings over how many rows it has."""
     for item in left_out:
         source, target = (sum(item[side].values()) for side in ("source", "target"))
-        yield (
-            f"{item['entity']}: {item['why'].partition(':')[0]}; {source:,} rows in source, "
-            f"{target:,} in target."
-        )
+        yield f"{item['entity']}: left out; {source:,} rows in source, {target:,} in target."

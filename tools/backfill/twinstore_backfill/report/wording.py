@@ -126,7 +126,7 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
 def left_out_text(item: LeftOut) -> str:
     """Say how many rows an entity has that is not compared."""
     source, target = sum(item.source.values()), sum(item.target.values())
-    return f"{item.entity}: {item.why.partition(':')[0]}; {source:,} rows in source, {target:,} in target"
+    return f"{item.entity}: left out; {source:,} rows in source, {target:,} in target"
 
 
 def _capital(text: str) -> str:
