@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import TYPE_CHECKING, Self, cast
 
 from twinstore.backend import OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.config import load_settings
+from twinstore.forks import ForkSafeLock
 from twinstore.modules import module_spec
 from twinstore.plugins import load_backend
 from twinstore.scheduler.storage import SchedulerRepositories, SchedulerStorage
@@ -38,7 +38,7 @@ class Storage:
         self._clock = clock
         self._resources = SharedResources()
         self._scheduler: SchedulerStorage | None = None
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
 
     @property
     def scheduler(self) -> SchedulerStorage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twinstore.backend import BACKEND_API_VERSION, BackendSpec
+from twinstore.modules import MODULES
 from twinstore.plugins import hookimpl
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 
@@ -21,7 +22,7 @@ def twinstore_register_backend() -> BackendSpec:
         name=DRIVER,
         schemes=("postgresql", "postgres"),
         api_version=BACKEND_API_VERSION,
-        modules=frozenset({"scheduler"}),
+        modules=frozenset(MODULES),
         settings=PostgresSettings,
         factory=open_backend,
         extra="postgres",
@@ -30,7 +31,7 @@ def twinstore_register_backend() -> BackendSpec:
 
 
 def open_backend(request: OpenRequest) -> ModuleBackend[object]:
-    """Open the scheduler; psycopg is imported here and nowhere earlier."""
-    from twinstore_postgres.backend import PostgresSchedulerBackend
+    """Open a module; psycopg is imported here and nowhere earlier."""
+    from twinstore_postgres.backend import PostgresBackend
 
-    return PostgresSchedulerBackend(request)
+    return PostgresBackend(request.module, request)

@@ -10,14 +10,17 @@
         ...
 
 ``SchedulerContract`` is the sum of the contracts named here; a driver under construction may inherit some
-of them. A capability that the driver does not declare is asserted to be refused, never skipped. The
-modules ``builders`` and ``strategies`` make valid models for any test. Needs ``twinstore[testing]``.
+of them. ``AccessContract`` and ``AccessDefaultsContract`` are for a driver that implements
+:class:`~twinstore.access.Access`: the ten operations, over entities that exist for tests alone. A capability
+that the driver does not declare is asserted to be refused, never skipped. The modules ``builders``,
+``strategies`` and ``rooms`` make valid models for any test. Needs ``twinstore[testing]``.
 """
 
 from __future__ import annotations
 
 from twinstore.testing.base import Contract, needs
 from twinstore.testing.bench import Bench
+from twinstore.testing.contracts.access import AccessContract, AccessDefaultsContract
 from twinstore.testing.contracts.audit import AuditRepositoryContract, AuditServiceContract
 from twinstore.testing.contracts.bulk import BulkContract
 from twinstore.testing.contracts.capabilities import CapabilitiesContract
@@ -26,6 +29,7 @@ from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.due import DueScheduleContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
+from twinstore.testing.contracts.isolation import IsolationContract
 from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
 from twinstore.testing.contracts.range_writer import RangeWriterContract
@@ -42,6 +46,8 @@ from twinstore.testing.contracts.values import ValueContract
 from twinstore.testing.probe import BackendFactory, Deployment, RawProbe, StoredRow
 
 __all__ = [
+    "AccessContract",
+    "AccessDefaultsContract",
     "AuditRepositoryContract",
     "AuditServiceContract",
     "BackendFactory",
@@ -54,6 +60,7 @@ __all__ = [
     "DueScheduleContract",
     "ImpactSnapshotRepositoryContract",
     "InitializerContract",
+    "IsolationContract",
     "LedgerContract",
     "PagingContract",
     "RangeClaimContract",

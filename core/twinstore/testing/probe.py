@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-    from twinstore.bulk import Key
-    from twinstore.catalog import Entity
+    from twinstore.backend import ModuleBackend
+    from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
+    from twinstore.modules import ModuleSpec
     from twinstore.scheduler.storage import SchedulerStorage
+
+R = TypeVar("R")
 
 __all__ = ["BackendFactory", "Deployment", "RawProbe", "StoredRow"]
 
@@ -64,6 +67,13 @@ class Deployment(Protocol):
 
     def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
         """Return another storage on the same data; the caller closes it."""
+        ...
+
+    def open_module(self, module: ModuleSpec[R]) -> AbstractContextManager[ModuleBackend[R]]:
+        """Open a module on the same data, with everything in place that its description asks for.
+
+        Repeated call: another backend on the same rows. It is closed at the end; the rows stay.
+        """
         ...
 
     def handle(self, tenant_id: str) -> AbstractContextManager[object] | None:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 import twinstore
 from twinstore.testing import Deployment, StoredRow
 from twinstore_memory import rows
+from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import Store, drop_store, shared_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.bulk import Key
-    from twinstore.catalog import Entity
+    from twinstore.backend import ModuleBackend
+    from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
+    from twinstore.modules import ModuleSpec
     from twinstore.scheduler.storage import SchedulerStorage
+
+R = TypeVar("R")
 
 __all__ = ["MemoryProbe", "memory_deployments"]
 
@@ -55,6 +59,11 @@ class MemoryDeployment:
     def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
         settings = {"Persistence": {"Memory": {"Store": self._name}}}
         return twinstore.add_scheduler_memory_storage(settings, clock=clock)
+
+    @contextmanager
+    def open_module(self, module: ModuleSpec[R]) -> Iterator[ModuleBackend[R]]:
+        with closing(MemoryBackend(module, shared_store(self._name))) as backend:
+            yield backend
 
     @contextmanager
     def handle(self, tenant_id: str) -> Iterator[object]:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from tests.databases import MongoDatabase, MongoServer
-    from twinstore.bulk import Key
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing import BackendFactory, Deployment

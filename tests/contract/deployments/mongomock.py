@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from pymongo import MongoClient
 
-    from twinstore.bulk import Key
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing import Deployment

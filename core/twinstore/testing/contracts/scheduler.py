@@ -10,6 +10,7 @@ from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.due import DueScheduleContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
+from twinstore.testing.contracts.isolation import IsolationContract
 from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
 from twinstore.testing.contracts.range_writer import RangeWriterContract
@@ -41,6 +42,7 @@ class SchedulerContract(
     TenancyContract,
     SessionContract,
     TransactionContract,
+    IsolationContract,
     CapabilitiesContract,
     DecodingContract,
     ValueContract,
