@@ -65,7 +65,10 @@ NOTES: Final = Entity(
     group="notes",
 )
 NOTEBOOK: Final[ModuleSpec[None]] = ModuleSpec(
-    catalog=Module(name="notebook", entities=(NOTES,)), repositories=lambda _: None, package="tests"
+    catalog=Module(name="notebook", entities=(NOTES,)),
+    repositories=lambda _: None,
+    title="Notebook",
+    package="tests",
 )
 
 

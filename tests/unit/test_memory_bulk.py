@@ -186,6 +186,7 @@ class TestKinds:
         spec: ModuleSpec[None] = ModuleSpec(
             catalog=Module(name="book", entities=(PAGES, LINES)),
             repositories=lambda _: None,
+            title="Book",
             package="tests",
         )
         backend = MemoryBackend(spec)

@@ -82,10 +82,14 @@ class MemoryBulk:
 
     @contextmanager
     def view(self, *, as_of: Position | None = None) -> Iterator[MemoryView]:
-        """Open a view of what is committed now."""
+        """Open a view of what is committed at its first read."""
         if as_of is not None:
             self._capabilities.require("point_in_time_reads")
-        yield MemoryView(self._store.snapshot())
+        unit = self._store.begin(read_only=True, isolated=True)
+        try:
+            yield MemoryView(unit)
+        finally:
+            unit.rollback()
 
     @contextmanager
     def writer(
@@ -105,13 +109,13 @@ class MemoryBulk:
 
 
 class MemoryView:
-    """Implements :class:`~twinstore.bulk.BulkView` over a store that nobody writes to."""
+    """Implements :class:`~twinstore.bulk.BulkView` in a unit that reads one state."""
 
     position: Position | None = None
 
-    def __init__(self, frozen: Store) -> None:
-        """Take the copy of a store."""
-        self._unit = frozen.begin(read_only=True)
+    def __init__(self, unit: Unit) -> None:
+        """Take the unit."""
+        self._unit = unit
 
     def records(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000

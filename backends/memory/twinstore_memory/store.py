@@ -129,15 +129,6 @@ class Store:
         """
         return Unit(self, read_only=read_only, isolated=isolated)
 
-    def snapshot(self) -> Store:
-        """Return a store that holds what is committed now, and that nobody else writes to."""
-        frozen = Store(self.name, clock=self.clock)
-        with self._changed:
-            frozen._tables = {
-                name: Contents(dict(table.rows), dict(table.holders)) for name, table in self._tables.items()
-            }
-        return frozen
-
     def clear(self) -> None:
         """Forget everything that is committed."""
         with self._changed:

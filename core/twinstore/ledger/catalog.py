@@ -74,5 +74,5 @@ CONFLICTS: Final = Entity(
 
 LEDGER: Final = Module(name=MODULE, entities=(JOBS, WORKERS, RANGES, QUARANTINE, CONFLICTS))
 LEDGER_MODULE: Final[ModuleSpec[None]] = ModuleSpec(
-    catalog=LEDGER, repositories=lambda _: None, package="twinstore.ledger"
+    catalog=LEDGER, repositories=lambda _: None, title="Ledger", package="twinstore.ledger"
 )
