@@ -34,7 +34,7 @@ def purge(  # noqa: PLR0917  # the options of a command
     execute: Annotated[bool, typer.Option("--execute", help="Remove; without it, only count.")] = False,  # noqa: FBT002  # Typer makes a flag of it
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Remove finished data by hand: runs by their end, impact snapshots by their creation."""
+    """Remove by hand what has outlived its retention, such as finished runs and old impact snapshots."""
     settings = common(context).settings()
     limit = instant_option(before, "--before")
     wanted = tenant_argument(tenant) if tenant is not None else None
