@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, Final
 
 from twinstore.ledger import RangeState
+from twinstore.retrying import repeat
 from twinstore_backfill.copy.lease import dismiss_dead_workers
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ __all__ = ["RangeQueue"]
 
 # How long a thread that finds nothing to do waits before it asks the ledger again what others have done.
 IDLE_SECONDS: Final = 1.0
+# All threads of a worker give their sign of life in one row, and any of them may lose it to another one.
+ATTEMPTS: Final = 5
 OPEN: Final = (RangeState.PENDING, RangeState.COPYING)
 
 
@@ -60,10 +64,10 @@ class RangeQueue:
 
         Nothing is left, a parent has failed, or the job or this process is to stop: ``None``.
         """
-        while not self._stop.requested and self.stopped is None:
+        while not self._must_end():
             seen = self._changes
             claim = self._next()
-            if claim is not None or self._is_over():
+            if claim is not None or self._is_over() or self._must_end():
                 return claim
             with self._changed:
                 if self._changes == seen:
@@ -84,13 +88,19 @@ class RangeQueue:
             self._say_begun(entity)
             if self._stop.requested:
                 return None
-            claim = self._ledger.take(self._job_id, self._worker, entity.name, self._lease)
+            claim = repeat(partial(self._take, entity), attempts=ATTEMPTS)
             if claim is not None:
                 return claim
             if self._is_stopped():
                 return None
             self._settle(entity)
         return None
+
+    def _take(self, entity: Entity) -> Claim | None:
+        return self._ledger.take(self._job_id, self._worker, entity.name, self._lease)
+
+    def _must_end(self) -> bool:
+        return self._stop.requested or self.stopped is not None
 
     def _may_begin(self, entity: Entity) -> bool:
         """Whether what the rows refer to is there; a parent that this job does not copy is not waited for."""

@@ -24,6 +24,7 @@ from twinstore.errors import (
     UnavailableError,
     UnsupportedCapabilityError,
 )
+from twinstore.retrying import repeat
 from twinstore_backfill.copy.quarantine import RangeLines
 from twinstore_backfill.copy.reading import RangeReader
 from twinstore_backfill.stopping import StopRequestedError
@@ -186,5 +187,5 @@ def _give_back(context: CopyContext, claim: Claim, error: Exception) -> None:
     reason = error.message if isinstance(error, TwinstoreError) else f"unexpected {type(error).__name__}"
     context.failures[claim.number] = reason
     log.debug("range %d of %s failed", claim.number, claim.entity, exc_info=error)
-    state = context.ledger.give_back(claim)
+    state = repeat(partial(context.ledger.give_back, claim), attempts=len(PAUSES))
     log.warning("range %d of %s failed and is %s: %s", claim.number, claim.entity, state.value, reason)
