@@ -60,7 +60,7 @@ def populate(bench: Bench) -> None:
 
 
 class BulkContract(Contract):
-    """Reading and writing past the repositories, without losing anything."""
+    """Reading whole entities past the repositories, without losing anything."""
 
     @pytest.fixture(scope="class")
     @classmethod
