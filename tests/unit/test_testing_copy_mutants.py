@@ -16,9 +16,11 @@ from twinstore.ledger.catalog import JOBS
 from twinstore.ledger.models import RangeState
 from twinstore.ledger.rows import change_model
 from twinstore.scheduler.catalog import SCHEDULES
+from twinstore.scope import UNBOUND
 from twinstore.testing import Bench, BulkContract, LedgerContract, RangeClaimContract, RangeWriterContract
 from twinstore.testing.contracts.bulk import populate
 from twinstore_memory import bulk, range_writer
+from twinstore_memory.access import MemoryAccess
 from twinstore_memory.units import Single
 
 Patch = pytest.MonkeyPatch
@@ -63,7 +65,7 @@ def everything_is_committed_at_the_end(patch: Patch) -> None:
 
 def the_ledger_changes_beside_the_range(patch: Patch) -> None:
     def beside(self: Any) -> Any:
-        return range_writer.MemoryAccess(Single(self._unit.store), range_writer.UNBOUND, self._entities)
+        return MemoryAccess(Single(self._unit.store), UNBOUND, self._entities)
 
     patch.setattr(range_writer.MemoryRangeWriter, "access", property(beside))
 
