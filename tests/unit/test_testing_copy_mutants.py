@@ -74,7 +74,7 @@ def a_live_range_can_be_claimed(patch: Patch) -> None:
     def claim(self: Any, job_id: str, worker: str, number: int) -> Any:
         found = change_model(
             self._access,
-            ranges.RANGES,
+            RANGES,
             (job_id, number),
             lambda row, _: row and ranges.claimed_by(row, worker),
         )
