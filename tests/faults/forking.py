@@ -27,27 +27,28 @@ from pymongo import MongoClient
 
 import twinstore
 from twinstore import aio
-from twinstore.bulk import KeyRange
+from twinstore.bulk import Claim, KeyRange, Lease, RangeTally
 from twinstore.errors import TwinstoreError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import make_run, moved
+from twinstore.testing.builders import at, make_run, moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from twinstore.bulk import ImportOutcome, RangeImporter
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
     Report = dict[str, Any]
     Settings = dict[str, Any]
 
-ROUNDS: Final = 200
+ROUNDS: Final = 100
 CHILDREN: Final = 4
 PROCESSES: Final = 6
 EACH: Final = 10
 CONFIRMED_WITHIN: Final = 30
 # A child that waits for a lock or thread of its parent ends by this, and its report is missing.
-PATIENCE: Final = 15
+PATIENCE: Final = 60
 MINE: Final = "parent"
 THEIRS: Final = "child"
 
@@ -161,9 +162,20 @@ def while_threads_work(storage: SchedulerStorage, settings: Settings) -> Report:
     }
 
 
-def use_what_is_open(unit: SchedulerSession, session: SchedulerSession, stream: Iterator[object]) -> Report:
+def no_tally(outcome: ImportOutcome) -> RangeTally:
+    """Return a tally that nobody will see."""
+    return RangeTally(read=outcome.written)
+
+
+def use_what_is_open(
+    unit: SchedulerSession, session: SchedulerSession, stream: Iterator[object], importer: RangeImporter
+) -> Report:
     """Use in a child what the parent opened."""
+    claim = Claim(Lease("job", "holder", 1, at()), 1, RUNS.name, KeyRange())
     return {
+        "importer": outcome(
+            lambda: importer.import_range(RUNS, iter(()), on_conflict="fail", claim=claim, tally=no_tally)
+        ),
         "unit": outcome(lambda: unit.runs.create(make_run(MINE, "by the child"))),
         "read": outcome(lambda: unit.runs.get(MINE, "first")),
         "session": outcome(lambda: session.runs.list(MINE)),
@@ -184,7 +196,7 @@ def with_open_work(storage: SchedulerStorage, _: Settings) -> Report:
         with storage.transaction(MINE) as unit:
             unit.runs.create(make_run(MINE, "first"))
             for raising in (False, True):
-                children.fork(lambda: use_what_is_open(unit, session, stream), raising=raising)
+                children.fork(lambda: use_what_is_open(unit, session, stream, importer), raising=raising)
             children.fork(lambda: own_work_and_gone(storage, stream, importer))
             reports = children.reports()
             unit.runs.create(make_run(MINE, "second"))

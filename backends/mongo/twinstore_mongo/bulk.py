@@ -185,7 +185,7 @@ class MongoBulk:
     def importing(self) -> Iterator[MongoImporter]:
         """Open an importer; see the Protocol."""
         note_system_scope("bulk import")
-        unit = self._unit()
+        unit = Unit(self.connection, UNBOUND)
         yield MongoImporter(unit, MongoLedger(unit))
 
     def _unit(self) -> Unit:
