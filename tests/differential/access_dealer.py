@@ -54,6 +54,7 @@ OURS: Final = Tenant("ta")
 THEIRS: Final = Tenant("tb")
 # Most of it happens in one tenant, so that there is something to find.
 OWNERS: Final[tuple[Owner, ...]] = (*([OURS] * 8), THEIRS)
+OTHERS: Final[tuple[Tenants, ...]] = (ALL_TENANTS, ALL_TENANTS, THEIRS, NO_TENANT)
 KEYS: Final = (0, 0, 1, 2)
 PARENTS: Final = (0, 0, 1)
 EVERYTHING: Final = 1000
@@ -181,9 +182,7 @@ class Dealer(Random):
         """Return the scope of a call: that of the owner, now and then a wider or another one."""
         if self._home is NO_TENANT or isinstance(self._home, Tenant):
             return self._home
-        scopes: list[Tenants] = [ALL_TENANTS, ALL_TENANTS, THEIRS, NO_TENANT]
-        scopes += (owner for _ in range(16))
-        return self.choice(scopes)
+        return owner if self.randrange(20) < 16 else self.choice(OTHERS)
 
     def a_room(self, entity: Entity[Any]) -> Room:
         return Room(self.an_owner(entity), BATCH)
