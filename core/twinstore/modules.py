@@ -32,11 +32,13 @@ class ModuleSpec(Generic[R_co]):
     Attributes:
         catalog: its entities.
         repositories: makes its set of repositories over an access.
+        title: the name of the module in names of classes.
         package: the import package whose folder ``migrations`` has one folder per kind of store.
     """
 
     catalog: Module
     repositories: Callable[[Access], R_co]
+    title: str
     package: str
 
     @property

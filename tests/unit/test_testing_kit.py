@@ -2,30 +2,21 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 import twinstore.testing
-from twinstore.scheduler.audit import AuditRepository, SchedulerAuditService
-from twinstore.scheduler.impact_snapshots import ImpactSnapshotRepository
-from twinstore.scheduler.run_summaries import RunSummaryRepository, RunSummaryService
-from twinstore.scheduler.runs import RunRepository
-from twinstore.scheduler.schedules import ScheduleRepository
-from twinstore.scheduler.triggers import TriggerRepository
+from twinstore.generate_aio import facades
 from twinstore.testing import AccessDefaultsContract, SchedulerContract
 from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS
-from twinstore.testing.listings import LISTINGS, SYSTEM_LISTING
+from twinstore.testing.listings import LISTINGS, SYSTEM_LISTINGS
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
+# What a session has, by attribute.
 PROTOCOLS: dict[str, Any] = {
-    "schedules": ScheduleRepository,
-    "triggers": TriggerRepository,
-    "runs": RunRepository,
-    "impact_snapshots": ImpactSnapshotRepository,
-    "audit": AuditRepository,
-    "run_summaries": RunSummaryRepository,
-    "run_summary_service": RunSummaryService,
-    "audit_service": SchedulerAuditService,
+    facade.attribute: getattr(import_module(facade.module), facade.protocol) for facade in facades()
 }
 METHODS = {
     f"{name}.{method}"
@@ -58,8 +49,14 @@ def test_every_list_with_a_token_is_paged_through() -> None:
         )
     }
     # The service passes the list of the repository on.
-    assert {item.name.split()[0] for item in (*LISTINGS, SYSTEM_LISTING)} == paged - {
+    assert {item.name.split()[0] for item in (*LISTINGS, *SYSTEM_LISTINGS)} == paged - {
         "run_summary_service.list"
+    }
+
+
+def test_every_entity_has_an_example_with_the_protocol_of_its_repository() -> None:
+    assert {item.repository: item.protocol for item in SCHEDULER_EXAMPLES.examples} == {
+        name: protocol for name, protocol in PROTOCOLS.items() if not name.endswith("_service")
     }
 
 

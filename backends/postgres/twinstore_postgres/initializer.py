@@ -1,10 +1,12 @@
-"""The initialiser of the scheduler: migrations as the owner role, and what is said about their state."""
+"""The initialiser of a module: migrations as the owner role, and what is said about their state."""
 
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
 
+from twinstore.drivernames import bound_names
 from twinstore.errors import MigrationError
 from twinstore.migrations import MigrationReport
 from twinstore_postgres import migrator
@@ -15,18 +17,19 @@ from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from twinstore.migrations import MigrationStatus
+    from twinstore.modules import ModuleSpec
     from twinstore_postgres.connecting import Connection
     from twinstore_postgres.migrator import Migration
     from twinstore_postgres.server import PostgresServer
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["SchedulerPostgresInitializer"]
-
-MODULE: Final = "scheduler"
+__all__ = ["PostgresInitializer", "initializer_class"]
 
 
-class SchedulerPostgresInitializer:
-    """Implements :class:`~twinstore.migrations.Initializer` for the scheduler."""
+class PostgresInitializer:
+    """Implements :class:`~twinstore.migrations.Initializer`; see :func:`initializer_class` for its module."""
+
+    module: ClassVar[ModuleSpec[object]]
 
     def __init__(self, settings: PostgresSettings, server: PostgresServer) -> None:
         """Take the settings; nothing is connected yet."""
@@ -39,17 +42,17 @@ class SchedulerPostgresInitializer:
         Args:
             release: also apply the files 100-199, which run only on request of an operator.
         """
-        shipped = migrator.shipped_migrations(MODULE)
+        shipped = migrator.shipped_migrations(self.module)
         with closing(self._connect()) as connection, translated():
-            known = migrator.applied_migrations(connection, MODULE)
-            migrator.check_history(MODULE, known)
+            known = migrator.applied_migrations(connection, self.module)
+            migrator.check_history(self.module, known)
             pending = [item for item in shipped if item.name not in known and _wanted(item, release=release)]
             if pending:
                 self._check_role(connection)
             role = self._settings.application_role
-            done = [item.name for item in pending if migrator.apply(connection, MODULE, item, role)]
+            done = [item.name for item in pending if migrator.apply(connection, self.module, item, role)]
         return MigrationReport(
-            module=MODULE,
+            module=self.module.name,
             backend=DRIVER,
             applied=tuple(done),
             already_applied=tuple(
@@ -60,32 +63,32 @@ class SchedulerPostgresInitializer:
     def status(self) -> tuple[MigrationStatus, ...]:
         """Return the shipped and the applied migrations; see the Protocol."""
         with closing(self._connect()) as connection, translated():
-            return migrator.statuses(MODULE, migrator.applied_migrations(connection, MODULE))
+            return migrator.statuses(self.module, migrator.applied_migrations(connection, self.module))
 
     def verify(self) -> tuple[str, ...]:
         """Return the differences between the real schema and the wanted one; see the Protocol."""
         with closing(self._connect()) as connection, translated():
-            return schema_differences(connection, MODULE, self._settings.application_role)
+            return schema_differences(connection, self.module, self._settings.application_role)
 
     def export(self) -> str:
         """Return the migrations as SQL for an administrator; see the Protocol."""
-        return migrator.script(MODULE, self._settings.application_role)
+        return migrator.script(self.module, self._settings.application_role)
 
     def check_applied(self, connection: Connection) -> None:
         """Raise ``MigrationError`` while a migration is pending, changed or unknown."""
         with translated():
-            applied = migrator.applied_migrations(connection, MODULE)
-        migrator.check_history(MODULE, applied)
+            applied = migrator.applied_migrations(connection, self.module)
+        migrator.check_history(self.module, applied)
         pending = [
             item.name
-            for item in migrator.shipped_migrations(MODULE)
+            for item in migrator.shipped_migrations(self.module)
             if item.name not in applied and _wanted(item, release=False)
         ]
         if pending:
             raise MigrationError(
-                f"Migrations of schema {MODULE} are pending: {', '.join(pending)}. "
+                f"Migrations of schema {self.module.name} are pending: {', '.join(pending)}. "
                 "Run: twinstore migrate run",
-                module=MODULE,
+                module=self.module.name,
                 driver=DRIVER,
             )
 
@@ -102,10 +105,28 @@ class SchedulerPostgresInitializer:
             raise MigrationError(
                 f"The application role {role!r} does not exist, so nothing can be granted to it. "
                 f"An administrator must run: {migrator.create_role(role)}",
-                module=MODULE,
+                module=self.module.name,
                 driver=DRIVER,
             )
 
 
 def _wanted(migration: Migration, *, release: bool) -> bool:
     return release or migration.category != "release"
+
+
+@cache
+def initializer_class(module: ModuleSpec[object]) -> type[PostgresInitializer]:
+    """Return the initialiser of a module, a class of its own under the name that hosts know."""
+    return type(
+        f"{module.title}{DRIVER}Initializer",
+        (PostgresInitializer,),
+        {"__doc__": f"The initialiser of {module.name}.", "__module__": __name__, "module": module},
+    )
+
+
+def __getattr__(name: str) -> type:
+    """Return a class that hosts import by the name of its module."""
+    found = bound_names(DRIVER, initializer_class).get(name)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found

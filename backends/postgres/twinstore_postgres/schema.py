@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
+from twinstore_postgres.migrator import STORE
+
 if TYPE_CHECKING:
+    from twinstore.modules import ModuleSpec
     from twinstore_postgres.connecting import Connection
 
 __all__ = ["describe_schema", "schema_differences", "wanted_schema"]
@@ -66,14 +68,14 @@ def describe_schema(connection: Connection, schema: str, role: str) -> tuple[str
     return tuple(sorted(COLUMN_ALIAS.sub(")", " ".join(line.split())) for line in lines))
 
 
-def wanted_schema(schema: str) -> tuple[str, ...]:
+def wanted_schema(module: ModuleSpec[object]) -> tuple[str, ...]:
     """Return the same lines as they are when every migration has been applied."""
-    text = (files("twinstore_postgres") / schema / "schema.txt").read_text(encoding="utf-8")
+    text = (module.migrations(STORE) / "schema.txt").read_text(encoding="utf-8")
     return tuple(text.splitlines())
 
 
-def schema_differences(connection: Connection, schema: str, role: str) -> tuple[str, ...]:
+def schema_differences(connection: Connection, module: ModuleSpec[object], role: str) -> tuple[str, ...]:
     """Return one sentence for each line that is missing or not wanted."""
-    real, wanted = set(describe_schema(connection, schema, role)), set(wanted_schema(schema))
+    real, wanted = set(describe_schema(connection, module.name, role)), set(wanted_schema(module))
     missing = [f"Missing: {line}." for line in sorted(wanted - real)]
     return (*missing, *(f"Not wanted: {line}." for line in sorted(real - wanted)))

@@ -10,4 +10,9 @@ from twinstore.scheduler.repositories import Repositories
 
 __all__ = ["MODULE"]
 
-MODULE: Final = ModuleSpec(catalog=SCHEDULER, repositories=Repositories.over, package="twinstore.scheduler")
+MODULE: Final = ModuleSpec(
+    catalog=SCHEDULER,
+    repositories=Repositories.over,
+    title="Scheduler",
+    package="twinstore.scheduler",
+)

@@ -24,12 +24,16 @@ from twinstore.testing.contracts.access import AccessContract, AccessDefaultsCon
 from twinstore.testing.contracts.audit import AuditRepositoryContract, AuditServiceContract
 from twinstore.testing.contracts.bulk import BulkContract
 from twinstore.testing.contracts.capabilities import CapabilitiesContract
+from twinstore.testing.contracts.claims import RangeClaimContract
 from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.due import DueScheduleContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
+from twinstore.testing.contracts.isolation import IsolationContract
+from twinstore.testing.contracts.keyed import KeyedRepositoryContract
 from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
+from twinstore.testing.contracts.range_writer import RangeWriterContract
 from twinstore.testing.contracts.run_states import RunStateContract
 from twinstore.testing.contracts.run_summaries import RunSummaryRepositoryContract, RunSummaryServiceContract
 from twinstore.testing.contracts.runs import RunRepositoryContract
@@ -57,8 +61,12 @@ __all__ = [
     "DueScheduleContract",
     "ImpactSnapshotRepositoryContract",
     "InitializerContract",
+    "IsolationContract",
+    "KeyedRepositoryContract",
     "LedgerContract",
     "PagingContract",
+    "RangeClaimContract",
+    "RangeWriterContract",
     "RawProbe",
     "RunRepositoryContract",
     "RunStateContract",

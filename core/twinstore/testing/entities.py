@@ -377,5 +377,7 @@ def itself(access: Access) -> Access:
     return access
 
 
-MODULE: Final[ModuleSpec[Access]] = ModuleSpec(catalog=KIT, repositories=itself, package="twinstore.testing")
+MODULE: Final[ModuleSpec[Access]] = ModuleSpec(
+    catalog=KIT, repositories=itself, title="Kit", package="twinstore.testing"
+)
 """The module as a driver opens it; it has no migrations, its tables follow from the description."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
 from twinstore import jsontext
 from twinstore.bulk import Key, KeyRange, Record
 from twinstore.errors import DocumentDecodeError
+from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
+from twinstore_postgres.connecting import in_one_process
+from twinstore_postgres.owners import owner_condition, owner_values, sight
 from twinstore_postgres.reading import TolerantInstantLoader
 
 if TYPE_CHECKING:
     from twinstore_postgres.bulk.connections import BulkConnections
-    from twinstore_postgres.codec import Row, Table
+    from twinstore_postgres.codec import Row
+    from twinstore_postgres.derive import Table
 
 __all__ = ["export_batches"]
 
@@ -26,7 +30,7 @@ EXPORT: Final = "COPY (SELECT {columns} FROM {table} WHERE {where} ORDER BY {key
 
 def export_batches(
     connections: BulkConnections,
-    table: Table[Any],
+    table: Table,
     within: KeyRange,
     tenant_id: str | None,
     batch_size: int,
@@ -34,12 +38,12 @@ def export_batches(
     """Yield the rows of a range in key order, in batches; the server waits while the caller works."""
     where, values = range_condition(table, within, tenant_id)
     statement = sql.SQL(EXPORT).format(
-        columns=table.column_list, table=table.name, where=where, key=table.key_list
+        **table.parts | {"where": where},
     )
     with connections.system("bulk export") as connection:
         cursor = connection.cursor()
         cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
-        with cursor.copy(statement, values) as copy:
+        with cursor.copy(statement, values) as copy, in_one_process(connection):
             copy.set_types([column.sql_type for column in table.columns])
             batch: list[Record] = []
             size = 0
@@ -66,31 +70,33 @@ def weight(value: object) -> int:
 
 
 def range_condition(
-    table: Table[Any], within: KeyRange, tenant_id: str | None
-) -> tuple[sql.Composable, Sequence[str]]:
+    table: Table, within: KeyRange, tenant_id: str | None
+) -> tuple[sql.Composable, Sequence[object]]:
     """Return the condition of a range and its values; composed keys are compared as rows."""
     conditions: list[sql.Composable] = []
-    values: list[str] = []
+    values: list[object] = []
     for operator, bound in ((sql.SQL(">="), within.lower), (sql.SQL("<"), within.upper)):
         if bound is not None:
             conditions.append(
                 sql.SQL("({key}) {operator} ({values})").format(
-                    key=table.key_list,
+                    key=table.parts["key"],
                     operator=operator,
                     values=sql.SQL(", ").join([sql.Placeholder()] * len(bound)),
                 )
             )
             values += bound
-    if tenant_id is not None:
-        conditions.append(sql.SQL("{} = %s").format(sql.Identifier(table.tenant)))
-        values.append(tenant_id)
+    scope: Tenants = ALL_TENANTS if tenant_id is None else Tenant(tenant_id)
+    owner = owner_condition(table, sight(scope))
+    if owner is not None:
+        conditions.append(owner)
+        values += owner_values(table, scope)
     return sql.SQL(" AND ").join(conditions or [sql.SQL("true")]), values
 
 
-def record_of(table: Table[Any], row: Row) -> Record:
+def record_of(table: Table, row: Row) -> Record:
     """Return the record of a row, decoded or with the reason why not."""
     key: Key = table.key_of(row)
-    tenant = row[table.tenant_position]
+    tenant = table.tenant_of(row)
     storage = table.markers_of(row)
     try:
         return Record(key, tenant, table.decode(row), storage)
@@ -98,7 +104,7 @@ def record_of(table: Table[Any], row: Row) -> Record:
         return Record(key, tenant, None, storage, error=error.message, raw=raw_text(table, row))
 
 
-def raw_text(table: Table[Any], row: Row) -> str:
+def raw_text(table: Table, row: Row) -> str:
     """Return a stored row as JSON by column; what JSON cannot hold is written as text."""
     values = {
         column.name: value if isinstance(value, _PLAIN) else str(value)

@@ -6,24 +6,26 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 
 from twinstore.bulk import Conflict, ImportOutcome, Record, Rejected
+from twinstore.forks import OwnProcess
 from twinstore_postgres.bulk.connections import begin_system
 from twinstore_postgres.bulk.exporting import BATCH_BYTES, WEIGHED, weight
-from twinstore_postgres.bulk.ledger import check_lease, finish_range
+from twinstore_postgres.bulk.ledger import LedgerConnection, check_lease, finish_range
 from twinstore_postgres.bulk.staging import Presence, Stage
+from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject, translate, translated
-from twinstore_postgres.scheduler.tables import table_of
 
 if TYPE_CHECKING:
     from twinstore.bulk import Claim, OnConflict, Tally
     from twinstore.catalog import Entity
     from twinstore_postgres.bulk.staging import Merged
-    from twinstore_postgres.codec import Row, Table
+    from twinstore_postgres.codec import Row
     from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.derive import Table
 
     Pair = tuple[Record, Row]
 
@@ -63,9 +65,11 @@ class Findings:
 class PostgresRangeImporter:
     """Implements :class:`~twinstore.bulk.RangeImporter` on a connection of its own."""
 
-    def __init__(self, connection: Connection) -> None:
-        """Take the connection."""
+    def __init__(self, connection: Connection, schema: str) -> None:
+        """Take the connection, and the schema in which the ledger lives."""
         self._connection = connection
+        self._schema = schema
+        self._process = OwnProcess()
         self._stages: dict[str, Stage] = {}
 
     def import_range(
@@ -78,6 +82,7 @@ class PostgresRangeImporter:
         tally: Tally,
     ) -> ImportOutcome:
         """Write the records of a claimed range and mark it live; see the Protocol."""
+        self._process.check("This importer")
         table = table_of(entity)
         overwrite = on_conflict == "overwrite" and not entity.append_only
         findings = Findings()
@@ -91,11 +96,12 @@ class PostgresRangeImporter:
                 for pairs in chunks(table, batches, findings):
                     writer.write(pairs)
                 outcome = findings.outcome
-                check_lease(self._connection, claim.lease)
-                finish_range(self._connection, claim, tally(outcome))
+                ledger = LedgerConnection(self._connection, self._schema)
+                check_lease(ledger, claim.lease)
+                finish_range(ledger, claim, tally(outcome))
         return outcome
 
-    def _stage(self, table: Table[Any]) -> Stage:
+    def _stage(self, table: Table) -> Stage:
         stage = self._stages.get(table.entity.name)
         if stage is None:
             stage = Stage(self._connection, table)
@@ -104,9 +110,7 @@ class PostgresRangeImporter:
         return stage
 
 
-def chunks(
-    table: Table[Any], batches: Iterable[Sequence[Record]], findings: Findings
-) -> Iterator[list[Pair]]:
+def chunks(table: Table, batches: Iterable[Sequence[Record]], findings: Findings) -> Iterator[list[Pair]]:
     """Yield the records with their rows, as many as one merge takes; note those without a model.
 
     A portion is empty again when the next one is asked for.
@@ -135,7 +139,7 @@ class Writer:
 
     connection: Connection
     stage: Stage
-    table: Table[Any]
+    table: Table
     findings: Findings
     overwrite: bool
 
@@ -167,7 +171,7 @@ class Writer:
             raise error
         if len(pairs) == 1:
             record = pairs[0][0]
-            subject = Subject(self.table.entity, ":".join(record.key or ()))
+            subject = Subject(self.table.entity, self.table.entity.key_text(record.key or ()))
             self.findings.rejected.append(Rejected(record, reason_of(error, subject)))
             return
         middle = len(pairs) // 2
@@ -177,9 +181,9 @@ class Writer:
     def _note(self, pairs: Sequence[Pair], merged: Merged) -> None:
         findings, written, others = self.findings, merged.written, merged.others
         findings.written.update(written)
-        tenants = Counter(row[self.table.tenant_position] for _, row in pairs)
+        tenants = Counter(self.table.owner_label(row) for _, row in pairs)
         if others:
-            owners = {self.table.key_of(row): row[self.table.tenant_position] for _, row in pairs}
+            owners = {self.table.key_of(row): self.table.owner_label(row) for _, row in pairs}
             findings.conflicts += [Conflict(key, owners[key], self.overwrite) for key in others]
             different = Counter(owners[key] for key in others)
             tenants.subtract(different)

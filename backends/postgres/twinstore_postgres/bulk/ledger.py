@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import orjson
+import psycopg
+from psycopg import sql
 
 from twinstore.bulk import Claim, Job, JobState, KeyRange, Lease, RangeProgress, RangeState, RangeTally
 from twinstore.errors import LeaseLostError, NotFoundError
@@ -24,33 +27,33 @@ if TYPE_CHECKING:
     from twinstore_postgres.codec import Row
     from twinstore_postgres.connecting import Connection
 
-__all__ = ["PostgresLedger", "check_lease", "finish_range"]
+__all__ = ["LedgerConnection", "PostgresLedger", "check_lease", "finish_range"]
 
 PAGE: Final = 2000
 
 SELECT_JOB: Final = (
     b"SELECT job_id, settings, state, generation, as_of, started_at, position"
-    b" FROM scheduler.backfill_jobs WHERE job_id = %s"
+    b" FROM {schema}.backfill_jobs WHERE job_id = %s"
 )
 LOCK_JOB: Final = SELECT_JOB + b" FOR UPDATE"
 SELECT_JOBS: Final = (
     b"SELECT job_id, settings, state, generation, as_of, started_at, position"
-    b" FROM scheduler.backfill_jobs ORDER BY started_at DESC, job_id"
+    b" FROM {schema}.backfill_jobs ORDER BY started_at DESC, job_id"
 )
 INSERT_JOB: Final = b"""
-INSERT INTO scheduler.backfill_jobs (job_id, settings, state, generation, as_of, started_at)
+INSERT INTO {schema}.backfill_jobs (job_id, settings, state, generation, as_of, started_at)
 VALUES (%s, %s, 'running', 1, %s, clock_timestamp()) ON CONFLICT (job_id) DO NOTHING
 """
 NEXT_GENERATION: Final = b"""
-UPDATE scheduler.backfill_jobs
+UPDATE {schema}.backfill_jobs
    SET settings = %s, state = 'running', generation = generation + 1, as_of = %s,
        started_at = clock_timestamp(), position = NULL
  WHERE job_id = %s
 """
-FORGET_RANGES: Final = b"DELETE FROM scheduler.backfill_ranges WHERE job_id = %s"
+FORGET_RANGES: Final = b"DELETE FROM {schema}.backfill_ranges WHERE job_id = %s"
 # Free, expired, the caller's own, or that of a holder known to be gone.
 ACQUIRE: Final = b"""
-UPDATE scheduler.backfill_jobs
+UPDATE {schema}.backfill_jobs
    SET lease_holder = %s, lease_fence = lease_fence + 1, lease_expires_at = clock_timestamp() + %s
  WHERE job_id = %s
    AND (lease_holder IS NULL OR lease_expires_at <= clock_timestamp() OR lease_holder = ANY (%s))
@@ -58,52 +61,75 @@ RETURNING lease_holder, lease_fence, lease_expires_at
 """
 SELECT_LEASE: Final = b"""
 SELECT lease_holder, lease_fence, lease_expires_at, lease_expires_at > clock_timestamp()
-  FROM scheduler.backfill_jobs WHERE job_id = %s
+  FROM {schema}.backfill_jobs WHERE job_id = %s
 """
 RENEW: Final = b"""
-UPDATE scheduler.backfill_jobs SET lease_expires_at = clock_timestamp() + %s
+UPDATE {schema}.backfill_jobs SET lease_expires_at = clock_timestamp() + %s
  WHERE job_id = %s AND lease_holder = %s AND lease_fence = %s AND lease_expires_at > clock_timestamp()
 RETURNING lease_holder, lease_fence, lease_expires_at
 """
 RELEASE: Final = b"""
-UPDATE scheduler.backfill_jobs SET lease_holder = NULL, lease_expires_at = NULL
+UPDATE {schema}.backfill_jobs SET lease_holder = NULL, lease_expires_at = NULL
  WHERE job_id = %s AND lease_holder = %s AND lease_fence = %s
 """
-COMPLETE: Final = b"UPDATE scheduler.backfill_jobs SET state = 'complete' WHERE job_id = %s"
+COMPLETE: Final = b"UPDATE {schema}.backfill_jobs SET state = 'complete' WHERE job_id = %s"
 # The lock lasts until the commit: nobody can take the lease between this check and the commit.
 HOLD_LEASE: Final = b"""
-SELECT FROM scheduler.backfill_jobs
+SELECT FROM {schema}.backfill_jobs
  WHERE job_id = %s AND lease_holder = %s AND lease_fence = %s AND lease_expires_at > clock_timestamp()
    FOR SHARE
 """
-HAS_RANGES: Final = b"SELECT FROM scheduler.backfill_ranges WHERE job_id = %s AND entity = %s LIMIT 1"
-LAST_NUMBER: Final = b"SELECT coalesce(max(number), 0) FROM scheduler.backfill_ranges WHERE job_id = %s"
+HAS_RANGES: Final = b"SELECT FROM {schema}.backfill_ranges WHERE job_id = %s AND entity = %s LIMIT 1"
+LAST_NUMBER: Final = b"SELECT coalesce(max(number), 0) FROM {schema}.backfill_ranges WHERE job_id = %s"
 INSERT_RANGE: Final = b"""
-INSERT INTO scheduler.backfill_ranges (job_id, number, entity, lower, upper, state)
+INSERT INTO {schema}.backfill_ranges (job_id, number, entity, lower, upper, state)
 VALUES (%s, %s, %s, %s, %s, 'pending')
 """
 SELECT_RANGES: Final = b"""
 SELECT number, entity, lower, upper, state, tally, position, finished_at
-  FROM scheduler.backfill_ranges
+  FROM {schema}.backfill_ranges
  WHERE job_id = %s AND number > %s AND (%s::text IS NULL OR entity = %s)
  ORDER BY number LIMIT %s
 """
 CLAIM: Final = b"""
-UPDATE scheduler.backfill_ranges SET state = 'copying', finished_at = NULL
+UPDATE {schema}.backfill_ranges SET state = 'copying', finished_at = NULL
  WHERE job_id = %s AND number = %s RETURNING entity, lower, upper
 """
 FINISH_RANGE: Final = b"""
-UPDATE scheduler.backfill_ranges SET state = 'live', tally = %s, finished_at = clock_timestamp()
+UPDATE {schema}.backfill_ranges SET state = 'live', tally = %s, finished_at = clock_timestamp()
  WHERE job_id = %s AND number = %s
 """
+
+
+@lru_cache
+def in_schema(statement: bytes, schema: str) -> bytes:
+    """Return a statement about the ledger of a schema."""
+    return statement.replace(b"{schema}", sql.Identifier(schema).as_bytes())
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerConnection:
+    """A connection that speaks to the ledger of one schema."""
+
+    connection: Connection
+    schema: str
+
+    def execute(self, statement: bytes, values: Sequence[object] = ()) -> psycopg.Cursor[Row]:
+        """Execute one statement."""
+        return self.connection.execute(in_schema(statement, self.schema), values)
+
+    def execute_each(self, statement: bytes, rows: Sequence[Sequence[object]]) -> None:
+        """Execute one statement for each row of values."""
+        self.connection.cursor().executemany(in_schema(statement, self.schema), rows)
 
 
 class PostgresLedger:
     """Implements :class:`~twinstore.bulk.Ledger`."""
 
-    def __init__(self, connections: BulkConnections) -> None:
-        """Take the connections of bulk work."""
+    def __init__(self, connections: BulkConnections, schema: str) -> None:
+        """Take the connections of bulk work, and the schema in which the ledger lives."""
         self._connections = connections
+        self._schema = schema
 
     def find(self, job_id: str) -> Job | None:
         """Return a job; see the Protocol."""
@@ -170,7 +196,7 @@ class PostgresLedger:
                 return
             last = connection.execute(LAST_NUMBER, [lease.job_id]).fetchone()
             first = 1 + (0 if last is None else last[0])
-            connection.cursor().executemany(
+            connection.execute_each(
                 INSERT_RANGE,
                 [
                     (lease.job_id, number, entity, key_list(within.lower), key_list(within.upper))
@@ -208,12 +234,12 @@ class PostgresLedger:
             connection.execute(COMPLETE, [lease.job_id])
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _transaction(self) -> Iterator[LedgerConnection]:
         with self._connections.lend() as connection, translated(), connection.transaction():
-            yield connection
+            yield LedgerConnection(connection, self._schema)
 
 
-def locked_job(connection: Connection, job_id: str) -> Job:
+def locked_job(connection: LedgerConnection, job_id: str) -> Job:
     """Lock and return a job.
 
     Raises:
@@ -225,7 +251,7 @@ def locked_job(connection: Connection, job_id: str) -> Job:
     return job_of(row)
 
 
-def check_lease(connection: Connection, lease: Lease) -> None:
+def check_lease(connection: LedgerConnection, lease: Lease) -> None:
     """Hold a lease until the end of the transaction.
 
     Raises:
@@ -235,7 +261,7 @@ def check_lease(connection: Connection, lease: Lease) -> None:
         raise lost(lease)
 
 
-def finish_range(connection: Connection, claim: Claim, tally: RangeTally) -> None:
+def finish_range(connection: LedgerConnection, claim: Claim, tally: RangeTally) -> None:
     """Mark a range as live with its tally."""
     values = [Json(orjson.dumps(asdict(tally))), claim.lease.job_id, claim.number]
     if not connection.execute(FINISH_RANGE, values).rowcount:
@@ -243,7 +269,7 @@ def finish_range(connection: Connection, claim: Claim, tally: RangeTally) -> Non
         raise lost(claim.lease)
 
 
-def held_by_another(connection: Connection, job_id: str) -> LeaseLostError | NotFoundError:
+def held_by_another(connection: LedgerConnection, job_id: str) -> LeaseLostError | NotFoundError:
     """Return why the lease of a job cannot be taken."""
     row = connection.execute(SELECT_LEASE, [job_id]).fetchone()
     if row is None:

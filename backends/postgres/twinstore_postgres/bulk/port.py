@@ -1,23 +1,23 @@
-"""The bulk port of the scheduler on PostgreSQL."""
+"""The bulk port of a module on PostgreSQL."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
 from twinstore.bulk import KeyRange
+from twinstore.forks import ending, of_one_process
 from twinstore.query import batch_size_argument
-from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.scope import tenant_argument
 from twinstore_postgres.bulk.connections import BulkConnections
-from twinstore_postgres.bulk.exporting import export_batches
+from twinstore_postgres.bulk.describing import scan_of
+from twinstore_postgres.bulk.exporting import export_batches, range_condition
 from twinstore_postgres.bulk.importing import PostgresRangeImporter
 from twinstore_postgres.bulk.ledger import PostgresLedger
-from twinstore_postgres.bulk.scanning import SCANS
-from twinstore_postgres.scheduler.tables import table_of
+from twinstore_postgres.derive import table_of
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -26,22 +26,28 @@ if TYPE_CHECKING:
     from twinstore.backend import Capabilities
     from twinstore.bulk import Key, Position, Record, ScanRow
     from twinstore.catalog import Entity
-    from twinstore_postgres.codec import Table
+    from twinstore.modules import ModuleSpec
+    from twinstore_postgres.bulk.scanning import Scan
+    from twinstore_postgres.derive import Table
     from twinstore_postgres.server import PostgresServer
 
 __all__ = ["PostgresBulk"]
 
-COUNTS: Final = "SELECT {tenant}, count(*) FROM {table} GROUP BY {tenant} ORDER BY {tenant}"
-COUNT: Final = "SELECT {tenant}, count(*) FROM {table} WHERE {tenant} = %s GROUP BY {tenant}"
+COUNTS: Final = "SELECT {label}, count(*) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1"
+KEY_AFTER: Final = "SELECT {key} FROM {table} WHERE {where} ORDER BY {key} OFFSET %s LIMIT 1"
 
 
 class PostgresBulk:
-    """Implements :class:`~twinstore.bulk.BulkPort` for the scheduler."""
+    """Implements :class:`~twinstore.bulk.BulkPort` for any module."""
 
-    def __init__(self, server: PostgresServer, capabilities: Callable[[], Capabilities]) -> None:
-        """Take the server; nothing is connected yet."""
+    def __init__(
+        self, server: PostgresServer, capabilities: Callable[[], Capabilities], module: ModuleSpec[object]
+    ) -> None:
+        """Take the server and the module; nothing is connected yet."""
         self._connections = BulkConnections(server)
         self._capabilities = capabilities
+        self._module = module
+        self._scans: dict[str, Scan] = {}
 
     @property
     def identity(self) -> str:
@@ -50,13 +56,13 @@ class PostgresBulk:
 
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities in copy order."""
-        return SCHEDULER.entities
+        return self._module.catalog.entities
 
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
         """Return the number of rows by tenant; see the Protocol."""
         table = table_of(entity)
-        template, values = (COUNTS, []) if tenant_id is None else (COUNT, [tenant_argument(tenant_id)])
-        statement = sql.SQL(template).format(tenant=sql.Identifier(table.tenant), table=table.name)
+        where, values = range_condition(table, KeyRange(), tenant_of(tenant_id))
+        statement = sql.SQL(COUNTS).format(**table.parts, label=table.label, where=where)
         with self._connections.system("bulk counts") as connection:
             return dict(connection.execute(statement, values).fetchall())
 
@@ -66,11 +72,9 @@ class PostgresBulk:
 
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
         """Return ranges of about ``rows`` rows each; see the Protocol."""
-        size = batch_size_argument(rows)
-        tenant = None if tenant_id is None else tenant_argument(tenant_id)
-        return self._cut(table_of(entity), size, tenant)
+        return self._cut(table_of(entity), batch_size_argument(rows), tenant_of(tenant_id))
 
-    def _cut(self, table: Table[Any], rows: int, tenant: str | None) -> Iterator[KeyRange]:
+    def _cut(self, table: Table, rows: int, tenant: str | None) -> Iterator[KeyRange]:
         lower: Key | None = None
         while True:
             upper = self._key_after(table, lower, rows, tenant)
@@ -79,20 +83,10 @@ class PostgresBulk:
                 return
             lower = upper
 
-    def _key_after(self, table: Table[Any], lower: Key | None, rows: int, tenant: str | None) -> Key | None:
+    def _key_after(self, table: Table, lower: Key | None, rows: int, tenant: str | None) -> Key | None:
         """Return the key that lies some rows after another one, ``None`` beyond the last."""
-        conditions: list[sql.Composable] = [sql.SQL("true")]
-        values: list[object] = []
-        if lower is not None:
-            bound = sql.SQL(", ").join([sql.Placeholder()] * len(lower))
-            conditions.append(sql.SQL("({}) >= ({})").format(table.key_list, bound))
-            values += lower
-        if tenant is not None:
-            conditions.append(sql.SQL("{} = %s").format(sql.Identifier(table.tenant)))
-            values.append(tenant)
-        statement = sql.SQL(
-            "SELECT {key} FROM {table} WHERE {where} ORDER BY {key} OFFSET %s LIMIT 1"
-        ).format(key=table.key_list, table=table.name, where=sql.SQL(" AND ").join(conditions))
+        where, values = range_condition(table, KeyRange(lower), tenant)
+        statement = sql.SQL(KEY_AFTER).format(**table.parts, where=where)
         with self._connections.system("bulk cut") as connection:
             return connection.execute(statement, [*values, rows]).fetchone()
 
@@ -108,8 +102,8 @@ class PostgresBulk:
         """Return the rows of a range as models, in batches; see the Protocol."""
         self._refuse_past(as_of)
         size = batch_size_argument(batch_size)
-        tenant = None if tenant_id is None else tenant_argument(tenant_id)
-        return export_batches(self._connections, table_of(entity), within, tenant, size)
+        batches = export_batches(self._connections, table_of(entity), within, tenant_of(tenant_id), size)
+        return of_one_process(batches, "This export")
 
     def scan(
         self,
@@ -123,27 +117,48 @@ class PostgresBulk:
         """Return the rows of a range for comparison, in batches; see the Protocol."""
         self._refuse_past(as_of)
         size = batch_size_argument(batch_size)
-        tenant = None if tenant_id is None else tenant_argument(tenant_id)
-        return SCANS[SCHEDULER.entity(entity.name).name].batches(self._connections, within, tenant, size)
+        return of_one_process(self._scanned(entity, within, tenant_of(tenant_id), size), "This scan")
 
     def fetch(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
         """Return single rows for comparison; see the Protocol."""
-        return SCANS[SCHEDULER.entity(entity.name).name].fetch(self._connections, keys)
+        return of_one_process(self._fetched(entity, keys), "This scan")
+
+    def _fetched(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
+        yield from self._scan(entity).fetch(self._connections, keys)
 
     def ledger(self) -> PostgresLedger:
         """Return the ledger that lives in this store."""
-        return PostgresLedger(self._connections)
+        return PostgresLedger(self._connections, self._module.name)
 
     @contextmanager
     def importing(self) -> Iterator[PostgresRangeImporter]:
         """Open an importer; its connection is closed with it, because its temporary tables stay there."""
-        with closing(self._connections.open()) as connection:
-            yield PostgresRangeImporter(connection)
+        connection = self._connections.open()
+        with ending(connection.close):
+            yield PostgresRangeImporter(connection, self._module.name)
 
     def close(self) -> None:
         """Close the connections at rest."""
         self._connections.close()
 
+    def _scanned(
+        self, entity: Entity, within: KeyRange, tenant: str | None, size: int
+    ) -> Iterator[list[ScanRow]]:
+        yield from self._scan(entity).batches(self._connections, within, tenant, size)
+
+    def _scan(self, entity: Entity) -> Scan:
+        """Return the scan of an entity; the catalog of the server is read once."""
+        scan = self._scans.get(entity.name)
+        if scan is None:
+            with self._connections.system("bulk scan") as connection:
+                scan = self._scans.setdefault(entity.name, scan_of(connection, entity))
+        return scan
+
     def _refuse_past(self, as_of: Position | None) -> None:
         if as_of is not None:
             self._capabilities().require("point_in_time_reads")
+
+
+def tenant_of(tenant_id: str | None) -> str | None:
+    """Return the normalised tenant of a call, ``None`` for all of them."""
+    return None if tenant_id is None else tenant_argument(tenant_id)

@@ -8,19 +8,22 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import sql
 
 from twinstore.errors import ConfigurationError
+from twinstore_postgres.columns import VERSION
+from twinstore_postgres.derive import listed
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from twinstore_postgres.codec import Row, Table
+    from twinstore_postgres.codec import Row
     from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.derive import Table
 
 __all__ = ["Merged", "Presence", "Stage"]
 
@@ -44,9 +47,9 @@ SELECT {staged_key}, {missing}
 INSERT_NEW: Final = """
 WITH written AS (
     INSERT INTO {table} ({columns}) SELECT {columns} FROM {stage}
-    ON CONFLICT ({key}) DO NOTHING RETURNING {tenant}
+    ON CONFLICT ({key}) DO NOTHING RETURNING {label} AS label
 )
-SELECT {tenant}, count(*) FROM written GROUP BY {tenant}
+SELECT label, count(*) FROM written GROUP BY label
 """
 # The keys of staged rows that are stored with other content.
 SELECT_OTHER: Final = """
@@ -60,6 +63,10 @@ UPDATE {table} AS stored SET ({columns}) = ROW({staged_columns}){version}
  WHERE ({stored_key}) = ({staged_key}) AND ({stored_columns}) IS DISTINCT FROM ({staged_columns})
 RETURNING {staged_key}
 """
+
+
+STORED: Final = sql.Identifier("stored")
+STAGED: Final = sql.Identifier("staged")
 
 
 class Presence(Enum):
@@ -84,7 +91,7 @@ NOTHING_NEW: Final = Merged({}, ())
 class Stage:
     """The temporary table of one entity on one connection."""
 
-    def __init__(self, connection: Connection, table: Table[Any]) -> None:
+    def __init__(self, connection: Connection, table: Table) -> None:
         """Take the connection; :meth:`create` makes the table."""
         self._connection = connection
         self._table = table
@@ -139,7 +146,7 @@ class Stage:
         self._stage(rows)
         if presence is Presence.NONE:
             self._connection.execute(self._insert_all)
-            return Merged(Counter(row[self._table.tenant_position] for row in rows), ())
+            return Merged(Counter(self._table.owner_label(row) for row in rows), ())
         if presence is Presence.ALL:
             found = self._connection.execute(self._compare).fetchall()
             if not found:
@@ -165,28 +172,21 @@ class Stage:
         return Merged(written, self._connection.execute(others).fetchall())
 
 
-def names(table: Table[Any]) -> dict[str, sql.Composable]:
+def names(table: Table) -> dict[str, sql.Composable]:
     """Return what the statements are made of."""
     columns = [column.name for column in table.columns]
-    return {
-        "table": table.name,
+    version = sql.SQL(", {0} = {1}.{0} + 1").format(sql.Identifier(VERSION), STORED)
+    return table.parts | {
         "stage": sql.Identifier("pg_temp", f"twinstore_stage_{table.entity.name}"),
-        "columns": table.column_list,
-        "key": table.key_list,
         "values": sql.SQL(", ").join([sql.Placeholder()] * len(table.key)),
         "descending": sql.SQL(", ").join(
             sql.SQL("{} DESC").format(sql.Identifier(name)) for name in table.key
         ),
-        "missing": sql.SQL("{} IS NULL").format(sql.Identifier("stored", table.key[0])),
-        "tenant": sql.Identifier(table.tenant),
-        "stored_key": of("stored", table.key),
-        "staged_key": of("staged", table.key),
-        "stored_columns": of("stored", columns),
-        "staged_columns": of("staged", columns),
-        "version": sql.SQL(", row_version = stored.row_version + 1" if table.versioned else ""),
+        "missing": sql.SQL("{}.{} IS NULL").format(STORED, sql.Identifier(table.key[0])),
+        "label": table.label,
+        "stored_key": listed(table.key, STORED),
+        "staged_key": listed(table.key, STAGED),
+        "stored_columns": listed(columns, STORED),
+        "staged_columns": listed(columns, STAGED),
+        "version": version if table.entity.versioned else sql.SQL(""),
     }
-
-
-def of(alias: str, columns: Sequence[str]) -> sql.Composable:
-    """Return columns of one side."""
-    return sql.SQL(", ").join(sql.Identifier(alias, column) for column in columns)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from twinstore.testing.contracts.audit import AuditRepositoryContract, AuditServiceContract
 from twinstore.testing.contracts.bulk import BulkContract
 from twinstore.testing.contracts.capabilities import CapabilitiesContract
+from twinstore.testing.contracts.claims import RangeClaimContract
 from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.due import DueScheduleContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
+from twinstore.testing.contracts.isolation import IsolationContract
+from twinstore.testing.contracts.keyed import KeyedRepositoryContract
 from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
+from twinstore.testing.contracts.range_writer import RangeWriterContract
 from twinstore.testing.contracts.run_states import RunStateContract
 from twinstore.testing.contracts.run_summaries import RunSummaryRepositoryContract, RunSummaryServiceContract
 from twinstore.testing.contracts.runs import RunRepositoryContract
@@ -25,6 +29,7 @@ __all__ = ["SchedulerContract"]
 
 
 class SchedulerContract(
+    KeyedRepositoryContract,
     ScheduleRepositoryContract,
     DueScheduleContract,
     TriggerRepositoryContract,
@@ -39,11 +44,14 @@ class SchedulerContract(
     TenancyContract,
     SessionContract,
     TransactionContract,
+    IsolationContract,
     CapabilitiesContract,
     DecodingContract,
     ValueContract,
     InitializerContract,
     BulkContract,
+    RangeWriterContract,
     LedgerContract,
+    RangeClaimContract,
 ):
     """Everything that a driver of the scheduler must do."""
