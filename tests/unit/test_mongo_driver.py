@@ -15,7 +15,6 @@ from twinstore.bulk import KeyRange, RangeState, RangeTally
 from twinstore.errors import ConfigurationError, UnsupportedCapabilityError, ValidationError
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULES
 from twinstore.testing.builders import START, make_run, make_schedule, rich_run, rich_schedule
-from twinstore_mongo.ordering import along_index
 from twinstore_mongo.positions import PointInTime, position_of, timestamp_of
 from twinstore_mongo.settings import MongoSettings
 
@@ -165,17 +164,6 @@ def copy_all(source: SchedulerStorage, target: SchedulerStorage, name: str) -> i
 def contents(storage: SchedulerStorage, name: str) -> list[bytes]:
     (entity,) = [entity for entity in storage.bulk.entities() if entity.name == name]
     return [row.content for batch in storage.bulk.scan(entity, KeyRange()) for row in batch]
-
-
-@pytest.mark.parametrize("wanted", [1, 3, 20, 40, 100])
-@pytest.mark.parametrize("size", [1, 7, 60])
-def test_rows_come_by_time_and_id_whatever_the_index_does_within_one_instant(wanted: int, size: int) -> None:
-    collection: Any = mongomock.MongoClient().db.rows
-    rows = [{"_id": f"{(number * 37) % 61:02}", "at": number // size} for number in range(60)]
-    collection.insert_many(rows)
-    expected = sorted(rows, key=lambda row: (row["at"], row["_id"]))[:wanted]
-    for along in ([("at", 1), ("_id", -1)], [("at", 1)]):
-        assert along_index(collection, {}, along, wanted, None) == expected
 
 
 def test_a_run_stored_as_double_reads_back_whole() -> None:
