@@ -142,7 +142,7 @@ def test_rows_come_by_time_and_id_whatever_the_index_does_within_one_instant(wan
 @pytest.mark.parametrize("wanted", [1, 20, 100])
 def test_rows_of_one_instant_have_the_rest_of_the_order(wanted: int) -> None:
     collection: Any = mongomock.MongoClient().db.rows
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"_id": f"{number:02}", "at": number // 20, "rank": (None, 3, -1, "x")[number % 4]}
         for number in range(60)
     ]
