@@ -106,7 +106,7 @@ class Codec(Generic[M]):
                 document[name] = Int64(document[name])
         for marker, stored in self._written:
             if (value := storage.get(marker)) is not None:
-                document[stored] = value
+                document[stored] = Int64(value) if type(value) is int else value
         for derived in self.entity.derived:
             value = derived.value(model, storage)
             wide = derived.kind is Kind.INTEGER and derived.bits == 64  # noqa: PLR2004  # bits of a long
