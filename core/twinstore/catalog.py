@@ -187,7 +187,7 @@ class Entity(Generic[M_co]):
         narrow: integer fields that a table holds in 32 bits.
         filled: text fields that a table refuses when they are empty.
         storage: storage markers.
-        derived: internal fields that follow from model and markers.
+        derived: internal fields that follow from model and markers, in the order of documents.
         derived_key: where the one part of the key is a marker: computes it for rows without a key of their
             own, from the markers and the canonical JSON of the model without its key. Such a model names the
             key only where it is not the computed one.

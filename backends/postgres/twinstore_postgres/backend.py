@@ -19,7 +19,7 @@ from twinstore_postgres.initializer import initializer_class
 from twinstore_postgres.server import PostgresServer
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.special import specials_of
-from twinstore_postgres.work import Joined, SessionWork, Transaction, Unbound, Unit, own_unit
+from twinstore_postgres.work import UNIT, Joined, SessionWork, Transaction, Unbound, Unit, own_unit
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -54,7 +54,10 @@ class PostgresBackend(AccessBackend[R]):
         settings = request.settings
         self._allow_unsafe = settings.allow_unsafe_role
         self._server = request.resources.share(
-            ("postgres", settings.fingerprint), lambda: PostgresServer(settings), PostgresServer.close
+            ("postgres", settings.fingerprint),
+            lambda: PostgresServer(settings),
+            PostgresServer.close,
+            renews_itself=True,
         )
         self._server.guard(module.name)
         self._specials = specials_of(module.name) if request.special else {}
@@ -78,6 +81,7 @@ class PostgresBackend(AccessBackend[R]):
             row_level_security=True,
             server_clock=True,
             cross_process_locks=True,
+            bulk=True,
             largest_document_bytes=LARGEST_JSONB,
         )
 
@@ -112,7 +116,9 @@ class PostgresBackend(AccessBackend[R]):
         tenant = scope.tenant_id or SYSTEM_TENANT
         state = UnitState()
         with self._server.connection() as connection:
-            transaction = Transaction(connection, tenant, read_only=read_only, foreign=self._server.borrowed)
+            transaction = Transaction(
+                connection, tenant, begin=UNIT[read_only], foreign=self._server.borrowed
+            )
             try:
                 with contextmanager(own_unit)(transaction):
                     yield self._access(Unit(transaction, scope, state, read_only=read_only))

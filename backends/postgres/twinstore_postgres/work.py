@@ -21,6 +21,7 @@ from typing_extensions import override
 from twinstore.access import Binding
 from twinstore.backend import UnitState
 from twinstore.errors import Outcome, TwinstoreError
+from twinstore.forks import OwnProcess
 from twinstore.retrying import repeat
 from twinstore_postgres.codec import Replanned, Row, register_loaders
 from twinstore_postgres.errors import NOWHERE, Subject, translated
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.server import PostgresServer
 
 __all__ = [
+    "UNIT",
     "Joined",
     "Result",
     "SessionWork",
@@ -62,9 +64,13 @@ LEND_TENANT: Final = (
 RETURN_TENANT: Final = (
     b"SELECT set_config('app.tenant_id', current_setting('twinstore.caller_tenant', true), true)"
 )
-BEGIN: Final = {
-    False: b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-    True: b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
+# A step of a repository locks its row and then reads what is committed by now, so it waits and goes on where
+# a snapshot would only let it fail. A caller reads, decides and writes in several calls without locks: only a
+# snapshot makes the server refuse a write that rests on what others have changed meanwhile.
+STEP: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+UNIT: Final = {
+    False: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
+    True: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
 COMMIT: Final = b"COMMIT"
 
@@ -157,7 +163,7 @@ class Unbound(Work):
 
     def __init__(self, server: PostgresServer, scope: Scope) -> None:
         """Take the server."""
-        super().__init__(Binding(DRIVER, scope, UnitState()))
+        super().__init__(Binding(DRIVER, scope, UnitState(unbound=True)))
         self._server = server
 
     @override
@@ -201,16 +207,17 @@ class Transaction:
         tenant: str,
         subject: Subject = NOWHERE,
         *,
-        read_only: bool = False,
+        begin: bytes = STEP,
         foreign: bool = False,
     ) -> None:
-        """Take a connection in autocommit mode that is in no transaction."""
+        """Take a connection in autocommit mode that is in no transaction, and how to begin one."""
         self.connection = connection
         self.subject = subject
         self._tenant = tenant
-        self._read_only = read_only
+        self._begin = begin
         self._foreign = foreign
         self._begun = False
+        self._process = OwnProcess()
 
     @property
     def own(self) -> bool:
@@ -222,11 +229,13 @@ class Transaction:
 
         ``tenant`` is set for these statements and the later ones, if it is another one.
         """
+        self._check_process()
         with translated(subject or self.subject, outcome=Outcome.NOT_APPLIED):
             return self._batch(self._before(tenant), steps)
 
     def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute the last statements and commit in one round trip; a failed one leaves nothing behind."""
+        self._check_process()
         if not steps and not self._begun:
             return []
         with translated(subject or self.subject, outcome=Outcome.UNKNOWN):
@@ -236,14 +245,19 @@ class Transaction:
 
     def commit(self) -> None:
         """Commit what was done; a transaction that never began, or is finished, needs nothing."""
+        self._check_process()
         if self._begun:
             with translated(self.subject, outcome=Outcome.UNKNOWN):
                 self.connection.commit()
 
     def roll_back(self) -> None:
-        """Undo everything; a broken connection has done so already."""
-        with suppress(psycopg.Error):
-            self.connection.rollback()
+        """Undo everything; a broken connection has done so already, and a forked child must not."""
+        if not self._process.forked:
+            with suppress(psycopg.Error):
+                self.connection.rollback()
+
+    def _check_process(self) -> None:
+        self._process.check("This transaction")
 
     def _before(self, tenant: str | None) -> list[Step]:
         """Return what must be executed first: the begin, and the tenant where it is another one."""
@@ -252,7 +266,7 @@ class Transaction:
             self._tenant = tenant
         if not self._begun:
             self._begun = True
-            return [(BEGIN[self._read_only], ()), (SET_TENANT, (self._tenant,))]
+            return [(self._begin, ()), (SET_TENANT, (self._tenant,))]
         return [(SET_TENANT, (self._tenant,))] if changed else []
 
     def _batch(self, before: Sequence[Step], steps: Sequence[Step]) -> list[Result]:
@@ -274,7 +288,7 @@ def own_unit(transaction: Transaction) -> Iterator[Steps]:
 
 
 class Unit(Work):
-    """Every call inside one transaction; any error of the store ends its use."""
+    """Every call inside one transaction of the caller; any error of the store ends its use."""
 
     def __init__(self, transaction: Transaction, scope: Scope, state: UnitState, *, read_only: bool) -> None:
         """Take the transaction."""

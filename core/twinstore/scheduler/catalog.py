@@ -141,8 +141,8 @@ IMPACT_SNAPSHOTS: Final = Entity(
         Marker(name="selectorDigest", required=True),
     ),
     derived=(
-        Derived(name="contentDigest", kind=Kind.TEXT, value=content_digest_of, of_content=content_digest),
         Derived(name="imageCount", kind=Kind.INTEGER, value=image_count_of, bits=32),
+        Derived(name="contentDigest", kind=Kind.TEXT, value=content_digest_of, of_content=content_digest),
     ),
     derived_key=derived_snapshot_key,
     indexes=(

@@ -28,6 +28,8 @@ from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.due import DueScheduleContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
+from twinstore.testing.contracts.isolation import IsolationContract
+from twinstore.testing.contracts.keyed import KeyedRepositoryContract
 from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
 from twinstore.testing.contracts.run_states import RunStateContract
@@ -57,6 +59,8 @@ __all__ = [
     "DueScheduleContract",
     "ImpactSnapshotRepositoryContract",
     "InitializerContract",
+    "IsolationContract",
+    "KeyedRepositoryContract",
     "LedgerContract",
     "PagingContract",
     "RawProbe",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from psycopg.pq import TransactionStatus
 
+from twinstore.forks import ForkSafeLock, ending, keep, renew_in_child
 from twinstore.scope import SYSTEM_TENANT, note_system_scope
 from twinstore_postgres.errors import translated
 
@@ -31,7 +32,8 @@ class BulkConnections:
         """Take the server; nothing is opened yet."""
         self._server = server
         self._idle: list[Connection] = []
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
+        renew_in_child(self)
 
     @property
     def place(self) -> str:
@@ -42,10 +44,8 @@ class BulkConnections:
     def lend(self) -> Iterator[Connection]:
         """Lend a connection outside any transaction; one that is left in another state is closed."""
         connection = self._take()
-        try:
+        with ending(partial(self._give_back, connection)):
             yield connection
-        finally:
-            self._give_back(connection)
 
     @contextmanager
     def system(self, purpose: str) -> Iterator[Connection]:
@@ -57,6 +57,11 @@ class BulkConnections:
     def open(self) -> Connection:
         """Open a connection that the caller closes."""
         return self._server.connect()
+
+    def renew(self) -> None:
+        """Start without a connection in a forked child; those at rest are the parent's."""
+        keep(self._idle)
+        self._idle = []
 
     def close(self) -> None:
         """Close the connections at rest."""

@@ -11,6 +11,7 @@ from twinstore import jsontext
 from twinstore.bulk import Key, KeyRange, Record
 from twinstore.errors import DocumentDecodeError
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
+from twinstore_postgres.connecting import in_one_process
 from twinstore_postgres.owners import owner_condition, owner_values, sight
 from twinstore_postgres.reading import TolerantInstantLoader
 
@@ -42,7 +43,7 @@ def export_batches(
     with connections.system("bulk export") as connection:
         cursor = connection.cursor()
         cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
-        with cursor.copy(statement, values) as copy:
+        with cursor.copy(statement, values) as copy, in_one_process(connection):
             copy.set_types([column.sql_type for column in table.columns])
             batch: list[Record] = []
             size = 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 
 from twinstore.bulk import Conflict, ImportOutcome, Record, Rejected
+from twinstore.forks import OwnProcess
 from twinstore_postgres.bulk.connections import begin_system
 from twinstore_postgres.bulk.exporting import BATCH_BYTES, WEIGHED, weight
 from twinstore_postgres.bulk.ledger import LedgerConnection, check_lease, finish_range
@@ -68,6 +69,7 @@ class PostgresRangeImporter:
         """Take the connection, and the schema in which the ledger lives."""
         self._connection = connection
         self._schema = schema
+        self._process = OwnProcess()
         self._stages: dict[str, Stage] = {}
 
     def import_range(
@@ -80,6 +82,7 @@ class PostgresRangeImporter:
         tally: Tally,
     ) -> ImportOutcome:
         """Write the records of a claimed range and mark it live; see the Protocol."""
+        self._process.check("This importer")
         table = table_of(entity)
         overwrite = on_conflict == "overwrite" and not entity.append_only
         findings = Findings()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
 from twinstore.bulk import KeyRange
+from twinstore.forks import ending, of_one_process
 from twinstore.query import batch_size_argument
 from twinstore.scope import tenant_argument
 from twinstore_postgres.bulk.connections import BulkConnections
@@ -101,7 +102,8 @@ class PostgresBulk:
         """Return the rows of a range as models, in batches; see the Protocol."""
         self._refuse_past(as_of)
         size = batch_size_argument(batch_size)
-        return export_batches(self._connections, table_of(entity), within, tenant_of(tenant_id), size)
+        batches = export_batches(self._connections, table_of(entity), within, tenant_of(tenant_id), size)
+        return of_one_process(batches, "This export")
 
     def scan(
         self,
@@ -115,10 +117,13 @@ class PostgresBulk:
         """Return the rows of a range for comparison, in batches; see the Protocol."""
         self._refuse_past(as_of)
         size = batch_size_argument(batch_size)
-        return self._scanned(entity, within, tenant_of(tenant_id), size)
+        return of_one_process(self._scanned(entity, within, tenant_of(tenant_id), size), "This scan")
 
     def fetch(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
         """Return single rows for comparison; see the Protocol."""
+        return of_one_process(self._fetched(entity, keys), "This scan")
+
+    def _fetched(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
         yield from self._scan(entity).fetch(self._connections, keys)
 
     def ledger(self) -> PostgresLedger:
@@ -128,7 +133,8 @@ class PostgresBulk:
     @contextmanager
     def importing(self) -> Iterator[PostgresRangeImporter]:
         """Open an importer; its connection is closed with it, because its temporary tables stay there."""
-        with closing(self._connections.open()) as connection:
+        connection = self._connections.open()
+        with ending(connection.close):
             yield PostgresRangeImporter(connection, self._module.name)
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from psycopg import sql
 from twinstore.bulk import Key, KeyRange, ScanRow
 from twinstore.jsontext import dumps_sorted
 from twinstore_postgres.bulk.converting import instant_of
+from twinstore_postgres.connecting import in_one_process
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.owners import Sight, owner_condition
 
@@ -126,7 +127,11 @@ class Scan:
 
     def _rows(self, connections: BulkConnections, statement: sql.Composable) -> Iterator[ScanRow]:
         copy_out = sql.SQL("COPY ({}) TO STDOUT").format(statement)
-        with connections.system("bulk scan") as connection, connection.cursor().copy(copy_out) as copy:
+        with (
+            connections.system("bulk scan") as connection,
+            connection.cursor().copy(copy_out) as copy,
+            in_one_process(connection),
+        ):
             yield from map(self.row, copy.rows())
 
     @cached_property

@@ -48,7 +48,7 @@ def acquired_in_the_end(ledger: Ledger, job_id: str) -> Lease:
             assert time.monotonic() < deadline, "the lease never expired"
 
 
-class LedgerContract(Contract):
+class LedgerContract(Contract, capability="bulk"):
     """Jobs, leases and ranges, kept in the target."""
 
     @needs("transactions")

@@ -9,6 +9,8 @@ from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.due import DueScheduleContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
+from twinstore.testing.contracts.isolation import IsolationContract
+from twinstore.testing.contracts.keyed import KeyedRepositoryContract
 from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
 from twinstore.testing.contracts.run_states import RunStateContract
@@ -25,6 +27,7 @@ __all__ = ["SchedulerContract"]
 
 
 class SchedulerContract(
+    KeyedRepositoryContract,
     ScheduleRepositoryContract,
     DueScheduleContract,
     TriggerRepositoryContract,
@@ -39,6 +42,7 @@ class SchedulerContract(
     TenancyContract,
     SessionContract,
     TransactionContract,
+    IsolationContract,
     CapabilitiesContract,
     DecodingContract,
     ValueContract,
