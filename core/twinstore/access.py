@@ -26,6 +26,7 @@ from twinstore.canonical import CanonicalModel
 from twinstore.failures import duplicate
 from twinstore.jsontext import format_timestamp
 from twinstore.query import Query, holds, key_order
+from twinstore.retrying import repeat
 from twinstore.tenancy import Tenants
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalMo
 
 NO_STORAGE: Final[Mapping[str, object]] = MappingProxyType({})
 PAGE: Final = 500
+ATTEMPTS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +334,9 @@ class AccessDefaults(ABC):
         """Append under the lock of the parent, which is written to serialise; see :class:`Access`."""
         from twinstore.appending import append_rows  # noqa: PLC0415  # it needs this module
 
-        return append_rows(self, entity, parent, rows)
+        # Stores without locks find out when they write that another append was faster.
+        attempts = 1 if self.binding.in_unit else ATTEMPTS
+        return repeat(lambda: append_rows(self, entity, parent, rows), attempts=attempts)
 
 
 class Marking(Generic[M]):

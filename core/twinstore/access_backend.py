@@ -7,10 +7,13 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from twinstore.backend import Lifetime
 from twinstore.guard import GuardedAccess
 
 if TYPE_CHECKING:
     from twinstore.access import Access
+    from twinstore.backend import Capabilities
+    from twinstore.bulk import BulkPort
     from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
 
@@ -26,6 +29,12 @@ class AccessBackend(ABC, Generic[R]):
         """Take the module whose repositories are handed out."""
         self._module = module
         self._repositories: R | None = None
+        self._lifetime = Lifetime(self.driver)
+
+    @property
+    @abstractmethod
+    def driver(self) -> str:
+        """The name of the driver, for messages."""
 
     @abstractmethod
     def unbound(self) -> Access:
@@ -44,21 +53,43 @@ class AccessBackend(ABC, Generic[R]):
         """Return an access that joins a caller's own connection or client session."""
 
     @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What the driver can do on the connected server."""
+
+    @property
+    def bulk(self) -> BulkPort:
+        """Refuse: a driver without bulk says so in its capabilities and writes nothing for it.
+
+        Raises:
+            UnsupportedCapabilityError: always.
+        """
+        self.capabilities.require("bulk")
+        # Met by programmers only: it is declared all the same.
+        raise NotImplementedError(f"{type(self).__name__} declares bulk and has none")
+
+    @property
     def repositories(self) -> R:
         """The repositories, each call on its own; methods documented as atomic open their own unit."""
         if self._repositories is None:
             self._repositories = self._over(self.unbound())
         return self._repositories
 
+    def close(self) -> None:
+        """Refuse every later call; a driver that has something to release does that besides."""
+        self._lifetime.closed = True
+
     @contextmanager
     def session(self, scope: Scope, *, causal_consistency: bool) -> Generator[R]:
         """Open repositories bound to one session; see :meth:`ModuleBackend.session`."""
+        self._lifetime.check()
         with self.open_session(scope, causal_consistency=causal_consistency) as access:
             yield self._over(access)
 
     @contextmanager
     def transaction(self, scope: Scope, *, read_only: bool) -> Generator[R]:
         """Open repositories bound to one transaction; see :meth:`ModuleBackend.transaction`."""
+        self._lifetime.check()
         with self.open_transaction(scope, read_only=read_only) as access:
             yield self._over(access)
 
@@ -67,4 +98,4 @@ class AccessBackend(ABC, Generic[R]):
         return self._over(self.join(handle, scope))
 
     def _over(self, access: Access) -> R:
-        return self._module.repositories(GuardedAccess(access))
+        return self._module.repositories(GuardedAccess(access, self._lifetime))

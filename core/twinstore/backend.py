@@ -61,6 +61,7 @@ class Capabilities:
         cross_process_locks: locks exclude other processes.
         point_in_time_reads: exports and scans can be read as of a position.
         change_stream: changes can be followed.
+        bulk: tools can copy and verify; a first driver may do without.
         time_precision_ms: the finest stored step of an instant, in milliseconds.
         largest_document_bytes: the largest document the server takes, ``None`` for no limit of its own.
     """
@@ -75,6 +76,7 @@ class Capabilities:
     cross_process_locks: bool = False
     point_in_time_reads: bool = False
     change_stream: bool = False
+    bulk: bool = False
     time_precision_ms: int = 1
     largest_document_bytes: int | None = None
     remedy: str = ""
@@ -275,6 +277,22 @@ class UnitState:
             self._process.check("This session or unit of work")
 
 
+class Lifetime:
+    """Whether a storage is still open; everything that it handed out ends with it."""
+
+    __slots__ = ("_driver", "closed")
+
+    def __init__(self, driver: str | None = None) -> None:
+        """Take the name of the driver, for the message."""
+        self.closed = False
+        self._driver = driver
+
+    def check(self) -> None:
+        """Raise ``ConfigurationError`` after the end: it would connect again, and nobody would close that."""
+        if self.closed:
+            raise ConfigurationError("This storage is closed; open a new one.", driver=self._driver)
+
+
 class ModuleBackend(Protocol[R_co]):
     """One module on one driver. ``R`` is the set of repositories of the module.
 
@@ -303,7 +321,11 @@ class ModuleBackend(Protocol[R_co]):
 
     @property
     def bulk(self) -> BulkPort:
-        """Export, import and scan for tools, in system scope."""
+        """Export, import and scan for tools, in system scope.
+
+        Raises:
+            UnsupportedCapabilityError: the driver does without.
+        """
         ...
 
     def session(self, scope: Scope, *, causal_consistency: bool) -> AbstractContextManager[R_co]:
@@ -352,7 +374,10 @@ class ModuleBackend(Protocol[R_co]):
         ...
 
     def close(self) -> None:
-        """Release what this module opened and does not share; a second call does nothing."""
+        """Release what this module opened and does not share; a second call does nothing.
+
+        Every later call through what it handed out is a ``ConfigurationError``.
+        """
         ...
 
 

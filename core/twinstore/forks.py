@@ -138,4 +138,5 @@ def of_one_process(stream: Iterator[T], what: str) -> Iterator[T]:
     process = OwnProcess()
     for item in stream:
         yield item
+        del item  # or a batch would stay in memory while the next one is read
         process.check(what)

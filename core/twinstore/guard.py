@@ -31,6 +31,7 @@ from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenants, admits
 
 if TYPE_CHECKING:
     from twinstore.access import Access, Binding, Sets
+    from twinstore.backend import Lifetime
     from twinstore.catalog import Entity, Key
     from twinstore.query import Query
 
@@ -53,28 +54,31 @@ class GuardedAccess:
     """Implements :class:`~twinstore.access.Access` over that of a driver."""
 
     inner: Access
+    lifetime: Lifetime | None = None
 
     @property
     def binding(self) -> Binding:
-        """What the calls are bound to."""
+        """What the calls are bound to; raises ``ConfigurationError`` once the storage is closed."""
+        if self.lifetime is not None:
+            self.lifetime.check()
         return self.inner.binding
 
     def find(
         self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[Row[M] | None, ...]:
         """Return the rows of some keys; see the Protocol."""
-        self.inner.binding.state.check()
+        self.binding.state.check()
         return self.inner.find(entity, scope, keys) if keys else ()
 
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
         """Return a page of a list; a query that matches nothing asks no server."""
-        self.inner.binding.state.check()
+        self.binding.state.check()
         check_pinned(entity, query)
         return Page(()) if query.matches_nothing else self.inner.page(entity, query)
 
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
         """Count the rows of a list; see the Protocol."""
-        self.inner.binding.state.check()
+        self.binding.state.check()
         check_pinned(entity, query)
         return {} if query.matches_nothing else self.inner.count(entity, query, by)
 
@@ -92,7 +96,7 @@ class GuardedAccess:
 
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
         """Change some rows in one step; see the Protocol."""
-        checked = CheckedRule(refs, rule, self.inner.binding.driver)
+        checked = CheckedRule(refs, rule, self.binding.driver)
         with self._writing(WRITE_ERRORS, checked):
             return self.inner.change(refs, checked)
 
@@ -122,7 +126,7 @@ class GuardedAccess:
         self._check_writable()
         try:
             with self.inner.unit(scope, atomic=atomic) as access:
-                yield GuardedAccess(access)
+                yield GuardedAccess(access, self.lifetime)
         except BaseException:
             # What the block has written to the unit of somebody else cannot be taken back alone.
             self._abort()
@@ -135,14 +139,14 @@ class GuardedAccess:
 
     def _guarded(self, statement: Callable[P, T]) -> Callable[P, T]:
         def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
-            self.inner.binding.state.check()
+            self.binding.state.check()
             with self._aborting(STORE_ERRORS):
                 return statement(*args, **kwargs)
 
         return guarded
 
     def _check_writable(self) -> None:
-        binding = self.inner.binding
+        binding = self.binding
         binding.state.check()
         if binding.read_only:
             raise write_refused(binding.driver)
@@ -164,7 +168,7 @@ class GuardedAccess:
             raise
 
     def _abort(self) -> None:
-        binding = self.inner.binding
+        binding = self.binding
         if binding.in_unit:
             binding.state.abort()
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["KeyPart", "Page", "SortKey", "decode_token", "encode_token"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
 KeyPart = str | int | datetime | None
 
@@ -29,10 +30,10 @@ TOKEN_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Sequence[T], Generic[T]):
+class Page(Sequence[T_co], Generic[T_co]):
     """An immutable page of a list. ``next_page_token`` is ``None`` at the end."""
 
-    items: tuple[T, ...]
+    items: tuple[T_co, ...]
     next_page_token: str | None = None
 
     def __len__(self) -> int:
@@ -40,10 +41,10 @@ class Page(Sequence[T], Generic[T]):
         return len(self.items)
 
     @overload
-    def __getitem__(self, index: int) -> T: ...
+    def __getitem__(self, index: int) -> T_co: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
-    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+    def __getitem__(self, index: slice) -> tuple[T_co, ...]: ...
+    def __getitem__(self, index: int | slice) -> T_co | tuple[T_co, ...]:
         """Return an item, or a tuple of them."""
         return self.items[index]
 

@@ -45,6 +45,7 @@ from twinstore.testing.calls import TENANT_CALLS, furnish
 from twinstore.testing.contracts.bulk import populate
 from twinstore.testing.contracts.decoding import TOUCHES
 from twinstore.testing.contracts.isolation import count_up
+from twinstore.testing.contracts.paging import FilledLists
 from twinstore.testing.contracts.tenancy import Neighbour
 from twinstore.testing.listings import LISTINGS
 from twinstore_memory import access, bulk, rows, store, writing
@@ -247,7 +248,9 @@ MUTANTS = [
     Mutant(
         "ties follow the insertion",
         ties_by_insertion,
-        lambda bench: PagingContract().test_all_pages_make_the_whole_list_in_order(bench, RUNS_LISTING, 3),
+        lambda bench: PagingContract().test_all_pages_make_the_whole_list_in_order(
+            FilledLists(bench.deployment, bench.storage), RUNS_LISTING, 3
+        ),
     ),
     Mutant(
         "broken rows are skipped",

@@ -35,6 +35,7 @@ CAPABILITIES: Final = Capabilities(
     transactions=True,
     sessions=True,
     server_clock=True,
+    bulk=True,
     remedy="Use the driver of a server; this one lives in the memory of one process.",
 )
 
@@ -47,17 +48,21 @@ class MemoryBackend(AccessBackend[R]):
         super().__init__(module)
         self.store = store or Store()
         self.initializer = MemoryInitializer(module.name)
-        self.bulk = MemoryBulk(self.store, module.catalog, CAPABILITIES)
 
     @property
+    @override
     def driver(self) -> str:
-        """The name of the driver, for messages."""
         return DRIVER
 
     @property
+    @override
     def capabilities(self) -> Capabilities:
-        """What the driver can do."""
         return CAPABILITIES
+
+    @property
+    @override
+    def bulk(self) -> MemoryBulk:
+        return MemoryBulk(self.store, self._module.catalog, self.capabilities)
 
     @override
     def unbound(self) -> Access:
@@ -92,9 +97,6 @@ class MemoryBackend(AccessBackend[R]):
 
     def check_ready(self) -> None:
         """Do nothing: there is neither a server nor a schema."""
-
-    def close(self) -> None:
-        """Do nothing: the store vanishes with its last user, a named one with the process."""
 
     def _access(self, link: Link, scope: Scope) -> Access:
         return MemoryAccess(link, scope, self._module.catalog.entities)

@@ -8,12 +8,12 @@ belong to a transaction that somebody else ends. Servers without transactions wr
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
 from twinstore.access import AccessDefaults, Binding
-from twinstore.appending import append_rows
 from twinstore.canonical import CanonicalModel
 from twinstore.errors import DuplicateError
 from twinstore.retrying import repeat
@@ -50,12 +50,14 @@ class MongoAccess(AccessDefaults):
         """Take how the calls reach the store, and the entities of the module."""
         self._unit = unit
         self._entities = entities
+        # Every call asks for it several times.
+        self._alone = Binding(DRIVER, unit.scope, unit.state, read_only=unit.read_only)
+        self._in_unit = replace(self._alone, in_unit=True)
 
     @property
     @override
     def binding(self) -> Binding:
-        unit = self._unit
-        return Binding(DRIVER, unit.scope, unit.state, read_only=unit.read_only, in_unit=unit.in_transaction)
+        return self._in_unit if self._unit.in_transaction else self._alone
 
     @override
     def find(
@@ -118,12 +120,6 @@ class MongoAccess(AccessDefaults):
             return super().mark(entity, query, sets)
         mark = mark_first if query.limit == 1 else mark_all
         return mark(self._unit, entity, query, sets)
-
-    @override
-    def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
-        return self._unit.atomic(
-            lambda unit: append_rows(MongoAccess(unit, self._entities), entity, parent, rows)
-        )
 
     @override
     def remove(self, entity: Entity, query: Query) -> int:

@@ -32,7 +32,7 @@ from twinstore_mongo.derive import (
     stored_names,
 )
 from twinstore_mongo.errors import DRIVER, ID_INDEX
-from twinstore_mongo.ordering import reading_paths
+from twinstore_mongo.ordering import Readings
 from twinstore_mongo.paths import PathTree
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Codec(Generic[M]):
         tenant: stored name of the tenant, ``None`` where no field names one.
         key_indexes: the names of the indexes that let a key stand once.
         uniques: the other unique indexes by their stored name.
-        paths: what lists can be read along.
+        readings: how lists are read.
         longs: the integers of the model that are always stored in 64 bits.
     """
 
@@ -87,7 +87,7 @@ class Codec(Generic[M]):
         key = key_index(entity)
         self.key_indexes = frozenset((ID_INDEX,) if key is None else (ID_INDEX, key.name))
         self.uniques = unique_indexes(entity)
-        self.paths = reading_paths(entity)
+        self.readings = Readings(entity, self.names)
         self.longs = longs_of(entity)
         self._maps = PathTree.of(free_maps(entity.model))
         self._markers = tuple((marker, self.names[marker.name]) for marker in entity.storage)

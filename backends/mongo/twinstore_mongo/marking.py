@@ -13,7 +13,6 @@ from twinstore.canonical import CanonicalModel
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import compiled
 from twinstore_mongo.derive import ID, VERSION
-from twinstore_mongo.ordering import reading_of
 from twinstore_mongo.parents import is_hidden
 from twinstore_mongo.reading import rows
 
@@ -42,8 +41,7 @@ def mark_first(unit: Unit, entity: Entity[M], query: Query, sets: Sets) -> tuple
     if is_hidden(unit, entity, query):
         return ()
     codec = codec_of(entity)
-    order = reading_of(entity, codec.paths, codec.names, query).order
-    document = update(unit, codec, compiled(codec, query), sets, order)
+    document = update(unit, codec, compiled(codec, query), sets, codec.readings.of(query).order)
     return () if document is None else (codec.decode(document),)
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from twinstore.query import Equals, OneOf
+from twinstore.query import Equals, IsNull, IsPresent, OneOf
 from twinstore.tenancy import ALL_TENANTS
 from twinstore_mongo.derive import document_indexes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from pymongo.cursor import Cursor
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Sort = list[tuple[str, int]]
     Find = Callable[[Document], "Cursor[Document]"]
 
-__all__ = ["Path", "Reading", "along_index", "reading_of", "reading_paths"]
+__all__ = ["Reading", "Readings", "along_index"]
 
 # With so many rows more, the last instant that is needed is mostly complete.
 SPARE: Final = 16
@@ -56,29 +56,52 @@ class Reading:
     along: Sort | None = None
 
 
-def reading_paths(entity: Entity) -> tuple[Path, ...]:
-    """Return the ways along which the rows of an entity can be read; the first is that of the key."""
-    key = Path(tuple((name, False) for name in entity.key), unique=True)
-    others = (Path(index.directions, index.where, index.unique) for index in document_indexes(entity))
-    return (key, *others)
+class Readings:
+    """How the lists of one entity are read, decided once for each shape of a list."""
+
+    def __init__(self, entity: Entity, names: Mapping[str, str]) -> None:
+        """Take the description and the stored names."""
+        self._tenant = entity.tenant_field
+        self._names = names
+        indexes = document_indexes(entity)
+        key = Path(tuple((name, False) for name in entity.key), unique=True)
+        self._paths = (key, *(Path(index.directions, index.where, index.unique) for index in indexes))
+        self._partial = frozenset(condition for index in indexes for condition in index.where)
+        self._known: dict[Hashable, Reading] = {}
+
+    def of(self, query: Query) -> Reading:
+        """Return how a list is read; values of its conditions matter only where an index has the same."""
+        conditions = tuple(
+            [item if item in self._partial else (type(item), item.field) for item in query.where]
+        )
+        shape = (query.order, query.scope is ALL_TENANTS, conditions)
+        found = self._known.get(shape)
+        if found is None:
+            found = self._known[shape] = self._decide(query)
+        return found
+
+    def _decide(self, query: Query) -> Reading:
+        pinned = {item.field for item in query.where if isinstance(item, Equals)}
+        if self._tenant is not None and query.scope is not ALL_TENANTS:
+            pinned.add(self._tenant)
+        usable = [path for path in self._paths if all(implied(item, query.where) for item in path.where)]
+        order = distinguishing(query.order, usable, pinned)
+        sort = [(self._names[key.field], -1 if key.descending else 1) for key in order]
+        # The server merges the ranges of several values as well as it reads one.
+        equal = pinned | {item.field for item in query.where if isinstance(item, OneOf)}
+        if not order or not order[0].time or any(serves(tail_of(path, equal), order) for path in usable):
+            return Reading(sort)
+        best = max((along(tail_of(path, pinned), order) for path in usable), key=len)
+        return Reading(sort, [(self._names[name], direction) for name, direction in best] or None)
 
 
-def reading_of(entity: Entity, paths: Iterable[Path], names: Mapping[str, str], query: Query) -> Reading:
-    """Return how a list is read along one of the paths."""
-    pinned = {item.field for item in query.where if isinstance(item, Equals)}
-    if entity.tenant_field is not None and query.scope is not ALL_TENANTS:
-        pinned.add(entity.tenant_field)
-    usable = [path for path in paths if set(path.where) <= set(query.where)]
-    order = distinguishing(query.order, usable, pinned)
-    sort = [(names[key.field], -1 if key.descending else 1) for key in order]
-    # The server merges the ranges of several values as well as it reads one.
-    equal = pinned | {item.field for item in query.where if isinstance(item, OneOf)}
-    tails = [tail_of(path, equal) for path in usable]
-    if not order or not order[0].time or any(serves(tail, order) for tail in tails):
-        return Reading(sort)
-    merged = [tail_of(path, pinned) for path in usable]
-    best = max((along(tail, order) for tail in merged), key=len)
-    return Reading(sort, [(names[name], direction) for name, direction in best] or None)
+def implied(condition: Condition, where: Iterable[Condition]) -> bool:
+    """Whether the conditions of a list say that its rows are in an index."""
+    present = isinstance(condition, IsPresent)
+    return any(
+        item == condition or (present and item.field == condition.field and not isinstance(item, IsNull))
+        for item in where
+    )
 
 
 def distinguishing(order: Sequence[SortKey], paths: Iterable[Path], pinned: set[str]) -> list[SortKey]:

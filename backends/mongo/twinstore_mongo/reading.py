@@ -13,7 +13,7 @@ from twinstore.fields import parse_timestamp
 from twinstore.shapes import Kind
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import any_of, compiled, filter_of, merged, owned_by
-from twinstore_mongo.ordering import along_index, reading_of
+from twinstore_mongo.ordering import along_index
 from twinstore_mongo.parents import is_hidden, without_orphans
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def rows(
     if is_hidden(unit, entity, query):
         return []
     codec = codec_of(entity)
-    condition, reading = compiled(codec, query), reading_of(entity, codec.paths, codec.names, query)
+    condition, reading = compiled(codec, query), codec.readings.of(query)
     with unit.reading(entity):
         find = partial(unit.collection(entity).find, session=unit.session)
         if fields is not None:

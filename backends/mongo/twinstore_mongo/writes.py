@@ -61,6 +61,9 @@ def swap(unit: Unit, entity: Entity[M], scope: Tenants, found: Document, row: Ro
     condition = {ID: found[ID], **owned_by(codec, scope)}
     if entity.versioned:
         condition[VERSION] = version
+    elif not unit.in_transaction:
+        # Without a version or a transaction, only the content tells whether somebody else was faster.
+        condition |= {name: {"$eq": found.get(name)} for name in codec.names.values()}
     with unit.writing(entity, key):
         collection = unit.collection(entity)
         try:

@@ -1,7 +1,7 @@
 """Access to the rows of any entity: the same few statements for every table.
 
-Reads and simple writes cost one round trip. A step that reads before it writes costs two: the transaction begins,
-the rows are locked and the clock is read in the first; everything is written and committed in the second.
+Reads and simple writes cost one round trip. A step that reads before it writes costs two: in the first the
+transaction begins, the rows are locked and the clock is read; in the second all is written and committed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access import AccessDefaults, Binding, Row, UniqueKey
+from twinstore.access import AccessDefaults, Binding, Row, label_of_value
 from twinstore.canonical import CanonicalModel
-from twinstore.failures import duplicate_id, not_found
+from twinstore.failures import duplicate, not_found
 from twinstore.query import pinned_key
 from twinstore_postgres import statements
 from twinstore_postgres.appending import append
@@ -27,7 +27,7 @@ from twinstore_postgres.owners import owner_values, setting, sight
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from twinstore.access import Access, Ref, Rows, Rule, Sets
+    from twinstore.access import Access, Ref, Rows, Rule, Sets, UniqueKey
     from twinstore.catalog import Entity, Key
     from twinstore.errors import TwinstoreError
     from twinstore.paging import Page
@@ -67,7 +67,7 @@ class PostgresAccess(AccessDefaults):
         table = table_of(entity)
         if len(keys) > 1:
             return find_several(self.work, table, scope, keys)
-        unique, values = located(keys[0])
+        unique, values = table.locate(keys[0])
         step = (statements.find(table, sight(scope), unique), (*values, *owner_values(table, scope)))
         found = self.work.one(setting(scope), Subject(entity, entity.key_text(values)), step)
         return (None if found is None else table.row(found),)
@@ -122,19 +122,16 @@ class PostgresAccess(AccessDefaults):
 
     @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
-        if isinstance(parent.key, UniqueKey):
-            return super().append(entity, parent, rows)
-        return append(self.work, entity, parent, parent.key, rows)
+        return append(self.work, entity, parent, rows)
 
     @override
     def remove(self, entity: Entity, query: Query) -> int:
         table = table_of(entity)
         key = pinned_key(entity, query)
+        step = compile_removal(query, table)
         if key is not None and len(query.where) == len(key):
             values = (*key, *owner_values(table, query.scope))
             step = (statements.delete(table, sight(query.scope)), values)
-        else:
-            step = compile_removal(query, table)
         (result,) = self.work.write(setting(query.scope), Subject(entity), step)
         return result.count
 
@@ -179,15 +176,10 @@ class PostgresAccess(AccessDefaults):
         """Return why a row was not inserted: its parent is out of sight, or its key is taken."""
         entity = table.entity
         if entity.parent is not None and statements.looks_at_parent(table, sight(scope)):
-            above, key = entity.parent.entity, table.parent_key(row)
-            if self.find(above, scope, (key,)) == (None,):
-                return not_found(above, above.key_text(key), DRIVER)
-        return duplicate_id(entity, entity.key_text(entity.key_of(row.model, row.storage)), DRIVER)
-
-
-def located(key: Key | UniqueKey) -> tuple[str | None, Key]:
-    """Return the name of a unique index (``None`` for the key) and its values."""
-    return (key.index.name, key.values) if isinstance(key, UniqueKey) else (None, key)
+            key = table.parent_key(row)
+            if self.find(entity.parent.entity, scope, (key,)) == (None,):
+                return not_found(entity.parent.entity, entity.parent.entity.key_text(key), DRIVER)
+        return duplicate(entity, entity.key_of(row.model, row.storage), DRIVER)
 
 
 def subject_of(entity: Entity, row: Row) -> Subject:
@@ -199,8 +191,8 @@ def find_several(
     work: Work, table: Table[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
 ) -> tuple[Row[M] | None, ...]:
     """Return the rows of some keys in their order, read by one statement."""
-    unique, _ = located(keys[0])
-    wanted = [located(key)[1] for key in keys]
+    unique, _ = table.locate(keys[0])
+    wanted = [table.locate(key)[1] for key in keys]
     statement = statements.find_several(table, sight(scope), unique)
     values = [*map(list, zip(*wanted, strict=True)), *owner_values(table, scope)]
     found = work.read(setting(scope), Subject(table.entity), (statement, values))

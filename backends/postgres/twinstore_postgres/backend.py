@@ -81,6 +81,7 @@ class PostgresBackend(AccessBackend[R]):
             row_level_security=True,
             server_clock=True,
             cross_process_locks=True,
+            bulk=True,
             largest_document_bytes=LARGEST_JSONB,
         )
 

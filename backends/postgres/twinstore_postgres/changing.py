@@ -6,11 +6,11 @@ The flow of one attempt:
     ask the rule
     write the rows, commit                                             one round trip
 
-An absent row cannot be locked. A rival that inserts it meanwhile is in the way of the insert, and the whole step
-is repeated, because then its row is seen and can be changed. A transaction of our own inserts plainly: the
-violation undoes it, so it can be committed in the same round trip as it is written. Inside somebody else's a
-violation would undo everything, so the insert passes over a key that is taken and says so. At REPEATABLE READ,
-where a rival's new row is never seen, the server answers such an insert with a serialisation failure.
+An absent row cannot be locked. A rival that inserts it meanwhile is in the way of the insert, and the whole
+step is repeated, because then its row is seen and can be changed. A transaction of our own inserts plainly:
+the violation undoes it, so it can be committed in the round trip in which it is written. Inside another one's
+it would undo everything, so the insert passes over a key that is taken and says so. At REPEATABLE READ, where
+a rival's new row is never seen, the server answers such an insert with a serialisation failure.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.access import Marking, Row, UniqueKey
 from twinstore.canonical import CanonicalModel
-from twinstore.errors import DuplicateError
-from twinstore.failures import duplicate_id, not_found
+from twinstore.errors import DuplicateError, TwinstoreError
+from twinstore.failures import duplicate, not_found
 from twinstore_postgres import statements
 from twinstore_postgres.compile import compile_claim
 from twinstore_postgres.derive import table_of
@@ -52,6 +52,15 @@ class InsertLostError(Exception):
 
     def __init__(self, error: DuplicateError) -> None:
         """Take the error that tells it, if no further attempt is made."""
+        super().__init__()
+        self.error = error
+
+
+class RuleEndedError(Exception):
+    """Carries the error with which a rule ended its step past everything that repeats steps."""
+
+    def __init__(self, error: TwinstoreError) -> None:
+        """Take the error."""
         super().__init__()
         self.error = error
 
@@ -93,21 +102,22 @@ class Write:
     @property
     def taken(self) -> DuplicateError:
         """The error of a new row whose key is taken."""
-        subject = self.subject
-        return duplicate_id(self.ref.entity, subject.key or "", DRIVER)
+        entity = self.ref.entity
+        return duplicate(entity, entity.key_of(self.after.model, self.after.storage), DRIVER)
 
 
 def change(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
     """Change some rows in one step; see :class:`twinstore.access.Access`."""
     once = partial(attempt, work, refs, rule)
     try:
-        return work.repeat(once)
-    except InsertLostError:
-        pass  # the rival has committed, so its row is seen now
-    try:
-        return work.repeat(once)
+        try:
+            return work.repeat(once)
+        except InsertLostError:
+            return work.repeat(once)  # the rival has committed, so its row is seen now
     except InsertLostError as lost:
         raise lost.error from lost.error.__cause__
+    except RuleEndedError as ended:
+        raise ended.error from ended.error.__cause__
 
 
 def attempt(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
@@ -115,16 +125,17 @@ def attempt(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
     subject = Subject(refs[0].entity, ref_text(refs[0]), others=tuple(map(ref_subject, refs)))
     with work.unit(shared_setting(ref.scope for ref in refs), subject) as steps:
         *found, clock = steps.run(*map(lock_step, refs), CLOCK)
-        given = tuple(row_of(table_of(ref.entity), result) for ref, result in zip(refs, found, strict=True))
-        changed = rule(given, moment(clock))
+        before = tuple(row_of(table_of(ref.entity), result) for ref, result in zip(refs, found, strict=True))
+        try:
+            after = rule(before, moment(clock))
+        except TwinstoreError as error:
+            raise RuleEndedError(error) from error
         writes = [
-            Write(ref, before, after)
-            for ref, before, after in zip(refs, given, changed, strict=True)
-            if after is not None and is_change(ref.entity, before, after)
+            Write(ref, old, new) for ref, old, new in zip(refs, before, after, strict=True) if new is not None
         ]
-        check_parents(steps, writes)
+        check_parents(steps, refs, (*before, *after), writes)
         write(steps, writes)
-    return tuple(before if after is None else after for before, after in zip(given, changed, strict=True))
+    return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
 
 
 def write(steps: Steps, writes: Sequence[Write]) -> None:
@@ -183,10 +194,7 @@ def mark(work: Work, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M
 def lock_step(ref: Ref) -> Step:
     """Return the statement that locks and reads the row of a ref."""
     table = table_of(ref.entity)
-    if isinstance(ref.key, UniqueKey):
-        unique, values = ref.key.index.name, ref.key.values
-    else:
-        unique, values = None, ref.key
+    unique, values = table.locate(ref.key)
     return statements.lock(table, sight(ref.scope), unique), (*values, *owner_values(table, ref.scope))
 
 
@@ -205,35 +213,35 @@ def moment(clock: Result) -> Moment:
     return now
 
 
-def is_change(entity: Entity, before: Row | None, after: Row) -> bool:
-    """Whether a row is to be written; rows of an append-only entity are only ever inserted.
-
-    Raises:
-        DuplicateError: a row of an append-only entity would be replaced by another one.
-    """
-    if before is None or not entity.append_only:
-        return True
-    if before != after:
-        raise duplicate_id(entity, entity.key_text(entity.key_of(after.model, after.storage)), DRIVER)
-    return False
-
-
-def check_parents(steps: Steps, writes: Sequence[Write]) -> None:
+def check_parents(
+    steps: Steps, refs: Sequence[Ref], rows: Sequence[Row | None], writes: Sequence[Write]
+) -> None:
     """Refuse new rows whose parent is out of sight; an absent one would break the foreign key anyway.
+
+    Args:
+        steps: the transaction.
+        refs: the rows of the step, among which parents may be.
+        rows: the rows before the step, and those after it.
+        writes: what is to be written.
 
     Raises:
         NotFoundError: the parent of a new row is absent or foreign.
     """
+    entities = [ref.entity for ref in refs] * 2
+    seen = {
+        (entity, entity.key_of(row.model, row.storage))
+        for entity, row in zip(entities, rows, strict=True)
+        if row is not None
+    }
     for item in writes:
-        table = table_of(item.ref.entity)
-        kind = sight(item.ref.scope)
-        if item.before is None and table.parent is not None and statements.looks_at_parent(table, kind):
-            key = table.parent_key(item.after)
-            statement = statements.find(table.parent, kind)
-            (found,) = steps.run((statement, (*key, *owner_values(table.parent, item.ref.scope))))
-            if found.first is None:
-                above = table.parent.entity
-                raise not_found(above, above.key_text(key), DRIVER)
+        table, kind = table_of(item.ref.entity), sight(item.ref.scope)
+        above = table.parent
+        if item.before is not None or above is None or not statements.looks_at_parent(table, kind):
+            continue
+        key = table.parent_key(item.after)
+        step = (statements.find(above, kind), (*key, *owner_values(above, item.ref.scope)))
+        if (above.entity, key) not in seen and steps.run(step)[0].first is None:
+            raise not_found(above.entity, above.entity.key_text(key), DRIVER)
 
 
 def ref_text(ref: Ref) -> str:

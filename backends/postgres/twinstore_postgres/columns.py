@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, LiteralString, cast
+from uuid import UUID
 
 from pydantic.alias_generators import to_snake
 
@@ -72,6 +73,23 @@ class Column:
     nullable: bool = False
     numbers: type[NumberedEnum] | None = None
     texts: type[StrEnum] | None = None
+
+    def bound(self, value: object) -> object:
+        """Return a value as the parameter that the column is compared with.
+
+        One that no row can hold becomes ``None``, which equals nothing; the server would refuse it otherwise.
+        """
+        if self.numbers is not None:
+            return self.numbers(value).number if isinstance(value, str) else None
+        return None if self.sql_type == "uuid" and not is_uuid(value) else value
+
+
+def is_uuid(value: object) -> bool:
+    """Whether a value is the lower-case text of a UUID, as keys have it."""
+    try:
+        return isinstance(value, str) and str(UUID(value)) == value
+    except ValueError:
+        return False
 
 
 def column_name(field: str) -> str:

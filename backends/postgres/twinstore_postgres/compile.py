@@ -109,9 +109,9 @@ def _parameters(query: Query, table: Table) -> list[object]:
 def _written_out(condition: Condition, column: Column) -> object:
     """Values that belong to the text: only then does the server see that a partial index applies."""
     if column.numbers is not None and isinstance(condition, OneOf):
-        return tuple(column.numbers(value).number for value in condition.values)
+        return tuple(map(column.bound, condition.values))
     if column.numbers is not None and isinstance(condition, Equals):
-        return (column.numbers(condition.value).number,)
+        return (column.bound(condition.value),)
     return condition.value if isinstance(condition, Equals) and isinstance(condition.value, bool) else None
 
 
@@ -119,7 +119,10 @@ def _bound(condition: Condition, table: Table) -> list[object]:
     written = _written_out(condition, table.column(condition.field))
     if isinstance(condition, (IsNull, IsPresent)) or written is not None:
         return []
-    return [list(condition.values) if isinstance(condition, OneOf) else condition.value]
+    column = table.column(condition.field)
+    if isinstance(condition, OneOf):
+        return [[column.bound(value) for value in condition.values]]
+    return [column.bound(condition.value)]
 
 
 @lru_cache(maxsize=1024)

@@ -1,4 +1,4 @@
-"""The table of an entity, derived from its description once: names for statements, rows to models and back."""
+"""The table of an entity, derived from its description: names for statements, rows to models and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pydantic
 from psycopg import sql
 from typing_extensions import TypeVar
 
-from twinstore.access import NO_STORAGE, Row
+from twinstore.access import NO_STORAGE, Row, UniqueKey
 from twinstore.canonical import CanonicalModel, decode_stored
 from twinstore.catalog import Entity, TenancyKind
 from twinstore.errors import ValidationError
@@ -78,6 +78,21 @@ class Table(Generic[M]):
     def identifier(self, field: str) -> sql.Identifier:
         """Return the column of a field for a statement."""
         return sql.Identifier(self.column(field).name)
+
+    def locate(self, key: Key | UniqueKey) -> tuple[str | None, Values]:
+        """Return the name of a unique index, ``None`` for the key, and the parameters that find the row."""
+        if isinstance(key, UniqueKey):
+            named = zip(key.index.names, key.values, strict=True)
+            return key.index.name, tuple(self.column(name).bound(value) for name, value in named)
+        if self._plain_key:
+            return None, key
+        named = zip(self.entity.key, key, strict=True)
+        return None, tuple(self.column(name).bound(value) for name, value in named)
+
+    @cached_property
+    def _plain_key(self) -> bool:
+        """Whether the key is made of text and numbers, so that its values are parameters as they are."""
+        return all(self.column(name).bound("") == "" for name in self.entity.key)
 
     @cached_property
     def parts(self) -> dict[str, sql.Composable]:
@@ -197,23 +212,18 @@ class Table(Generic[M]):
         return not self.owned or self.entity.tenant_field in self.entity.key
 
     @cached_property
-    def parent_pairs(self) -> tuple[tuple[str, str], ...]:
-        """The columns that name the parent, each with the column of the parent's key; parts may be shared."""
+    def parent_column(self) -> sql.Identifier:
+        """The column that holds the key of the parent."""
         parent = self.entity.parent
         if parent is None:
-            return ()
-        *shared, last = parent.entity.key
-        fields = (*((name, name) for name in shared), (parent.field, last))
-        return tuple((column_name(own), column_name(theirs)) for own, theirs in fields)
+            raise LookupError(f"{self.entity.name} has no parent")  # met by programmers only
+        return self.identifier(parent.field)
 
     def parent_key(self, row: Row) -> Key:
         """Return the key of the parent of a row."""
         parent = self.entity.parent
-        if parent is None:
-            raise LookupError(f"{self.entity.name} has no parent")  # met by programmers only
-        found = (*parent.entity.key[:-1], parent.field)
-        values = [self.entity.value(row.model, row.storage, name) for name in found]
-        return tuple(value for value in values if isinstance(value, (str, int)))
+        found = None if parent is None else self.entity.value(row.model, row.storage, parent.field)
+        return (found,) if isinstance(found, (str, int)) else ()
 
     @cached_property
     def label(self) -> sql.Composable:

@@ -32,7 +32,7 @@ from twinstore.errors import (
     UnavailableError,
     ValidationError,
 )
-from twinstore.failures import duplicate_id, duplicate_value
+from twinstore.failures import duplicate, duplicate_id, not_found
 from twinstore_postgres.columns import index_name
 from twinstore_postgres.settings import DRIVER
 
@@ -209,6 +209,8 @@ def translate(
     subject = subject.met_by(error)
     if kind is DuplicateError:
         return _duplicate(error, subject)
+    if kind is NotFoundError and (orphan := _orphan(subject)) is not None:
+        return orphan
     if kind is ConfigurationError and getattr(error, "sqlstate", None) == "42501":
         return _forbidden(error, subject)
     where = _where(subject)
@@ -223,17 +225,26 @@ def _duplicate(error: BaseException, subject: Subject) -> TwinstoreError:
     entity, key, row = subject.entity, subject.key, subject.row
     if entity is None or key is None:
         return DuplicateError(f"{_what(error)}", driver=DRIVER)
-    index = _violated(entity, _constraint(error))
-    if index is None or index.noun is None or row is None:
+    if row is None:
         return duplicate_id(entity, key, DRIVER)
-    value = entity.value(row.model, row.storage, index.names[-1])
-    return duplicate_value(entity, index.noun, str(value), key, DRIVER)
+    index = _violated(entity, _constraint(error))
+    value = None if index is None else entity.value(row.model, row.storage, index.names[-1])
+    return duplicate(entity, entity.key_of(row.model, row.storage), DRIVER, index, value)
 
 
 def _violated(entity: Entity, constraint: str | None) -> Index | None:
     """Return the unique index of that name, ``None`` when it is the key."""
     found = (index for index in entity.uniques if index_name(entity, index) == constraint)
     return next(found, None)
+
+
+def _orphan(subject: Subject) -> TwinstoreError | None:
+    """Return the error of a new row whose parent does not exist."""
+    entity, row = subject.entity, subject.row
+    if entity is None or entity.parent is None or row is None:
+        return None
+    above = entity.parent.entity
+    return not_found(above, str(entity.value(row.model, row.storage, entity.parent.field)), DRIVER)
 
 
 def _forbidden(error: BaseException, subject: Subject) -> TwinstoreError:

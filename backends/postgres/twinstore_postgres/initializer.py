@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
-from pydantic.alias_generators import to_pascal
-
+from twinstore.drivernames import bound_names
 from twinstore.errors import MigrationError
 from twinstore.migrations import MigrationReport
-from twinstore.modules import MODULES, module_spec
 from twinstore_postgres import migrator
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.errors import translated
@@ -27,11 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresInitializer", "initializer_class"]
 
-SUFFIX: Final = "PostgresInitializer"
-
 
 class PostgresInitializer:
-    """Implements :class:`~twinstore.migrations.Initializer`; :func:`initializer_class` binds it to a module."""
+    """Implements :class:`~twinstore.migrations.Initializer`; see :func:`initializer_class` for its module."""
 
     module: ClassVar[ModuleSpec[object]]
 
@@ -120,17 +116,17 @@ def _wanted(migration: Migration, *, release: bool) -> bool:
 
 @cache
 def initializer_class(module: ModuleSpec[object]) -> type[PostgresInitializer]:
-    """Return the initialiser of a module under its own name, such as ``<Module>PostgresInitializer``."""
+    """Return the initialiser of a module, a class of its own under the name that hosts know."""
     return type(
-        f"{to_pascal(module.name)}{SUFFIX}",
+        f"{module.title}{DRIVER}Initializer",
         (PostgresInitializer,),
         {"__doc__": f"The initialiser of {module.name}.", "__module__": __name__, "module": module},
     )
 
 
-def __getattr__(name: str) -> type[PostgresInitializer]:
-    """Return the initialiser of a module by the name that hosts import."""
-    for module in MODULES:
-        if name == f"{to_pascal(module)}{SUFFIX}":
-            return initializer_class(module_spec(module))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> type:
+    """Return a class that hosts import by the name of its module."""
+    found = bound_names(DRIVER, initializer_class).get(name)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found

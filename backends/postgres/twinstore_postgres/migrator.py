@@ -126,7 +126,8 @@ def applied_migrations(connection: Connection, module: ModuleSpec[object]) -> di
     others = other_names(module)
     # The text behind a planning name is not ours to judge.
     return {
-        others.get(name, name): Applied("" if name in others else checksum, at) for name, checksum, at in rows
+        others.get(name) or name: Applied("" if name in others else checksum, at)
+        for name, checksum, at in rows
     }
 
 

@@ -1,7 +1,7 @@
 """Whose rows a statement is about, as a condition.
 
-Every statement says it, although row-level security says it once more: a role that no policy binds must answer
-the same, and only with the condition does the server see which index applies.
+Every statement says it, although row-level security says it once more: a role that no policy binds must get
+the same answers, and only with the condition does the server see which index applies.
 """
 
 from __future__ import annotations
@@ -102,17 +102,12 @@ def parent_condition(
     if parent is None:
         raise LookupError(f"{table.entity.name} has no parent")  # met by programmers only
     alias = sql.Identifier(f"parent{depth}")
-    conditions: list[sql.Composable] = [
-        sql.SQL("{}.{} = {}.{}").format(
-            alias, sql.Identifier(theirs), relation or table.name, sql.Identifier(own)
-        )
-        for own, theirs in table.parent_pairs
-    ]
+    found = sql.SQL("{}.{} = {}.{}").format(
+        alias, parent.parts["key"], relation or table.name, table.parent_column
+    )
     owner = owner_condition(parent, kind, alias, tenant, depth + 1)
     return sql.SQL("EXISTS (SELECT FROM {} AS {} WHERE {})").format(
-        parent.name,
-        alias,
-        sql.SQL(" AND ").join([*conditions, *([] if owner is None else [owner])]),
+        parent.name, alias, sql.SQL(" AND ").join([found, *([] if owner is None else [owner])])
     )
 
 

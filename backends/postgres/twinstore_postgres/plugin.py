@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twinstore.backend import BACKEND_API_VERSION, BackendSpec
-from twinstore.modules import MODULES
 from twinstore.plugins import hookimpl
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 
@@ -22,7 +21,6 @@ def twinstore_register_backend() -> BackendSpec:
         name=DRIVER,
         schemes=("postgresql", "postgres"),
         api_version=BACKEND_API_VERSION,
-        modules=frozenset(MODULES),
         settings=PostgresSettings,
         factory=open_backend,
         extra="postgres",

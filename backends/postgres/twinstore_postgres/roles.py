@@ -30,7 +30,7 @@ SELECT current_user,
 
 
 def check_role(connection: Connection, schema: str) -> bool:
-    """Return whether the role is known to be safe: true once the tables of a module exist and others own them.
+    """Return whether the role is known to be safe: true once the tables of a schema exist, owned by others.
 
     Raises:
         ConfigurationError: a superuser, a role with BYPASSRLS, or the owner of the tables.

@@ -40,13 +40,13 @@ INSERT_UNLESS_STORED: Final = (
 )
 # A row whose parent is out of sight is not inserted.
 INSERT_UNDER_PARENT: Final = (
-    "WITH given ({columns}) AS (VALUES ({typed})) "
-    "INSERT INTO {table} ({columns}) SELECT {columns} FROM given WHERE {parent} ON CONFLICT ({key}) DO NOTHING"
+    "WITH given ({columns}) AS (VALUES ({typed})) INSERT INTO {table} ({columns}) "
+    "SELECT {columns} FROM given WHERE {parent} ON CONFLICT ({key}) DO NOTHING"
 )
 UPDATE: Final = "UPDATE {table} SET ({columns}) = ROW({values}){version} WHERE {found}"
 TOUCH: Final = "UPDATE {table} SET {first} = {first}{version} WHERE {found}"
 DELETE: Final = "DELETE FROM {table} WHERE {found}"
-LAST_NUMBER: Final = "SELECT max({sequence}) FROM {table} WHERE {children}"
+LAST_NUMBER: Final = "SELECT coalesce(max({sequence}), 0) FROM {table} WHERE {above} = %s"
 # Afterwards the row is stored as given; no answer means that it was so before.
 PUT_OWN: Final = (
     "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE "
@@ -54,8 +54,8 @@ PUT_OWN: Final = (
     "WHERE ({stored}) IS DISTINCT FROM ({excluded}) RETURNING true"
 )
 # First row: true when the row is stored as given now, because it replaced the own one, was inserted, or was
-# there already; false when a rival changed the own one meanwhile. No row: the key belongs to a row out of sight,
-# or to one that a rival inserted a moment ago, or the parent is out of sight.
+# there already; false when a rival changed the own one meanwhile. No row: the key belongs to a row out of
+# sight, or to one that a rival inserted a moment ago, or the parent is out of sight.
 PUT: Final = (
     "WITH given ({columns}) AS (VALUES ({typed})), "
     "replaced AS (UPDATE {table} SET ({columns}) = ROW({given}){version} FROM given "
@@ -142,15 +142,14 @@ def is_put_own(table: Table, kind: Sight) -> bool:
 
 
 def looks_at_parent(table: Table, kind: Sight) -> bool:
-    """Whether a row may only be inserted where its parent is in sight."""
-    return table.tenant is None and owner_condition(table, kind) is not None
+    """Whether the parent of a new row may exist and be out of sight; an absent one breaks the foreign key."""
+    return table.parent is not None and table.parent.owned and kind is not Sight.EVERYBODY
 
 
 @cache
 def last_number(table: Table, field: str) -> bytes:
     """Return the statement that reads the highest number of an ordered log under one parent."""
-    own = [sql.SQL("{} = %s").format(sql.Identifier(name)) for name, _ in table.parent_pairs]
-    return table.statement(LAST_NUMBER, sequence=table.identifier(field), children=_all(*own))
+    return table.statement(LAST_NUMBER, sequence=table.identifier(field), above=table.parent_column)
 
 
 def _named(table: Table, unique: str | None) -> tuple[str, ...]:

@@ -201,8 +201,6 @@ class SessionWork(Work):
 class Transaction:
     """A transaction of our own that begins with its first statement."""
 
-    own: Final = True
-
     def __init__(
         self,
         connection: Connection,
@@ -220,6 +218,11 @@ class Transaction:
         self._foreign = foreign
         self._begun = False
         self._process = OwnProcess()
+
+    @property
+    def own(self) -> bool:
+        """It ends with the steps it was begun for."""
+        return True
 
     def run(self, *steps: Step, subject: Subject | None = None, tenant: str | None = None) -> list[Result]:
         """Execute statements in one round trip; the first call also begins the transaction.
@@ -257,7 +260,7 @@ class Transaction:
         self._process.check("This transaction")
 
     def _before(self, tenant: str | None) -> list[Step]:
-        """Return what must be executed first: the begin, and the tenant where it is not the one that is set."""
+        """Return what must be executed first: the begin, and the tenant where it is another one."""
         changed = tenant is not None and tenant != self._tenant
         if tenant is not None:
             self._tenant = tenant
@@ -302,7 +305,8 @@ class Unit(Work):
         try:
             return self._transaction.run(*steps, subject=subject, tenant=tenant)
         except TwinstoreError:
-            self.state.abort()  # the server has given the transaction up, whatever the caller makes of the error
+            # The server has given the transaction up, whatever the caller makes of the error.
+            self.state.abort()
             raise
 
     @override

@@ -30,6 +30,7 @@ from twinstore.testing.contracts.due import DueScheduleContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
 from twinstore.testing.contracts.isolation import IsolationContract
+from twinstore.testing.contracts.keyed import KeyedRepositoryContract
 from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
 from twinstore.testing.contracts.range_writer import RangeWriterContract
@@ -61,6 +62,7 @@ __all__ = [
     "ImpactSnapshotRepositoryContract",
     "InitializerContract",
     "IsolationContract",
+    "KeyedRepositoryContract",
     "LedgerContract",
     "PagingContract",
     "RangeClaimContract",

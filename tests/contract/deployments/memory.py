@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import twinstore
+from twinstore.clock import SystemClock
+from twinstore.scheduler.module import MODULE
+from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.testing import Deployment, StoredRow
 from twinstore_memory import rows
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import Store, drop_store, shared_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from twinstore.backend import ModuleBackend
     from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
     from twinstore.modules import ModuleSpec
-    from twinstore.scheduler.storage import SchedulerStorage
 
 R = TypeVar("R")
 
-__all__ = ["MemoryProbe", "memory_deployments"]
+__all__ = ["MemoryDeployment", "MemoryProbe", "MemoryVariant", "memory_deployments"]
 
 
 class MemoryProbe:
@@ -76,12 +78,30 @@ class MemoryDeployment:
             unit.rollback()
 
 
+class MemoryVariant(MemoryDeployment):
+    """A named store, opened by a backend that differs from ours in one point."""
+
+    def __init__(self, backend: type[MemoryBackend[Any]], name: str) -> None:
+        super().__init__(name)
+        self._backend = backend
+
+    def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
+        return SchedulerStorage(self._backend(MODULE, shared_store(self._name)), clock or SystemClock())
+
+    @contextmanager
+    def open_module(self, module: ModuleSpec[R]) -> Iterator[ModuleBackend[R]]:
+        with closing(self._backend(module, shared_store(self._name))) as backend:
+            yield backend
+
+
 @contextmanager
-def memory_deployments(*, migrated: bool = True) -> Iterator[Deployment]:
+def memory_deployments(
+    *, migrated: bool = True, make: Callable[[str], Deployment] = MemoryDeployment
+) -> Iterator[Deployment]:
     """Make a store of its own; it has no schema, so it is always migrated."""
     del migrated
     name = uuid4().hex
     try:
-        yield MemoryDeployment(name)
+        yield make(name)
     finally:
         drop_store(name)

@@ -1,7 +1,7 @@
 """What a scan selects: the columns that the server has, under the names of the description.
 
-From the description come names, the numbers of enumerations, key, tenant, layout, retention and the lists that are
-left out when empty. Which columns there are and of which type, the catalog of the server says.
+From the description come names, the numbers of enumerations, key, tenant, layout, retention and the lists
+that are left out when empty. Which columns there are and of which type, the catalog of the server says.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ def check_columns(entity: Entity, types: dict[str, str]) -> None:
     known = {column_name(name) for name in stored_names(entity)}
     if forgotten := sorted(types.keys() - known):
         raise MigrationError(
-            f"The description of {entity.name} does not know column {', '.join(forgotten)} of table {table}, so "
-            "it would be neither copied nor compared. Describe it, or drop it.",
+            f"The description of {entity.name} does not know column {', '.join(forgotten)} of table {table}, "
+            "so it would be neither copied nor compared. Describe it, or drop it.",
             module=entity.module,
             entity=entity.name,
             driver=DRIVER,
         )
     if lacking := sorted(known - types.keys()):
         raise MigrationError(
-            f"The table {table} lacks column {', '.join(lacking)}, which the description of {entity.name} names. "
-            "Run: twinstore migrate run",
+            f"The table {table} lacks column {', '.join(lacking)}, which the description of {entity.name} "
+            "names. Run: twinstore migrate run",
             module=entity.module,
             entity=entity.name,
             driver=DRIVER,

@@ -10,7 +10,7 @@ from psycopg import sql
 from twinstore import jsontext
 from twinstore.bulk import Key, KeyRange, Record
 from twinstore.errors import DocumentDecodeError
-from twinstore.tenancy import ALL_TENANTS, Tenant
+from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
 from twinstore_postgres.connecting import in_one_process
 from twinstore_postgres.owners import owner_condition, owner_values, sight
 from twinstore_postgres.reading import TolerantInstantLoader
@@ -85,7 +85,7 @@ def range_condition(
                 )
             )
             values += bound
-    scope = ALL_TENANTS if tenant_id is None else Tenant(tenant_id)
+    scope: Tenants = ALL_TENANTS if tenant_id is None else Tenant(tenant_id)
     owner = owner_condition(table, sight(scope))
     if owner is not None:
         conditions.append(owner)

@@ -1,8 +1,8 @@
 """Reading ranges of rows for comparison, straight from the stored values.
 
 Nothing here is shared with the export: a COPY in text form, bounds written into the statement, and JSON that
-is built from the text of the columns, without the models. The columns and their types are those of the server;
-the description only names them, so a column that it forgot cannot be left out of the comparison.
+is built from the text of the columns, without the models. The columns and their types are the server's; the
+description only names them, so a column that it forgot cannot be left out of the comparison.
 """
 
 from __future__ import annotations

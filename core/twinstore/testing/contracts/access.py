@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from twinstore.testing.contracts.access_appending import AccessAppendContract
+from twinstore.testing.contracts.access_changing import AccessChangeContract, AccessMomentContract
+from twinstore.testing.contracts.access_marking import AccessMarkContract, AccessRemoveContract
 from twinstore.testing.contracts.access_reading import (
     AccessCountContract,
     AccessFindContract,
     AccessListContract,
 )
+from twinstore.testing.contracts.access_units import AccessUnitContract
 from twinstore.testing.contracts.access_writing import AccessInsertContract, AccessPutContract
 from twinstore.testing.defaults import MODULE_BY_DEFAULTS
 
@@ -25,6 +29,12 @@ class AccessContract(
     AccessCountContract,
     AccessInsertContract,
     AccessPutContract,
+    AccessChangeContract,
+    AccessMomentContract,
+    AccessMarkContract,
+    AccessAppendContract,
+    AccessRemoveContract,
+    AccessUnitContract,
 ):
     """What :class:`~twinstore.access.Access` does for any entity, whatever its description says."""
 

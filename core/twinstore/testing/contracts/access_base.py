@@ -108,8 +108,9 @@ class AccessBench:
             found.append(now())
             return rows
 
-        self.access.put(COUNTER.entity, NO_TENANT, COUNTER.row(self.nobody, 99))
-        self.access.change([COUNTER.ref(self.nobody, 99)], look)
+        room = Room(NO_TENANT, f"clock of {self.batch}")
+        self.access.put(COUNTER.entity, NO_TENANT, COUNTER.row(room))
+        self.access.change([COUNTER.ref(room)], look)
         return found[-1]
 
     def race(self, action: Callable[[Access, A], T], items: Sequence[A]) -> list[T | TwinstoreError]:

@@ -59,7 +59,7 @@ def populate(bench: Bench) -> None:
     storage.run_summaries.upsert(bench.summary("t"))
 
 
-class BulkContract(Contract):
+class BulkContract(Contract, capability="bulk"):
     """Reading whole entities past the repositories, without losing anything."""
 
     @pytest.fixture(scope="class")

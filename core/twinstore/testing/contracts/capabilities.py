@@ -11,7 +11,7 @@ from twinstore.backend import CAPABILITY_NAMES
 from twinstore.bulk import KeyRange
 from twinstore.errors import TwinstoreError, UnsupportedCapabilityError
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS
-from twinstore.testing.base import USES, Contract, assert_refused
+from twinstore.testing.base import USES, Contract, assert_refused, needs
 from twinstore.testing.builders import at, make_image
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class CapabilitiesContract(Contract):
         run = bench.storage.runs.create(bench.run(created_at=at(0.001)))
         assert bench.storage.runs.get_required(bench.tenant, run.id).created_at == at(0.001)
 
+    @needs("bulk")
     def test_reads_of_the_past_work_exactly_when_declared(self, bench: Bench) -> None:
         bulk, everything = bench.storage.bulk, KeyRange()
         bench.storage.runs.create(bench.run("before"))

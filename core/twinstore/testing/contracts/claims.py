@@ -39,7 +39,7 @@ __all__ = ["RangeClaimContract"]
 BUSY_COMMITS: Final = 8
 
 
-class RangeClaimContract(Contract):
+class RangeClaimContract(Contract, capability="bulk"):
     """Workers that share a job: each range is copied by one of them, and committed once."""
 
     @pytest.fixture(scope="class", autouse=True)

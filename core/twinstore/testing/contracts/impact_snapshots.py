@@ -220,14 +220,6 @@ class ImpactSnapshotRepositoryContract(Contract):
                 stored(bench, str(number), generated_at=at(-1))
         assert lone_bench.storage.impact_snapshots.purge_generated(at(0), batch_size=4) == 6
 
-    @pytest.mark.parametrize("limit", [0, -1, True, 1.5, "1", None])
-    def test_snapshots_are_not_listed_with_a_limit_below_one(self, bench: Bench, limit: int) -> None:
-        snapshots = bench.storage.impact_snapshots
-        with pytest.raises(ValidationError, match="limit"):
-            snapshots.list(bench.tenant, limit=limit)
-        with pytest.raises(ValidationError, match="limit"):
-            snapshots.list_by_run(bench.tenant, "r-1", limit=limit)
-
     def test_something_that_is_no_snapshot_or_selector_is_refused(self, bench: Bench) -> None:
         snapshots = bench.storage.impact_snapshots
         with pytest.raises(ValidationError, match="snapshot"):

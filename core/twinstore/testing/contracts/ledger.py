@@ -67,7 +67,7 @@ def conflict_line(claim: Claim, line: int) -> ConflictLine:
     )
 
 
-class LedgerContract(Contract):
+class LedgerContract(Contract, capability="bulk"):
     """Jobs, leases, ranges and lines, kept in the target."""
 
     @pytest.fixture(scope="class", autouse=True)

@@ -40,7 +40,7 @@ __all__ = ["RangeWriterContract"]
 EVERYTHING: Final = KeyRange()
 
 
-class RangeWriterContract(Contract):
+class RangeWriterContract(Contract, capability="bulk"):
     """Writing past the repositories, each range together with its entry in the ledger."""
 
     @pytest.fixture(scope="class", autouse=True)

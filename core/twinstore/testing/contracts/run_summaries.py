@@ -197,11 +197,6 @@ class RunSummaryRepositoryContract(Contract):
         assert outcomes(results) == {"ok": 8}
         assert bench.storage.run_summaries.get_required(bench.tenant, key).updated_at == at(7)
 
-    @pytest.mark.parametrize("limit", [0, -1, True, 1.5, "1", None])
-    def test_summaries_are_not_listed_with_a_limit_below_one(self, bench: Bench, limit: int) -> None:
-        with pytest.raises(ValidationError, match="limit"):
-            bench.storage.run_summaries.list(bench.tenant, limit=limit)
-
     def test_something_that_is_no_summary_is_refused(self, bench: Bench) -> None:
         with pytest.raises(ValidationError, match="summary"):
             bench.storage.run_summaries.upsert(bench.run())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the point of the test

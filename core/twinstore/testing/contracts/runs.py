@@ -23,7 +23,6 @@ from twinstore.testing.builders import at, moved, rich_delta, rich_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from twinstore.paging import Page
     from twinstore.scheduler.runs import Run
     from twinstore.testing.bench import Bench
 
@@ -211,18 +210,6 @@ class RunRepositoryContract(Contract):
         ):
             with pytest.raises(ValidationError):
                 listed(bench, **options)
-
-    @pytest.mark.parametrize("limit", [0, -1, True, 1.5, "1", None])
-    def test_a_limit_below_one_is_refused_by_every_list(self, bench: Bench, limit: int) -> None:
-        runs = bench.storage.runs
-        calls: tuple[Callable[[], Page[Run]], ...] = (
-            lambda: runs.get_pending_runs(bench.tenant, limit=limit),
-            lambda: runs.get_runs_by_schedule(bench.tenant, "s-1", limit),
-            lambda: runs.list_by_state(RunState.QUEUED, limit=limit),
-        )
-        for call in calls:
-            with pytest.raises(ValidationError, match="limit"):
-                call()
 
     def test_something_that_is_no_run_is_refused(self, bench: Bench) -> None:
         for call in (bench.storage.runs.create, bench.storage.runs.update):

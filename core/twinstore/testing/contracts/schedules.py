@@ -41,12 +41,6 @@ def listed(bench: Bench, **options: object) -> list[str]:
 class ScheduleRepositoryContract(Contract):
     """Create, read, update, soft delete and restore."""
 
-    def test_upsert_returns_and_get_finds_every_field(self, bench: Bench) -> None:
-        schedule = rich_schedule(bench.tenant, bench.id("a"))
-        assert bench.storage.schedules.upsert(schedule) == schedule
-        assert bench.storage.schedules.get(bench.tenant, schedule.id) == schedule
-        assert bench.storage.schedules.get_required(bench.tenant, schedule.id) == schedule
-
     def test_an_unknown_schedule_is_absent_everywhere(self, bench: Bench) -> None:
         schedules, missing = bench.storage.schedules, bench.id("missing")
         assert schedules.get(bench.tenant, missing) is None
