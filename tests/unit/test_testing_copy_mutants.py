@@ -75,7 +75,9 @@ def a_live_range_can_be_claimed(patch: Patch) -> None:
         def again(stored: Any, _: Any) -> Any:
             return ranges.claimed_by(stored, worker)
 
-        return ranges.claim_of(change_model(self._access, RANGES, (job_id, number), again))
+        found = change_model(self._access, RANGES, (job_id, number), again)
+        assert found is not None
+        return ranges.claim_of(found)
 
     patch.setattr(ranges.RangeLedger, "claim", claim)
 

@@ -10,7 +10,7 @@ import pytest
 from twinstore.bulk import KeyRange
 from twinstore.errors import MigrationError
 from twinstore.migrations import Consent, EffectKind, MigrationReport, MigrationState
-from twinstore.testing.base import Contract
+from twinstore.testing.base import Contract, assert_refused, needs
 from twinstore.testing.bench import Bench, race
 
 if TYPE_CHECKING:
@@ -82,6 +82,9 @@ class InitializerContract(Contract):
 
     def test_a_store_without_its_schema_reads_as_empty(self, bare: Deployment) -> None:
         with bare.open() as storage:
+            if not storage.capabilities.bulk:
+                assert_refused(storage, "bulk")
+                return
             bulk = storage.bulk
             assert [item.entity for item in bulk.survey()] == [entity.name for entity in bulk.entities()]
             for entity, found in zip(bulk.entities(), bulk.survey(), strict=True):
@@ -95,6 +98,7 @@ class InitializerContract(Contract):
                     assert list(view.rows_of(entity, [key])) == []
             assert {status.state for status in storage.initializer.status()} <= {MigrationState.PENDING}
 
+    @needs("bulk")
     def test_a_migrated_store_is_read_without_a_warning(self, bench: Bench) -> None:
         assert [(item.present, item.warnings) for item in bench.storage.bulk.survey()] == [
             (True, ()) for _ in bench.storage.bulk.entities()
