@@ -196,6 +196,9 @@ class OpenRequest:
         clock: the clock of the storage.
         special: whether the driver may use its own statements for hot operations; off, every operation goes
             the general way and gives the same answer.
+        read_only: nothing will be written, and everything read in system scope, as from the source of a copy.
+            A role that is safe for a service is not asked for then, and a driver that can keeps the server
+            from taking a write.
     """
 
     module: ModuleSpec[object]
@@ -204,6 +207,7 @@ class OpenRequest:
     resources: SharedResources
     clock: Clock
     special: bool = True
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
