@@ -112,8 +112,11 @@ class Merger:
 
     def _conflicts(self, pairs: Sequence[Pair], others: Sequence[Row]) -> list[Conflict]:
         """Return the conflicts of the keys whose rows have other content."""
-        known = {self.table.key_of(row): (record.key or (), self.table.owner(row)) for record, row in pairs}
-        return [Conflict(*known[key], overwritten=self.overwrite) for key in others]
+        records = {self.table.key_of(row): (record, row) for record, row in pairs}
+        return [self._conflict(*records[key]) for key in others]
+
+    def _conflict(self, record: Record, row: Row) -> Conflict:
+        return Conflict(record.key or (), self.table.owner(row), self.overwrite)
 
 
 def blames_row(error: psycopg.Error) -> bool:
