@@ -131,9 +131,10 @@ class PostgresInitializer:
             differences = shape_differences(connection, self.module)
         if differences:
             more = len(differences) - SHOWN
+            listed = " ".join(differences[:SHOWN])
             raise MigrationError(
-                f"The schema {self.module.name} is not as its migrations made it. "
-                f"{' '.join(differences[:SHOWN])}{f' And {more} more.' if more > 0 else ''} Restore it; `twinstore migrate verify --module "
+                f"The schema {self.module.name} is not as its migrations made it. {listed}"
+                f"{f' And {more} more.' if more > 0 else ''} Restore it; `twinstore migrate verify --module "
                 f"{self.module.name}` lists every difference.",
                 module=self.module.name,
                 driver=DRIVER,
