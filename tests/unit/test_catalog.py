@@ -5,9 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from twinstore.access import label_of_value
 from twinstore.catalog import Entity, Index, Marker, Parent, Tenancy, text, uuid
-from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf, holds
+from twinstore.query import (
+    After,
+    AtLeast,
+    AtMost,
+    Before,
+    Equals,
+    IsNull,
+    IsPresent,
+    OneOf,
+    holds,
+    label_of_value,
+)
 from twinstore.scheduler.catalog import RUN_SUMMARIES
 from twinstore.testing.builders import at
 from twinstore.testing.entities import DEVICES, ENTRIES, LINES, NOTES, PARTS, PLACES, Colour, Level
