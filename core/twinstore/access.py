@@ -24,8 +24,8 @@ from typing_extensions import TypeVar
 
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import duplicate
-from twinstore.jsontext import format_timestamp
-from twinstore.query import Query, holds, key_order
+from twinstore.query import Query, holds, key_order, label_of_value
+from twinstore.retrying import repeat
 from twinstore.tenancy import Tenants
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalMo
 
 NO_STORAGE: Final[Mapping[str, object]] = MappingProxyType({})
 PAGE: Final = 500
+ATTEMPTS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +333,9 @@ class AccessDefaults(ABC):
         """Append under the lock of the parent, which is written to serialise; see :class:`Access`."""
         from twinstore.appending import append_rows  # noqa: PLC0415  # it needs this module
 
-        return append_rows(self, entity, parent, rows)
+        # Stores without locks find out when they write that another append was faster.
+        attempts = 1 if self.binding.in_unit else ATTEMPTS
+        return repeat(lambda: append_rows(self, entity, parent, rows), attempts=attempts)
 
 
 class Marking(Generic[M]):
@@ -370,15 +373,6 @@ def changed_value(stored: object, change: object, now: Moment) -> object:
     if isinstance(change, ServerTime):
         return now() + change.later
     return None if isinstance(change, Unset) else change
-
-
-def label_of_value(value: object) -> str:
-    """Return the text under which ``count`` counts a value: its wire form, empty when it is absent."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return format_timestamp(value) if isinstance(value, datetime) else str(value)
 
 
 def matches(entity: Entity, query: Query, row: Row) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from twinstore.access import Row
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from twinstore.access import Access, AccessDefaults, Ref
     from twinstore.catalog import Entity, Key
 
-__all__ = ["append_rows", "sequence_field", "sequence_of", "with_sequence"]
+__all__ = ["Log", "append_rows", "keys_of", "sequence_field", "sequence_of", "with_sequence"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -33,8 +33,10 @@ def append_rows(
         (held,) = unit.change([parent], lambda found, _: found)
         if held is None:
             raise not_found(parent.entity, key_text_of(parent), access.binding.driver)
-        log = Log(unit, entity, parent)
-        log.look_up(rows)
+        keys = keys_of(entity, rows)
+        found = unit.find(entity, parent.scope, keys) if keys else ()
+        stored = [row for row in found if row is not None]
+        log = Log(entity, access.binding.driver, stored, lambda: last_number(unit, entity, parent))
         appended = tuple(log.place(row) for row in rows)
         for row in log.new:
             unit.insert(entity, parent.scope, row)
@@ -66,24 +68,55 @@ def with_sequence(entity: Entity[M], row: Row[M], number: int) -> Row[M]:
     return Row(row.model.evolve(**{name: number}), row.storage)
 
 
+def keys_of(entity: Entity[M], rows: Sequence[Row[M]]) -> list[Key]:
+    """Return the keys under which some entries may be stored already, each once."""
+    return list(dict.fromkeys(key for row in rows if (key := key_of(entity, row)) is not None))
+
+
+def key_of(entity: Entity[M], row: Row[M]) -> Key | None:
+    """Return the key of an entry, ``None`` while its number is missing from it."""
+    if sequence_field(entity) in entity.key and sequence_of(entity, row) is None:
+        return None
+    return entity.key_of(row.model, row.storage)
+
+
+def last_number(unit: Access, entity: Entity[M], parent: Ref) -> int:
+    """Return the highest number under a parent, 0 for none."""
+    if entity.parent is None or not isinstance(parent.key, tuple):
+        raise LookupError(f"{entity.name} is appended to a parent that is named by its key")
+    found = unit.page(
+        entity,
+        Query(
+            entity=entity.name,
+            scope=parent.scope,
+            where=(Equals(entity.parent.field, parent.key[-1]),),
+            order=(SortKey(sequence_field(entity), descending=True, number=True),),
+            limit=1,
+        ),
+    )
+    return (sequence_of(entity, found[0]) or 0) if found else 0
+
+
 class Log(Generic[M]):
     """The log of one parent while entries are appended to it; ``new`` are those to be inserted."""
 
-    def __init__(self, unit: Access, entity: Entity[M], parent: Ref) -> None:
-        """Take the unit that holds the parent."""
-        self.new: list[Row[M]] = []
-        self._unit = unit
-        self._entity = entity
-        self._parent = parent
-        self._known: dict[Key, Row[M]] = {}
-        self._next: int | None = None
+    def __init__(
+        self, entity: Entity[M], driver: str, stored: Iterable[Row[M]], last: Callable[[], int]
+    ) -> None:
+        """Take what is known of the log, which its parent guards against other writers.
 
-    def look_up(self, rows: Sequence[Row[M]]) -> None:
-        """Read which entries are stored already."""
-        keys = list(dict.fromkeys(key for row in rows if (key := self._key(row)) is not None))
-        if keys:
-            found = self._unit.find(self._entity, self._parent.scope, keys)
-            self._known = {key: row for key, row in zip(keys, found, strict=True) if row is not None}
+        Args:
+            entity: what the entries are.
+            driver: the name of the driver, for messages.
+            stored: the entries under those of :func:`keys_of` that are stored.
+            last: returns the highest stored number; asked for at most once.
+        """
+        self.new: list[Row[M]] = []
+        self._entity = entity
+        self._driver = driver
+        self._known = {entity.key_of(row.model, row.storage): row for row in stored}
+        self._last = last
+        self._next: int | None = None
 
     def place(self, row: Row[M]) -> Row[M]:
         """Return an entry as it is stored, or will be: with a number of its own.
@@ -91,7 +124,7 @@ class Log(Generic[M]):
         Raises:
             ConflictError: its key is taken by other content.
         """
-        key = self._key(row)
+        key = key_of(self._entity, row)
         if key is not None and key in self._known:
             return self._same(row, self._known[key], key)
         number = sequence_of(self._entity, row)
@@ -107,7 +140,7 @@ class Log(Generic[M]):
         number = sequence_of(self._entity, known)
         unnumbered = sequence_of(self._entity, row) is None and number is not None
         if (with_sequence(self._entity, row, number or 0) if unnumbered else row) != known:
-            raise sequence_taken(self._entity, self._entity.key_text(key), self._unit.binding.driver)
+            raise sequence_taken(self._entity, self._entity.key_text(key), self._driver)
         return known
 
     def _following(self) -> int:
@@ -117,27 +150,3 @@ class Log(Generic[M]):
             self._next = max(self._last(), *given, 0) + 1
         self._next += 1
         return self._next - 1
-
-    def _last(self) -> int:
-        """Return the highest number of the parent, 0 for none."""
-        entity = self._entity
-        order = (SortKey(sequence_field(entity), descending=True, number=True),)
-        found = self._unit.page(
-            entity,
-            Query(
-                entity=entity.name, scope=self._parent.scope, where=(self._of_parent(),), order=order, limit=1
-            ),
-        )
-        return (sequence_of(entity, found[0]) or 0) if found else 0
-
-    def _of_parent(self) -> Equals:
-        if self._entity.parent is None or not isinstance(self._parent.key, tuple):
-            raise LookupError(f"{self._entity.name} is appended to a parent that is named by its key")
-        return Equals(self._entity.parent.field, self._parent.key[-1])
-
-    def _key(self, row: Row[M]) -> Key | None:
-        """Return the key of an entry, ``None`` while its number is missing from it."""
-        entity = self._entity
-        if sequence_field(entity) in entity.key and sequence_of(entity, row) is None:
-            return None
-        return entity.key_of(row.model, row.storage)

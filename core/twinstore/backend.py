@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields
-from threading import Lock
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
@@ -17,6 +17,7 @@ from twinstore.errors import (
     UnsupportedCapabilityError,
     ValidationError,
 )
+from twinstore.forks import ForkSafeLock, OwnProcess, keep, renew_in_child
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -116,29 +117,61 @@ class BackendSettings(BaseModel):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What modules share, how it is closed, and whether it renews itself in a forked child."""
+
+    value: object
+    close: Callable[[], object]
+    renews_itself: bool
+
+
 class SharedResources:
-    """Clients and pools shared by the modules of one storage, closed with it in reverse order."""
+    """Clients and pools shared by the modules of one storage, closed with it in reverse order.
+
+    In a forked child they are forgotten without being closed, because their connections are the parent's;
+    the next call of ``share`` creates a new one.
+    """
 
     def __init__(self) -> None:
         """Start without any resource."""
-        self._resources: dict[Hashable, object] = {}
-        self._closing = ExitStack()
-        self._lock = Lock()
+        self._resources: dict[Hashable, Resource] = {}
+        self._lock = ForkSafeLock()
+        renew_in_child(self)
 
-    def share(self, key: Hashable, create: Callable[[], T], close: Callable[[T], object]) -> T:
-        """Return the resource of this key, creating it at the first call."""
+    def share(
+        self,
+        key: Hashable,
+        create: Callable[[], T],
+        close: Callable[[T], object],
+        *,
+        renews_itself: bool = False,
+    ) -> T:
+        """Return the resource of this key, creating it at the first call.
+
+        Args:
+            key: tells this resource from others.
+            create: makes it.
+            close: ends it; never called in a forked child for what the parent made.
+            renews_itself: the resource starts anew in a forked child by itself, so it is not forgotten there.
+        """
         with self._lock:
             if key not in self._resources:
-                resource = create()
-                self._resources[key] = resource
-                self._closing.callback(close, resource)
-            return cast("T", self._resources[key])  # one key always has one type
+                made = create()
+                self._resources[key] = Resource(made, partial(close, made), renews_itself)
+            return cast("T", self._resources[key].value)  # one key always has one type
+
+    def renew(self) -> None:
+        """Forget in a forked child what has connections of the parent."""
+        keep(self._resources)
+        self._resources = {key: found for key, found in self._resources.items() if found.renews_itself}
 
     def close(self) -> None:
         """Close what was created here; a second call does nothing."""
-        with self._lock:
+        with self._lock, ExitStack() as closing:
+            for resource in self._resources.values():
+                closing.callback(resource.close)
             self._resources.clear()
-            self._closing.close()
 
     def __enter__(self) -> Self:
         """Return the resources."""
@@ -163,6 +196,9 @@ class OpenRequest:
         clock: the clock of the storage.
         special: whether the driver may use its own statements for hot operations; off, every operation goes
             the general way and gives the same answer.
+        read_only: nothing will be written, and everything read in system scope, as from the source of a copy.
+            A role that is safe for a service is not asked for then, and a driver that can keeps the server
+            from taking a write.
     """
 
     module: ModuleSpec[object]
@@ -171,6 +207,7 @@ class OpenRequest:
     resources: SharedResources
     clock: Clock
     special: bool = True
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,15 +236,21 @@ class BackendSpec:
 
 
 class UnitState:
-    """Whether a unit of work can still be used; shared by the repositories bound to it."""
+    """Whether a session or unit of work can still be used; shared by the repositories bound to it."""
 
-    def __init__(self) -> None:
-        """Start usable."""
+    def __init__(self, *, unbound: bool = False) -> None:
+        """Start usable.
+
+        Args:
+            unbound: the repositories are bound to no connection, so they outlive a fork.
+        """
         self.aborted = False
         self.closed = False
+        self._process = None if unbound else OwnProcess()
 
     def check(self) -> None:
-        """Raise ``TransactionAbortedError`` after a store error or after the end of the unit."""
+        """Raise ``TransactionAbortedError`` after a store error, after the end, and in a forked child."""
+        self._check_process()
         if self.closed:
             raise TransactionAbortedError("This session or unit of work has ended; open a new one.")
         if self.aborted:
@@ -217,7 +260,8 @@ class UnitState:
             )
 
     def check_commit(self) -> None:
-        """Raise ``TransactionAbortedError`` when an error of the store was caught inside the unit."""
+        """Raise ``TransactionAbortedError`` after a caught error of the store, and in a forked child."""
+        self._check_process()
         if self.aborted:
             raise TransactionAbortedError(
                 "An error of the store was caught inside this unit of work, which was therefore rolled back; "
@@ -227,6 +271,10 @@ class UnitState:
     def abort(self) -> None:
         """Make the unit unusable."""
         self.aborted = True
+
+    def _check_process(self) -> None:
+        if self._process is not None:
+            self._process.check("This session or unit of work")
 
 
 class Lifetime:
@@ -290,6 +338,11 @@ class ModuleBackend(Protocol[R_co]):
 
     def transaction(self, scope: Scope, *, read_only: bool) -> AbstractContextManager[R_co]:
         """Open repositories bound to one transaction; commit at normal exit, roll back on any exception.
+
+        It reads one state, that of its first call, and its own writes. The first writer of a row wins: to
+        write a row that was written by another open transaction, or committed since this one began, is a
+        ``ConcurrencyError``; the driver may wait for the other one to end before. Core sees to it that one
+        thread or task opens one at a time.
 
         Any error of the store inside makes the unit unusable: later calls and the commit raise
         ``TransactionAbortedError``.

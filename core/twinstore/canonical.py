@@ -6,15 +6,18 @@ Every wire form is written and read here: by the drivers, the backfill, the pari
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, Unpack
 
 import pydantic
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
+from typing_extensions import override
 
 from twinstore import jsontext
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.fields import explain
+from twinstore.modelrules import Rule
+from twinstore.rulechecks import check_fields, validator_of
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -28,8 +31,12 @@ class CanonicalModel(BaseModel):
     """Base of every entity and nested object: frozen, closed, camelCase on the wire.
 
     Python names are snake_case; wire names come from aliases; both are accepted on input.
-    The order of the fields is the order of the properties.
+    The order of the fields is the order of the properties. Rules between fields stand in ``rules``; a class
+    that has a list of its own repeats those of its bases in it (``rules = (*Base.rules, ...)``).
     """
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    _keep_rules: ClassVar[object]
 
     model_config = ConfigDict(
         frozen=True,
@@ -41,6 +48,32 @@ class CanonicalModel(BaseModel):
         hide_input_in_errors=True,
         ser_json_inf_nan="constants",
     )
+
+    @override
+    def __init_subclass__(cls, **config: Unpack[ConfigDict]) -> None:
+        """Attach the validator of the rules to a class that has some; the others pay nothing."""
+        super().__init_subclass__(**config)
+        if cls.__dict__.get("rules"):
+            # Not in __get_pydantic_core_schema__: every model around this one would wrap its schema again.
+            cls._keep_rules = model_validator(mode="after")(validator_of(cls.rules))
+
+    @override
+    @classmethod
+    def __pydantic_init_subclass__(cls, **config: object) -> None:
+        """Check the rules once the fields are known.
+
+        Raises:
+            TypeError: a rule does not fit the fields, or one of a base class is left out.
+        """
+        super().__pydantic_init_subclass__(**config)
+        inherited = [
+            rule for base in cls.__bases__ if issubclass(base, CanonicalModel) for rule in base.rules
+        ]
+        if not set(inherited) <= set(cls.rules):
+            raise TypeError(
+                f"{cls.__name__}.rules leaves out rules of a base class; begin it with *Base.rules"
+            )
+        check_fields(cls, cls.rules)
 
     def evolve(self, **changes: object) -> Self:
         """Return a copy with some fields (Python names) changed, validated like a new model."""

@@ -124,12 +124,14 @@ class Derived:
         name: its name; documents prefix it with ``_``.
         kind: text or integer.
         value: computes it.
+        of_content: computes the same from the canonical JSON of the model, for stores that make it anyway.
         bits: of an integer column.
     """
 
     name: str
     kind: Kind
     value: Callable[[CanonicalModel, Mapping[str, object]], object]
+    of_content: Callable[[bytes], object] | None = None
     bits: int = 64
 
 
@@ -183,8 +185,9 @@ class Entity(Generic[M_co]):
         layout: how a table holds the model.
         beside: fields of the model that a payload layout repeats as columns.
         narrow: integer fields that a table holds in 32 bits.
+        filled: text fields that a table refuses when they are empty.
         storage: storage markers.
-        derived: internal fields that follow from model and markers.
+        derived: internal fields that follow from model and markers, in the order of documents.
         derived_key: where the one part of the key is a marker: computes it for rows without a key of their
             own, from the markers and the canonical JSON of the model without its key. Such a model names the
             key only where it is not the computed one.
@@ -210,6 +213,7 @@ class Entity(Generic[M_co]):
     layout: Layout = Layout.COLUMNS
     beside: tuple[str, ...] = ()
     narrow: tuple[str, ...] = ()
+    filled: tuple[str, ...] = ()
     storage: tuple[Marker, ...] = ()
     derived: tuple[Derived, ...] = ()
     derived_key: Callable[[Mapping[str, object], bytes], str] | None = None

@@ -49,7 +49,7 @@ def _problems_of_parent(entity: Entity) -> Iterator[str]:
 
 def _named(entity: Entity) -> Iterator[str]:
     """Yield every field that a description names."""
-    yield from (*entity.key, *entity.beside, *entity.narrow)
+    yield from (*entity.key, *entity.beside, *entity.narrow, *entity.filled)
     for index in entity.indexes:
         yield from (*index.names, *(condition.field for condition in index.where))
     if entity.retention is not None:

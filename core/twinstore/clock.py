@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from threading import Lock
 from typing import Protocol, runtime_checkable
+
+from twinstore.forks import ForkSafeLock
 
 __all__ = ["Clock", "FixedClock", "ManualClock", "SystemClock", "truncate_to_millisecond"]
 
@@ -80,7 +81,7 @@ class ManualClock(FixedClock):
     def __init__(self, start: datetime) -> None:
         """Take the first instant; a naive one is refused."""
         super().__init__(start)
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
 
     def advance(self, step: timedelta) -> datetime:
         """Move the clock forward and return the new instant.

@@ -11,27 +11,51 @@ from twinstore.errors import ConcurrencyError, ValidationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["pauses", "repeat"]
+__all__ = ["TRANSACT_SECONDS", "pauses", "repeat"]
 
 T = TypeVar("T")
 
 FIRST_PAUSE: Final = 0.005
 LONGEST_PAUSE: Final = 0.25
+# By time and not by number: how often a unit loses depends on how many rivals it has, and how long a caller
+# may wait does not.
+TRANSACT_SECONDS: Final = 10.0
 
 
-def pauses(count: int) -> Iterator[float]:
-    """Return ``count`` pauses in seconds that double from 5 ms to 250 ms, with jitter so that rivals part."""
-    pause = FIRST_PAUSE
-    for _ in range(count):
-        yield pause * random.uniform(0.5, 1.0)  # noqa: S311  # jitter, not a secret
-        pause = min(pause * 2, LONGEST_PAUSE)
+def pauses(
+    attempts: int | None, *, seconds: float | None = None, clock: Callable[[], float] = time.monotonic
+) -> Iterator[float]:
+    """Return the pauses between attempts, in seconds: they double from 5 ms to 250 ms.
 
+    Jitter parts rivals that failed together. After the last pause follows the last attempt.
 
-def repeat(action: Callable[[], T], *, attempts: int, sleep: Callable[[float], None] = time.sleep) -> T:
-    """Return the result of ``action``, repeating it after ``ConcurrencyError`` up to ``attempts`` times."""
-    if attempts < 1:
+    Args:
+        attempts: at most so many attempts, at least 1; ``None`` for any number.
+        seconds: no pause begins later than this after the first attempt; ``None`` for no limit.
+        clock: tells the seconds.
+
+    Raises:
+        ValidationError: fewer than one attempt.
+    """
+    if attempts is not None and attempts < 1:
         raise ValidationError(f"Argument attempts should be at least 1, not {attempts!r}.")
-    for pause in pauses(attempts - 1):
+    end = None if seconds is None else clock() + seconds
+    pause, number = FIRST_PAUSE, 1
+    while (attempts is None or number < attempts) and (end is None or clock() < end):
+        yield pause * random.uniform(0.5, 1.0)  # noqa: S311  # jitter, not a secret
+        pause, number = min(pause * 2, LONGEST_PAUSE), number + 1
+
+
+def repeat(
+    action: Callable[[], T],
+    *,
+    attempts: int | None = None,
+    seconds: float | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> T:
+    """Return the result of ``action``, repeating it after ``ConcurrencyError`` as :func:`pauses` allows."""
+    for pause in pauses(attempts, seconds=seconds, clock=clock):
         try:
             return action()
         except ConcurrencyError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pydantic
@@ -13,6 +12,7 @@ from pydantic import TypeAdapter
 
 from twinstore.errors import TenantScopeError, ValidationError
 from twinstore.fields import SYSTEM_TENANT, Actor, Id, OptionalReference, TenantText, explain, parse_timestamp
+from twinstore.forks import ForkSafeLock
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -28,7 +28,7 @@ TEXT_ADAPTER: Final = TypeAdapter[str](Actor)
 OPTIONAL_REFERENCE_ADAPTER: Final = TypeAdapter[str | None](OptionalReference)
 
 _openings: Counter[str] = Counter()
-_openings_lock = Lock()
+_openings_lock = ForkSafeLock()
 
 
 @dataclass(frozen=True, slots=True)

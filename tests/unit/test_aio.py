@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from twinstore import add_scheduler_memory_storage
 from twinstore.aio import open_storage
 from twinstore.errors import ConcurrencyError, DuplicateError, TransactionAbortedError, ValidationError
 from twinstore.scheduler import Run, RunState, RunTrigger
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from twinstore.aio import AsyncSchedulerSession, AsyncStorage
     from twinstore.scheduler import RunSummary
+    from twinstore.scheduler.storage import SchedulerStorage
 
 CREATED = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
 MEMORY = {"Persistence": {"Scheduler": "Memory"}}
@@ -48,6 +50,10 @@ async def fail_inside_a_unit(opened: AsyncStorage) -> None:
     async with opened.scheduler.transaction("t") as unit:
         await unit.runs.create(run(2))
         raise LookupError
+
+
+async def nothing(_: AsyncSchedulerSession) -> None:
+    """Do nothing in a unit."""
 
 
 async def swallow_a_store_error(opened: AsyncStorage) -> None:
@@ -153,6 +159,71 @@ def test_transact_repeats_a_lost_race_and_gives_up_in_the_end() -> None:
                 await opened.scheduler.transact(lose_twice, tenant_id="t", attempts=2)
             with pytest.raises(ValidationError):
                 await opened.scheduler.transact(lose_twice, tenant_id="t", attempts=0)
+
+    complete(work())
+
+
+def test_a_second_unit_of_one_task_is_refused_and_the_first_goes_on() -> None:
+    async def work() -> None:
+        async with storage() as opened:
+            async with opened.scheduler.transaction("t") as unit:
+                await unit.runs.create(run(1))
+                with pytest.raises(ValidationError, match="do not nest"):
+                    async with opened.scheduler.transaction("t"):
+                        pass
+                with pytest.raises(ValidationError, match="do not nest"):
+                    await opened.scheduler.transact(nothing, tenant_id="t")
+                await unit.runs.create(run(2))
+            assert len(await opened.scheduler.runs.get_pending_runs("t")) == 2
+            async with opened.scheduler.transaction("t") as unit:
+                await unit.runs.create(run(3))
+
+    complete(work())
+
+
+def test_units_of_several_tasks_and_of_two_storages_stand_beside_each_other() -> None:
+    async def write(opened: AsyncStorage, number: int) -> None:
+        async with opened.scheduler.transaction("t") as unit:
+            await unit.runs.create(run(number))
+
+    async def work() -> None:
+        async with storage() as opened, storage() as other:
+            async with opened.scheduler.transaction("t") as unit:
+                await asyncio.gather(*(write(opened, number) for number in range(3)))
+                await write(other, 3)
+                await unit.runs.create(run(4))
+            assert len(await opened.scheduler.runs.get_pending_runs("t")) == 4
+            assert len(await other.scheduler.runs.get_pending_runs("t")) == 1
+
+    complete(work())
+
+
+def test_tasks_that_use_the_synchronous_library_in_one_thread_have_a_unit_each() -> None:
+    async def write(opened: SchedulerStorage, both: asyncio.Barrier, number: int) -> None:
+        with opened.transaction("t") as unit:
+            await both.wait()
+            unit.runs.create(run(number))
+
+    async def work() -> None:
+        with add_scheduler_memory_storage() as opened:
+            both = asyncio.Barrier(2)
+            await asyncio.gather(write(opened, both, 1), write(opened, both, 2))
+            assert len(opened.runs.get_pending_runs("t")) == 2
+
+    complete(work())
+
+
+def test_what_tasks_read_and_write_back_through_transact_is_all_kept() -> None:
+    async def grow(unit: AsyncSchedulerSession) -> None:
+        stored = await unit.runs.get_required("t", "run-1")
+        grown = stored.stats.evolve(candidates=stored.stats.candidates + 1)
+        await unit.runs.update(stored.evolve(stats=grown))
+
+    async def work() -> None:
+        async with storage() as opened:
+            await opened.scheduler.runs.create(run(1))
+            await asyncio.gather(*(opened.scheduler.transact(grow, tenant_id="t") for _ in range(8)))
+            assert (await opened.scheduler.runs.get_required("t", "run-1")).stats.candidates == 8
 
     complete(work())
 

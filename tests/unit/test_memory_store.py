@@ -32,6 +32,11 @@ def put(unit: Unit, text: str) -> None:
     unit.put(TEXTS, KEY, text)
 
 
+def put_unique(unit: Unit, text: str, *unique: str) -> None:
+    unit.claim(TEXTS, KEY, *unique)
+    unit.put(TEXTS, KEY, text, unique)
+
+
 def committed(store: Store) -> str | None:
     return store.begin().get(TEXTS, KEY)
 
@@ -72,6 +77,50 @@ def test_two_units_of_one_thread_conflict_at_once_because_neither_could_wait() -
         put(store.begin(), "late")
 
 
+def test_an_isolated_unit_loses_at_once_to_one_that_wrote_first_and_is_open() -> None:
+    store = Store(patience=3600)
+    put(store.begin(isolated=True), "never committed")
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ConcurrencyError, match="has not ended"):
+        pool.submit(lambda: put(store.begin(isolated=True), "late")).result(10)
+
+
+def test_an_isolated_unit_waits_for_a_step_and_then_loses_if_the_step_changed_the_row() -> None:
+    store, claimed = Store(), Event()
+    unit = store.begin(isolated=True)
+    assert unit.get(TEXTS, KEY) is None
+
+    def step() -> None:
+        put(short := store.begin(), "step")
+        claimed.set()
+        short.commit()
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(step)
+        assert claimed.wait(10)
+        with pytest.raises(ConcurrencyError, match="since this one began"):
+            put(unit, "late")
+        done.result(10)
+    assert (unit.get(TEXTS, KEY), committed(store)) == (None, "step")
+
+
+def test_an_isolated_unit_reads_values_and_unique_values_of_its_first_call() -> None:
+    store = Store()
+    put_unique(before := store.begin(), "old", "taken")
+    before.commit()
+    unit = store.begin(isolated=True)
+    assert unit.values(TEXTS) == ["old"]
+    put_unique(other := store.begin(), "new", "free")
+    other.commit()
+    put_unique(third := store.begin(), "newer", "free")
+    third.commit()
+    assert (unit.values(TEXTS), unit.get(TEXTS, KEY)) == (["old"], "old")
+    assert (unit.holder(TEXTS, "taken"), unit.holder(TEXTS, "free")) == (KEY, None)
+    with pytest.raises(ConcurrencyError, match="since this one began"):
+        unit.claim(TEXTS, "free")
+    unit.rollback()
+    assert store.begin(isolated=True).values(TEXTS) == ["newer"]
+
+
 def test_units_on_different_rows_do_not_wait_for_each_other() -> None:
     storage = storage_on(Store(patience=0.01))
     with storage.transaction(TENANT) as unit:
@@ -98,12 +147,13 @@ def lose(storage: SchedulerStorage, run: Run) -> None:
 
 
 def test_a_lost_wait_makes_the_unit_unusable() -> None:
-    storage = storage_on(Store(patience=0.01))
+    store = Store(patience=0.01)
+    storage, rival = storage_on(store), storage_on(store)
     run = make_run(TENANT, "r")
     with storage.transaction(TENANT) as winner:
         winner.runs.create(run)
         with pytest.raises(TransactionAbortedError):
-            lose(storage, run)
+            lose(rival, run)
     assert storage.runs.get(TENANT, "r") == run
 
 

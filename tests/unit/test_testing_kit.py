@@ -9,7 +9,7 @@ import pytest
 
 import twinstore.testing
 from twinstore.generate_aio import facades
-from twinstore.testing import SchedulerContract
+from twinstore.testing import AccessDefaultsContract, SchedulerContract
 from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS
 from twinstore.testing.listings import LISTINGS, SYSTEM_LISTINGS
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
@@ -24,9 +24,13 @@ METHODS = {
     for method, _ in inspect.getmembers(protocol, inspect.isfunction)
     if not method.startswith("_")
 }
-MIXINS = [
-    cls for cls in SchedulerContract.__mro__ if cls.__module__.startswith("twinstore.testing.contracts")
-]
+
+
+def mixins_of(aggregate: type) -> list[type]:
+    return [cls for cls in aggregate.__mro__ if cls.__module__.startswith("twinstore.testing.contracts")]
+
+
+MIXINS = mixins_of(SchedulerContract)
 
 
 def test_every_method_of_every_repository_and_service_is_called_for_a_foreign_tenant() -> None:
@@ -56,8 +60,10 @@ def test_every_entity_has_an_example_with_the_protocol_of_its_repository() -> No
     }
 
 
-def test_no_contract_hides_a_test_of_another() -> None:
-    names = Counter(name for cls in MIXINS for name in vars(cls) if name.startswith("test_"))
+@pytest.mark.parametrize("aggregate", [SchedulerContract, AccessDefaultsContract])
+def test_no_contract_hides_a_test_of_another(aggregate: type) -> None:
+    mixins = mixins_of(aggregate)
+    names = Counter(name for cls in mixins for name in vars(cls) if name.startswith("test_"))
     assert [name for name, number in names.items() if number > 1] == []
 
 
@@ -67,6 +73,6 @@ def test_the_aggregate_holds_every_contract() -> None:
     assert {cls.__name__ for cls in MIXINS} == exported - {"Contract"} - of_the_access
 
 
-@pytest.mark.parametrize("cls", MIXINS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", [*MIXINS, *mixins_of(AccessDefaultsContract)], ids=lambda cls: cls.__name__)
 def test_a_contract_is_inherited_and_not_collected_by_itself(cls: type) -> None:
     assert not cls.__name__.startswith("Test")

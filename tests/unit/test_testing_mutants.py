@@ -12,12 +12,13 @@ import pytest
 
 from tests.contract.deployments.memory import memory_deployments
 from tests.mutants import Mutant, Patch, replacing
-from twinstore import guard
+from twinstore import guard, units
 from twinstore.backend import UnitState
 from twinstore.query import Before
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.repositories import run_summaries as summaries
 from twinstore.scheduler.rules import run_summaries as summary_rules
 from twinstore.scheduler.rules import runs as run_rules
 from twinstore.scheduler.rules import schedules as schedule_rules
@@ -28,9 +29,11 @@ from twinstore.testing import (
     BulkContract,
     DecodingContract,
     DueScheduleContract,
+    IsolationContract,
     PagingContract,
     RunRepositoryContract,
     RunStateContract,
+    RunSummaryRepositoryContract,
     RunSummaryServiceContract,
     ScheduleRepositoryContract,
     SessionContract,
@@ -41,6 +44,7 @@ from twinstore.testing import (
 from twinstore.testing.calls import TENANT_CALLS, furnish
 from twinstore.testing.contracts.bulk import populate
 from twinstore.testing.contracts.decoding import TOUCHES
+from twinstore.testing.contracts.isolation import count_up
 from twinstore.testing.contracts.paging import FilledLists
 from twinstore.testing.contracts.tenancy import Neighbour
 from twinstore.testing.listings import LISTINGS
@@ -80,6 +84,21 @@ def no_claims(patch: Patch) -> None:
 
     patch.setattr(store.Store, "claim", lambda *_: None)
     patch.setattr(store.Unit, "get", together)
+
+
+def no_snapshots(patch: Patch) -> None:
+    """Let units read what others commit, and wait for them instead of losing."""
+    begin = store.Store.begin
+
+    def not_isolated(self: store.Store, *, read_only: bool = False, isolated: bool = False) -> store.Unit:
+        del isolated
+        return begin(self, read_only=read_only)
+
+    patch.setattr(store.Store, "begin", not_isolated)
+
+
+def last_writer_wins(patch: Patch) -> None:
+    patch.setattr(store.Contents, "mentions", lambda *_: False)
 
 
 def ties_by_insertion(patch: Patch) -> None:
@@ -189,6 +208,15 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "whatever a change returns is written",
+        replacing(summaries, "checked", lambda change, *_: change),
+        lambda bench: (
+            RunSummaryRepositoryContract().test_a_change_that_returns_another_summary_writes_nothing(
+                bench, "another tenant", stored=True
+            )
+        ),
+    ),
+    Mutant(
         "a trigger is computed at every write",
         recomputed_always,
         lambda bench: TriggerRepositoryContract().test_unrelated_fields_leave_the_trigger_alone(bench),
@@ -226,6 +254,47 @@ MUTANTS = [
         "rivals do not wait for each other",
         no_claims,
         lambda bench: RunRepositoryContract().test_of_rivals_creating_one_id_exactly_one_wins(bench=bench),
+    ),
+    Mutant(
+        "a unit reads what others commit meanwhile",
+        no_snapshots,
+        lambda bench: IsolationContract().test_a_unit_reads_one_state_and_its_own_writes(bench=bench),
+    ),
+    Mutant(
+        "a unit that read before others wrote overwrites them",
+        last_writer_wins,
+        lambda bench: (
+            IsolationContract().test_a_write_of_a_row_that_was_changed_since_the_unit_began_is_refused(
+                bench=bench, name="run"
+            )
+        ),
+    ),
+    Mutant(
+        "what threads read and write back is lost",
+        no_snapshots,
+        lambda bench: (
+            IsolationContract().test_what_many_threads_read_and_write_back_through_transact_is_all_confirmed_and_kept(
+                bench=bench, write=count_up
+            )
+        ),
+    ),
+    Mutant(
+        "units nest",
+        replacing(units, "present_owner", object),
+        lambda bench: (
+            IsolationContract().test_a_second_unit_in_the_same_thread_is_refused_and_the_first_goes_on(
+                bench=bench
+            )
+        ),
+    ),
+    Mutant(
+        "units of other threads are refused",
+        replacing(units, "present_owner", lambda: 1),
+        lambda bench: (
+            IsolationContract().test_units_of_two_storages_and_of_two_threads_stand_beside_each_other(
+                bench=bench
+            )
+        ),
     ),
     Mutant(
         "a schedule is due one millisecond late",

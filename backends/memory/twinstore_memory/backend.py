@@ -66,7 +66,7 @@ class MemoryBackend(AccessBackend[R]):
 
     @override
     def unbound(self) -> Access:
-        return self._access(Single(self.store), UNBOUND)
+        return self._access(Single(self.store, unbound=True), UNBOUND)
 
     @contextmanager
     @override
@@ -81,7 +81,7 @@ class MemoryBackend(AccessBackend[R]):
     @contextmanager
     @override
     def open_transaction(self, scope: Scope, *, read_only: bool) -> Iterator[Access]:
-        unit = self.store.begin(read_only=read_only)
+        unit = self.store.begin(read_only=read_only, isolated=True)
         try:
             yield self._access(Joined(unit), scope)
             unit.commit()

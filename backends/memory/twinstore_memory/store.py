@@ -1,8 +1,10 @@
 """The store: tables of immutable values, units of work that stage their writes, and claims between units.
 
 A unit claims whatever it writes, or reads in order to write, before it looks at it. A claim is exclusive
-until the unit ends, as a row lock is on a server; other units wait for it. Reads claim nothing and see what
-is committed, plus the writes of their own unit.
+until the unit ends, as a row lock is on a server. Reads claim nothing. They see the writes of their own unit
+and what is committed: in a step of a repository at this moment, in a unit that a caller opened (an isolated
+one) at its first call. Steps wait for the claims of others. Of two isolated units the first writer wins: the
+other one loses at once, and also when it claims what was committed since its first call.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from itertools import count
-from threading import Condition, Lock, get_ident
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+from threading import Condition, get_ident
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar, cast
 from uuid import uuid4
 
 from twinstore.backend import UnitState
 from twinstore.clock import SystemClock
 from twinstore.errors import ConcurrencyError
+from twinstore.forks import ForkSafeLock, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -61,12 +64,27 @@ class Contents:
         apply(staged.rows, self.rows)
         apply(staged.holders, self.holders)
 
+    def note_before(self, staged: Contents, before: Contents) -> None:
+        """Keep what stands here now of all that a unit is about to change."""
+        note_before(staged.rows, self.rows, before.rows)
+        note_before(staged.holders, self.holders, before.holders)
+
+    def mentions(self, what: Hashable) -> bool:
+        """Whether there is an entry for a key or a unique value."""
+        return what in self.rows or what in self.holders
+
 
 def apply(changes: dict[K, V | None], target: dict[K, V | None]) -> None:
-    """Store the changed entries and forget the removed ones."""
+    """Store the changed entries and forget the removed ones; a second time changes nothing."""
     target.update(changes)
     for key in [key for key, value in changes.items() if value is None]:
-        del target[key]
+        target.pop(key, None)
+
+
+def note_before(changes: dict[K, V | None], target: dict[K, V | None], before: dict[K, V | None]) -> None:
+    """Keep what the changed entries were, unless something older is kept."""
+    for key in changes:
+        before.setdefault(key, target.get(key))
 
 
 class Store:
@@ -87,56 +105,95 @@ class Store:
         self.patience = patience
         self.numbers = count(1)
         self._tables: dict[str, Contents] = {}
-        self._claims: dict[Hashable, Unit] = {}
+        self._claims: dict[tuple[str, Hashable], Unit] = {}
+        self._snapshots: set[Unit] = set()
+        self._committing: dict[str, Contents] = {}
         self._changed = Condition()
+        renew_in_child(self)
 
-    def begin(self, *, read_only: bool = False) -> Unit:
-        """Open a unit of work; end it with ``commit`` or ``rollback``."""
-        return Unit(self, read_only=read_only)
+    def renew(self) -> None:
+        """Keep the rows in a forked child as a copy of its own; the open units are the parent's."""
+        self._changed = Condition()
+        self._claims, self._snapshots = {}, set()
+        # Another thread may have been in the middle of a commit; the copy has all of it.
+        for table, contents in self._committing.items():
+            self._contents(table).take_over(contents)
+
+    def begin(self, *, read_only: bool = False, isolated: bool = False) -> Unit:
+        """Open a unit of work; end it with ``commit`` or ``rollback``.
+
+        Args:
+            read_only: repositories refuse to write in it.
+            isolated: it reads one state and loses to whoever wrote first; otherwise it reads what is
+                committed and waits for others.
+        """
+        return Unit(self, read_only=read_only, isolated=isolated)
 
     def clear(self) -> None:
         """Forget everything that is committed."""
         with self._changed:
             self._tables.clear()
 
-    def slot(self, table: str, key: Key) -> Slot | None:
-        """Return a committed row."""
+    def slot(self, table: str, key: Key, before: Contents | None = None) -> Slot | None:
+        """Return a committed row, or what it was ``before``."""
         with self._changed:
+            if before is not None and key in before.rows:
+                return before.rows[key]
             return self._contents(table).rows.get(key)
 
-    def holder(self, table: str, unique: Hashable) -> Key | None:
-        """Return the key of the committed row that occupies a unique value."""
+    def holder(self, table: str, unique: Hashable, before: Contents | None = None) -> Key | None:
+        """Return the key of the committed row that occupies a unique value, or occupied it ``before``."""
         with self._changed:
+            if before is not None and unique in before.holders:
+                return before.holders[unique]
             return self._contents(table).holders.get(unique)
 
-    def rows(self, table: str) -> dict[Key, Slot | None]:
-        """Return a copy of the committed rows; the rows themselves never change."""
+    def rows(self, table: str, before: Contents | None = None) -> dict[Key, Slot | None]:
+        """Return a copy of the committed rows, as they were ``before``; the rows themselves never change."""
         with self._changed:
-            return dict(self._contents(table).rows)
+            rows = dict(self._contents(table).rows)
+            return rows if before is None else rows | before.rows
 
-    def claim(self, unit: Unit, what: Hashable) -> None:
-        """Give a unit the exclusive right to ``what`` until it ends.
+    def watch(self, unit: Unit) -> None:
+        """Keep for a unit, from now on, what the rows were that others change."""
+        with self._changed:
+            self._snapshots.add(unit)
+
+    def claim(self, unit: Unit, table: str, what: Hashable) -> None:
+        """Give a unit the exclusive right to a key or unique value until it ends.
 
         Raises:
-            ConcurrencyError: another unit kept it too long, or would have to end in this very thread.
+            ConcurrencyError: another unit wrote first, kept it too long, or would have to end in this thread.
         """
         with self._changed:
             deadline = time.monotonic() + self.patience
-            while (owner := self._claims.get(what, unit)) is not unit:
+            while (owner := self._claims.get((table, what), unit)) is not unit:
                 remaining = deadline - time.monotonic()
-                if owner.thread == unit.thread or remaining <= 0:
+                if unit.loses_to(owner) or remaining <= 0:
                     raise ConcurrencyError(
                         "Another unit of work has changed the same row and has not ended; try again later.",
                         driver=DRIVER,
                     )
                 self._changed.wait(remaining)
-            self._claims[what] = unit
+            if unit.before(table).mentions(what):
+                raise ConcurrencyError(
+                    "Another unit of work has changed the same row since this one began; repeat this one as "
+                    "a whole.",
+                    driver=DRIVER,
+                )
+            self._claims[table, what] = unit
 
     def end(self, unit: Unit, staged: dict[str, Contents]) -> None:
         """Apply what a unit staged, all at once, and drop its claims."""
         with self._changed:
+            self._snapshots.discard(unit)
+            for table, contents in staged.items():
+                for other in self._snapshots:
+                    self._contents(table).note_before(contents, other.before(table))
+            self._committing = staged
             for table, contents in staged.items():
                 self._contents(table).take_over(contents)
+            self._committing = {}
             self._claims = {what: owner for what, owner in self._claims.items() if owner is not unit}
             self._changed.notify_all()
 
@@ -147,37 +204,49 @@ class Store:
 class Unit:
     """One unit of work. Not thread-safe; the handle that ``bind`` joins."""
 
-    def __init__(self, store: Store, *, read_only: bool = False) -> None:
-        """Stage nothing yet."""
+    def __init__(self, store: Store, *, read_only: bool = False, isolated: bool = False) -> None:
+        """Stage nothing yet; the state that an isolated unit reads is that of its first call."""
         self.store = store
         self.read_only = read_only
+        self.isolated = isolated
         self.state = UnitState()
         self.thread = get_ident()
+        self._began = False
+        self._before: dict[str, Contents] = {}
         self._staged: dict[str, Contents] = {}
 
     def get(self, table: Table[V], key: Key) -> V | None:
         """Return one value as this unit sees it."""
-        staged = self._changes(table).rows
-        slot = staged[key] if key in staged else self.store.slot(table.name, key)
+        slot = self._slot(table, key)
         return None if slot is None else cast("V", slot.value)
 
     def holder(self, table: Table[V], unique: Hashable) -> Key | None:
         """Return the key of the row that occupies a unique value, as this unit sees it."""
         staged = self._changes(table).holders
-        return staged[unique] if unique in staged else self.store.holder(table.name, unique)
+        if unique in staged:
+            return staged[unique]
+        return self.store.holder(table.name, unique, self._begun().before(table.name))
 
     def values(self, table: Table[V]) -> list[V]:
         """Return all values as this unit sees them, in no particular order."""
-        rows = self.store.rows(table.name) | self._changes(table).rows
+        rows = self.store.rows(table.name, self._begun().before(table.name)) | self._changes(table).rows
         return [cast("V", slot.value) for slot in rows.values() if slot is not None]
 
     def claim(self, table: Table[V], *keys: Hashable) -> None:
-        """Wait for the exclusive right to rows or unique values; see :meth:`Store.claim`."""
+        """Take the exclusive right to rows or unique values; see :meth:`Store.claim`."""
         for key in keys:
-            self.store.claim(self, (table.name, key))
+            self.store.claim(self._begun(), table.name, key)
+
+    def loses_to(self, owner: Unit) -> bool:
+        """Whether this unit must not wait for the claim of another one."""
+        return owner.thread == self.thread or (self.isolated and owner.isolated)
+
+    def before(self, table: str) -> Contents:
+        """Return what others have changed since this unit began, as it was before."""
+        return self._before.setdefault(table, Contents())
 
     def put(self, table: Table[V], key: Key, value: V, unique: Iterable[Hashable] = ()) -> None:
-        """Stage a row; key and unique values must be claimed and free."""
+        """Stage a row and claim its key; its unique values must be claimed and free."""
         self.remove(table, key)
         slot = Slot(value, tuple(unique), next(self.store.numbers))
         changes = self._changes(table)
@@ -185,10 +254,15 @@ class Unit:
         changes.holders.update(dict.fromkeys(slot.unique, key))
 
     def remove(self, table: Table[V], key: Key) -> None:
-        """Stage the removal of a row; its key must be claimed."""
-        changes = self._changes(table)
-        slot = changes.rows[key] if key in changes.rows else self.store.slot(table.name, key)
+        """Claim a row and stage its removal.
+
+        A row that is read and written under the claim of another one is claimed here, so that a unit that
+        began before it was changed does not overwrite it.
+        """
+        self.claim(table, key)
+        slot = self._slot(table, key)
         if slot is not None:
+            changes = self._changes(table)
             changes.rows[key] = None
             changes.holders.update(dict.fromkeys(slot.unique))
 
@@ -214,14 +288,27 @@ class Unit:
     def _end(self, staged: dict[str, Contents]) -> None:
         self.state.closed = True
         self.store.end(self, staged)
-        self._staged = {}
+        self._staged, self._before = {}, {}
+
+    def _begun(self) -> Self:
+        """Return this unit after fixing the state that it reads."""
+        if self.isolated and not self._began:
+            self._began = True
+            self.store.watch(self)
+        return self
+
+    def _slot(self, table: Table[V], key: Key) -> Slot | None:
+        staged = self._changes(table).rows
+        if key in staged:
+            return staged[key]
+        return self.store.slot(table.name, key, self._begun().before(table.name))
 
     def _changes(self, table: Table[V]) -> Contents:
         return self._staged.setdefault(table.name, Contents())
 
 
 _shared: Final[dict[str, Store]] = {}
-_shared_lock: Final = Lock()
+_shared_lock: Final = ForkSafeLock()
 
 
 def shared_store(name: str) -> Store:

@@ -45,9 +45,9 @@ class Single:
     read_only = False
     in_unit = False
 
-    def __init__(self, store: Store) -> None:
-        """Take the store."""
-        self.state = UnitState()
+    def __init__(self, store: Store, *, unbound: bool = False) -> None:
+        """Take the store, and whether the access belongs to no session."""
+        self.state = UnitState(unbound=unbound)
         self._store = store
 
     @contextmanager

@@ -6,28 +6,31 @@ would compare texts with texts only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from bson import InvalidBSON, decode, decode_all
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.int64 import Int64
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps
 
 from twinstore.bulk import Record
 from twinstore.errors import DocumentDecodeError
+from twinstore.forks import ending
 from twinstore_mongo.codec import FOREIGN_TYPES
-from twinstore_mongo.validators import instant_paths
+from twinstore_mongo.derive import ID
+from twinstore_mongo.paths import PathTree
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from twinstore.bulk import Key, KeyRange
+    from twinstore_mongo.codec import Codec
     from twinstore_mongo.connection import Document, Store
-    from twinstore_mongo.scheduler.transfer import Transfer
 
-__all__ = ["Exporter", "bounds", "index_of"]
+__all__ = ["Exporter", "bounds", "index_of", "plain_part", "tenant_condition"]
 
 # Naive instants decode twice as fast; they are marked as UTC where the model has one.
 NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
@@ -35,56 +38,42 @@ NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 )
 LENIENT: Final = NAIVE.with_options(unicode_decode_error_handler="backslashreplace")
 LENGTH_BYTES: Final = 4
-BY_ID: Final = ("_id",)
+# What no document has.
+NO_FIELD: Final = "_no_tenant"
 # Adding to an aware instant costs a tenth of `replace(tzinfo=UTC)`, and a document has about five.
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
 
 
-@dataclass(frozen=True, slots=True)
-class InstantPlan:
-    """Where the instants of a document are: fields here, and objects or lists of objects below."""
-
-    leaves: tuple[str, ...]
-    branches: tuple[tuple[str, InstantPlan], ...]
-
-    @classmethod
-    def of(cls, paths: Iterable[tuple[str, ...]]) -> InstantPlan:
-        """Return the plan of some paths."""
-        below: dict[str, list[tuple[str, ...]]] = {}
-        leaves: list[str] = []
-        for head, *rest in paths:
-            if rest:
-                below.setdefault(head, []).append(tuple(rest))
-            else:
-                leaves.append(head)
-        return cls(tuple(leaves), tuple((name, cls.of(rest)) for name, rest in below.items()))
-
-
-def index_of(transfer: Transfer) -> list[tuple[str, int]]:
+def index_of(codec: Codec[Any]) -> list[tuple[str, int]]:
     """Return the index in key order."""
-    return [(name, 1) for name in transfer.key]
+    return [(name, 1) for name in codec.key]
 
 
-def bounds(transfer: Transfer, within: KeyRange) -> dict[str, dict[str, str]]:
+def bounds(codec: Codec[Any], within: KeyRange) -> dict[str, dict[str, str]]:
     """Return the ``min`` and ``max`` of a range; an open end has none."""
     ends = {"min": within.lower, "max": within.upper}
-    return {name: dict(zip(transfer.key, key, strict=True)) for name, key in ends.items() if key is not None}
+    return {name: dict(zip(codec.key, key, strict=True)) for name, key in ends.items() if key is not None}
+
+
+def tenant_condition(codec: Codec[Any], tenant_id: str | None) -> Document:
+    """Return the filter of the rows of one tenant, or of all; without a field for it no row has one."""
+    if tenant_id is None:
+        return {}
+    return {NO_FIELD if codec.tenant is None else codec.tenant: tenant_id}
 
 
 @dataclass(slots=True)
 class Exporter:
     """Turns the documents of one entity into records."""
 
-    transfer: Transfer
-    plan: InstantPlan = field(init=False)
+    codec: Codec[Any]
+    instants: PathTree = field(init=False)
 
     def __post_init__(self) -> None:
         """Lay out where the instants are."""
-        markers = self.transfer.codec.entity.marker_times
-        self.plan = InstantPlan.of(
-            [*instant_paths(self.transfer.codec.model), *((name,) for name in markers)]
-        )
+        names = self.codec.names
+        self.instants = PathTree.of((names[head], *rest) for head, *rest in self.codec.entity.instants)
 
     def batches(
         self,
@@ -96,12 +85,12 @@ class Exporter:
         batch_size: int,
     ) -> Iterator[list[Record]]:
         """Yield the records of a range in key order."""
-        condition = {} if tenant_id is None else {self.transfer.tenant: tenant_id}
-        index = index_of(self.transfer)
+        condition = tenant_condition(self.codec, tenant_id)
+        index = index_of(self.codec)
         cursor = collection.find_raw_batches(
-            condition, sort=index, hint=index, batch_size=batch_size, **bounds(self.transfer, within)
+            condition, sort=index, hint=index, batch_size=batch_size, **bounds(self.codec, within)
         )
-        with cursor:
+        with ending(cursor.close):
             while (batch := store.next_batch(cursor)) is not None:
                 if records := self.decoded(batch):
                     yield records
@@ -123,38 +112,45 @@ class Exporter:
 
     def record(self, document: Document) -> Record:
         """Return the record of a document."""
-        text_timestamp = mark_utc(document, self.plan)
+        text_timestamp = mark_utc(document, self.instants)
         try:
-            model = self.transfer.codec.decode(document)
-            storage = self.transfer.markers(document)
+            row = self.codec.decode(document)
         except DocumentDecodeError as error:
             return self.unreadable(document, reason_of(error), text_timestamp=text_timestamp)
         key = self.key_of(document)
         if key is None:
             return self.unreadable(document, "its key is no text", text_timestamp=text_timestamp)
-        return Record(key, document[self.transfer.tenant], model, storage, text_timestamp)
+        return Record(key, self.tenant_of(document), row.model, row.storage, text_timestamp)
 
     def unreadable(self, document: Document, reason: str, *, text_timestamp: bool = False) -> Record:
         """Return the record of a document that forms no model."""
         raw = dumps(document, json_options=CANONICAL_JSON_OPTIONS)
-        tenant = document.get(self.transfer.tenant)
         return Record(
             key=self.key_of(document),
-            tenant_id=tenant if isinstance(tenant, str) else None,
+            tenant_id=self.tenant_of(document),
             model=None,
             text_timestamp=text_timestamp,
             error=reason,
             raw=raw,
         )
 
+    def tenant_of(self, document: Mapping[str, Any]) -> str | None:
+        """Return the tenant of a document, ``None`` where none can be told."""
+        tenant = None if self.codec.tenant is None else document.get(self.codec.tenant)
+        return tenant if isinstance(tenant, str) else None
+
     def key_of(self, document: Mapping[str, Any]) -> Key | None:
-        """Return the key of a document; ``None`` when it is no text."""
-        if self.transfer.key == BY_ID:
-            key = document.get("_id")
+        """Return the key of a document; ``None`` when a part is of another type."""
+        if self.codec.entity.single_key is not None:
+            key = document.get(ID)
             return (key,) if isinstance(key, str) else None
-        values = [document.get(name) for name in self.transfer.key]
-        texts = tuple(value for value in values if isinstance(value, str))
-        return texts if len(texts) == len(values) else None
+        values = tuple(plain_part(document.get(name)) for name in self.codec.key)
+        return cast("Key", values) if self.codec.entity.admits_key(values) else None
+
+
+def plain_part(value: object) -> object:
+    """Return a part of a key; the client has a class of its own for integers of 64 bits."""
+    return int(value) if isinstance(value, Int64) else value
 
 
 def reason_of(error: DocumentDecodeError) -> str:
@@ -163,16 +159,16 @@ def reason_of(error: DocumentDecodeError) -> str:
     return reason.removesuffix(". Repair or quarantine the document.") or error.message
 
 
-def mark_utc(document: Document, plan: InstantPlan) -> bool:
+def mark_utc(document: Document, tree: PathTree) -> bool:
     """Mark the naive instants of a document as UTC, in place; return whether one is stored as text."""
     found_text = False
-    for name in plan.leaves:
+    for name in tree.leaves:
         value = document.get(name)
         if type(value) is datetime:
             document[name] = EPOCH + (value - NAIVE_EPOCH)
         elif type(value) is str:
             found_text = True
-    for name, below in plan.branches:
+    for name, below in tree.branches:
         value = document.get(name)
         for part in value if type(value) is list else (value,):
             if type(part) is dict:

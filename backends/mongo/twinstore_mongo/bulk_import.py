@@ -13,19 +13,22 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import ReplaceOne
 from pymongo.errors import BulkWriteError, OperationFailure
 
+from twinstore.access import Row
 from twinstore.bulk import Conflict, ImportOutcome, Rejected
 from twinstore_mongo.bulk_export import Exporter
-from twinstore_mongo.codec import VERSION, next_version
-from twinstore_mongo.errors import DUPLICATE_KEY, ID_INDEX, violated_index
-from twinstore_mongo.scheduler.transfer import TRANSFERS, Transfer, UnfitError
+from twinstore_mongo.codec import FIRST_VERSION, codec_of, next_version
+from twinstore_mongo.derive import ID, VERSION
+from twinstore_mongo.errors import DUPLICATE_KEY, violated_index
 from twinstore_mongo.units import translating
 
 if TYPE_CHECKING:
+    from bson.int64 import Int64
     from pymongo.collection import Collection
 
     from twinstore.bulk import Claim, Key, OnConflict, Record, Tally
     from twinstore.catalog import Entity
     from twinstore_mongo.bulk_ledger import MongoLedger
+    from twinstore_mongo.codec import Codec
     from twinstore_mongo.connection import Document
     from twinstore_mongo.units import Unit
 
@@ -39,6 +42,25 @@ LENGTH_BYTES: Final = 4
 # The last bytes of a document that ends with a 64-bit _version: type, name, value, end.
 VERSION_TAIL: Final = len(b"\x12_version\x00") + 8 + 1
 VALIDATION_FAILURE: Final = 121
+
+
+class UnfitError(Exception):
+    """A record cannot be stored in MongoDB so that a read gives the same again."""
+
+
+def document_of(codec: Codec[Any], record: Record, version: Int64 = FIRST_VERSION) -> Document:
+    """Return the document of a record; its markers are kept as they are, not computed again.
+
+    Raises:
+        UnfitError: there is none that reads back as the same record.
+    """
+    if record.model is None or record.key is None:
+        raise UnfitError(record.error or "it has no usable key")
+    row = Row(record.model, record.storage)
+    if codec.differs_when_read(row):
+        own = codec.entity.single_key
+        raise UnfitError(f"its key is neither its own {own} nor the one derived from its content")
+    return codec.encode(row, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +117,11 @@ class MongoImporter:
         tally: Tally,
     ) -> ImportOutcome:
         """Write the records of a claimed range and mark it live; see the Protocol."""
+        self.unit.state.check()
         work = RangeWork(
             self.unit,
             self.ledger,
-            TRANSFERS[entity],
+            codec_of(entity),
             claim,
             overwrite=on_conflict == "overwrite" and not entity.append_only,
         )
@@ -111,16 +134,15 @@ class RangeWork:
     """The writes of one range, gathered up to a few megabytes."""
 
     def __init__(
-        self, unit: Unit, ledger: MongoLedger, transfer: Transfer, claim: Claim, *, overwrite: bool
+        self, unit: Unit, ledger: MongoLedger, codec: Codec[Any], claim: Claim, *, overwrite: bool
     ) -> None:
         """Take where to write and under which claim."""
         self._unit = unit
         self._ledger = ledger
-        self._transfer = transfer
+        self._codec = codec
         self._claim = claim
-        self._exporter = Exporter(transfer)
+        self._exporter = Exporter(codec)
         self._overwrite = overwrite
-        self._collection = transfer.codec.entity.name
         self._outcome = Outcome()
         self._pending: list[Write] = []
         self._bytes = 0
@@ -145,7 +167,7 @@ class RangeWork:
     def _encoded(self, batch: Sequence[Record]) -> Iterator[Write]:
         for record in batch:
             try:
-                raw = bson.encode(self._transfer.document(record))
+                raw = bson.encode(document_of(self._codec, record))
             except UnfitError as error:
                 self._reject(record, str(error))
                 continue
@@ -175,7 +197,8 @@ class RangeWork:
 
     def _equal(self, write: Write, stored: bytes) -> bool:
         """Whether the stored document has the content of the record: by bytes, else by what it decodes to."""
-        if write.raw == stored or (self._transfer.versioned and same_but_version(write.raw, stored)):
+        versioned = self._codec.entity.versioned
+        if write.raw == stored or (versioned and same_but_version(write.raw, stored)):
             return True
         found, record = self._exporter.cautious(stored), write.record
         return (
@@ -186,17 +209,15 @@ class RangeWork:
 
     def _replacing(self, write: Write, stored: RawBSONDocument) -> Write:
         """Return the write that takes the place of a stored document, under its ``_id``."""
-        document = self._transfer.document(write.record)
-        document["_id"] = stored["_id"]
-        if self._transfer.versioned:
-            document[VERSION] = next_version(stored.get(VERSION))
-        return Write(write.record, bson.encode(document), stored["_id"])
+        document = document_of(self._codec, write.record, next_version(stored.get(VERSION)))
+        document[ID] = stored[ID]
+        return Write(write.record, bson.encode(document), stored[ID])
 
     def _stored(self, keys: Sequence[Key]) -> Mapping[Key, RawBSONDocument]:
         """Return the stored documents of some keys, undecoded."""
-        names = self._transfer.key
+        names = self._codec.key
         store = self._unit.store
-        collection: Collection[Any] = store.collection(self._collection)
+        collection: Collection[Any] = self._unit.collection(self._codec.entity)
         if store.complete:
             collection = collection.with_options(codec_options=RAW)
         found: dict[Key, RawBSONDocument] = {}
@@ -250,7 +271,7 @@ class RangeWork:
             raise
 
     def _send(self, unit: Unit, writes: Sequence[Write]) -> None:
-        collection = unit.store.collection(self._collection)
+        collection = unit.collection(self._codec.entity)
         if not unit.store.complete:
             for position, write in enumerate(writes):
                 send_to_double(collection, write, position)
@@ -271,7 +292,7 @@ class RangeWork:
     def _set_aside(self, write: Write, refused: RefusedError) -> None:
         """Reject a refused record, unless its key came into the store meanwhile."""
         index = violated_index(refused.error)
-        if index in {ID_INDEX, "ux_tenantId_scheduleId"} and write.replaces is None:
+        if index in self._codec.key_indexes and write.replaces is None:
             stored = self._stored([write.key]).get(write.key)
             if stored is not None:
                 self._decide(write, stored)

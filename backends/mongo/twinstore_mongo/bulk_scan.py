@@ -6,22 +6,24 @@ JSON without the models.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import bson
 import orjson
 from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.int64 import Int64
 from pydantic_core import PydanticCustomError
 
 from twinstore.bulk import Key, KeyRange, ScanRow
 from twinstore.fields import parse_timestamp
-from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
+from twinstore.forks import ending
+from twinstore.shapes import Kind, left_out_when_empty
 from twinstore_mongo.codec import FOREIGN_TYPES
+from twinstore_mongo.derive import stored_names
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore_mongo.connection import Document, Store
 
-__all__ = ["SCANS", "Scan"]
+__all__ = ["Scan"]
 
 STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, type_registry=FOREIGN_TYPES
@@ -41,32 +43,53 @@ WRITING: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
 FETCH_KEYS: Final = 500
+# What no document has.
+NO_FIELD: Final = "_no_tenant"
+# What a field that is left out for another reason than null is then.
+EMPTY: Final[Mapping[Kind, object]] = {Kind.LIST: [], Kind.MAP: {}, Kind.INTEGER: 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """What one entity looks like in its collection.
+    """What one entity looks like in its collection: names and places only, for values are read as stored.
 
     Attributes:
         key: stored names of the key.
+        numbers: those parts of it that are integers.
         tenant: stored name of the tenant.
         wire_id: the wire name of ``_id``, where it is part of the wire form.
         markers: storage markers and their stored names.
         instants: paths of instants from the top.
-        optional_lists: lists that are left out when empty.
+        empty: what is left out when it has this value.
         expires: the instant by which retention judges.
-        derived_id: the id is part of the wire form unless it was derived from the content.
+        derived_key: the id is part of the wire form unless it is what this returns.
     """
 
-    entity: Entity
-    key: tuple[str, ...] = ("_id",)
-    tenant: str = "tenantId"
-    wire_id: str | None = "id"
+    key: tuple[str, ...]
+    numbers: frozenset[str] = frozenset()
+    tenant: str = NO_FIELD
+    wire_id: str | None = None
     markers: Mapping[str, str] = field(default_factory=dict)
     instants: tuple[tuple[str, ...], ...] = ()
-    optional_lists: tuple[str, ...] = ()
+    empty: Mapping[str, object] = field(default_factory=dict)
     expires: str | None = None
-    derived_id: bool = False
+    derived_key: Callable[[Mapping[str, object], bytes], str] | None = None
+
+    @classmethod
+    def of(cls, entity: Entity) -> Self:
+        """Return the scan of an entity."""
+        names, retention = stored_names(entity), entity.retention
+        return cls(
+            key=tuple(names[name] for name in entity.key),
+            numbers=frozenset(names[part.field] for part in entity.key_parts if part.type.is_number),
+            tenant=NO_FIELD if entity.tenant_field is None else names[entity.tenant_field],
+            wire_id=entity.single_key if entity.single_key in entity.shapes else None,
+            markers={name: names[name] for name in entity.markers},
+            instants=tuple((names[head], *rest) for head, *rest in entity.instants),
+            empty={name: EMPTY[entity.known[name]] for name in left_out_when_empty(entity.model)},
+            expires=None if retention is None else names[retention.field],
+            derived_key=entity.derived_key,
+        )
 
     def batches(
         self,
@@ -82,7 +105,7 @@ class Scan:
         pipeline = [{"$match": self.matching(within, tenant_id)}, {"$sort": order}]
         with store.limited():
             cursor = collection.aggregate_raw_batches(pipeline, hint=order, batchSize=batch_size)
-        with cursor:
+        with ending(cursor.close):
             while (raw := store.next_batch(cursor)) is not None:
                 if raw:
                     yield self.rows(raw)
@@ -91,7 +114,8 @@ class Scan:
         """Yield single rows."""
         for start in range(0, len(keys), FETCH_KEYS):
             condition = self.any_of(keys[start : start + FETCH_KEYS])
-            with collection.find_raw_batches(condition) as cursor:
+            cursor = collection.find_raw_batches(condition)
+            with ending(cursor.close):
                 while (raw := store.next_batch(cursor)) is not None:
                     yield from self.rows(raw)
 
@@ -109,7 +133,11 @@ class Scan:
         if within.upper is not None:
             clauses += self.beyond("$lt", within.upper, last="$lt")
         condition: Document = {"$expr": {"$and": clauses}} if clauses else {}
-        return condition if tenant_id is None else {**condition, self.tenant: tenant_id}
+        return {**condition, **self.owned_by(tenant_id)}
+
+    def owned_by(self, tenant_id: str | None) -> Document:
+        """Return the filter of the rows of one tenant, or of all; without a field for it no row has one."""
+        return {} if tenant_id is None else {self.tenant: tenant_id}
 
     def beyond(self, operator: str, key: Key, *, last: str) -> list[Document]:
         """Return what holds for keys on one side of a bound, in the order of the key."""
@@ -152,8 +180,8 @@ class Scan:
             for name, value in stored.items()
             if value is not None and name[:1] != "_" and name not in internal
         }
-        for name in self.optional_lists:
-            if document.get(name) == []:
+        for name, empty in self.empty.items():
+            if document.get(name) == empty and type(document[name]) is type(empty):
                 del document[name]
         storage = self.markers and {
             name: plain(stored[source])
@@ -171,16 +199,33 @@ class Scan:
 
     def add_id(self, document: Document, stored: Document) -> None:
         """Put the id where the wire form has it; a second, different copy must not go unseen."""
-        if self.wire_id is None or (self.derived_id and is_derived(document, stored)):
+        if self.wire_id is None or self.is_derived(document, stored):
             return
         identity = plain(stored["_id"])
         if document.setdefault(self.wire_id, identity) != identity:
             document["_id"] = identity
 
+    def is_derived(self, document: Document, stored: Document) -> bool:
+        """Whether the id follows from the content, which then does not repeat it."""
+        if self.derived_key is None:
+            return False
+        markers = {name: stored.get(source) for name, source in self.markers.items()}
+        content = orjson.dumps(document, default=instant_text, option=orjson.OPT_PASSTHROUGH_DATETIME)
+        return bool(self.derived_key(markers, content) == stored["_id"])
+
     def key_of(self, stored: Mapping[str, Any]) -> Key | None:
-        """Return the key, ``None`` when it is no text."""
+        """Return the key, ``None`` when a part is of another type."""
+        if self.numbers:
+            return self.key_with_numbers(stored)
         key = [part for name in self.key if type(part := stored.get(name)) is str]
         return tuple(key) if len(key) == len(self.key) else None
+
+    def key_with_numbers(self, stored: Mapping[str, Any]) -> Key | None:
+        """Return a key of which some parts are integers, which the client may have as a class of its own."""
+        values: Document = {name: stored.get(name) for name in self.key}
+        values |= {name: int(values[name]) for name in self.numbers if type(values[name]) is Int64}
+        fit = (type(value) is (int if name in self.numbers else str) for name, value in values.items())
+        return cast("Key", tuple(values.values())) if all(fit) else None
 
     def sure_key_of(self, document: Mapping[str, Any]) -> Key | None:
         """Return the key of a broken document, ``None`` when the key itself is broken.
@@ -264,17 +309,6 @@ def repr_of(value: float) -> Any:  # noqa: ANN401  # a number, or its name
     return value if value - value == 0 else str(value)
 
 
-def is_derived(document: Document, stored: Document) -> bool:
-    """Whether the id of a snapshot follows from its content, which then does not repeat it."""
-    tenant, run, key = stored.get("_tenantId"), stored.get("_runId"), stored["_id"]
-    if type(key) is not str or not key.startswith("snap_"):
-        return False
-    text = f"{tenant}\n{run or ''}\n".encode() + orjson.dumps(
-        document, default=instant_text, option=orjson.OPT_PASSTHROUGH_DATETIME
-    )
-    return key == f"snap_{sha256(text).hexdigest()[:32]}"
-
-
 def text_or_none(value: object) -> str | None:
     """Return a text, ``None`` for everything else."""
     return value if type(value) is str else None
@@ -299,57 +333,3 @@ def documents_of(raw: bytes) -> Iterator[bytes]:
         size = int.from_bytes(view[:4], "little")
         yield bytes(view[:size])
         view, rest = view[size:], rest - size
-
-
-RUN_INSTANTS: Final = (("createdAt",), ("startedAt",), ("finishedAt",))
-
-SCANS: Final[dict[str, Scan]] = {
-    scan.entity.name: scan
-    for scan in (
-        Scan(
-            entity=SCHEDULES,
-            markers={"deletedAt": "deletedAt", "deletedBy": "deletedBy"},
-            instants=(("createdAt",), ("updatedAt",), ("deletedAt",)),
-        ),
-        Scan(
-            entity=TRIGGERS,
-            instants=(("nextFireAt",), ("lastFireAt",), ("createdAt",), ("updatedAt",)),
-        ),
-        Scan(
-            entity=RUNS,
-            instants=(
-                *RUN_INSTANTS,
-                ("reason", "impactWindowFrom"),
-                ("reason", "impactWindowTo"),
-                ("deltas", "detectedAt"),
-            ),
-            optional_lists=("deltas",),
-            expires="finishedAt",
-        ),
-        Scan(
-            entity=IMPACT_SNAPSHOTS,
-            tenant="_tenantId",
-            wire_id="snapshotId",
-            markers={
-                "snapshotId": "_id",
-                "tenantId": "_tenantId",
-                "runId": "_runId",
-                "selectorDigest": "_selectorDigest",
-            },
-            instants=(("generatedAt",),),
-            expires="generatedAt",
-            derived_id=True,
-        ),
-        Scan(entity=AUDIT, instants=(("occurredAt",),)),
-        Scan(
-            entity=RUN_SUMMARIES,
-            key=("tenantId", "scheduleId"),
-            wire_id=None,
-            instants=(
-                ("updatedAt",),
-                *(("lastRun", *path) for path in RUN_INSTANTS),
-                *(("recent", *path) for path in RUN_INSTANTS),
-            ),
-        ),
-    )
-}

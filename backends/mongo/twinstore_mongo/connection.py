@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import pymongo
@@ -20,6 +19,7 @@ from pymongo.write_concern import WriteConcern
 from twinstore.backend import Capabilities
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import ConfigurationError
+from twinstore.forks import ForkSafeLock, renew_in_child
 from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
     from twinstore.backend import SharedResources
+    from twinstore.catalog import Entity
     from twinstore_mongo.settings import MongoSettings
 
 __all__ = ["MAJORITY_READ", "MAJORITY_WRITE", "Client", "Connection", "Document", "Store"]
@@ -132,8 +133,9 @@ class Connection:
         """Take the settings and the place for what modules share; nothing is opened yet."""
         self._settings = settings
         self._resources = resources
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
         self._store: Store | None = None
+        renew_in_child(self)
 
     @property
     def store(self) -> Store:
@@ -148,6 +150,33 @@ class Connection:
                 if self._store is None:
                     self._store = self._open()
         return self._store
+
+    def check_names(self, entities: Iterable[Entity]) -> None:
+        """Refuse another name for a collection whose description allows none.
+
+        Raises:
+            ConfigurationError: the settings have one.
+        """
+        for entity in entities:
+            if entity.collection_setting is None and entity.name in self._settings.collections:
+                raise ConfigurationError(
+                    f"The collection of {entity.name} is always called {entity.collection}; remove the key "
+                    f"{entity.name} below Collections from the settings of MongoDB.",
+                    driver=DRIVER,
+                )
+
+    def collection_name(self, entity: Entity) -> str:
+        """Return the name of the collection of an entity; the settings may replace what has a setting."""
+        if entity.collection_setting is None:
+            return entity.collection
+        return self._settings.collections.get(entity.name, entity.collection)
+
+    def renew(self) -> None:
+        """Start without a store in a forked child, where it gets a client of its own.
+
+        A client of the caller is taken again: pymongo gives it connections of its own there, and warns.
+        """
+        self._store = None
 
     def close(self) -> None:
         """Forget the store; the client belongs to the shared resources or to the caller."""

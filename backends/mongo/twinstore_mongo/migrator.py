@@ -7,14 +7,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
 from twinstore.migrations import MigrationReport, MigrationState, MigrationStatus
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.lease import holding
 from twinstore_mongo.mongosh import script
-from twinstore_mongo.scheduler.codecs import CODECS
 from twinstore_mongo.schema import Schema
 from twinstore_mongo.steps import RELEASE, Step, load_steps
 from twinstore_mongo.validators import validator_of
@@ -22,14 +21,17 @@ from twinstore_mongo.validators import validator_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from twinstore.options import SchedulerOptions
+    from twinstore.catalog import Module
+    from twinstore.modules import ModuleSpec
+    from twinstore.options import ModuleOptions
     from twinstore_mongo.connection import Connection, Document, Store
     from twinstore_mongo.lease import MigrationLease
 
 __all__ = ["LEDGER", "MongoInitializer"]
 
 LEDGER: Final = "_migrations"
-MODULE: Final = "scheduler"
+# The folder of the migrations of a module that are for this kind of store.
+MIGRATIONS: Final = "mongo"
 LEASE: Final = timedelta(seconds=30)
 PATIENCE: Final = timedelta(minutes=10)
 
@@ -45,12 +47,28 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class MongoInitializer:
-    """Implements :class:`~twinstore.migrations.Initializer` for the scheduler."""
+    """Implements :class:`~twinstore.migrations.Initializer` for one module."""
 
     connection: Connection
-    options: SchedulerOptions
+    catalog: Module
+    options: ModuleOptions
+    steps: tuple[Step, ...]
     validators: bool = True
-    steps: tuple[Step, ...] = load_steps(MODULE)
+
+    @classmethod
+    def of(
+        cls, connection: Connection, module: ModuleSpec[object], options: ModuleOptions, *, validators: bool
+    ) -> Self:
+        """Return the initializer of a module, with the steps that it ships."""
+        catalog = module.catalog
+        names = {entity.collection: connection.collection_name(entity) for entity in catalog.entities}
+        steps = tuple(step.renamed(names) for step in load_steps(module.migrations(MIGRATIONS)))
+        return cls(connection, catalog, options, steps, validators=validators)
+
+    @property
+    def module(self) -> str:
+        """The name of the module, under which the ledger keeps its steps."""
+        return self.catalog.name
 
     def ensure_migrations(self, *, release: bool = False) -> MigrationReport:
         """Apply what is pending and bring indexes in line; see the Protocol.
@@ -61,7 +79,7 @@ class MongoInitializer:
         with self._working() as store:
             plan = self._plan(store, release=release)
             if not plan.pending and not any(plan.schema.differences()):
-                return report((), (), plan)
+                return report(self.module, (), (), plan)
             if not store.complete:
                 return self._migrate(store, None, release=release)
             with holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease:
@@ -88,7 +106,7 @@ class MongoInitializer:
 
     def export(self) -> str:
         """Return a script for mongosh that does the same; see the Protocol."""
-        return script(MODULE, self.steps, self._validators(), self.options)
+        return script(self.module, self.steps, self._validators(), self.options)
 
     def check_applied(self) -> None:
         """Raise ``MigrationError`` when a migration is pending, changed or missing."""
@@ -97,8 +115,8 @@ class MongoInitializer:
         if pending:
             raise MigrationError(
                 f"Migrations are pending: {', '.join(pending)}; run `twinstore migrate run --module "
-                f"{MODULE}`, or call ensure_migrations() at start-up.",
-                module=MODULE,
+                f"{self.module}`, or call ensure_migrations() at start-up.",
+                module=self.module,
                 driver=DRIVER,
             )
 
@@ -124,7 +142,7 @@ class MongoInitializer:
             alive(lease)
             difference.repair()
             changes.append(difference.change)
-        return report(applied, changes, plan)
+        return report(self.module, applied, changes, plan)
 
     def _apply(self, store: Store, schema: Schema, step: Step) -> bool:
         """Create what a step wants, every part of which may exist; return whether nobody else was first."""
@@ -138,7 +156,7 @@ class MongoInitializer:
             "applied_by": user_name(),
             "duration_ms": int((monotonic() - start) * 1000),
         }
-        which = {"_id": f"{MODULE}:{step.name}"}
+        which = {"_id": f"{self.module}:{step.name}"}
         result = store.collection(LEDGER).update_one(which, {"$setOnInsert": row}, upsert=True)
         return result.upserted_id is not None
 
@@ -146,7 +164,7 @@ class MongoInitializer:
         """Compare the ledger with what is shipped; a release step counts once somebody asked for it."""
         rows = self._ledger(store)
         if check:
-            check_ledger({step.name: step for step in self.steps}, rows)
+            check_ledger(self.module, {step.name: step for step in self.steps}, rows)
         wanted = [step for step in self.steps if release or step.name in rows or step.category != RELEASE]
         collections = tuple(item for step in wanted for item in step.collections)
         validators = self._validators() if self.validators and store.complete else {}
@@ -154,17 +172,19 @@ class MongoInitializer:
         return Plan(tuple(wanted), pending, Schema(store, collections, validators, self.options))
 
     def _validators(self) -> dict[str, Document]:
-        return {codec.entity.name: validator_of(codec) for codec in CODECS}
+        entities = self.catalog.entities
+        return {self.connection.collection_name(entity): validator_of(entity) for entity in entities}
 
     def _ledger(self, store: Store) -> dict[str, Document]:
-        rows = store.collection(LEDGER).find({"_id": {"$gt": f"{MODULE}:", "$lt": f"{MODULE};"}})
+        mine = {"$gt": f"{self.module}:", "$lt": f"{self.module};"}
+        rows = store.collection(LEDGER).find({"_id": mine})
         return {row["migration_name"]: row for row in rows}
 
 
-def report(applied: Sequence[str], changes: Sequence[str], plan: Plan) -> MigrationReport:
+def report(module: str, applied: Sequence[str], changes: Sequence[str], plan: Plan) -> MigrationReport:
     """Return what was done."""
     return MigrationReport(
-        module=MODULE,
+        module=module,
         backend=DRIVER,
         applied=tuple(applied),
         already_applied=tuple(step.name for step in plan.steps if step.name not in applied),
@@ -173,14 +193,14 @@ def report(applied: Sequence[str], changes: Sequence[str], plan: Plan) -> Migrat
     )
 
 
-def check_ledger(shipped: Mapping[str, Step], rows: Mapping[str, Document]) -> None:
+def check_ledger(module: str, shipped: Mapping[str, Step], rows: Mapping[str, Document]) -> None:
     """Refuse a ledger that does not fit the shipped steps."""
     for name, row in rows.items():
         if name not in shipped:
             raise MigrationMissingError(
                 f"Migration {name} is applied but not shipped: the database is newer than this library. "
                 "Upgrade twinstore.",
-                module=MODULE,
+                module=module,
                 key=name,
                 driver=DRIVER,
             )
@@ -188,7 +208,7 @@ def check_ledger(shipped: Mapping[str, Step], rows: Mapping[str, Document]) -> N
             raise MigrationChecksumError(
                 f"Migration {name} was changed after it had been applied; restore the shipped file by "
                 "reinstalling twinstore.",
-                module=MODULE,
+                module=module,
                 key=name,
                 driver=DRIVER,
             )

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 def open_module(request: OpenRequest) -> ModuleBackend[object]:
     """Open one module on MongoDB; connects on first use."""
-    from twinstore_mongo.backend import MongoBackend
+    from twinstore_mongo.backend import open_backend
 
-    return MongoBackend.of(request)
+    return open_backend(request)
 
 
 @hookimpl

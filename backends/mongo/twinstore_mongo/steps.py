@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
     from twinstore.options import ModuleOptions
     from twinstore_mongo.connection import Document
 
@@ -28,6 +29,7 @@ class IndexSpec:
 
     Attributes:
         retention: the option of the module that says after how many days rows expire, where one does.
+        sparse_unless: the option of the module that, while off, keeps rows without the first field out.
     """
 
     name: str
@@ -35,6 +37,7 @@ class IndexSpec:
     unique: bool = False
     partial: Mapping[str, Any] = field(default_factory=dict)
     retention: str | None = None
+    sparse_unless: str | None = None
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> IndexSpec:
@@ -45,7 +48,19 @@ class IndexSpec:
             unique=content.get("unique", False),
             partial=content.get("partialFilterExpression", {}),
             retention=content.get("retention"),
+            sparse_unless=content.get("sparseUnless"),
         )
+
+    def content(self) -> Document:
+        """Return the index as a step has it."""
+        content: Document = {"name": self.name, "key": [list(part) for part in self.key]}
+        optional = {
+            "unique": self.unique,
+            "partialFilterExpression": dict(self.partial),
+            "retention": self.retention,
+            "sparseUnless": self.sparse_unless,
+        }
+        return content | {name: value for name, value in optional.items() if value}
 
     def options(self, module: ModuleOptions, *, server_ttl: bool = True) -> Document:
         """Return what ``createIndex`` gets beside the key, with the present retention."""
@@ -54,6 +69,8 @@ class IndexSpec:
             options["unique"] = True
         if self.partial:
             options["partialFilterExpression"] = dict(self.partial)
+        if self.sparse_unless and not getattr(module, self.sparse_unless):
+            options["sparse"] = True
         days = getattr(module, self.retention) if self.retention else 0
         if days and server_ttl:
             options["expireAfterSeconds"] = days * SECONDS_PER_DAY
@@ -76,16 +93,21 @@ class Step:
     checksum: str
     collections: tuple[CollectionSpec, ...]
 
+    def renamed(self, names: Mapping[str, str]) -> Step:
+        """Return the same step for collections of other names."""
+        collections = (replace(item, name=names.get(item.name, item.name)) for item in self.collections)
+        return replace(self, collections=tuple(collections))
+
     @property
     def category(self) -> str:
         """``schema`` for 001-099; ``release`` for 100-199, which run only on request."""
         return RELEASE if self.name >= FIRST_RELEASE else "schema"
 
 
-def load_steps(module: str) -> tuple[Step, ...]:
-    """Return the shipped steps of a module by number."""
-    folder = resources.files("twinstore_mongo.migrations") / module
-    files = sorted(file.name for file in folder.iterdir() if FILE_NAME.fullmatch(file.name))
+def load_steps(folder: Traversable) -> tuple[Step, ...]:
+    """Return the steps that a module ships in a folder, by number; none where there is no folder."""
+    names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+    files = sorted(name for name in names if FILE_NAME.fullmatch(name))
     return tuple(parse_step(name.removesuffix(".json"), (folder / name).read_bytes()) for name in files)
 
 

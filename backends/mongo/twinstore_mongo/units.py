@@ -11,6 +11,7 @@ from pymongo.errors import PyMongoError
 
 from twinstore.backend import UnitState, write_refused
 from twinstore.errors import Outcome, UnavailableError
+from twinstore.forks import OwnProcess, ending
 from twinstore.retrying import repeat
 from twinstore_mongo.connection import MAJORITY_WRITE, SNAPSHOT_READ
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, translate
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Connection, Document, Store
     from twinstore_mongo.errors import Where
 
-__all__ = ["ATTEMPTS", "Call", "Unit", "transaction", "translating"]
+__all__ = ["ATTEMPTS", "Call", "Unit", "client_session", "transaction", "translating"]
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ class Unit:
 
     def collection(self, entity: Entity) -> Collection[Document]:
         """Return the collection of an entity."""
-        return self.store.collection(entity.name)
+        return self.store.collection(self.connection.collection_name(entity))
 
     def reading(self, entity: Entity, key: str | None = None) -> Call:
         """Return the guard of a call that only reads."""
@@ -99,12 +100,27 @@ class Unit:
         return repeat(lambda: self._alone(action), attempts=ATTEMPTS)
 
     def _alone(self, action: Callable[[Unit], T]) -> T:
+        with self.opened() as unit:
+            return action(unit)
+
+    @contextmanager
+    def opened(self) -> Iterator[Unit]:
+        """Open a transaction, in the session of this unit where it has one: commit at normal exit.
+
+        Raises:
+            TransactionAbortedError: an error of the store was caught inside; everything is rolled back.
+        """
         store = self.store
         with self._own_session(store) as session, transaction(session, store):
-            return action(replace(self, session=session, joined=store, state=UnitState()))
+            unit = replace(self, session=session, joined=store, state=UnitState())
+            try:
+                yield unit
+                unit.state.check_commit()
+            finally:
+                unit.state.closed = True
 
     def _own_session(self, store: Store) -> AbstractContextManager[ClientSession]:
-        return store.client.start_session() if self.session is None else nullcontext(self.session)
+        return client_session(store) if self.session is None else nullcontext(self.session)
 
 
 class Call:
@@ -149,6 +165,14 @@ class Call:
 
 
 @contextmanager
+def client_session(store: Store, *, causal_consistency: bool | None = None) -> Iterator[ClientSession]:
+    """Open a client session; a forked child leaves it alone, because to end it would roll the parent back."""
+    session = store.client.start_session(causal_consistency=causal_consistency)
+    with ending(session.end_session):
+        yield session
+
+
+@contextmanager
 def transaction(session: ClientSession, store: Store) -> Iterator[None]:
     """Commit at normal exit, roll back on any exception.
 
@@ -157,11 +181,13 @@ def transaction(session: ClientSession, store: Store) -> Iterator[None]:
         UnavailableError: the connection was lost; at the commit with an unknown outcome.
     """
     session.start_transaction(SNAPSHOT_READ, MAJORITY_WRITE, ReadPreference.PRIMARY)
+    process = OwnProcess()
     try:
         yield
+        process.check("This transaction")
         commit(session, store)
     finally:
-        if session.in_transaction:
+        if session.in_transaction and not process.forked:
             roll_back(session)
 
 

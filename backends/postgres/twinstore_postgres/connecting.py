@@ -1,9 +1,13 @@
-"""One connection: how it is configured, and why it could not be opened."""
+"""One connection: how it is configured, why it could not be opened, and what a forked child does with it."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 import psycopg
 from psycopg import conninfo
@@ -15,6 +19,7 @@ from twinstore.errors import (
     TwinstoreError,
     UnavailableError,
 )
+from twinstore.forks import OwnProcess, renew_in_child
 from twinstore.redaction import mentions_secret, secrets_in
 from twinstore_postgres.codec import Row, register_loaders
 from twinstore_postgres.settings import DRIVER
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
 
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["Connection", "Target", "target_of"]
+__all__ = ["Connection", "Target", "adopt", "in_one_process", "target_of"]
 
 Connection = psycopg.Connection[Row]
 
@@ -72,7 +77,7 @@ class Target:
             connection = psycopg.connect(self.conninfo, autocommit=True, prepare_threshold=0)
         except psycopg.Error as error:
             raise self.explain(error) from error
-        register_loaders(connection)
+        adopt(connection)
         return connection
 
     def explain(self, error: psycopg.Error) -> TwinstoreError:
@@ -99,6 +104,66 @@ class Target:
         )
 
 
+class Sockets:
+    """The sockets of this process, from which a forked child lets go at once.
+
+    Whatever the child then does, it cannot write on them, and the server notices the end of the parent
+    although the child lives on.
+    """
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._connections: WeakSet[Connection] = WeakSet()
+        renew_in_child(self)
+
+    def add(self, connection: Connection) -> None:
+        """Note the socket of a connection."""
+        self._connections.add(connection)
+
+    def renew(self) -> None:
+        """Let go of all of them in a forked child."""
+        for connection in list(self._connections):
+            let_go(connection)
+
+
+_sockets: Final = Sockets()
+
+
+def adopt(connection: Connection) -> None:
+    """Set up a connection that this library opened."""
+    register_loaders(connection)
+    _sockets.add(connection)
+
+
+def let_go(connection: Connection) -> None:
+    """Put a dead end in place of an inherited socket, without a word to the server.
+
+    The number stays taken, because the connection would otherwise write to whatever gets that number next.
+    """
+    with suppress(psycopg.Error, OSError):
+        dead_end = os.open(os.devnull, os.O_RDWR)
+        try:
+            os.dup2(dead_end, connection.fileno(), inheritable=False)
+        finally:
+            os.close(dead_end)
+
+
+@contextmanager
+def in_one_process(connection: Connection) -> Iterator[None]:
+    """Stream from a connection in the process that opened it.
+
+    In a forked child the connection is given up before the blocks around this one end: they would ask the
+    server, on another connection, to cancel what the parent streams.
+    """
+    process = OwnProcess()
+    try:
+        yield
+    finally:
+        if process.forked:
+            let_go(connection)
+            connection.pgconn.finish()
+
+
 def _refused_password(error: psycopg.Error) -> bool:
     """Whether a password was asked for, in whatever language the server complains."""
     try:
@@ -107,8 +172,10 @@ def _refused_password(error: psycopg.Error) -> bool:
         return False
 
 
-def target_of(secret: SecretStr | None, settings: PostgresSettings, *, purpose: str) -> Target:
-    """Return where to connect.
+def target_of(
+    secret: SecretStr | None, settings: PostgresSettings, *, purpose: str, read_only: bool = False
+) -> Target:
+    """Return where to connect; ``read_only`` connections take no write unless a transaction asks for it.
 
     Raises:
         ConfigurationError: no connection string, or one that libpq does not understand.
@@ -135,14 +202,15 @@ def target_of(secret: SecretStr | None, settings: PostgresSettings, *, purpose: 
             f"{purpose} names a host with an '@'; write an '@' inside user or password as %40.",
             driver=DRIVER,
         )
-    return Target(_complete(parts, settings.statement_timeout_ms), secrets_in(text))
+    return Target(_complete(parts, settings.statement_timeout_ms, read_only=read_only), secrets_in(text))
 
 
-def _complete(parts: dict[str, str], timeout: int) -> str:
+def _complete(parts: dict[str, str], timeout: int, *, read_only: bool) -> str:
     """Every connection: UTC, UTF-8, a name, a limit on each statement, the isolation units rely on."""
     options = (
         f"-c timezone=UTC -c statement_timeout={timeout} "
-        r"-c default_transaction_isolation=read\ committed -c default_transaction_read_only=off"
+        r"-c default_transaction_isolation=read\ committed "
+        f"-c default_transaction_read_only={'on' if read_only else 'off'}"
     )
     own = parts.pop("options", "")
     complete = {"application_name": "twinstore", "connect_timeout": str(CONNECT_SECONDS)} | parts

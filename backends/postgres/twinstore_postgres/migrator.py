@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from importlib.resources import files
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import sql
+from pydantic.alias_generators import to_pascal
 
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
 from twinstore.migrations import MigrationState, MigrationStatus
@@ -19,8 +19,10 @@ from twinstore_postgres.errors import translated
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
+    from twinstore.modules import ModuleSpec
     from twinstore_postgres.codec import Row
     from twinstore_postgres.connecting import Connection
 
@@ -31,6 +33,8 @@ __all__ = [
     "apply",
     "check_history",
     "create_role",
+    "created_tables",
+    "forced_tables",
     "script",
     "shipped_migrations",
     "statuses",
@@ -40,8 +44,9 @@ FILE_NAME: Final = re.compile(r"(?P<number>\d{3})_[a-z0-9_]+\.sql")
 FIRST_RELEASE: Final = 100
 ROLE_VARIABLE: Final = ':"application_role"'
 LOCK_SECONDS: Final = 60
-# A ledger written before this library existed may hold the first migration under its planning name.
-OTHER_NAMES: Final[dict[str, str]] = {"V001_CreateSchedulerSchema": "001_create_scheduler_schema.sql"}
+STORE: Final = "postgres"
+CREATES: Final = re.compile(r"^CREATE TABLE IF NOT EXISTS \w+\.(?P<table>\w+)", re.MULTILINE)
+FORCES: Final = re.compile(r"^ALTER TABLE \w+\.(?P<table>\w+) FORCE ROW LEVEL SECURITY", re.MULTILINE)
 
 CREATE_SCHEMA: Final = "CREATE SCHEMA {schema}"
 CREATE_LEDGER: Final = """
@@ -75,6 +80,12 @@ class Migration:
         return "release" if int(self.name[:3]) >= FIRST_RELEASE else "schema"
 
     @property
+    def planning_name(self) -> str:
+        """The name in plans that are older than this library, such as ``V001_CreateSomeSchema``."""
+        number, _, words = self.name.removesuffix(".sql").partition("_")
+        return f"V{number}_{to_pascal(words)}"
+
+    @property
     def checksum(self) -> str:
         """SHA-256 of the text as shipped, before the application role is put in."""
         return sha256(self.text.encode()).hexdigest()
@@ -91,12 +102,17 @@ class Applied:
     checksum: str
     at: datetime
 
+    @property
+    def adopted(self) -> bool:
+        """Whether it stands under its planning name, so that somebody else may have made the tables."""
+        return not self.checksum
+
 
 @cache
-def shipped_migrations(module: str) -> tuple[Migration, ...]:
+def shipped_migrations(module: ModuleSpec[object]) -> tuple[Migration, ...]:
     """Return the files of a module in order of their number."""
     found = []
-    for entry in (files("twinstore_postgres") / "migrations" / module).iterdir():
+    for entry in module.migrations(STORE).iterdir():
         if FILE_NAME.fullmatch(entry.name):
             text = entry.read_text(encoding="utf-8")
             found.append(Migration(entry.name, text.replace("\r\n", "\n").replace("\r", "\n")))
@@ -109,28 +125,38 @@ def lock_number(schema: str) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def applied_migrations(connection: Connection, schema: str) -> dict[str, Applied]:
+def applied_migrations(connection: Connection, module: ModuleSpec[object]) -> dict[str, Applied]:
     """Return the ledger; empty where none exists."""
-    ledger = f"{schema}.schema_migrations"
+    ledger = f"{module.name}.schema_migrations"
     if connection.execute("SELECT to_regclass(%s)", [ledger]).fetchone() == (None,):
         return {}
-    rows: list[Row] = connection.execute(
-        sql.SQL(SELECT_LEDGER).format(schema=sql.Identifier(schema))
-    ).fetchall()
-    return {shipped_name(name): Applied(_known(name, checksum), at) for name, checksum, at in rows}
+    try:
+        rows: list[Row] = connection.execute(
+            sql.SQL(SELECT_LEDGER).format(schema=sql.Identifier(module.name))
+        ).fetchall()
+    except psycopg.errors.UndefinedColumn as error:
+        raise MigrationError(
+            f"The table {ledger} is not the ledger of twinstore, which has the columns migration_name, "
+            "category, checksum, applied_at, applied_by and duration_ms; nothing was changed. Give the "
+            "module a database of its own.",
+            module=module.name,
+            driver=DRIVER,
+        ) from error
+    # The text behind a planning name is not ours to judge, and the shipped name says more than that one.
+    others = other_names(module)
+    planned = {others[name]: Applied("", at) for name, _, at in rows if name in others}
+    return planned | {name: Applied(checksum, at) for name, checksum, at in rows if name not in others}
 
 
-def shipped_name(name: str) -> str:
-    """Return the name under which a migration is shipped."""
-    return OTHER_NAMES.get(name, name)
+def other_names(module: ModuleSpec[object]) -> dict[str, str]:
+    """Return other names of shipped migrations.
+
+    A ledger written before this library existed may hold the first migration under its planning name.
+    """
+    return {first.planning_name: first.name for first in shipped_migrations(module)[:1]}
 
 
-def _known(name: str, checksum: str) -> str:
-    """The text behind a planning name is not ours to judge."""
-    return "" if name in OTHER_NAMES else checksum
-
-
-def check_history(module: str, applied: dict[str, Applied]) -> None:
+def check_history(module: ModuleSpec[object], applied: dict[str, Applied]) -> None:
     """Refuse a ledger that this library cannot continue.
 
     Raises:
@@ -141,17 +167,17 @@ def check_history(module: str, applied: dict[str, Applied]) -> None:
     missing = sorted(set(applied) - set(shipped))
     if missing:
         raise MigrationMissingError(
-            f"The schema {module} has migrations that this version of twinstore does not know: "
+            f"The schema {module.name} has migrations that this version of twinstore does not know: "
             f"{', '.join(missing)}. Upgrade twinstore.",
-            module=module,
+            module=module.name,
             driver=DRIVER,
         )
     changed = [name for name, row in sorted(applied.items()) if _changed(row, shipped[name])]
     if changed:
         raise MigrationChecksumError(
-            f"Applied migrations of schema {module} were changed afterwards: {', '.join(changed)}. "
+            f"Applied migrations of schema {module.name} were changed afterwards: {', '.join(changed)}. "
             "Restore the shipped files; put further changes into a new file.",
-            module=module,
+            module=module.name,
             driver=DRIVER,
         )
 
@@ -160,19 +186,30 @@ def _changed(applied: Applied, migration: Migration) -> bool:
     return applied.checksum not in {"", migration.checksum}
 
 
-def statuses(module: str, applied: dict[str, Applied]) -> tuple[MigrationStatus, ...]:
-    """Return where each shipped or applied migration stands, by name."""
+def statuses(
+    module: ModuleSpec[object], applied: dict[str, Applied], *, foreign: bool
+) -> tuple[MigrationStatus, ...]:
+    """Return where each shipped or applied migration stands, by name.
+
+    ``foreign``: the tables under a planning name are not the wanted ones.
+    """
     shipped = {migration.name: migration for migration in shipped_migrations(module)}
-    return tuple(_status(name, shipped.get(name), applied.get(name)) for name in sorted({*shipped, *applied}))
+    return tuple(
+        _status(name, shipped.get(name), applied.get(name), foreign=foreign)
+        for name in sorted({*shipped, *applied})
+    )
 
 
-def _status(name: str, migration: Migration | None, applied: Applied | None) -> MigrationStatus:
+def _status(
+    name: str, migration: Migration | None, applied: Applied | None, *, foreign: bool
+) -> MigrationStatus:
     if migration is None:
         state = MigrationState.MISSING
     elif applied is None:
         state = MigrationState.PENDING
     else:
-        state = MigrationState.CHANGED if _changed(applied, migration) else MigrationState.APPLIED
+        changed = _changed(applied, migration) or (foreign and applied.adopted)
+        state = MigrationState.CHANGED if changed else MigrationState.APPLIED
     return MigrationStatus(
         name=name,
         category="unknown" if migration is None else migration.category,
@@ -182,22 +219,30 @@ def _status(name: str, migration: Migration | None, applied: Applied | None) -> 
     )
 
 
-def apply(connection: Connection, module: str, migration: Migration, role: str) -> bool:
+def apply(
+    connection: Connection,
+    module: ModuleSpec[object],
+    migration: Migration,
+    role: str,
+    check: Callable[[], None],
+) -> bool:
     """Apply one file unless another process did so meanwhile; return whether it was applied here.
 
-    The lock lasts as long as the transaction and also covers the creation of schema and ledger.
+    The lock lasts as long as the transaction and also covers the creation of schema and ledger. What
+    ``check`` raises under the lock leaves everything as it was.
 
     Raises:
         MigrationError: the file failed and nothing of it remains, or the lock was not granted in time.
     """
-    schema = sql.Identifier(module)
+    schema = sql.Identifier(module.name)
     try:
         with connection.transaction():
-            _lock(connection, module)
+            _lock(connection, module.name)
             applied = _prepared_ledger(connection, module)
             check_history(module, applied)
             if migration.name in applied:
                 return False
+            check()
             started = monotonic()
             # As bytes: the text comes from this package, and only the quoted role was put in.
             connection.execute(migration.rendered(role).encode(), prepare=False)
@@ -207,9 +252,9 @@ def apply(connection: Connection, module: str, migration: Migration, role: str) 
             return True
     except psycopg.errors.LockNotAvailable as error:
         raise MigrationError(
-            f"Another process has been migrating schema {module}, or holds its tables, for more than "
+            f"Another process has been migrating schema {module.name}, or holds its tables, for more than "
             f"{LOCK_SECONDS} s; wait for it and try again.",
-            module=module,
+            module=module.name,
             driver=DRIVER,
         ) from error
     except psycopg.OperationalError:
@@ -220,26 +265,36 @@ def apply(connection: Connection, module: str, migration: Migration, role: str) 
         raise MigrationError(
             f"The migration {migration.name} failed and was rolled back: {' '.join(str(error).split())}. "
             "Correct the cause (often a missing right of the owner role) and run: twinstore migrate run",
-            module=module,
+            module=module.name,
             driver=DRIVER,
         ) from error
 
 
-def _lock(connection: Connection, module: str) -> None:
+def _lock(connection: Connection, schema: str) -> None:
     connection.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_SECONDS}s"])
     connection.execute("SELECT set_config('statement_timeout', '0', true)")
     # Data steps of a migration work for all tenants.
     connection.execute("SELECT set_config('app.tenant_id', 'system', true)")
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(module)])
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(schema)])
 
 
-def _prepared_ledger(connection: Connection, module: str) -> dict[str, Applied]:
-    schema = sql.Identifier(module)
+def _prepared_ledger(connection: Connection, module: ModuleSpec[object]) -> dict[str, Applied]:
+    schema = sql.Identifier(module.name)
     # CREATE SCHEMA IF NOT EXISTS needs the right to create even where the schema exists.
-    if connection.execute("SELECT to_regnamespace(%s)", [module]).fetchone() == (None,):
+    if connection.execute("SELECT to_regnamespace(%s)", [module.name]).fetchone() == (None,):
         connection.execute(sql.SQL(CREATE_SCHEMA).format(schema=schema))
     connection.execute(sql.SQL(CREATE_LEDGER).format(schema=schema))
     return applied_migrations(connection, module)
+
+
+def forced_tables(migration: Migration) -> set[str]:
+    """Return the tables on which a file forces row-level security."""
+    return {match["table"] for match in FORCES.finditer(migration.text)}
+
+
+def created_tables(migration: Migration) -> set[str]:
+    """Return the tables that a file creates."""
+    return {match["table"] for match in CREATES.finditer(migration.text)}
 
 
 def create_role(role: str) -> str:
@@ -248,11 +303,11 @@ def create_role(role: str) -> str:
     return f"CREATE ROLE {name} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOBYPASSRLS PASSWORD '...';"
 
 
-def script(module: str, role: str) -> str:
+def script(module: ModuleSpec[object], role: str) -> str:
     """Return everything as SQL that an administrator can run by hand, any number of times."""
-    schema = sql.Identifier(module)
+    schema = sql.Identifier(module.name)
     head = [
-        f"-- Schema {module}, for psql as the owner role. An administrator first runs:",
+        f"-- Schema {module.name}, for psql as the owner role. An administrator first runs:",
         f"-- {create_role(role)}",
         f"CREATE SCHEMA IF NOT EXISTS {schema.as_string()};",
         f"{sql.SQL(CREATE_LEDGER).format(schema=schema).as_string().strip()};",
@@ -260,16 +315,51 @@ def script(module: str, role: str) -> str:
     return "\n".join([*head, *(_scripted(module, item, role) for item in shipped_migrations(module))])
 
 
-def _scripted(module: str, migration: Migration, role: str) -> str:
-    schema = sql.Identifier(module).as_string()
+# Row-level security is forced on a table with rows only when the setting names the table.
+GUARD: Final = """
+DO $guard$
+DECLARE
+    name text;
+    accepted text[] := string_to_array(coalesce(current_setting('twinstore.accept_rls', true), ''), ',');
+    holds boolean;
+BEGIN
+    FOR name IN SELECT relname FROM pg_class
+                 WHERE relnamespace = to_regnamespace({schema}) AND relname = ANY ({tables})
+                   AND relkind = 'r' AND NOT (relrowsecurity AND relforcerowsecurity)
+                   AND relname <> ALL (accepted)
+    LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', {schema}, name) INTO holds;
+        IF holds THEN
+            RAISE EXCEPTION '% holds rows, which row-level security would hide from whoever does not set '
+                'app.tenant_id; if that is right, run before: SET twinstore.accept_rls = ''%''', name, name;
+        END IF;
+    END LOOP;
+END
+$guard$;
+"""
+
+
+def _scripted(module: ModuleSpec[object], migration: Migration, role: str) -> str:
+    schema = sql.Identifier(module.name).as_string()
     values = ", ".join(
         sql.Literal(value).as_string() for value in (migration.name, migration.category, migration.checksum)
     )
     return (
         f"\n-- {migration.name}\nBEGIN;\n"
-        f"SELECT pg_advisory_xact_lock({lock_number(module)});\n"
-        f"{migration.rendered(role).strip()}\n"
+        f"SELECT pg_advisory_xact_lock({lock_number(module.name)});\n"
+        f"{_guard(module, migration)}{migration.rendered(role).strip()}\n"
         f"INSERT INTO {schema}.schema_migrations "
         "(migration_name, category, checksum, applied_at, applied_by, duration_ms)\n"
         f"VALUES ({values}, clock_timestamp(), current_user, 0) ON CONFLICT DO NOTHING;\nCOMMIT;\n"
+    )
+
+
+def _guard(module: ModuleSpec[object], migration: Migration) -> str:
+    tables = sorted(forced_tables(migration))
+    if not tables:
+        return ""
+    return (
+        sql.SQL(GUARD.lstrip())
+        .format(schema=sql.Literal(module.name), tables=sql.Literal(tables))
+        .as_string()
     )

@@ -21,7 +21,6 @@ def twinstore_register_backend() -> BackendSpec:
         name=DRIVER,
         schemes=("postgresql", "postgres"),
         api_version=BACKEND_API_VERSION,
-        modules=frozenset({"scheduler"}),
         settings=PostgresSettings,
         factory=open_backend,
         extra="postgres",
@@ -30,7 +29,7 @@ def twinstore_register_backend() -> BackendSpec:
 
 
 def open_backend(request: OpenRequest) -> ModuleBackend[object]:
-    """Open the scheduler; psycopg is imported here and nowhere earlier."""
-    from twinstore_postgres.backend import PostgresSchedulerBackend
+    """Open a module; psycopg is imported here and nowhere earlier."""
+    from twinstore_postgres.backend import PostgresBackend
 
-    return PostgresSchedulerBackend(request)
+    return PostgresBackend(request.module, request)

@@ -1,11 +1,14 @@
-"""The PostgreSQL of a storage: its pool, opened and checked at first use, and connections beside it."""
+"""The PostgreSQL of a storage: its pool, opened and checked at first use, and connections beside it.
+
+A forked child opens a pool of its own; nothing that the parent opened is used or closed there.
+"""
 
 from __future__ import annotations
 
 import select
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Lock
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import psycopg
@@ -14,8 +17,8 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from pydantic import SecretStr
 
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
-from twinstore_postgres.codec import register_loaders
-from twinstore_postgres.connecting import OLDEST_VERSION, Connection, Target, target_of
+from twinstore.forks import ForkSafeLock, ending, keep, renew_in_child
+from twinstore_postgres.connecting import OLDEST_VERSION, Connection, Target, adopt, target_of
 from twinstore_postgres.errors import NOWHERE, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
@@ -57,26 +60,36 @@ class PostgresServer:
     that row-level security binds the role.
     """
 
-    def __init__(self, settings: PostgresSettings) -> None:
+    def __init__(self, settings: PostgresSettings, *, read_only: bool = False) -> None:
         """Take the settings; nothing is opened yet.
+
+        Args:
+            settings: those of the driver.
+            read_only: a source; the server refuses writes, and any role that may read will do.
 
         Raises:
             ConfigurationError: neither a usable connection string nor a pool.
         """
         self._settings = settings
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
         self._pool = borrowed_pool(settings)
         self._borrowed = self._pool is not None
         self.target = (
             pool_target(self._pool, settings)
             if self._pool is not None
             else target_of(
-                settings.connection_string, settings, purpose="The connection string of PostgreSQL"
+                settings.connection_string,
+                settings,
+                purpose="The connection string of PostgreSQL",
+                read_only=read_only,
             )
         )
-        self._safe = settings.allow_unsafe_role
+        # The schemas whose tables might belong to the role.
+        self._unsafe: set[str] = set()
+        self._safe = settings.allow_unsafe_role or read_only
         self._version = 0
         self._closed = False
+        renew_in_child(self)
 
     @property
     def borrowed(self) -> bool:
@@ -94,6 +107,11 @@ class PostgresServer:
         self._open()
         return self._version
 
+    def guard(self, schema: str) -> None:
+        """Check before the next use that row-level security of a schema binds the role."""
+        if not self._safe:
+            self._unsafe.add(schema)
+
     @contextmanager
     def connection(self) -> Iterator[Connection]:
         """Lend a connection of the pool, in autocommit mode and outside any transaction.
@@ -105,20 +123,21 @@ class PostgresServer:
         pool = self._open()
         connection = self._take(pool)
         before = connection.autocommit
-        try:
+        with ending(partial(give_back, pool, connection, autocommit=before)):
             if not before:
                 connection.autocommit = True
             yield connection
-        finally:
-            if not before and not connection.closed:
-                with suppress(psycopg.Error):
-                    connection.autocommit = False
-            pool.putconn(connection)
 
     def connect(self) -> Connection:
         """Open a connection beside the pool; the caller closes it."""
         self._open()
         return self.target.connect()
+
+    def renew(self) -> None:
+        """Start without a pool in a forked child; that of the host cannot be opened anew by us."""
+        pool, self._pool = self._pool, None
+        if pool is not None and not self._borrowed:
+            abandon(pool)
 
     def close(self) -> None:
         """Close the pool unless it belongs to the host; a second call does nothing."""
@@ -130,11 +149,13 @@ class PostgresServer:
 
     def _open(self) -> Pool:
         pool = self._pool
-        if pool is not None and self._safe and self._version:
+        if pool is not None and not self._unsafe and self._version:
             return pool
         with self._lock:
             if self._closed:
                 raise ConfigurationError("This storage is closed; open a new one.", driver=DRIVER)
+            if self._borrowed and self._pool is None:
+                raise pool_of_the_parent()
             self._check()
             if self._pool is None:
                 self._pool = self._new_pool()
@@ -151,8 +172,7 @@ class PostgresServer:
                 raise ConfigurationError(
                     f"PostgreSQL {self._version // 10000} is too old; use version 14 or newer.", driver=DRIVER
                 )
-            if not self._safe:
-                self._safe = check_role(connection)
+            self._unsafe -= {schema for schema in self._unsafe if check_role(connection, schema)}
 
     def _new_pool(self) -> Pool:
         pool: Pool = ConnectionPool(
@@ -161,7 +181,7 @@ class PostgresServer:
             min_size=self._settings.pool_min,
             max_size=self._settings.pool_max,
             open=False,
-            configure=register_loaders,
+            configure=adopt,
             check=check_alive,
             timeout=WAIT_SECONDS,
             name="twinstore",
@@ -189,6 +209,34 @@ class PostgresServer:
     def _probe(self) -> None:
         """Raise the reason when the server cannot be reached at all."""
         self.target.connect().close()
+
+
+def give_back(pool: Pool, connection: Connection, *, autocommit: bool) -> None:
+    """Return a connection to its pool as it was taken."""
+    if not autocommit and not connection.closed:
+        with suppress(psycopg.Error):
+            connection.autocommit = False
+    pool.putconn(connection)
+
+
+def abandon(pool: Pool) -> None:
+    """Give up a pool that a forked child inherited.
+
+    Its finaliser would wait for locks that threads of the parent held, and wake threads that do not exist
+    here; a closed pool has none.
+    """
+    pool._closed = True  # noqa: SLF001  # close() would close the connections of the parent on the wire
+    keep(pool)
+
+
+def pool_of_the_parent() -> ConfigurationError:
+    """Return the error of a host's own pool in a forked child."""
+    return ConfigurationError(
+        "The pool of this storage was opened before the process was forked, so its connections belong to "
+        "the parent process; open a pool and a storage in this process, for instance in the hook that your "
+        "server runs after it forks a worker.",
+        driver=DRIVER,
+    )
 
 
 def check_alive(connection: Connection) -> None:

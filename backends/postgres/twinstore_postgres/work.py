@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import psycopg
@@ -18,10 +18,11 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from typing_extensions import override
 
-from twinstore.backend import UnitState, write_refused
-from twinstore.errors import DuplicateError, Outcome, TwinstoreError
+from twinstore.access import Binding
+from twinstore.backend import UnitState
+from twinstore.errors import Outcome, TwinstoreError
+from twinstore.forks import OwnProcess
 from twinstore.retrying import repeat
-from twinstore.scope import SYSTEM_TENANT, Scope
 from twinstore_postgres.codec import Replanned, Row, register_loaders
 from twinstore_postgres.errors import NOWHERE, Subject, translated
 from twinstore_postgres.reading import rows_of
@@ -31,10 +32,11 @@ from twinstore_postgres.settings import DRIVER
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from twinstore.scope import Scope
     from twinstore_postgres.connecting import Connection
-    from twinstore_postgres.server import PostgresServer
 
 __all__ = [
+    "UNIT",
     "Joined",
     "Result",
     "SessionWork",
@@ -47,7 +49,6 @@ __all__ = [
     "own_unit",
 ]
 
-E = TypeVar("E", bound=TwinstoreError)
 R = TypeVar("R")
 
 ATTEMPTS: Final = 10
@@ -62,9 +63,13 @@ LEND_TENANT: Final = (
 RETURN_TENANT: Final = (
     b"SELECT set_config('app.tenant_id', current_setting('twinstore.caller_tenant', true), true)"
 )
-BEGIN: Final = {
-    False: b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-    True: b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
+# A step of a repository locks its row and then reads what is committed by now, so it waits and goes on where
+# a snapshot would only let it fail. A caller reads, decides and writes in several calls without locks: only a
+# snapshot makes the server refuse a write that rests on what others have changed meanwhile.
+STEP: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+UNIT: Final = {
+    False: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
+    True: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
 COMMIT: Final = b"COMMIT"
 
@@ -87,62 +92,43 @@ class Result:
 class Steps(Protocol):
     """Statements inside one transaction."""
 
+    @property
+    def own(self) -> bool:
+        """Whether the transaction was begun for these steps alone; otherwise somebody else ends it."""
+        ...
+
     def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute statements in one round trip; ``subject`` says what they are about, if not the unit's."""
+        ...
+
+    def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
+        """Execute the last statements; a transaction of their own is committed in the same round trip."""
         ...
 
 
 class Work(ABC):
     """The access of one set of repositories to the server."""
 
-    def __init__(self, scope: Scope, state: UnitState | None = None) -> None:
-        """Take the scope, and the state of the unit when there is one."""
-        self.scope = scope
-        self.state = state
-
-    def admit(self, tenant_id: str) -> str:
-        """Return the tenant of a call after checking that the unit is usable."""
-        self.check()
-        return self.scope.admit(tenant_id)
-
-    def admit_system(self, purpose: str) -> str:
-        """Open system scope for a call; return the value of the setting that stands for it."""
-        self.check()
-        self.scope.admit_system(purpose)
-        return SYSTEM_TENANT
-
-    def admit_optional(self, tenant_id: str | None, purpose: str) -> str | None:
-        """Return the tenant of a call, or ``None`` after opening system scope."""
-        self.check()
-        return self.scope.admit_optional(tenant_id, purpose)
-
-    def check(self) -> None:
-        """Raise ``TransactionAbortedError`` when the unit is no longer usable."""
-        if self.state is not None:
-            self.state.check()
-
-    def refuse(self, error: E) -> E:
-        """Note that a store error was found by reading; return it to be raised."""
-        return error
+    def __init__(self, binding: Binding) -> None:
+        """Take what the calls are bound to; in a unit, only its whole transaction can be repeated."""
+        self._binding = binding
 
     @property
-    def repeatable(self) -> bool:
-        """Whether a failed unit can be tried again here; otherwise only the whole transaction can."""
-        return True
+    def binding(self) -> Binding:
+        """What the calls are bound to."""
+        return self._binding
 
     def repeat(self, action: Callable[[], R]) -> R:
         """Return the result of a unit, repeated after it lost against other writers."""
-        return repeat(action, attempts=ATTEMPTS if self.repeatable else 1)
+        return repeat(action, attempts=1 if self.binding.in_unit else ATTEMPTS)
 
-    def one(
-        self, tenant: str, subject: Subject, statement: bytes, parameters: Sequence[object]
-    ) -> Row | None:
+    def one(self, tenant: str, subject: Subject, step: Step) -> Row | None:
         """Return the first row of a query."""
-        return self.read(tenant, subject, statement, parameters).first
+        return self.read(tenant, subject, step).first
 
-    def read(self, tenant: str, subject: Subject, statement: bytes, parameters: Sequence[object]) -> Result:
+    def read(self, tenant: str, subject: Subject, step: Step) -> Result:
         """Execute a query in one round trip."""
-        return self._run(tenant, subject, [(statement, parameters)], Outcome.NOT_APPLIED)[0]
+        return self._run(tenant, subject, [step], Outcome.NOT_APPLIED)[0]
 
     def write(self, tenant: str, subject: Subject, *steps: Step) -> list[Result]:
         """Execute statements as one transaction (or as part of the unit) in one round trip."""
@@ -152,17 +138,44 @@ class Work(ABC):
     def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[Steps]:
         """Open a transaction of several round trips, or go on in the one that is open."""
 
+    @contextmanager
+    def opened(self, tenant: str) -> Iterator[Work]:
+        """Open a transaction for several calls, or go on in the one that is open."""
+        with self.unit(tenant, NOWHERE) as steps:
+            if not isinstance(steps, Transaction):
+                yield self
+                return
+            state = UnitState()
+            try:
+                yield Unit(steps, self.binding.scope, state, read_only=False)
+                state.check_commit()
+            finally:
+                state.closed = True
+
     @abstractmethod
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         """Execute statements with the tenant set, as one transaction where none is open."""
 
 
-class Unbound(Work):
-    """Each call on a connection of the pool."""
+class Lender(Protocol):
+    """Lends connections in autocommit mode, each outside any transaction."""
 
-    def __init__(self, server: PostgresServer, scope: Scope) -> None:
-        """Take the server."""
-        super().__init__(scope)
+    @property
+    def borrowed(self) -> bool:
+        """Whether the connections belong to the host, so that they are set up differently."""
+        ...
+
+    def connection(self) -> AbstractContextManager[Connection]:
+        """Lend a connection until the block ends."""
+        ...
+
+
+class Unbound(Work):
+    """Each call on a connection that is lent for it."""
+
+    def __init__(self, server: Lender, scope: Scope) -> None:
+        """Take what lends the connections."""
+        super().__init__(Binding(DRIVER, scope, UnitState(unbound=True)))
         self._server = server
 
     @override
@@ -182,7 +195,7 @@ class SessionWork(Work):
 
     def __init__(self, connection: Connection, scope: Scope, state: UnitState, *, foreign: bool) -> None:
         """Take the connection; it is in autocommit mode."""
-        super().__init__(scope, state)
+        super().__init__(Binding(DRIVER, scope, state))
         self._connection = connection
         self._foreign = foreign
 
@@ -206,36 +219,70 @@ class Transaction:
         tenant: str,
         subject: Subject = NOWHERE,
         *,
-        read_only: bool = False,
+        begin: bytes = STEP,
         foreign: bool = False,
     ) -> None:
-        """Take a connection in autocommit mode that is in no transaction."""
+        """Take a connection in autocommit mode that is in no transaction, and how to begin one."""
         self.connection = connection
         self.subject = subject
         self._tenant = tenant
-        self._read_only = read_only
+        self._begin = begin
         self._foreign = foreign
         self._begun = False
+        self._process = OwnProcess()
 
-    def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
-        """Execute statements in one round trip; the first call also begins the transaction."""
-        before: list[Step] = []
-        if not self._begun:
-            before = [(BEGIN[self._read_only], ()), (SET_TENANT, (self._tenant,))]
-            self._begun = True
+    @property
+    def own(self) -> bool:
+        """It ends with the steps it was begun for."""
+        return True
+
+    def run(self, *steps: Step, subject: Subject | None = None, tenant: str | None = None) -> list[Result]:
+        """Execute statements in one round trip; the first call also begins the transaction.
+
+        ``tenant`` is set for these statements and the later ones, if it is another one.
+        """
+        self._check_process()
         with translated(subject or self.subject, outcome=Outcome.NOT_APPLIED):
-            return batch(self.connection, [*before, *steps], foreign=self._foreign)[len(before) :]
+            return self._batch(self._before(tenant), steps)
+
+    def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
+        """Execute the last statements and commit in one round trip; a failed one leaves nothing behind."""
+        self._check_process()
+        if not steps and not self._begun:
+            return []
+        with translated(subject or self.subject, outcome=Outcome.UNKNOWN):
+            results = self._batch(self._before(None), (*steps, (COMMIT, ())))
+        self._begun = False
+        return results[:-1]
 
     def commit(self) -> None:
-        """Commit what was done; a transaction that never began needs nothing."""
+        """Commit what was done; a transaction that never began, or is finished, needs nothing."""
+        self._check_process()
         if self._begun:
             with translated(self.subject, outcome=Outcome.UNKNOWN):
                 self.connection.commit()
 
     def roll_back(self) -> None:
-        """Undo everything; a broken connection has done so already."""
-        with suppress(psycopg.Error):
-            self.connection.rollback()
+        """Undo everything; a broken connection has done so already, and a forked child must not."""
+        if not self._process.forked:
+            with suppress(psycopg.Error):
+                self.connection.rollback()
+
+    def _check_process(self) -> None:
+        self._process.check("This transaction")
+
+    def _before(self, tenant: str | None) -> list[Step]:
+        """Return what must be executed first: the begin, and the tenant where it is another one."""
+        changed = tenant is not None and tenant != self._tenant
+        if tenant is not None:
+            self._tenant = tenant
+        if not self._begun:
+            self._begun = True
+            return [(self._begin, ()), (SET_TENANT, (self._tenant,))]
+        return [(SET_TENANT, (self._tenant,))] if changed else []
+
+    def _batch(self, before: Sequence[Step], steps: Sequence[Step]) -> list[Result]:
+        return batch(self.connection, [*before, *steps], foreign=self._foreign)[len(before) :]
 
 
 def own_unit(transaction: Transaction) -> Iterator[Steps]:
@@ -253,49 +300,26 @@ def own_unit(transaction: Transaction) -> Iterator[Steps]:
 
 
 class Unit(Work):
-    """Every call inside one transaction; any error of the store ends its use."""
+    """Every call inside one transaction of the caller; any error of the store ends its use."""
 
     def __init__(self, transaction: Transaction, scope: Scope, state: UnitState, *, read_only: bool) -> None:
         """Take the transaction."""
-        super().__init__(scope, state)
+        super().__init__(Binding(DRIVER, scope, state, read_only=read_only, in_unit=True))
         self._transaction = transaction
-        self._read_only = read_only
-
-    @override
-    def refuse(self, error: E) -> E:
-        if self.state is not None:
-            self.state.abort()
-        return error
-
-    @property
-    @override
-    def repeatable(self) -> bool:
-        return False
-
-    @override
-    def write(self, tenant: str, subject: Subject, *steps: Step) -> list[Result]:
-        self._check_writable()
-        return super().write(tenant, subject, *steps)
 
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         try:
-            return self._transaction.run(*steps, subject=subject)
-        except TwinstoreError as error:
-            raise self.refuse(error)  # noqa: B904  # the very error, noted on its way
+            return self._transaction.run(*steps, subject=subject, tenant=tenant)
+        except TwinstoreError:
+            # The server has given the transaction up, whatever the caller makes of the error.
+            self.binding.state.abort()
+            raise
 
     @override
     @contextmanager
     def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
-        self._check_writable()
-        try:
-            yield StepsOf(self, tenant, subject)
-        except DuplicateError as error:
-            raise self.refuse(error)  # noqa: B904  # the very error, noted on its way
-
-    def _check_writable(self) -> None:
-        if self._read_only:
-            raise write_refused(DRIVER)
+        yield StepsOf(self, tenant, subject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,9 +330,18 @@ class StepsOf:
     tenant: str
     subject: Subject
 
+    @property
+    def own(self) -> bool:
+        """Somebody else ends the transaction."""
+        return False
+
     def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute statements in one round trip."""
         return self.work._run(self.tenant, subject or self.subject, steps, Outcome.UNKNOWN)  # noqa: SLF001  # one family
+
+    def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
+        """Execute the last statements; the transaction goes on."""
+        return self.run(*steps, subject=subject) if steps else []
 
 
 class Joined(Work):
@@ -317,11 +350,20 @@ class Joined(Work):
     On a connection in autocommit mode outside a transaction each call is its own, as in a session.
     """
 
-    def __init__(self, connection: Connection, scope: Scope, state: UnitState, *, safe: bool) -> None:
+    def __init__(  # what joins two parties
+        self, connection: Connection, scope: Scope, state: UnitState, *, schema: str, safe: bool
+    ) -> None:
         """Take the connection of the caller; its role is checked at the first call unless it is ``safe``."""
-        super().__init__(scope, state)
+        super().__init__(Binding(DRIVER, scope, state))
         self._connection = connection
+        self._schema = schema
         self._safe = safe
+
+    @property
+    @override
+    def binding(self) -> Binding:
+        idle = self._connection.info.transaction_status == TransactionStatus.IDLE
+        return replace(self._binding, in_unit=not (self._connection.autocommit and idle))
 
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
@@ -330,25 +372,19 @@ class Joined(Work):
         with translated(subject, outcome=outcome):
             return batch(self._connection, lent, foreign=True)[1:-1]
 
-    @property
-    @override
-    def repeatable(self) -> bool:
-        idle = self._connection.info.transaction_status == TransactionStatus.IDLE
-        return self._connection.autocommit and idle
-
     @override
     @contextmanager
     def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
         self._check_role()
-        if self.repeatable:
-            yield from own_unit(Transaction(self._connection, tenant, subject, foreign=True))
-        else:
+        if self.binding.in_unit:
             yield StepsOf(self, tenant, subject)
+        else:
+            yield from own_unit(Transaction(self._connection, tenant, subject, foreign=True))
 
     def _check_role(self) -> None:
         if not self._safe:
             with translated(outcome=Outcome.NOT_APPLIED):
-                self._safe = check_role(self._connection)
+                self._safe = check_role(self._connection, self._schema)
 
 
 def batch(connection: Connection, steps: Sequence[Step], *, foreign: bool) -> list[Result]:

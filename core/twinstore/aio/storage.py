@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from twinstore.aio.scheduler import AsyncSchedulerSession
 from twinstore.aio.threads import DEFAULT_CONCURRENCY, Worker
-from twinstore.errors import ConcurrencyError, ValidationError
-from twinstore.retrying import pauses
+from twinstore.errors import ConcurrencyError
+from twinstore.retrying import TRANSACT_SECONDS, pauses
 from twinstore.storage import open_storage as open_sync_storage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
     from types import TracebackType
 
     from twinstore.backend import Capabilities
     from twinstore.clock import Clock
     from twinstore.config import ConfigSource
-    from twinstore.migrations import MigrationReport
+    from twinstore.migrations import Consent, MigrationReport
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
     from twinstore.storage import Storage
 
@@ -42,9 +43,13 @@ class AsyncSchedulerStorage(AsyncSchedulerSession):
         """Return what the driver can do on the connected server."""
         return await self._worker.run(lambda: self._storage.capabilities)
 
-    async def ensure_migrations(self) -> MigrationReport:
+    async def ensure_migrations(
+        self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
+    ) -> MigrationReport:
         """Create and upgrade the schema; see :class:`~twinstore.migrations.Initializer`."""
-        return await self._worker.run(self._storage.initializer.ensure_migrations)
+        return await self._worker.run(
+            lambda: self._storage.initializer.ensure_migrations(release=release, accept=accept)
+        )
 
     async def check_ready(self) -> None:
         """Connect and check server, roles and schema."""
@@ -65,10 +70,16 @@ class AsyncSchedulerStorage(AsyncSchedulerSession):
     async def transaction(
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
     ) -> AsyncGenerator[AsyncSchedulerSession]:
-        """Open a unit of work: commit at normal exit, roll back on any exception or cancellation."""
+        """Open a unit of work: commit at normal exit, roll back on any exception or cancellation.
+
+        See :meth:`twinstore.scheduler.storage.SchedulerStorage.transaction`; a second unit of one task is
+        refused, units of several tasks stand beside each other.
+        """
         opening = self._storage.transaction(tenant_id, purpose=purpose, read_only=read_only)
-        async with _in_one_thread(opening) as bound:
-            yield bound
+        # Here, because the unit itself is opened in a thread of its own, which knows nothing of this task.
+        with self._storage.open_units.opened():
+            async with _in_one_thread(opening) as bound:
+                yield bound
 
     async def transact(
         self,
@@ -76,12 +87,13 @@ class AsyncSchedulerStorage(AsyncSchedulerSession):
         *,
         tenant_id: str | None = None,
         purpose: str | None = None,
-        attempts: int = 3,
+        attempts: int | None = None,
     ) -> T:
-        """Await ``fn`` in a unit of work and repeat both after ``ConcurrencyError``, with growing pauses."""
-        if attempts < 1:
-            raise ValidationError(f"Argument attempts should be at least 1, not {attempts!r}.")
-        for pause in pauses(attempts - 1):
+        """Await ``fn`` in a unit of work and repeat both after ``ConcurrencyError``, with growing pauses.
+
+        See :meth:`twinstore.scheduler.storage.SchedulerStorage.transact`.
+        """
+        for pause in pauses(attempts, seconds=TRANSACT_SECONDS):
             try:
                 return await self._attempt(fn, tenant_id, purpose)
             except ConcurrencyError:

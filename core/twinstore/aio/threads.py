@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
+from twinstore.forks import renew_in_child
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -28,7 +30,13 @@ class Worker:
 
     def __init__(self, concurrency: int, name: str) -> None:
         """Start no thread yet."""
-        self._threads = ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix=name)
+        self._start = partial(ThreadPoolExecutor, max_workers=concurrency, thread_name_prefix=name)
+        self._threads = self._start()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Work with threads of its own in a forked child; those of the parent do not exist there."""
+        self._threads = self._start()
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of a call made in a worker thread.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
-from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel, content_digest
 from twinstore.catalog import (
     Derived,
     Entity,
@@ -44,6 +44,7 @@ SCHEDULES: Final = Entity(
     key_parts=(text("id"),),
     tenancy=Tenancy.required(),
     group="definitions",
+    filled=("tenantId", "name", "whenCron", "schemaVersion", "createdBy", "updatedBy"),
     storage=(
         Marker(name="deletedAt", kind=Kind.INSTANT, plain=True),
         Marker(name="deletedBy", plain=True),
@@ -140,8 +141,8 @@ IMPACT_SNAPSHOTS: Final = Entity(
         Marker(name="selectorDigest", required=True),
     ),
     derived=(
-        Derived(name="contentDigest", kind=Kind.TEXT, value=content_digest_of),
         Derived(name="imageCount", kind=Kind.INTEGER, value=image_count_of, bits=32),
+        Derived(name="contentDigest", kind=Kind.TEXT, value=content_digest_of, of_content=content_digest),
     ),
     derived_key=derived_snapshot_key,
     indexes=(

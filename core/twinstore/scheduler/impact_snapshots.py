@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
-from pydantic import AfterValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.fields import Count, DigestText, Flag, Id, SchemaVersion, StringSet, Text, TextMap, Timestamp
+from twinstore.modelrules import LengthAtMost
+from twinstore.ordering import Ordered, Unique
 from twinstore.scheduler.selectors import Selector
 
 if TYPE_CHECKING:
@@ -43,31 +43,35 @@ class ImpactImage(CanonicalModel):
     labels: TextMap = Field(default_factory=dict)
 
 
-def images_by_digest(images: tuple[ImpactImage, ...]) -> tuple[ImpactImage, ...]:
-    """Sort images by digest and refuse one that occurs twice."""
-    if len(images) <= 1:
-        return images
-    if len({image.image_digest for image in images}) != len(images):
-        raise PydanticCustomError("duplicate_image", "images should name each imageDigest once")
-    return tuple(sorted(images, key=attrgetter("image_digest")))
-
-
 class ImpactSet(CanonicalModel):
     """A selector and the images it matched. ``total`` exceeds the number of images when truncated."""
 
+    rules = (
+        LengthAtMost(
+            "images",
+            limit="total",
+            code="impact_total",
+            message="total should be at least the number of images",
+        ),
+    )
+
     schema_version: Annotated[str, SchemaVersion(IMPACT_SET_VERSION)] = IMPACT_SET_VERSION
     selector: Selector
-    images: Annotated[tuple[ImpactImage, ...], AfterValidator(images_by_digest)] = ()
+    images: Annotated[
+        tuple[ImpactImage, ...],
+        Ordered(
+            by=("image_digest",),
+            unique=Unique(
+                field="image_digest",
+                code="duplicate_image",
+                message="images should name each imageDigest once",
+            ),
+        ),
+    ] = ()
     usage_only: Flag = True
     generated_at: Timestamp
     total: Count = Field(default_factory=lambda data: len(data["images"]))
     snapshot_id: Id | None = None
-
-    @model_validator(mode="after")
-    def _total_covers_images(self) -> Self:
-        if self.total < len(self.images):
-            raise PydanticCustomError("impact_total", "total should be at least the number of images")
-        return self
 
 
 def derived_snapshot_id(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self
 
-from pydantic import AfterValidator, model_validator
-from pydantic_core import PydanticCustomError
-
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import Count, Id, OptionalText, TenantId, Timestamp
+from twinstore.modelrules import Derived, FirstOf
+from twinstore.ordering import Limit, Ordered, Unique
 from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.runs import Run, RunStats
 
@@ -94,32 +93,39 @@ class RunSummaryCounters(CanonicalModel):
         )
 
 
-def newest_first(window: tuple[RunSnapshot, ...]) -> tuple[RunSnapshot, ...]:
-    """Sort a window and refuse more than 20 entries or a run that occurs twice."""
-    if len(window) > WINDOW:
-        raise PydanticCustomError("window_size", "recent should hold at most 20 runs")
-    if len({snapshot.run_id for snapshot in window}) != len(window):
-        raise PydanticCustomError("window_run", "recent should name each run once")
-    return tuple(sorted(window, key=lambda snapshot: snapshot.position, reverse=True))
-
-
 class RunSummary(CanonicalModel):
     """The latest run of a schedule and counters over its last 20 updated runs."""
+
+    rules = (
+        FirstOf(
+            "last_run",
+            items="recent",
+            code="last_run",
+            message="lastRun should be the newest entry of recent",
+        ),
+        Derived(
+            "counters",
+            source="recent",
+            function=RunSummaryCounters.of,
+            code="summary_counters",
+            message="counters should be those of recent",
+        ),
+    )
 
     tenant_id: TenantId
     schedule_id: Id
     updated_at: Timestamp
     last_run: RunSnapshot | None = None
-    recent: Annotated[tuple[RunSnapshot, ...], AfterValidator(newest_first)] = ()
+    recent: Annotated[
+        tuple[RunSnapshot, ...],
+        Ordered(
+            by=("created_at", "run_id"),
+            descending=True,
+            limit=Limit(count=WINDOW, code="window_size", message="recent should hold at most 20 runs"),
+            unique=Unique(field="run_id", code="window_run", message="recent should name each run once"),
+        ),
+    ] = ()
     counters: RunSummaryCounters = RunSummaryCounters()
-
-    @model_validator(mode="after")
-    def _parts_follow_from_window(self) -> Self:
-        if self.last_run != (self.recent[0] if self.recent else None):
-            raise PydanticCustomError("last_run", "lastRun should be the newest entry of recent")
-        if self.counters != RunSummaryCounters.of(self.recent):
-            raise PydanticCustomError("summary_counters", "counters should be those of recent")
-        return self
 
     @classmethod
     def of(cls, tenant_id: str, schedule_id: str, window: Sequence[RunSnapshot], now: datetime) -> Self:
@@ -179,6 +185,8 @@ class RunSummaryRepository(Protocol):
         it"; it may be called again after a lost race and must have no effect of its own.
 
         Raises:
+            ValidationError: what ``change`` returned is no summary, or that of another tenant or schedule;
+                nothing was written.
             ConcurrencyError: other writers won every repetition.
         """
         ...

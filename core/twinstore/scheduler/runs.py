@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
-from pydantic import AfterValidator, AliasChoices, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AliasChoices, Field
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import (
@@ -23,7 +21,9 @@ from twinstore.fields import (
     Text,
     Timestamp,
 )
-from twinstore.scheduler.enums import SEVERITY_ORDER, TERMINAL_STATES, RunState, RunTrigger, SeverityRank
+from twinstore.modelrules import AbsentIn, AtMost, NotBefore, PresentExactlyIn, PresentIn, SumAtMost
+from twinstore.ordering import Ordered, Ranked, Unique
+from twinstore.scheduler.enums import SEVERITY_ORDER, RunState, RunTrigger, SeverityRank
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -43,13 +43,25 @@ __all__ = [
 ]
 
 RUN_VERSION: Final = "scheduler.run@1"
-# Looked up once: on Python 3.11 each look-up of a member is a call, and every decoded run pays for it.
-RUNNING: Final = RunState.RUNNING
-ERROR: Final = RunState.ERROR
 
 
 class RunStats(CanonicalModel):
     """Counters of a run; none of them ever decreases."""
+
+    rules = (
+        AtMost(
+            "deduped",
+            limit="candidates",
+            code="stats_deduped",
+            message="deduped should not exceed candidates",
+        ),
+        AtMost(
+            "completed",
+            limit="queued",
+            code="stats_completed",
+            message="completed should not exceed queued",
+        ),
+    )
 
     candidates: Count = 0
     deduped: Count = 0
@@ -61,17 +73,18 @@ class RunStats(CanonicalModel):
     new_medium: Count = 0
     new_low: Count = 0
 
-    @model_validator(mode="after")
-    def _parts_within_wholes(self) -> Self:
-        if self.deduped > self.candidates:
-            raise PydanticCustomError("stats_deduped", "deduped should not exceed candidates")
-        if self.completed > self.queued:
-            raise PydanticCustomError("stats_completed", "completed should not exceed queued")
-        return self
-
 
 class RunReason(CanonicalModel):
     """Why a run exists. The two export ids keep their historical spelling on the wire."""
+
+    rules = (
+        NotBefore(
+            "impact_window_to",
+            earlier=("impact_window_from",),
+            code="impact_window",
+            message="impactWindowFrom should not be after impactWindowTo",
+        ),
+    )
 
     manual_reason: OptionalText = None
     conselier_export_id: OptionalText = Field(
@@ -87,13 +100,6 @@ class RunReason(CanonicalModel):
     cursor: OptionalText = None
     impact_window_from: Timestamp | None = None
     impact_window_to: Timestamp | None = None
-
-    @model_validator(mode="after")
-    def _window_in_order(self) -> Self:
-        start, end = self.impact_window_from, self.impact_window_to
-        if start is not None and end is not None and start > end:
-            raise PydanticCustomError("impact_window", "impactWindowFrom should not be after impactWindowTo")
-        return self
 
 
 class TopFinding(CanonicalModel):
@@ -112,17 +118,17 @@ class Attestation(CanonicalModel):
     verified: Flag | None = None
 
 
-def findings_by_severity(findings: tuple[TopFinding, ...]) -> tuple[TopFinding, ...]:
-    """Sort findings by severity (highest first), vulnerability id and package."""
-    if len(findings) <= 1:
-        return findings
-    return tuple(
-        sorted(findings, key=lambda item: (SEVERITY_ORDER[item.severity], item.vulnerability_id, item.purl))
-    )
-
-
 class DeltaSummary(CanonicalModel):
     """What changed for one image."""
+
+    rules = (
+        SumAtMost(
+            ("new_criticals", "new_high", "new_medium", "new_low"),
+            limit="new_findings",
+            code="delta_total",
+            message="the counters by severity should sum to at most newFindings",
+        ),
+    )
 
     image_digest: DigestText
     new_findings: Count = 0
@@ -131,27 +137,13 @@ class DeltaSummary(CanonicalModel):
     new_medium: Count = 0
     new_low: Count = 0
     kev_hits: StringSet = ()
-    top_findings: Annotated[tuple[TopFinding, ...], AfterValidator(findings_by_severity)] = ()
+    top_findings: Annotated[
+        tuple[TopFinding, ...],
+        Ordered(by=(Ranked(field="severity", members=tuple(SEVERITY_ORDER)), "vulnerability_id", "purl")),
+    ] = ()
     report_url: OptionalText = None
     attestation: Attestation | None = None
     detected_at: Timestamp | None = None
-
-    @model_validator(mode="after")
-    def _severities_within_total(self) -> Self:
-        if self.new_criticals + self.new_high + self.new_medium + self.new_low > self.new_findings:
-            raise PydanticCustomError(
-                "delta_total", "the counters by severity should sum to at most newFindings"
-            )
-        return self
-
-
-def deltas_by_image(deltas: tuple[DeltaSummary, ...]) -> tuple[DeltaSummary, ...]:
-    """Sort deltas by image and refuse an image that occurs twice."""
-    if len(deltas) <= 1:
-        return deltas
-    if len({delta.image_digest for delta in deltas}) != len(deltas):
-        raise PydanticCustomError("duplicate_delta", "deltas should name each imageDigest once")
-    return tuple(sorted(deltas, key=attrgetter("image_digest")))
 
 
 def is_empty(values: tuple[DeltaSummary, ...]) -> bool:
@@ -161,6 +153,49 @@ def is_empty(values: tuple[DeltaSummary, ...]) -> bool:
 
 class Run(CanonicalModel):
     """One execution, from planning to a terminal state."""
+
+    rules = (
+        PresentExactlyIn(
+            "error",
+            by="state",
+            members=(RunState.ERROR,),
+            code="run_state",
+            message="error should be present exactly in state error",
+        ),
+        PresentExactlyIn(
+            "finished_at",
+            by="state",
+            members=(RunState.COMPLETED, RunState.ERROR, RunState.CANCELLED),
+            code="run_state",
+            message="finishedAt should be present exactly in the states completed, error and cancelled",
+        ),
+        PresentIn(
+            "started_at",
+            by="state",
+            members=(RunState.RUNNING,),
+            code="run_state",
+            message="startedAt should be present in state running",
+        ),
+        AbsentIn(
+            "started_at",
+            by="state",
+            members=(RunState.PLANNING, RunState.QUEUED),
+            code="run_state",
+            message="startedAt should be absent in the states planning and queued",
+        ),
+        NotBefore(
+            "started_at",
+            earlier=("created_at",),
+            code="run_state",
+            message="startedAt should not be before createdAt",
+        ),
+        NotBefore(
+            "finished_at",
+            earlier=("started_at", "created_at"),
+            code="run_state",
+            message="finishedAt should not be before startedAt or createdAt",
+        ),
+    )
 
     schema_version: Annotated[str, SchemaVersion(RUN_VERSION)] = RUN_VERSION
     id: Id
@@ -174,41 +209,18 @@ class Run(CanonicalModel):
     started_at: Timestamp | None = None
     finished_at: Timestamp | None = None
     error: OptionalText = None
-    deltas: Annotated[tuple[DeltaSummary, ...], AfterValidator(deltas_by_image)] = Field(
-        default=(), exclude_if=is_empty
-    )
+    deltas: Annotated[
+        tuple[DeltaSummary, ...],
+        Ordered(
+            by=("image_digest",),
+            unique=Unique(
+                field="image_digest",
+                code="duplicate_delta",
+                message="deltas should name each imageDigest once",
+            ),
+        ),
+    ] = Field(default=(), exclude_if=is_empty)
     retry_of: OptionalReference = None
-
-    @model_validator(mode="after")
-    def _state_and_instants_agree(self) -> Self:
-        problem = state_problem(self) or order_problem(self)
-        if problem:
-            raise PydanticCustomError("run_state", "{problem}", {"problem": problem})
-        return self
-
-
-def state_problem(run: Run) -> str | None:
-    """Return what is wrong between the state of a run and its optional fields."""
-    state = run.state
-    if (run.error is not None) != (state is ERROR):
-        return "error should be present exactly in state error"
-    if (state in TERMINAL_STATES) != (run.finished_at is not None):
-        return "finishedAt should be present exactly in the states completed, error and cancelled"
-    if run.started_at is None:
-        return "startedAt should be present in state running" if state is RUNNING else None
-    if state.number < RUNNING.number:
-        return "startedAt should be absent in the states planning and queued"
-    return None
-
-
-def order_problem(run: Run) -> str | None:
-    """Return what is wrong between the instants of a run."""
-    started, finished = run.started_at, run.finished_at
-    if started is not None and started < run.created_at:
-        return "startedAt should not be before createdAt"
-    if finished is not None and finished < (started or run.created_at):
-        return "finishedAt should not be before startedAt or createdAt"
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

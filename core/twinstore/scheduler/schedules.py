@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
-from pydantic import AfterValidator, AliasChoices, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, AliasChoices, Field
 
 from twinstore.canonical import CanonicalModel
 from twinstore.cron import validate_cron, validate_timezone
@@ -24,6 +23,7 @@ from twinstore.fields import (
     Text,
     Timestamp,
 )
+from twinstore.modelrules import EqualOrAbsent, NotBefore
 from twinstore.scheduler.enums import ScheduleMode, SeverityRank
 from twinstore.scheduler.selectors import Selector
 
@@ -76,6 +76,21 @@ class ScheduleLimits(CanonicalModel):
 class Schedule(CanonicalModel):
     """A time rule with the choice of images it applies to."""
 
+    rules = (
+        NotBefore(
+            "updated_at",
+            earlier=("created_at",),
+            code="updated_before_created",
+            message="updatedAt should not be before createdAt",
+        ),
+        EqualOrAbsent(
+            "selection.tenant_id",
+            other="tenant_id",
+            code="selection_tenant",
+            message="selection.tenantId should equal tenantId or be absent",
+        ),
+    )
+
     schema_version: Annotated[str, SchemaVersion(SCHEDULE_VERSION)] = SCHEDULE_VERSION
     id: Id
     tenant_id: TenantId
@@ -95,16 +110,6 @@ class Schedule(CanonicalModel):
     created_by: Actor
     updated_at: Timestamp = Field(default_factory=lambda data: data["created_at"])
     updated_by: Actor = Field(default_factory=lambda data: data["created_by"])
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.updated_at < self.created_at:
-            raise PydanticCustomError("updated_before_created", "updatedAt should not be before createdAt")
-        if not self.selection.owned_by(self.tenant_id):
-            raise PydanticCustomError(
-                "selection_tenant", "selection.tenantId should equal tenantId or be absent"
-            )
-        return self
 
 
 class SoftDeletion(CanonicalModel):

@@ -59,11 +59,15 @@ class AuditService:
 class SummaryService:
     """Implements :class:`~twinstore.scheduler.run_summaries.RunSummaryService`."""
 
-    def __init__(self, summaries: RunSummaryRepository, runs: RunRepository, clock: Clock) -> None:
-        """Take the two repositories and the clock."""
+    def __init__(
+        self, summaries: RunSummaryRepository, runs: RunRepository, clock: Clock, *, in_unit: bool = False
+    ) -> None:
+        """Take the two repositories, the clock, and whether they belong to a unit of work."""
         self._summaries = summaries
         self._runs = runs
         self._clock = clock
+        # A unit that lost can only be repeated as a whole, by whoever opened it.
+        self._attempts = 1 if in_unit else ATTEMPTS
 
     def project(self, run: Run, *, now: datetime | None = None) -> RunSummary | None:
         """Project one update of a run; see the Protocol."""
@@ -87,7 +91,7 @@ class SummaryService:
     def rebuild(self, tenant_id: str, schedule_id: str, *, now: datetime | None = None) -> RunSummary | None:
         """Recompute the window from the stored runs; see the Protocol."""
         instant = self._instant(now)
-        return repeat(lambda: self._recompute(tenant_id, schedule_id, instant), attempts=ATTEMPTS)
+        return repeat(lambda: self._recompute(tenant_id, schedule_id, instant), attempts=self._attempts)
 
     def _recompute(self, tenant_id: str, schedule_id: str, instant: datetime) -> RunSummary | None:
         """Replace the summary by one of the stored runs, unless an update is projected meanwhile.

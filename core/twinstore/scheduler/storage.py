@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from twinstore.backend import Lifetime
-from twinstore.retrying import repeat
+from twinstore.retrying import TRANSACT_SECONDS, repeat
 from twinstore.scheduler.services import AuditService, SummaryService
 from twinstore.scope import bound_scope
+from twinstore.units import OpenUnits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -79,8 +80,14 @@ class SchedulerSession:
     audit_service: SchedulerAuditService
 
     @classmethod
-    def over(cls, repositories: SchedulerRepositories, clock: Clock) -> Self:
-        """Return the repositories of a driver with the services over them."""
+    def over(cls, repositories: SchedulerRepositories, clock: Clock, *, in_unit: bool = False) -> Self:
+        """Return the repositories of a driver with the services over them.
+
+        Args:
+            repositories: those of the driver.
+            clock: the clock of the services.
+            in_unit: they belong to a transaction, in which nothing can be repeated after it lost.
+        """
         return cls(
             schedules=repositories.schedules,
             triggers=repositories.triggers,
@@ -88,7 +95,9 @@ class SchedulerSession:
             impact_snapshots=repositories.impact_snapshots,
             audit=repositories.audit,
             run_summaries=repositories.run_summaries,
-            run_summary_service=SummaryService(repositories.run_summaries, repositories.runs, clock),
+            run_summary_service=SummaryService(
+                repositories.run_summaries, repositories.runs, clock, in_unit=in_unit
+            ),
             audit_service=AuditService(repositories.audit, clock),
         )
 
@@ -141,6 +150,7 @@ class SchedulerStorage:
         self._unbound = SchedulerSession.over(backend.repositories, clock)
         self._lifetime = Lifetime(backend.driver)
         self.sessions = SchedulerSessions(backend, clock, self._lifetime)
+        self.open_units = OpenUnits()
 
     @property
     def driver(self) -> str:
@@ -222,18 +232,27 @@ class SchedulerStorage:
     def transaction(
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
     ) -> Generator[SchedulerSession]:
-        """Open a unit of work: commit at normal exit, roll back on any exception. Units do not nest.
+        """Open a unit of work: commit at normal exit, roll back on any exception.
+
+        It reads one state, that of its first call, and its own writes. Whoever writes a row first wins: a
+        write of a row that somebody else has written meanwhile is refused, so no update is lost. Two units
+        that read the same rows and write different ones may both commit (write skew): let them write a common
+        row.
+
+        Units do not nest. A call past the unit, on the storage itself, does not see what the unit wrote, and
+        one that writes the same row waits for the unit until the limit of a statement.
 
         Raises:
             TenantScopeError: both or neither of tenant and purpose are given.
             TransactionAbortedError: an error of the store was caught inside and the unit went on.
-            ValidationError: inside, at a write in a unit opened with ``read_only``.
+            ValidationError: this thread or task has a unit of this storage open; or inside, at a write in a
+                unit opened with ``read_only``.
             ConcurrencyError: the unit lost against another one; repeat it as a whole, or use ``transact``.
             UnsupportedCapabilityError: the server has no transactions.
         """
         scope = bound_scope(tenant_id, purpose)
-        with self._open.transaction(scope, read_only=read_only) as repositories:
-            yield SchedulerSession.over(repositories, self._clock)
+        with self.open_units.opened(), self._open.transaction(scope, read_only=read_only) as repositories:
+            yield SchedulerSession.over(repositories, self._clock, in_unit=True)
 
     def transact(
         self,
@@ -241,25 +260,37 @@ class SchedulerStorage:
         *,
         tenant_id: str | None = None,
         purpose: str | None = None,
-        attempts: int = 3,
+        attempts: int | None = None,
     ) -> T:
         """Run ``fn`` in a unit of work and repeat both after ``ConcurrencyError``, with growing pauses.
 
-        ``fn`` may run more than once; its effects outside the unit must bear that.
+        ``fn`` may run more than once; its effects outside the unit must bear that. What it reads and writes
+        back changed is never lost.
+
+        Args:
+            fn: gets the unit.
+            tenant_id: the one tenant of the unit.
+            purpose: as for :meth:`transaction`.
+            attempts: at most so many; the repetitions end after 10 s in any case.
+
+        Raises:
+            ConcurrencyError: the unit lost against others at every attempt.
+            ValidationError: ``attempts`` is less than 1, or units would nest.
         """
 
         def once() -> T:
             with self.transaction(tenant_id, purpose=purpose) as unit:
                 return fn(unit)
 
-        return repeat(once, attempts=attempts)
+        return repeat(once, attempts=attempts, seconds=TRANSACT_SECONDS)
 
     def bind(self, handle: object, tenant_id: str) -> SchedulerSession:
         """Join a caller's own psycopg connection or pymongo client session, inside its transaction.
 
         The handle is never committed or closed.
         """
-        return SchedulerSession.over(self._open.bind(handle, bound_scope(tenant_id, None)), self._clock)
+        repositories = self._open.bind(handle, bound_scope(tenant_id, None))
+        return SchedulerSession.over(repositories, self._clock, in_unit=True)
 
     def check_ready(self) -> None:
         """Connect and check server, roles and schema; see :meth:`ModuleBackend.check_ready`."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, Protocol, Self, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from pydantic import AliasChoices, Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import Count, Flag, Id, OptionalReference, TenantId, Timestamp
+from twinstore.modelrules import PresentExactlyWhen
 from twinstore.scheduler.schedules import CronText, TimezoneName
 
 if TYPE_CHECKING:
@@ -30,6 +30,15 @@ def trigger_id(tenant_id: str, schedule_id: str) -> str:
 
 class Trigger(CanonicalModel):
     """The next due instant of a schedule and what has fired so far."""
+
+    rules = (
+        PresentExactlyWhen(
+            "next_fire_at",
+            flag="enabled",
+            code="next_fire_at",
+            message="nextFireAt should be present exactly when enabled is true",
+        ),
+    )
 
     id: Id
     tenant_id: TenantId
@@ -59,14 +68,6 @@ class Trigger(CanonicalModel):
         if not isinstance(tenant, str) or not isinstance(schedule, str):
             return values
         return {"id": trigger_id(tenant.strip(), schedule.strip()), **values}
-
-    @model_validator(mode="after")
-    def _enabled_has_next_instant(self) -> Self:
-        if self.enabled != (self.next_fire_at is not None):
-            raise PydanticCustomError(
-                "next_fire_at", "nextFireAt should be present exactly when enabled is true"
-            )
-        return self
 
 
 class TriggerRepository(Protocol):

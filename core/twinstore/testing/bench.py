@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
     from twinstore.testing.probe import Deployment, RawProbe
 
-__all__ = ["Bench", "all_pages", "outcomes", "race", "unique"]
+__all__ = ["Bench", "all_pages", "in_thread", "outcomes", "race", "unique"]
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -211,6 +211,21 @@ def give_way(frame: FrameType, event: str, argument: object) -> None:
     del frame, argument
     if event == "call" and random.random() < GIVE_WAY:
         time.sleep(0)
+
+
+def in_thread(action: Callable[[], T]) -> Callable[[], T | TwinstoreError]:
+    """Start the action in a thread of its own; the function that comes back waits for its result or error."""
+    pool = ThreadPoolExecutor(1)
+    running = pool.submit(action)
+    pool.shutdown(wait=False)
+
+    def result() -> T | TwinstoreError:
+        try:
+            return running.result(PATIENCE_SECONDS)
+        except TwinstoreError as error:
+            return error
+
+    return result
 
 
 def outcomes(results: Sequence[object]) -> dict[str, int]:

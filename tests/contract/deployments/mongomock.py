@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import mongomock
 from mongomock.codec_options import CodecOptions
 
 import twinstore
-from tests.contract.deployments.mongo import MongoProbe, condition
+from tests.contract.deployments.mongo import MongoProbe, condition, module_backend
+from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pymongo import MongoClient
 
+    from twinstore.backend import ModuleBackend
     from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
+    from twinstore.modules import ModuleSpec
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing import Deployment
+
+R = TypeVar("R")
 
 
 class MongomockProbe(MongoProbe):
@@ -49,6 +54,12 @@ class MongomockDeployment:
     def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
         mongo = {"Client": self._client, "Database": self._name, "AllowStandalone": True}
         return twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}}, clock=clock)
+
+    @contextmanager
+    def open_module(self, module: ModuleSpec[R]) -> Iterator[ModuleBackend[R]]:
+        settings = MongoSettings(client=self._client, database=self._name, allow_standalone=True)
+        with module_backend(module, settings) as backend:
+            yield backend
 
     def handle(self, tenant_id: str) -> None:
         del tenant_id

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
-from pydantic.alias_generators import to_camel
+from pydantic import SecretStr
+from pydantic.alias_generators import to_camel, to_snake
 
 import twinstore
+from tests.databases import APP_ROLE
+from twinstore.backend import OpenRequest, SharedResources
+from twinstore.clock import SystemClock
+from twinstore.options import ModuleOptions
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode
 from twinstore.testing import StoredRow
+from twinstore_postgres.backend import PostgresBackend
+from twinstore_postgres.migrator import CREATE_LEDGER, Migration
+from twinstore_postgres.proposal import proposed_migration
+from twinstore_postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.databases import PostgresDatabase, PostgresServer
-    from twinstore.catalog import Entity, Key
+    from twinstore.backend import ModuleBackend
+    from twinstore.catalog import Entity, Key, Module
     from twinstore.clock import Clock
+    from twinstore.modules import ModuleSpec
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing import BackendFactory, Deployment
 
+R = TypeVar("R")
 INTERNAL: Final = frozenset({"rowVersion"})
 NUMBERED: Final[dict[tuple[str, str], Callable[[int], str]]] = {
     (SCHEDULES.name, "mode"): ScheduleMode.from_number,
@@ -89,13 +101,12 @@ class PostgresProbe:
 
 def relation(entity: Entity) -> sql.Identifier:
     """Return the table of an entity."""
-    return sql.Identifier("scheduler", entity.name)
+    return sql.Identifier(entity.module, entity.name)
 
 
 def condition(entity: Entity) -> sql.Composed:
     """Return the condition of one key."""
-    names = {"id": "id", "snapshotId": "snapshot_id", "tenantId": "tenant_id", "scheduleId": "schedule_id"}
-    parts = [sql.SQL("{} = %s").format(sql.Identifier(names[name])) for name in entity.key]
+    parts = [sql.SQL("{} = %s").format(sql.Identifier(to_snake(name))) for name in entity.key]
     return sql.SQL(" AND ").join(parts)
 
 
@@ -110,10 +121,38 @@ class PostgresDeployment:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
+        self._described: set[str] = set()
         self.probe = PostgresProbe(database.superuser_url)
 
     def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
         return twinstore.add_scheduler_postgres_storage(self._database.config, clock=clock)
+
+    @contextmanager
+    def open_module(self, module: ModuleSpec[R]) -> Iterator[ModuleBackend[R]]:
+        self._describe(module.catalog)
+        settings = PostgresSettings(connection_string=SecretStr(self._database.app_url))
+        with SharedResources() as resources:
+            request = OpenRequest(
+                module=module,
+                settings=settings,
+                options=ModuleOptions(),
+                resources=resources,
+                clock=SystemClock(),
+            )
+            with closing(PostgresBackend(module, request)) as backend:
+                yield backend
+
+    def _describe(self, module: Module) -> None:
+        """Make the tables that the descriptions propose, as the owner, once."""
+        if module.name in self._described:
+            return
+        schema = sql.Identifier(module.name)
+        proposal = proposed_migration(module, ()) or ""
+        with psycopg.connect(self._database.owner_url) as owner:
+            owner.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
+            owner.execute(sql.SQL(CREATE_LEDGER).format(schema=schema))
+            owner.execute(Migration("001_proposed.sql", proposal).rendered(APP_ROLE).encode())
+        self._described.add(module.name)
 
     @contextmanager
     def handle(self, tenant_id: str) -> Iterator[object]:

@@ -16,6 +16,7 @@ from twinstore.scheduler.catalog import RUN_SUMMARIES
 from twinstore.scheduler.rules.run_summaries import check_expectation
 from twinstore.scheduler.run_summaries import RunSummary, RunSummaryRepository
 from twinstore.scope import id_argument, instant_argument
+from twinstore.written import checked
 
 if TYPE_CHECKING:
     from twinstore.access import Moment
@@ -60,11 +61,13 @@ class RunSummaries(Repository, RunSummaryRepository):
         self, tenant_id: str, schedule_id: str, change: Callable[[RunSummary | None], RunSummary | None]
     ) -> RunSummary | None:
         tenant, schedule = self._admit(tenant_id), id_argument(schedule_id, "schedule_id")
+        key = (tenant.id, schedule)
+        own = checked(change, RUN_SUMMARIES, tenant.id, key, RunSummary)
 
         def rule(stored: Row[RunSummary] | None, now: Moment) -> Row[RunSummary] | None:
             del now
-            changed = change(None if stored is None else stored.model)
+            changed = own(None if stored is None else stored.model)
             return None if changed is None else Row(changed)
 
-        row = self._change(RUN_SUMMARIES, tenant, (tenant.id, schedule), rule)
+        row = self._change(RUN_SUMMARIES, tenant, key, rule)
         return None if row is None else row.model

@@ -11,7 +11,13 @@ from twinstore.canonical import CanonicalModel
 from twinstore.errors import ConflictError, NotFoundError, ValidationError
 from twinstore.query import AtLeast
 from twinstore.testing.bench import outcomes
-from twinstore.testing.contracts.access_base import AccessBench, AccessCases, by_key, query_of
+from twinstore.testing.contracts.access_base import (
+    AccessBench,
+    AccessCases,
+    by_key,
+    needs_transactions,
+    query_of,
+)
 from twinstore.testing.entities import DEVICES, ENTRIES, EVENTS, LINES
 from twinstore.testing.rooms import (
     DEVICE,
@@ -203,6 +209,7 @@ class AccessAppendContract(AccessCases):
         assert bench.access.append(sample.entity, parent_of(sample, room), []) == ()
 
     @each_log
+    @needs_transactions
     def test_rivals_share_the_numbers_of_a_log(self, bench: AccessBench, home: Home) -> None:
         room, sample = bench.of(home), home.sample
         sample.furnish(bench.access, room)

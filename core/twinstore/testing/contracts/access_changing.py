@@ -265,6 +265,7 @@ class AccessChangeContract(AccessCases):
         assert outcomes(bench.race(work, range(RIVALS))) == {"ok": RIVALS}
         assert the(bench.get(NOTE, bench.room)).model.attempts == RIVALS
 
+    @needs_transactions
     def test_rivals_with_the_same_order_of_rows_do_not_block_each_other(self, bench: AccessBench) -> None:
         room = bench.room
         bench.access.insert(NOTES, room.owner, NOTE.row(room, 0, attempts=0))

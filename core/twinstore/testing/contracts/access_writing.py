@@ -188,7 +188,7 @@ class AccessPutContract(AccessCases):
         assert bench.get(sample, bench.room) == row
 
     @each_root
-    def test_a_key_of_somebody_else_is_taken(self, bench: AccessBench, home: Home) -> None:
+    def test_a_row_of_somebody_else_is_not_replaced(self, bench: AccessBench, home: Home) -> None:
         room, sample = bench.of(home), home.sample
         (row,) = sample.fill(bench.access, room, 1)
         with pytest.raises(DuplicateError):

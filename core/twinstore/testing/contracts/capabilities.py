@@ -201,14 +201,15 @@ class CapabilitiesContract(Contract):
         bench.storage.runs.create(bench.run("after"))
         if bench.storage.capabilities.point_in_time_reads:
             assert position is not None
-            batches = bulk.export(RUNS, everything, tenant_id=bench.tenant, as_of=position)
-            assert [record.key for batch in batches for record in batch] == [(bench.id("before"),)]
-            rows = bulk.scan(RUNS, everything, tenant_id=bench.tenant, as_of=position)
-            assert [row.key for batch in rows for row in batch] == [(bench.id("before"),)]
+            with bulk.view(as_of=position) as view:
+                assert view.position == position
+                batches = view.records(RUNS, everything, tenant_id=bench.tenant)
+                assert [record.key for batch in batches for record in batch] == [(bench.id("before"),)]
+                rows = view.rows(RUNS, everything, tenant_id=bench.tenant)
+                assert [row.key for batch in rows for row in batch] == [(bench.id("before"),)]
         else:
-            for read in (bulk.export, bulk.scan):
-                with pytest.raises(UnsupportedCapabilityError):
-                    list(read(RUNS, everything, as_of="0"))
+            with pytest.raises(UnsupportedCapabilityError), bulk.view(as_of="0") as view:
+                list(view.records(RUNS, everything))
 
     def test_a_document_of_17_megabytes_is_stored_or_refused_as_declared(self, bench: Bench) -> None:
         images = (make_image(1, labels={f"{number:08}": "x" * 1000 for number in range(LARGE // 1000)}),)

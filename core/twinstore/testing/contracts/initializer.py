@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from twinstore.bulk import KeyRange
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
-from twinstore.migrations import MigrationReport, MigrationState
-from twinstore.testing.base import Contract
+from twinstore.migrations import Consent, EffectKind, MigrationReport, MigrationState
+from twinstore.testing.base import Contract, assert_refused, needs
 from twinstore.testing.bench import Bench, race
 
 if TYPE_CHECKING:
@@ -119,6 +120,38 @@ class InitializerContract(Contract):
         bench.storage.check_ready()
         assert bench.storage.initializer.verify() == ()
         assert bench.storage.initializer.ensure_migrations().applied == ()
+
+    def test_a_store_without_rows_needs_no_consent(self, bare: Deployment) -> None:
+        with bare.open() as storage:
+            assert storage.initializer.effects() == ()
+            not_needed = {Consent(EffectKind.TTL, "runs", 0), Consent(EffectKind.RLS, "absent")}
+            assert storage.initializer.ensure_migrations(accept=not_needed).backend == storage.driver
+            assert storage.initializer.effects() == storage.initializer.effects(release=True) == ()
+            storage.check_ready()
+
+    def test_a_store_without_its_schema_reads_as_empty(self, bare: Deployment) -> None:
+        with bare.open() as storage:
+            if not storage.capabilities.bulk:
+                assert_refused(storage, "bulk")
+                return
+            bulk = storage.bulk
+            assert [item.entity for item in bulk.survey()] == [entity.name for entity in bulk.entities()]
+            for entity, found in zip(bulk.entities(), bulk.survey(), strict=True):
+                assert found.present == (not storage.initializer.status())
+                assert (bulk.counts(entity), list(bulk.cut(entity, 1))) == ({}, [KeyRange()])
+                key = tuple("k" for _ in entity.key)
+                with bulk.view() as view:
+                    assert list(view.records(entity, KeyRange())) == []
+                    assert list(view.rows(entity, KeyRange())) == []
+                    assert list(view.records_of(entity, [key])) == []
+                    assert list(view.rows_of(entity, [key])) == []
+            assert {status.state for status in storage.initializer.status()} <= {MigrationState.PENDING}
+
+    @needs("bulk")
+    def test_a_migrated_store_is_read_without_a_warning(self, bench: Bench) -> None:
+        assert [(item.present, item.warnings) for item in bench.storage.bulk.survey()] == [
+            (True, ()) for _ in bench.storage.bulk.entities()
+        ]
 
     def test_the_migrations_can_be_exported_as_text(self, bench: Bench) -> None:
         text = bench.storage.initializer.export()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 from hypothesis import given
@@ -42,6 +42,26 @@ def projected(bench: Bench, run: Run, seconds: float = 0) -> RunSummary:
     summary = bench.storage.run_summary_service.project(run, now=at(seconds))
     assert summary is not None
     return summary
+
+
+def foreign_to(bench: Bench, name: str) -> object:
+    """Return what no change of the summary of ``a`` may return."""
+    return {
+        "another tenant": make_run_summary(bench.foreign, bench.id("a"), updated_at=at(9)),
+        "another schedule": bench.summary("b"),
+        "another type": bench.run("a"),
+        "no model": {"tenantId": bench.tenant, "scheduleId": bench.id("a")},
+        "unvalidated": bench.summary("a").model_copy(update={"tenant_id": bench.foreign}),
+    }[name]
+
+
+STRANGERS: Final = ("another tenant", "another schedule", "another type", "no model", "unvalidated")
+
+
+def summaries_of(bench: Bench) -> list[RunSummary]:
+    """Return the summaries of both tenants."""
+    tenants = (bench.tenant, bench.foreign)
+    return [summary for tenant in tenants for summary in bench.storage.run_summaries.list(tenant)]
 
 
 class RunSummaryRepositoryContract(Contract):
@@ -130,6 +150,37 @@ class RunSummaryRepositoryContract(Contract):
         with pytest.raises(ZeroDivisionError):
             bench.storage.run_summaries.modify(bench.tenant, stored.schedule_id, broken)
         assert bench.storage.run_summaries.get(bench.tenant, stored.schedule_id) == stored
+
+    @pytest.mark.parametrize("stored", [False, True])
+    @pytest.mark.parametrize("name", STRANGERS)
+    def test_a_change_that_returns_another_summary_writes_nothing(
+        self, bench: Bench, name: str, *, stored: bool
+    ) -> None:
+        summaries = bench.storage.run_summaries
+        if stored:
+            summaries.upsert(bench.summary("a"))
+            summaries.upsert(make_run_summary(bench.foreign, bench.id("a")))
+        before, returned = summaries_of(bench), cast("RunSummary", foreign_to(bench, name))
+        with pytest.raises(ValidationError, match="run summary") as refusal:
+            summaries.modify(bench.tenant, bench.id("a"), lambda _: returned)
+        assert refusal.value.key == f"{bench.tenant}:{bench.id('a')}"
+        assert summaries_of(bench) == before
+
+    @needs("transactions")
+    @pytest.mark.parametrize("name", STRANGERS)
+    def test_a_change_that_returns_another_summary_leaves_the_unit_usable(
+        self, bench: Bench, name: str
+    ) -> None:
+        returned = cast("RunSummary", foreign_to(bench, name))
+        with bench.storage.transaction(bench.tenant) as unit:
+            with pytest.raises(ValidationError, match="run summary"):
+                unit.run_summaries.modify(bench.tenant, bench.id("a"), lambda _: returned)
+            unit.run_summaries.modify(bench.tenant, bench.id("a"), lambda _: bench.summary("a"))
+        assert summaries_of(bench) == [bench.summary("a")]
+
+    def test_a_change_that_is_no_function_is_refused(self, bench: Bench) -> None:
+        with pytest.raises(ValidationError, match="change"):
+            bench.storage.run_summaries.modify(bench.tenant, bench.id("a"), None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the point of the test
 
     @needs("transactions")
     def test_rival_modifications_lose_nothing(self, bench: Bench) -> None:

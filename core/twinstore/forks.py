@@ -1,0 +1,142 @@
+"""What becomes of open things when a process forks.
+
+A forked child has the memory and the sockets of its parent, but none of its threads. A lock that another
+thread held stays held for ever, and two processes that share a socket read each other's answers. What holds
+a lock, a thread or a connection starts anew in the child (:func:`renew_in_child`), and what lives on one
+connection (a session, a unit of work, a stream) is refused there (:class:`OwnProcess`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from weakref import WeakSet
+
+from twinstore.errors import TransactionAbortedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+    from types import TracebackType
+
+__all__ = ["ForkSafeLock", "OwnProcess", "Renewable", "ending", "keep", "of_one_process", "renew_in_child"]
+
+log = logging.getLogger("twinstore.forks")
+
+T = TypeVar("T")
+
+
+class Renewable(Protocol):
+    """Something that outlives a fork by starting anew."""
+
+    def renew(self) -> None:
+        """Start anew in a forked child: with free locks and without a connection.
+
+        It must not take a lock, wait, raise, or say a word to a server: the connections are the parent's.
+        """
+        ...
+
+
+_renewed: Final[WeakSet[Renewable]] = WeakSet()
+_kept: Final[list[object]] = []
+
+
+def renew_in_child(thing: Renewable) -> None:
+    """Have ``thing`` renewed in every child that this process forks, as long as the thing lives."""
+    _renewed.add(thing)
+
+
+def keep(thing: object) -> None:
+    """Keep what a child inherited as long as the child lives: its finaliser would act on the parent's."""
+    _kept.append(thing)
+
+
+def _renew_all() -> None:
+    for thing in list(_renewed):
+        try:
+            thing.renew()
+        except Exception:
+            # One that fails must not keep the others from letting go of the parent's connections.
+            log.exception("%s could not start anew in a forked child", type(thing).__name__)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
+
+
+class OwnProcess:
+    """Remembers the process in which something was opened."""
+
+    __slots__ = ("_pid",)
+
+    def __init__(self) -> None:
+        """Remember the present process."""
+        self._pid = os.getpid()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a forked child of that process."""
+        return os.getpid() != self._pid
+
+    def check(self, what: str) -> None:
+        """Do nothing in the process that opened it.
+
+        Raises:
+            TransactionAbortedError: this is a forked child; ``what`` begins the message.
+        """
+        if self.forked:
+            raise TransactionAbortedError(
+                f"{what} was opened before this process was forked and belongs to the parent process, where "
+                "it goes on unharmed; open a new one in this process."
+            )
+
+
+class ForkSafeLock:
+    """A lock that is free in a forked child, whoever held it in the parent at the moment of the fork."""
+
+    __slots__ = ("__weakref__", "_lock")
+
+    def __init__(self) -> None:
+        """Start free."""
+        self._lock = Lock()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Be free in a forked child."""
+        self._lock = Lock()
+
+    def __enter__(self) -> None:
+        """Wait for the lock and take it."""
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give it back."""
+        self._lock.release()
+
+
+@contextmanager
+def ending(end: Callable[[], object]) -> Generator[OwnProcess]:
+    """Call ``end`` when the block ends, but not in a forked child: what it would end is the parent's."""
+    process = OwnProcess()
+    try:
+        yield process
+    finally:
+        if not process.forked:
+            end()
+
+
+def of_one_process(stream: Iterator[T], what: str) -> Iterator[T]:
+    """Yield what a stream yields; in a forked child refuse to go on, because that would take from the parent.
+
+    Raises:
+        TransactionAbortedError: the process was forked since the stream was opened.
+    """
+    process = OwnProcess()
+    for item in stream:
+        yield item
+        del item  # or a batch would stay in memory while the next one is read
+        process.check(what)

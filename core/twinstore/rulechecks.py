@@ -1,0 +1,135 @@
+"""The evaluator of :mod:`twinstore.modelrules`: the rules of a model become one function.
+
+The expressions of the rules are compiled where the class is defined, as ``dataclasses`` and ``attrs`` do: a
+loop over the rules made reading a run 8 % slower than checks written by hand, and this is not slower. The
+text that is compiled consists of names of fields and of words of these two modules; members, functions and
+the rules themselves are handed in as values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from operator import attrgetter
+from typing import TypeVar, cast
+
+from pydantic import BaseModel
+from pydantic_core import PydanticCustomError
+
+from twinstore.fieldshape import Shape, shape_of
+from twinstore.modelrules import RequiresEntry, Rule
+
+__all__ = ["check_fields", "first_broken", "validator_of"]
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def validator_of(rules: tuple[Rule, ...]) -> Callable[[M], M]:
+    """Return the function that answers with a model that keeps the rules and refuses any other."""
+    return cast("Callable[[M], M]", _compiled(rules, "raise refusal({rule}, model)", "return model"))
+
+
+def first_broken(rules: tuple[Rule, ...]) -> Callable[[BaseModel], Rule | None]:
+    """Return the function that finds the first rule a model breaks; ``None`` for a model that keeps all."""
+    return cast("Callable[[BaseModel], Rule | None]", _compiled(rules, "return {rule}", "return None"))
+
+
+def _compiled(rules: tuple[Rule, ...], broken: str, kept: str) -> object:
+    reads = Reads()
+    checks = [f"if {rule.breach(reads)}: {broken.format(rule=reads.constant(rule))}" for rule in rules]
+    lines = ["def check(model):", "values = model.__dict__", *reads.statements, *checks, kept]
+    names = {"refusal": _refusal, **reads.constants}
+    exec(compile("\n    ".join(lines), f"<{__name__}>", "exec"), names)  # noqa: S102  # holds no text of a user
+    return names["check"]
+
+
+def check_fields(model: type[BaseModel], rules: tuple[Rule, ...]) -> None:
+    """Check what the rules of a model say of its fields.
+
+    Raises:
+        TypeError: a field does not exist or is not what a rule needs, or has another enumeration.
+    """
+    for rule in rules:
+        reads = Reads()
+        rule.breach(reads)
+        for need in reads.needs:
+            where = f"{model.__name__}: rule {rule.code!r} ({type(rule).__name__}) names {need.name!r}"
+            if not need.met(shape_of(model, need.name, where)):
+                raise TypeError(f"{where}, which should be {need.wanted}; correct the rule or the field")
+
+
+def _refusal(rule: Rule, model: BaseModel) -> PydanticCustomError:
+    if not isinstance(rule, RequiresEntry):
+        return PydanticCustomError(rule.code, rule.message)
+    member = attrgetter(rule.by)(model)
+    said: dict[str, object] = {rule.by: str(member), "field": dict(rule.entries)[member]}
+    return PydanticCustomError(rule.code, rule.message, said)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a rule needs of a field; ``wanted`` says it in words."""
+
+    name: str
+    wanted: str
+    met: Callable[[Shape], bool]
+
+
+@dataclass(slots=True)
+class Reads:
+    """What the expressions of some rules read, the values they compare it with, and what they need of it."""
+
+    needs: list[Need] = field(default_factory=list[Need])
+    constants: dict[str, object] = field(default_factory=dict[str, object])
+    variables: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def statements(self) -> list[str]:
+        """The statements that put each field into its local variable."""
+        return [f"{local} = {_value(name)}" for name, local in self.variables.items()]
+
+    def any(self, name: str) -> str:
+        """Return the expression for a field of any shape."""
+        return self._field(name, "a field", lambda _: True)
+
+    def always(self, name: str) -> str:
+        """Return the expression for a field that is never absent."""
+        return self._field(name, "a field that is never absent", lambda shape: not shape.optional)
+
+    def sometimes(self, name: str) -> str:
+        """Return the expression for a field that may be absent."""
+        return self._field(name, "a field that may be absent", lambda shape: shape.optional)
+
+    def items(self, name: str) -> str:
+        """Return the expression for a list that is never absent."""
+        return self._field(name, "a tuple that is never absent", lambda shape: shape.is_tuple)
+
+    def flag(self, name: str) -> str:
+        """Return the expression for a field that is true or false."""
+        return self._field(name, "a bool that is never absent", lambda shape: shape.is_flag)
+
+    def among(self, name: str, members: tuple[Enum, ...]) -> str:
+        """Return the condition that a field is one of some members of its enumeration."""
+        kinds: set[type] = {type(member) for member in members}
+        wanted = " or ".join(sorted(kind.__name__ for kind in kinds)) or "given members"
+        local = self._field(name, wanted, lambda shape: shape.is_one_of(kinds))
+        return f"{local} in {self.constant(members)}"
+
+    def constant(self, value: object) -> str:
+        """Return the name under which a value is handed to the function."""
+        name = f"constant{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def _field(self, name: str, wanted: str, met: Callable[[Shape], bool]) -> str:
+        self.needs.append(Need(name, wanted, met))
+        return self.variables.setdefault(name, f"field{len(self.variables)}")
+
+
+def _value(name: str) -> str:
+    first, *rest = name.split(".")
+    text = f"values[{first!r}]"
+    for part in rest:
+        text = f"getattr({text}, {part!r}, None)"
+    return text

@@ -1,0 +1,53 @@
+"""What may be written in answer to a question about one row: that row, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from twinstore.errors import ValidationError
+from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS, SCHEDULES
+from twinstore.scheduler.impact_snapshots import ImpactSet
+from twinstore.scheduler.runs import Run
+from twinstore.scheduler.schedules import Schedule
+from twinstore.testing.builders import make_impact_set, make_run, make_schedule
+from twinstore.written import check_written, checked
+
+if TYPE_CHECKING:
+    from twinstore.bulk import Key
+
+RUN = make_run("acme", "run-1")
+
+
+def test_the_row_that_was_asked_about_is_returned_as_it_is() -> None:
+    assert check_written(RUNS, "acme", ("run-1",), Run, RUN) is RUN
+
+
+@pytest.mark.parametrize(
+    ("tenant", "key", "problem"),
+    [
+        ("globex", ("run-1",), "tenant_id 'acme' instead of 'globex'"),
+        ("acme", ("run-2",), "id 'run-1' instead of 'run-2'"),
+    ],
+)
+def test_another_tenant_or_key_is_named(tenant: str, key: Key, problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem) as refusal:
+        check_written(RUNS, tenant, key, Run, RUN)
+    assert (refusal.value.entity, refusal.value.key) == ("runs", key[0])
+
+
+@pytest.mark.parametrize("returned", [None, {}, RUN, "text", make_schedule])
+def test_another_type_is_named(returned: object) -> None:
+    with pytest.raises(ValidationError, match=f"of type {type(returned).__name__}"):
+        check_written(SCHEDULES, "acme", ("run-1",), Schedule, returned)
+
+
+def test_a_key_that_is_a_storage_marker_stands_in_no_model() -> None:
+    snapshot = make_impact_set()
+    assert check_written(IMPACT_SNAPSHOTS, "acme", ("any",), ImpactSet, snapshot) is snapshot
+
+
+def test_nothing_to_write_is_left_alone() -> None:
+    rule = checked(lambda _: None, RUNS, "acme", ("run-1",), Run)
+    assert rule(RUN) is None
