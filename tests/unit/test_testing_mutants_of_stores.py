@@ -279,7 +279,6 @@ MUTANTS = [
     Mutant("messages repeat the database", repeating_the_database, taken),
     Mutant("an outage is an error of the client library", partial(out_of_reach, OSError), unreachable),
     Mutant("an outage has no cause", partial(out_of_reach, unavailable("no cause")), unreachable),
-    Mutant("an outage repeats the client library", partial(out_of_reach, unavailable(REFUSED)), unreachable),
     Mutant("a changed migration goes unnoticed", partial(migrated, compares_checksums=False), tampered_with),
     Mutant("a newer schema goes unnoticed", partial(migrated, compares_names=False), tampered_with),
     Mutant("asking for the migrations writes", partial(migrated, writes_when_asked=True), looked_at),
