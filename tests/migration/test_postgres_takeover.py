@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.shipped import POSTGRES_FILES as FILES
 from twinstore import add_scheduler_postgres_storage
 from twinstore.errors import ConsentRequiredError, MigrationError
 from twinstore.migrations import COUNTED_ROWS, Consent, Effect, EffectKind, MigrationState
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerStorage
 
 Connection = psycopg.Connection[Any]
-FILES = ("001_create_scheduler_schema.sql", "002_row_level_security.sql", "010_backfill_ledger.sql")
 TABLES = tuple(entity.name for entity in SCHEDULER.entities)
 PLANNED = "V001_CreateSchedulerSchema"
 LEDGER = """
