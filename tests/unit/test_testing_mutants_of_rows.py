@@ -25,13 +25,13 @@ from twinstore.testing import (
     Bench,
     CapabilitiesContract,
     DueScheduleContract,
+    JoiningContract,
     KeyedRepositoryContract,
     PagingContract,
     RaceContract,
     RetentionContract,
     RunRepositoryContract,
     ScheduleRepositoryContract,
-    TransactionContract,
     TriggerRepositoryContract,
     ValueContract,
 )
@@ -313,16 +313,12 @@ MUTANTS = [
     Mutant(
         "joining commits what came before",
         joining_commits,
-        lambda bench: TransactionContract().test_joining_again_commits_nothing_of_what_came_before(
-            bench=bench
-        ),
+        lambda bench: JoiningContract().test_joining_again_commits_nothing_of_what_came_before(bench=bench),
     ),
     Mutant(
         "a joined write leaves its half",
         replacing(guard, "WRITE_ERRORS", ()),
-        lambda bench: TransactionContract().test_a_joined_write_that_fails_leaves_no_half_of_itself(
-            bench=bench
-        ),
+        lambda bench: JoiningContract().test_a_joined_write_that_fails_leaves_no_half_of_itself(bench=bench),
     ),
 ]
 

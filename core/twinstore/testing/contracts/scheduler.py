@@ -54,6 +54,7 @@ class SchedulerContract(
     SessionContract,
     TransactionContract,
     IsolationContract,
+    JoiningContract,
     CapabilitiesContract,
     DecodingContract,
     StoreErrorContract,
