@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from twinstore.migrations import MigrationDraft
 from twinstore_mongo.derive import collection_specs
+from twinstore_mongo.steps import load_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from twinstore.catalog import Module
+    from twinstore.modules import ModuleSpec
     from twinstore_mongo.connection import Document
     from twinstore_mongo.steps import IndexSpec, Step
 
-__all__ = ["contradictions", "proposed_step"]
+__all__ = ["contradictions", "draft_of", "proposed_step"]
+
+FOLDER: Final = "mongo"
+
+
+def draft_of(module: ModuleSpec[object]) -> MigrationDraft:
+    """Return what the descriptions want and no shipped step creates."""
+    shipped = load_steps(module.migrations(FOLDER))
+    return MigrationDraft(
+        folder=FOLDER,
+        suffix=".json",
+        text=proposed_step(module.catalog, shipped),
+        contradictions=tuple(contradictions(module.catalog, shipped)),
+    )
 
 
 def proposed_step(module: Module, shipped: Sequence[Step]) -> str | None:
