@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.derive import Table
     from twinstore_postgres.work import Result, Step, Steps, Work
 
-__all__ = ["CLOCK", "Write", "change", "lock_step", "mark", "moment"]
+__all__ = ["Write", "change", "lock_step", "mark"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -122,10 +122,10 @@ def attempt(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
     """Lock, decide and write once."""
     subject = joint(tuple(map(ref_subject, refs)))
     with work.unit(shared_setting(ref.scope for ref in refs), subject) as steps:
-        *found, clock = steps.run(*map(lock_step, refs), CLOCK)
+        found = steps.run(*map(lock_step, refs[:-1]), lock_step(refs[-1], tell=True))
         before = tuple(row_of(table_of(ref.entity), result) for ref, result in zip(refs, found, strict=True))
         try:
-            after = rule(before, moment(clock))
+            after = rule(before, moment(steps, found[-1]))
         except TwinstoreError as error:
             raise RuleEndedError(error) from error
         writes = [
@@ -175,10 +175,10 @@ def mark(work: Work, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M
         updates: list[Step] = []
         with work.unit(setting(query.scope), Subject(entity)) as steps:
             found, clock = steps.run(compile_claim(query, table), CLOCK)
-            now = moment(clock)
+            instant = whole(clock.rows[0][0])
             for values in found.rows:
                 marking = Marking(entity, query, sets)
-                marking((table.row(values),), now)
+                marking((table.row(values),), lambda: instant)
                 if marking.done is not None:
                     marked.append(marking.done)
                     row = table.encode(marking.done.model, marking.done.storage)
@@ -189,11 +189,12 @@ def mark(work: Work, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M
     return work.repeat(once)
 
 
-def lock_step(ref: Ref) -> Step:
-    """Return the statement that locks and reads the row of a ref."""
+def lock_step(ref: Ref, *, tell: bool = False) -> Step:
+    """Return the statement that locks and reads the row of a ref, and, if it is to tell it, the time then."""
     table = table_of(ref.entity)
     unique, values = table.locate(ref.key)
-    return statements.lock(table, sight(ref.scope), unique), (*values, *owner_values(table, ref.scope))
+    made = statements.lock_and_tell if tell else statements.lock
+    return made(table, sight(ref.scope), unique), (*values, *owner_values(table, ref.scope))
 
 
 def row_of(table: Table, found: Result) -> Row | None:
@@ -201,14 +202,19 @@ def row_of(table: Table, found: Result) -> Row | None:
     return None if found.first is None else table.row(found.first)
 
 
-def moment(clock: Result) -> Moment:
-    """Return the time that was read after the locks, in whole milliseconds."""
+def moment(steps: Steps, last: Result) -> Moment:
+    """Return the time after the locks: it came with the row that was locked last, or is asked for now."""
 
     def now() -> datetime:
-        read: datetime = clock.rows[0][0].astimezone(UTC)
-        return read.replace(microsecond=read.microsecond // 1000 * 1000)
+        return whole(last.first[-1] if last.first is not None else steps.run(CLOCK)[0].rows[0][0])
 
     return now
+
+
+def whole(read: datetime) -> datetime:
+    """Return what a clock showed in UTC and whole milliseconds."""
+    instant = read.astimezone(UTC)
+    return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
 
 
 def check_parents(
