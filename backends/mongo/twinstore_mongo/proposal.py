@@ -46,7 +46,18 @@ def proposed_step(module: Module, shipped: Sequence[Step]) -> str | None:
         new = [index for index in collection.indexes if index.name not in (known or {})]
         if known is None or new:
             missing.append({"name": collection.name, "indexes": [index.content() for index in new]})
-    return json.dumps({"collections": missing}, ensure_ascii=False, indent=2) + "\n" if missing else None
+    return shown(missing) if missing else None
+
+
+def shown(collections: Iterable[Document]) -> str:
+    """Return the text of a step with one line per index."""
+    parts: list[str] = []
+    for item in collections:
+        indexes = ",\n".join(f"        {json.dumps(index, ensure_ascii=False)}" for index in item["indexes"])
+        listed = f"[\n{indexes}\n      ]" if indexes else "[]"
+        name = json.dumps(item["name"], ensure_ascii=False)
+        parts.append(f'    {{\n      "name": {name},\n      "indexes": {listed}\n    }}')
+    return '{\n  "collections": [\n' + ",\n".join(parts) + "\n  ]\n}\n"
 
 
 def contradictions(module: Module, shipped: Sequence[Step]) -> Iterator[str]:
