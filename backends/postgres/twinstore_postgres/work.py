@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from twinstore.scope import Scope
-    from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.connecting import Connection, Lender
 
 __all__ = [
     "UNIT",
@@ -155,19 +155,6 @@ class Work(ABC):
     @abstractmethod
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         """Execute statements with the tenant set, as one transaction where none is open."""
-
-
-class Lender(Protocol):
-    """Lends connections in autocommit mode, each outside any transaction."""
-
-    @property
-    def borrowed(self) -> bool:
-        """Whether the connections belong to the host, so that they are set up differently."""
-        ...
-
-    def connection(self) -> AbstractContextManager[Connection]:
-        """Lend a connection until the block ends."""
-        ...
 
 
 class Unbound(Work):
