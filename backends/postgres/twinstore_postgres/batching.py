@@ -50,8 +50,8 @@ def batch(connection: Connection, steps: Sequence[Step], *, foreign: bool) -> li
 def one_round_trip(connection: Connection) -> Iterator[None]:
     """Send what is executed together.
 
-    One statement may have failed while the next is sent. The pipeline must not see that error: it would log on
-    its own behalf that the rest was not executed.
+    One statement may have failed while the next is sent. The pipeline must not see that error, or it would
+    log that the rest was not executed.
     """
     failure: psycopg.Error | None = None
     try:
