@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import BulkPort
     from twinstore.clock import Clock
-    from twinstore.migrations import Initializer
+    from twinstore.migrations import Initializer, MigrationDraft
     from twinstore.modules import ModuleSpec
     from twinstore.options import ModuleOptions
     from twinstore.scope import Scope
@@ -223,6 +223,7 @@ class BackendSpec:
         factory: opens one module; connects on first use only.
         extra: the extra of twinstore (or the name of a distribution) that brings its client library.
         requires: import names which that extra brings.
+        draft: compares the description of a module with its shipped migrations; opens nothing.
     """
 
     name: str
@@ -233,6 +234,7 @@ class BackendSpec:
     extra: str
     requires: tuple[str, ...] = ()
     modules: frozenset[str] | None = None
+    draft: Callable[[ModuleSpec[object]], MigrationDraft] | None = None
 
 
 class UnitState:

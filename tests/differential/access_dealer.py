@@ -55,7 +55,7 @@ THEIRS: Final = Tenant("tb")
 # Most of it happens in one tenant, so that there is something to find.
 OWNERS: Final[tuple[Owner, ...]] = (*([OURS] * 8), THEIRS)
 OTHERS: Final[tuple[Tenants, ...]] = (ALL_TENANTS, ALL_TENANTS, THEIRS, NO_TENANT)
-KEYS: Final = (0, 0, 1, 2)
+KEYS: Final = (0, 0, 1, 2, 3)
 PARENTS: Final = (0, 0, 1)
 EVERYTHING: Final = 1000
 SPOT: Final = Spot(label="s", seen_at=at(3))
@@ -217,7 +217,7 @@ class Dealer(Random):
         parent = sample_of(entity.parent.entity).key(room, self.choice(PARENTS))
         return (Equals(entity.parent.field, parent[0]), *found)
 
-    def a_query(self, entity: Entity[Any]) -> Query:
+    def a_query(self, entity: Entity[Any], limits: Sequence[int] = (1, 2, 3, 50)) -> Query:
         room = self.a_room(entity)
         scope = self.a_scope(room.owner)
         orders = ORDERS.get(entity.name, ())
@@ -227,7 +227,7 @@ class Dealer(Random):
             scope=scope,
             where=self.conditions(entity, room, scope),
             order=(*order, *key_order(entity)),
-            limit=self.choice((1, 2, 3, 50)),
+            limit=self.choice(limits),
             maximum=EVERYTHING,
         )
 

@@ -243,10 +243,10 @@ def an_append(dealer: Dealer) -> AccessOperation:
 def a_removal(dealer: Dealer) -> AccessOperation:
     entity = dealer.choice(CHANGEABLE)
     room = dealer.a_room(entity)
-    if dealer.random() < 0.6:
+    if dealer.random() < 0.4:
         query = query_of_key(entity, dealer.a_scope(room.owner), dealer.a_key(entity, room))
         return RemoveFirst(entity, query)
-    return RemoveFirst(entity, dealer.a_query(entity))
+    return RemoveFirst(entity, dealer.a_query(entity, limits=(1, 1, 2)))
 
 
 # Each with its weight.
@@ -258,7 +258,7 @@ MAKERS: Final[dict[Callable[[Dealer], AccessOperation], int]] = {
     a_find: 3,
     a_list: 4,
     a_count: 2,
-    a_removal: 2,
+    a_removal: 3,
 }
 FIRST: Final = (
     *(

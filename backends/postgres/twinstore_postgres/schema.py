@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.connecting import Connection
 
 __all__ = [
+    "SCHEMA_FILE",
     "describe_schema",
     "missing_parts",
     "schema_differences",
@@ -27,6 +28,7 @@ __all__ = [
     "wanted_schema",
 ]
 
+SCHEMA_FILE: Final = "schema.txt"
 LEDGER: Final = "schema_migrations"
 # The deparsed name of a sub-select's column differs between versions of the server and means nothing.
 COLUMN_ALIAS: Final = re.compile(r' AS (?:"\w+"|\w+)\)')
@@ -98,7 +100,7 @@ def describe_schema(connection: Connection, schema: str, role: str = "") -> tupl
 @cache
 def wanted_schema(module: ModuleSpec[object]) -> tuple[str, ...]:
     """Return the same lines as they are when every migration has been applied."""
-    text = (module.migrations(STORE) / "schema.txt").read_text(encoding="utf-8")
+    text = (module.migrations(STORE) / SCHEMA_FILE).read_text(encoding="utf-8")
     return tuple(text.splitlines())
 
 
