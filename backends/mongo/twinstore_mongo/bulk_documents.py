@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import bson
-from pymongo import ReplaceOne
 from bson.raw_bson import RawBSONDocument
+from pymongo import InsertOne, ReplaceOne
 
 from twinstore.access import Row
 from twinstore_mongo.codec import FIRST_VERSION, next_version
@@ -98,9 +98,7 @@ def same_but_version(one: bytes, other: bytes) -> bool:
     )
 
 
-def operation(write: Write) -> ReplaceOne[RawBSONDocument]:
+def operation(write: Write) -> InsertOne[RawBSONDocument] | ReplaceOne[RawBSONDocument]:
     """Return the operation of a write."""
-    # Without an earlier document this inserts; with one, it must still be there.
     new = RawBSONDocument(write.raw)
-    identity = {ID: new[ID] if write.replaces is None else write.replaces}
-    return ReplaceOne(identity, new, upsert=write.replaces is None)
+    return InsertOne(new) if write.replaces is None else ReplaceOne({ID: write.replaces}, new)

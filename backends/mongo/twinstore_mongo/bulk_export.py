@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Document, Store
     from twinstore_mongo.key_order import Order
 
+    # The client declares the one kind where it gives the other.
+    RawBatches = RawBatchCursor[Document] | RawBatchCommandCursor[Document]
+
 __all__ = ["Exporter", "between", "bounds", "conditions_of"]
 
 # Naive instants decode twice as fast; they are marked as UTC where the model has one.
@@ -113,7 +116,7 @@ class Exporter:
         condition: Document,
         order: Order,
         batch_size: int,
-    ) -> RawBatchCursor[Document]:
+    ) -> RawBatches:
         ends = bounds(self.codec, within)
         return collection.find_raw_batches(
             condition, sort=order, hint=order, batch_size=batch_size, collation=SIMPLE, **ends
@@ -126,7 +129,7 @@ class Exporter:
         rows: Chosen,
         order: Order,
         batch_size: int,
-    ) -> RawBatchCommandCursor[Document]:
+    ) -> RawBatches:
         pipeline = [{"$match": between(self.codec, within)}, *rows.stages, {"$sort": dict(order)}]
         return collection.aggregate_raw_batches(
             pipeline, batchSize=batch_size, collation=SIMPLE, allowDiskUse=True

@@ -32,7 +32,7 @@ VIEW = "This view"
 
 
 class MongoView:
-    """Implements :class:`~twinstore.bulk.BulkView`; a stream holds a cursor of the server and nothing else."""
+    """Implements :class:`~twinstore.bulk.BulkView`; a stream holds one cursor of the server."""
 
     def __init__(self, connection: Connection, as_of: Position | None) -> None:
         """Take the connection, and the position of a view of the past."""

@@ -13,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import BulkWriteError, OperationFailure
 
 from twinstore.bulk import Conflict, ImportOutcome, Rejected
-from twinstore.errors import ValidationError
+from twinstore.errors import ConcurrencyError, ValidationError
 from twinstore.forks import OwnProcess
 from twinstore.guard import GuardedAccess
 from twinstore.retrying import repeat
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.bulk import Check, Key, Record
     from twinstore.catalog import Entity
-    from twinstore_mongo.connection import Document
     from twinstore_mongo.units import Unit
 
 __all__ = ["PART_BYTES", "MongoRangeWriter"]
@@ -74,15 +73,15 @@ class Outcome:
 class MongoRangeWriter:
     """Implements :class:`~twinstore.bulk.RangeWriter`.
 
-    A part is committed on its own as soon as it is heavy, because the server bounds transactions. The last one
-    stays open from :meth:`flush` on. A part that loses against another writer is repeated a few times here,
-    and the range as a whole by the caller. Without transactions on the server the writes follow each other.
+    A part is committed on its own as soon as it is heavy, because the server bounds transactions. The last
+    one stays open from :meth:`flush` on. A part that loses against another writer is repeated a few times
+    here, and the range as a whole by the caller. Without transactions the writes simply follow each other.
     """
 
     def __init__(
         self, unit: Unit, entity: Entity, entities: Sequence[Entity], *, overwrite: bool, check: Check | None
     ) -> None:
-        """Take where to write, the entities that may be children, and what each part needs to be committed."""
+        """Take where to write, the entities that may be children, and what runs before each part."""
         self._unit = unit
         self._entity = entity
         self._entities = entities
@@ -231,12 +230,15 @@ class MongoRangeWriter:
 
         So each document is written twice at most. Without transactions those before it are written already.
         """
-        writes, self._pending, self._bytes = self._pending, [], 0
+        writes, removals = self._pending, self._removals
         before, after = writes[: refused.position], writes[refused.position + 1 :]
-        if not self._unit.store.capabilities.transactions:
+        self._pending, self._removals, self._bytes = [], [], 0
+        if self._unit.store.capabilities.transactions:
+            self._pending = before
+            self._commit_part()
+        else:
             self._outcome.note(before)
-        elif before:
-            self._commit_alone(before, ())
+        self._removals = removals
         for write in after:
             self._gather(write)
         self._set_aside(writes[refused.position], refused)
@@ -266,11 +268,19 @@ class MongoRangeWriter:
 
     def _send_writes(self, unit: Unit, writes: Sequence[Write]) -> None:
         collection: Any = unit.collection(self._entity)
+        if not writes:
+            return
         if all(write.replaces is None for write in writes):
-            if writes:
-                collection.insert_many([RawBSONDocument(write.raw) for write in writes], session=unit.session)
-        else:
-            collection.bulk_write([operation(write) for write in writes], session=unit.session)
+            collection.insert_many([RawBSONDocument(write.raw) for write in writes], session=unit.session)
+            return
+        done = collection.bulk_write([operation(write) for write in writes], session=unit.session)
+        if done.inserted_count + done.matched_count < len(writes):
+            raise ConcurrencyError(
+                f"A row of {self._entity.name} that was to be overwritten was removed meanwhile; repeat the "
+                "range.",
+                driver=DRIVER,
+                entity=self._entity.name,
+            )
 
 
 class NotCommittedError(Exception):

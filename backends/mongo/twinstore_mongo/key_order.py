@@ -112,11 +112,7 @@ def sorted_cuts(
     rows: int,
     stages: Sequence[Document],
 ) -> list[Key]:
-    """Return the keys at which ranges of about ``rows`` rows end, from one pass without an index.
-
-    Args:
-        stages: what narrows the rows.
-    """
+    """Return the keys at which ranges of about ``rows`` rows end, from one pass over what stages leave."""
     fields = projection(codec)
     order = {"$sort": dict(order_of(codec.key))}
     pipeline: list[Document] = [{"$match": typed(codec)}, *stages, {"$project": fields}, order]
