@@ -11,6 +11,8 @@ from twinstore.backend import UnitState
 from twinstore.bulk import KeyRange
 from twinstore.catalog import KeyType
 from twinstore.forks import of_one_process
+from twinstore.ledger import LEDGER_MODULE
+from twinstore.options import ModuleOptions
 from twinstore.scope import UNBOUND, note_system_scope
 from twinstore_mongo.bulk_export import Exporter, index_of, plain_part, tenant_condition
 from twinstore_mongo.bulk_import import MongoImporter
@@ -20,6 +22,7 @@ from twinstore_mongo.codec import codec_of
 from twinstore_mongo.derive import ID
 from twinstore_mongo.doubles import raw_batches
 from twinstore_mongo.errors import DRIVER
+from twinstore_mongo.migrator import MongoInitializer
 from twinstore_mongo.positions import PointInTime, position_of, timestamp_of
 from twinstore_mongo.units import Unit, translating
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import Key, Position, Record, ScanRow
     from twinstore.catalog import Entity, Module
+    from twinstore.migrations import Initializer
     from twinstore_mongo.codec import Codec
     from twinstore_mongo.connection import Connection, Document, Store
     from twinstore_mongo.errors import Where
@@ -51,6 +55,12 @@ class MongoBulk:
         """Driver, hosts and database."""
         store = self.connection.store
         return f"{DRIVER} {store.where.hosts}/{store.database.name}"
+
+    @property
+    def ledger_initializer(self) -> Initializer:
+        """Creates the collections of the ledger, and carries over what an earlier version kept of it."""
+        validators = self.connection.validators
+        return MongoInitializer.of(self.connection, LEDGER_MODULE, ModuleOptions(), validators=validators)
 
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities in copy order: parents first."""

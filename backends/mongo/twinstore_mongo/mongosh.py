@@ -33,7 +33,7 @@ function ask(kind, name, filter) {{
 }}
 function index(name, key, options) {{
   const there = db.getCollection(name).getIndexes().some((found) => found.name === options.name);
-  if (!there) db.getCollection(name).createIndex(key, options);
+  if (!there) db.getCollection(name).createIndex(key, {{...options, collation: {{locale: "simple"}}}});
 }}
 """
 STOP: Final = """\
@@ -66,6 +66,7 @@ def script(
         "// What lets the server refuse and remove documents",
         *(f"db.runCommand({text(validating(name, validators[name]))});" for name in known),
         *(f"db.runCommand({text(removing(name, index, options))});" for name, index in aging),
+        *(line for step in steps for line in carry_lines(module, step)),
         "",
         "// The ledger",
         *(ledger_line(module, step) for step in steps),
@@ -110,6 +111,18 @@ def validating(name: str, validator: Document) -> Document:
 def removing(name: str, index: IndexSpec, options: ModuleOptions) -> Document:
     """Return the command that gives an index its age."""
     return {"collMod": name, "index": {"name": index.name, AGE: index.options(options)[AGE]}}
+
+
+def carry_lines(module: str, step: Step) -> Iterator[str]:
+    """Yield the statements that bring documents of an earlier version here, unless that was done before."""
+    if not step.carry_overs:
+        return
+    recorded = f"db.getCollection('_migrations').countDocuments({{_id: {text(f'{module}:{step.name}')}}})"
+    yield f"if ({recorded} === 0) {{"
+    for item in step.carry_overs:
+        pipeline = f"{text(item.pipeline)}, {{allowDiskUse: true}}"
+        yield f"  db.getCollection({text(item.source)}).aggregate({pipeline}).toArray();"
+    yield "}"
 
 
 def ledger_line(module: str, step: Step) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from twinstore.options import ModuleOptions
-    from twinstore_mongo.connection import Document
+    from twinstore_mongo.connection import Document, Store
 
-__all__ = ["RELEASE", "CollectionSpec", "IndexSpec", "Step", "load_steps"]
+__all__ = ["RELEASE", "CarryOver", "CollectionSpec", "IndexSpec", "Step", "load_steps"]
 
 FILE_NAME: Final = re.compile(r"\d{3}_[a-z0-9_]+\.json")
 FIRST_RELEASE: Final = "100"
@@ -86,12 +86,34 @@ class CollectionSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class CarryOver:
+    """Documents of an earlier version, brought to where this one keeps them by one aggregation.
+
+    It may be repeated: its last stage keeps every document that is there. The same stages stand in the script
+    for administrators, so they are plain JSON.
+    """
+
+    source: str
+    pipeline: Sequence[Mapping[str, Any]]
+
+    def run(self, store: Store) -> None:
+        """Let the server do it; a source that is absent or empty brings nothing."""
+        with store.unhurried():
+            store.collection(self.source).aggregate(self.pipeline, allowDiskUse=True)
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """One migration step; the checksum is that of its file with plain line ends."""
+    """One migration step; the checksum is that of its file with plain line ends.
+
+    Attributes:
+        carry_overs: in their order, after everything else of the step is there.
+    """
 
     name: str
     checksum: str
     collections: tuple[CollectionSpec, ...]
+    carry_overs: tuple[CarryOver, ...] = ()
 
     def renamed(self, names: Mapping[str, str]) -> Step:
         """Return the same step for collections of other names."""
