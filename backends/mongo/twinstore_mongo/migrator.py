@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
@@ -16,7 +16,7 @@ from twinstore_mongo.lease import holding
 from twinstore_mongo.mongosh import script
 from twinstore_mongo.schema import Schema
 from twinstore_mongo.special import carry_overs_of
-from twinstore_mongo.steps import RELEASE, Step, load_steps
+from twinstore_mongo.steps import RELEASE, AppliedStep, Step, load_steps
 from twinstore_mongo.validators import validator_of
 
 if TYPE_CHECKING:
@@ -198,16 +198,16 @@ class MongoInitializer:
         return self._record(store, step, seconds + monotonic() - start)
 
     def _record(self, store: Store, step: Step, seconds: float) -> bool:
-        row = {
-            "migration_name": step.name,
-            "category": step.category,
-            "checksum": step.checksum,
-            "applied_at": store.now(),
-            "applied_by": user_name(),
-            "duration_ms": int(seconds * 1000),
-        }
+        row = AppliedStep(
+            migration_name=step.name,
+            category=step.category,
+            checksum=step.checksum,
+            applied_at=store.now(),
+            applied_by=user_name(),
+            duration_ms=int(seconds * 1000),
+        )
         which = {"_id": f"{self.module}:{step.name}"}
-        result = store.collection(LEDGER).update_one(which, {"$setOnInsert": row}, upsert=True)
+        result = store.collection(LEDGER).update_one(which, {"$setOnInsert": asdict(row)}, upsert=True)
         return result.upserted_id is not None
 
     def _plan(self, store: Store, *, release: bool, check: bool = True) -> Plan:
@@ -225,10 +225,10 @@ class MongoInitializer:
         entities = self.catalog.entities
         return {self.connection.collection_name(entity): validator_of(entity) for entity in entities}
 
-    def _ledger(self, store: Store) -> dict[str, Document]:
+    def _ledger(self, store: Store) -> dict[str, AppliedStep]:
         mine = {"$gt": f"{self.module}:", "$lt": f"{self.module};"}
-        rows = store.collection(LEDGER).find({"_id": mine})
-        return {row["migration_name"]: row for row in rows}
+        rows = map(AppliedStep.of, store.collection(LEDGER).find({"_id": mine}))
+        return {row.migration_name: row for row in rows}
 
 
 def repaired(schema: Schema, lease: MigrationLease | None, *, guarded: bool) -> list[str]:
@@ -259,7 +259,7 @@ def report(module: str, applied: Sequence[str], changes: Sequence[str], plan: Pl
     )
 
 
-def check_ledger(module: str, shipped: Mapping[str, Step], rows: Mapping[str, Document]) -> None:
+def check_ledger(module: str, shipped: Mapping[str, Step], rows: Mapping[str, AppliedStep]) -> None:
     """Refuse a ledger that does not fit the shipped steps."""
     for name, row in rows.items():
         if name not in shipped:
@@ -270,7 +270,7 @@ def check_ledger(module: str, shipped: Mapping[str, Step], rows: Mapping[str, Do
                 key=name,
                 driver=DRIVER,
             )
-        if row["checksum"] != shipped[name].checksum:
+        if row.checksum != shipped[name].checksum:
             raise MigrationChecksumError(
                 f"Migration {name} was changed after it had been applied; restore the shipped file by "
                 "reinstalling twinstore.",
@@ -280,24 +280,26 @@ def check_ledger(module: str, shipped: Mapping[str, Step], rows: Mapping[str, Do
             )
 
 
-def status_of(name: str, step: Step | None, row: Document | None) -> MigrationStatus:
+def status_of(name: str, step: Step | None, row: AppliedStep | None) -> MigrationStatus:
     """Return where one migration stands."""
+    known = AppliedStep(migration_name=name) if row is None else row
+    shown = known if step is None else step
     return MigrationStatus(
         name=name,
-        category=step.category if step is not None else str((row or {}).get("category")),
-        checksum=step.checksum if step is not None else str((row or {}).get("checksum")),
+        category=shown.category,
+        checksum=shown.checksum,
         state=state_of(step, row),
-        applied_at=None if row is None else row["applied_at"],
+        applied_at=known.applied_at,
     )
 
 
-def state_of(step: Step | None, row: Document | None) -> MigrationState:
+def state_of(step: Step | None, row: AppliedStep | None) -> MigrationState:
     """Return the state of a migration that is shipped, applied, or both."""
     if row is None:
         return MigrationState.PENDING
     if step is None:
         return MigrationState.MISSING
-    return MigrationState.APPLIED if row["checksum"] == step.checksum else MigrationState.CHANGED
+    return MigrationState.APPLIED if row.checksum == step.checksum else MigrationState.CHANGED
 
 
 def alive(lease: MigrationLease | None) -> None:

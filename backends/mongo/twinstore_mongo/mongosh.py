@@ -7,7 +7,10 @@ then what does so, with consent only, then the ledger.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
+
+from twinstore_mongo.steps import AppliedStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -127,11 +130,14 @@ def carry_lines(module: str, step: Step) -> Iterator[str]:
 
 def ledger_line(module: str, step: Step) -> str:
     """Return the statement that notes a step as applied."""
-    row = {"migration_name": step.name, "category": step.category, "checksum": step.checksum}
-    fields = f"{text(row)[:-1]}, applied_at: new Date(), applied_by: 'mongosh', duration_ms: 0}}"
+    row = AppliedStep(
+        migration_name=step.name, category=step.category, checksum=step.checksum, applied_by="mongosh"
+    )
+    values = {name: text(value) for name, value in asdict(row).items()} | {"applied_at": "new Date()"}
+    fields = ", ".join(f"{name}: {value}" for name, value in values.items())
     return (
         f"db.getCollection('_migrations').updateOne({{_id: {text(f'{module}:{step.name}')}}}, "
-        f"{{$setOnInsert: {fields}}}, {{upsert: true}});"
+        f"{{$setOnInsert: {{{fields}}}}}, {{upsert: true}});"
     )
 
 
