@@ -9,7 +9,7 @@ from pymongo.errors import OperationFailure
 from twinstore.bulk import Survey
 from twinstore.errors import ConfigurationError
 from twinstore_mongo.codec import codec_of
-from twinstore_mongo.derive import index_specs, key_index
+from twinstore_mongo.derive import index_specs
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.key_order import gives_order, order_of
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from twinstore.catalog import Entity
-    from twinstore_mongo.connection import Connection, Store
+    from twinstore_mongo.connection import Connection
     from twinstore_mongo.steps import IndexSpec
 
 __all__ = ["survey_of"]
@@ -33,12 +33,11 @@ def survey_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Surve
         ConfigurationError: the user may not read the database, or a view compares by a collation of its own.
     """
     store = connection.store
-    names = {entity.name: connection.collection_name(entity) for entity in entities}
     try:
         with store.limited():
-            real = real_collections(store)
+            real = {item["name"]: item for item in store.database.list_collections()}
             return tuple(
-                surveyed(store, entity, names[entity.name], real.get(names[entity.name]))
+                surveyed(connection, entity, real.get(connection.collection_name(entity)))
                 for entity in entities
             )
     except CLIENT_ERRORS as error:
@@ -51,61 +50,54 @@ def survey_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Surve
         raise translate(error, store.where) from error
 
 
-def real_collections(store: Store) -> Mapping[str, Mapping[str, Any]]:
-    """Return what the server says of each collection; a double knows the names only."""
-    if not store.complete:
-        return {name: {} for name in store.database.list_collection_names()}
-    return {item["name"]: item for item in store.database.list_collections()}
-
-
-def surveyed(store: Store, entity: Entity, collection: str, real: Mapping[str, Any] | None) -> Survey:
+def surveyed(connection: Connection, entity: Entity, real: Mapping[str, Any] | None) -> Survey:
     """Return what there is of one entity; ``real`` is what the server says of its collection."""
+    name = connection.collection_name(entity)
     if real is None:
-        warning = f"There is no collection {collection}; it counts as empty."
+        warning = f"There is no collection {name}; it counts as empty."
         return Survey(entity=entity.name, present=False, warnings=(warning,))
-    if not store.complete:
-        return Survey(entity=entity.name)
-    indexes: list[Mapping[str, Any]] = []
-    if real.get("type") != VIEW:
-        indexes = list(store.collection(collection).list_indexes())
-    elif "collation" in real.get("options", {}):
-        raise ConfigurationError(
-            f"{collection} in {store.database.name} is a view with a collation of its own, so its keys "
-            "cannot be read in the order of other stores; make the view anew without a collation.",
-            entity=entity.name,
-            driver=DRIVER,
-        )
-    return Survey(entity=entity.name, warnings=tuple(warnings_of(store, entity, collection, indexes)))
+    if real.get("type") == VIEW:
+        if real.get("options", {}).get("collation") is not None:
+            raise ConfigurationError(
+                f"{name} in {connection.store.database.name} is a view with a collation of its own, so its "
+                "keys cannot be read in the order of other stores; make the view anew without a collation.",
+                entity=entity.name,
+                driver=DRIVER,
+            )
+        indexes: list[Mapping[str, Any]] = []
+    else:
+        indexes = list(connection.store.collection(name).list_indexes())
+    return Survey(entity=entity.name, warnings=tuple(warnings_of(connection, entity, indexes)))
 
 
 def warnings_of(
-    store: Store, entity: Entity, collection: str, indexes: Sequence[Mapping[str, Any]]
+    connection: Connection, entity: Entity, indexes: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
     """Yield what reading costs more than it need, and why."""
-    order = order_of(codec_of(entity).key)
+    name, order = connection.collection_name(entity), order_of(codec_of(entity).key)
     keyless = not any(gives_order(index, order) for index in indexes)
     missing = [index.name for index in wanted_indexes(entity) if not serves(index, indexes)]
     if not keyless and not missing:
         return
-    rows = store.collection(collection).estimated_document_count()
+    rows = connection.store.collection(name).estimated_document_count()
     if keyless:
-        fields = ", ".join(f"{name}: {direction}" for name, direction in order)
+        fields = ", ".join(f"{field}: {direction}" for field, direction in order)
         yield (
-            f"{collection} has no index on {{{fields}}} that compares texts by code point, so each range "
+            f"{name} has no index on {{{fields}}} that compares texts by code point, so each range "
             f"reads the whole collection ({rows:,} documents) and sorts it, on disk where memory is short; a "
             "larger --range-size needs fewer passes."
         )
     if missing:
         yield (
-            f"{collection} lacks the indexes {', '.join(missing)}, so a list that a verification asks for "
+            f"{name} lacks the indexes {', '.join(missing)}, so a list that a verification asks for "
             f"may read the whole collection ({rows:,} documents)."
         )
 
 
 def wanted_indexes(entity: Entity) -> list[IndexSpec]:
-    """Return the indexes that serve the lists of an entity, in the order of its description."""
-    key = key_index(entity)
-    return [index for index in index_specs(entity) if index != key and index.retention is None]
+    """Return the indexes that serve the lists of an entity, as it describes them."""
+    key = tuple(order_of(codec_of(entity).key))
+    return [index for index in index_specs(entity) if index.key != key and index.retention is None]
 
 
 def serves(wanted: IndexSpec, indexes: Sequence[Mapping[str, Any]]) -> bool:
