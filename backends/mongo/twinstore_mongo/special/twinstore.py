@@ -115,8 +115,12 @@ RANGE: Final[Document] = {
 
 
 def kept(collection: str) -> Mapping[str, Any]:
-    """Return the stage that writes what is not there yet."""
-    return {"$merge": {"into": collection, "whenMatched": "keepExisting", "whenNotMatched": "insert"}}
+    """Return the stage that writes what is not there yet.
+
+    With ``keepExisting`` the server would store the fields in the order of their names.
+    """
+    unchanged = [{"$replaceWith": "$$ROOT"}]
+    return {"$merge": {"into": collection, "whenMatched": unchanged, "whenNotMatched": "insert"}}
 
 
 def looked_up(collection: str, name: str) -> Mapping[str, Any]:
