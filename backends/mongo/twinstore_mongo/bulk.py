@@ -69,7 +69,8 @@ class MongoBulk:
     @property
     def ledger_initializer(self) -> Initializer:
         """Creates and upgrades the collections of the ledger of copies."""
-        return MongoInitializer.of(self._connection, LEDGER_MODULE, ModuleOptions(), validators=True)
+        validators = self._connection.validators
+        return MongoInitializer.of(self._connection, LEDGER_MODULE, ModuleOptions(), validators=validators)
 
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities in copy order: parents first."""

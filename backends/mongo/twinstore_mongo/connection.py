@@ -171,6 +171,11 @@ class Connection:
             return entity.collection
         return self._settings.collections.get(entity.name, entity.collection)
 
+    @property
+    def validators(self) -> bool:
+        """Whether collections get validators."""
+        return self._settings.validators
+
     def renew(self) -> None:
         """Start without a store in a forked child, where it gets a client of its own.
 
