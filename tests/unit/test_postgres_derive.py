@@ -142,8 +142,7 @@ def test_derived_columns_are_the_same_from_the_model_and_from_its_json(number: i
 
 
 def snapshot() -> tuple[ImpactSet, dict[str, object]]:
-    markers = {"snapshotId": "i", "tenantId": "t", "selectorDigest": "d"}
-    return make_impact_set(), markers
+    return make_impact_set(), {"snapshotId": "i", "tenantId": "t", "selectorDigest": "d"}
 
 
 @pytest.mark.parametrize(
