@@ -110,15 +110,30 @@ def owner_of(tenant_id: str | None) -> Owner:
 
 
 def label_of(owner: StoredOwner) -> str:
-    """Return the text under which the rows of an owner are counted."""
+    """Return the text under which the rows of an owner are counted.
+
+    A stored text that no store can keep as a label, or that would look like another one, counts as unknown.
+    """
     if isinstance(owner, Tenant):
-        return owner.id
+        return owner.id if _is_label(owner.id) else UNKNOWN_LABEL
     return NO_TENANT_LABEL if owner is NO_TENANT else UNKNOWN_LABEL
+
+
+def names_tenant(label: str) -> bool:
+    """Whether a label is the id of a tenant."""
+    return label not in {UNKNOWN_LABEL, NO_TENANT_LABEL}
 
 
 def shown(label: str) -> str:
     """Return the label of an owner as people read it."""
     return {UNKNOWN_LABEL: "(unknown tenant)", NO_TENANT_LABEL: "(no tenant)"}.get(label, label)
+
+
+def _is_label(text: str) -> bool:
+    """Whether a text is neither reserved nor refused by a store for U+0000 or a lone surrogate."""
+    if text == NO_TENANT_LABEL or "\x00" in text:
+        return False
+    return text.isascii() or text.encode(errors="ignore").decode() == text
 
 
 def admits(scope: Tenants, owner: Owner) -> bool:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.backfill.toolkit import AS_OF, MemoryPair, fill, memory_pair
+from tests.backfill.toolkit import AS_OF, MemoryPair, contents_of, fill, memory_pair
 from twinstore.bulk import KeyRange, ScanRow
 from twinstore.errors import TwinstoreError, ValidationError
 from twinstore.paging import Page
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.enums import RunState
+from twinstore.tenancy import Tenant
 from twinstore.testing.builders import at, make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.verify.contents import Contents
@@ -311,13 +312,13 @@ def test_a_store_is_never_compared_with_itself(pair: MemoryPair) -> None:
 
 
 def scanned(*keys: str) -> Iterator[list[ScanRow]]:
-    yield [ScanRow((key,), "acme", b"{}") for key in keys]
+    yield [ScanRow((key,), Tenant("acme"), b"{}") for key in keys]
 
 
 @pytest.mark.parametrize("keys", [("b", "a"), ("a", "a"), ("A", "b"), ("b", "z")])
 def test_a_scan_that_is_out_of_order_or_out_of_range_is_not_trusted(keys: tuple[str, ...]) -> None:
     with pytest.raises(TwinstoreError, match="cannot be trusted"):
-        list(keyed(scanned(*keys), KeyRange(("a",), ("x",)), "source", lambda _: None))
+        list(keyed(scanned(*keys), RUNS, KeyRange(("a",), ("x",)), "source", lambda _: None))
 
 
 def test_digests_of_ranges_combine_in_any_order() -> None:
@@ -357,9 +358,8 @@ def test_paths_name_places_and_types_but_no_values() -> None:
 @pytest.mark.parametrize("entity", [SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT])
 def test_the_fast_way_to_judge_a_content_agrees_with_the_slow_one(pair: MemoryPair, entity: Entity) -> None:
     contents = Contents(entity)
-    for batch in pair.source.bulk.scan(entity, KeyRange()):
-        for row in batch:
-            assert contents.decodable(row.content)
-            assert contents.canonical(row.content) == row.content
-            broken = row.content.replace(b'"tenantId":"', b'"tenantId":"a:', 1)
-            assert contents.decodable(broken) == (contents.canonical(broken) is not None)
+    for content in contents_of(pair.source.bulk, entity):
+        assert contents.decodable(content)
+        assert contents.canonical(content) == content
+        broken = content.replace(b'"tenantId":"', b'"tenantId":"a:', 1)
+        assert contents.decodable(broken) == (contents.canonical(broken) is not None)

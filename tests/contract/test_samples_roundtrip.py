@@ -16,8 +16,9 @@ from pymongo import MongoClient
 import twinstore
 from tests.stores import DRIVERS, fresh_settings, kept
 from twinstore import scheduler
-from twinstore.bulk import KeyRange, RangeTally, Record
+from twinstore.bulk import KeyRange, Record
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.ledger import Ledger, RangeTally
 from twinstore.scheduler import (
     AuditRecord,
     ImpactSet,
@@ -30,6 +31,7 @@ from twinstore.scheduler import (
     selector_digest,
 )
 from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.tenancy import Tenant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 FOLDER: Final = Path(__file__).parents[2] / "samples/api/scheduler"
 TENANT: Final = "acme"
+MINUTES: Final = timedelta(minutes=5)
 SAMPLES: Final[dict[str, tuple[str, type[CanonicalModel]]]] = {
     "schedule.json": ("schedules", Schedule),
     "schedule-minimal.json": ("schedules", Schedule),
@@ -103,22 +106,19 @@ def by_repository(storage: SchedulerStorage) -> None:
 def by_import(storage: SchedulerStorage) -> None:
     """Import each entity as one range."""
     port = storage.bulk
-    ledger = port.ledger()
+    port.ledger_initializer.ensure_migrations()
+    ledger = Ledger(port.access())
     job = ledger.start("samples", {}, datetime(2025, 11, 1, tzinfo=UTC))
-    lease = ledger.acquire(job.id, "test", timedelta(minutes=5))
+    lease = ledger.acquire(job.id, "test", MINUTES)
     for entity in SCHEDULER.entities:
         ledger.plan(lease, entity.name, [KeyRange()])
-    with port.importing() as importer:
-        for item in list(ledger.ranges(job.id)):
-            entity = SCHEDULER.entity(item.entity)
-            records = [record(entity, name) for name, (owner, _) in SAMPLES.items() if owner == entity.name]
-            importer.import_range(
-                entity,
-                iter([records]),
-                on_conflict="fail",
-                claim=ledger.claim(lease, item.number),
-                tally=partial(all_written, len(records)),
-            )
+        claim = ledger.take(job.id, "test", entity.name, MINUTES)
+        assert claim is not None
+        records = [record(entity, name) for name, (owner, _) in SAMPLES.items() if owner == entity.name]
+        with port.writer(entity, check=partial(ledger.hold, claim=claim)) as writer:
+            writer.write(records)
+            ledger.finish(writer.access, claim, all_written(len(records), writer.flush()))
+            writer.commit()
     ledger.release(lease)
 
 
@@ -129,7 +129,7 @@ def record(entity: Entity, name: str) -> Record:
         digest = selector_digest(model.selector, TENANT)
         storage = {"snapshotId": model.snapshot_id, "tenantId": TENANT, "selectorDigest": digest}
     values = {**model.wire(), **storage}
-    return Record(tuple(str(values[part]) for part in entity.key), TENANT, model, storage)
+    return Record(tuple(str(values[part]) for part in entity.key), Tenant(TENANT), model, storage)
 
 
 def all_written(expected: int, outcome: ImportOutcome) -> RangeTally:
@@ -181,7 +181,8 @@ def test_an_exported_sample_comes_back_byte_for_byte(road: tuple[str, SchedulerS
 
 
 def exported(port: BulkPort, entity: Entity) -> list[bytes]:
-    rows = [row for batch in port.export(entity, KeyRange()) for row in batch]
+    with port.view() as view:
+        rows = [row for batch in view.records(entity, KeyRange()) for row in batch]
     return [CanonicalJsonSerializer.serialize_pretty(row.model) for row in rows if row.model is not None]
 
 

@@ -51,6 +51,10 @@ class Side:
         """Where the next call goes."""
         return self.session or self.storage
 
+    def beside(self, storage: SchedulerStorage) -> Side:
+        """Return another side on the same store."""
+        return Side(self.name, storage, self.wipe)
+
     def enter(self, opener: Opener) -> None:
         """Open a session or unit of work."""
         self.session = self._open.enter_context(opener(self.storage))
@@ -67,12 +71,13 @@ class Side:
     def stored(self) -> Contents:
         """Return all rows of all entities in order, as the verifier of the backfill reads them."""
         bulk = self.storage.bulk
-        return [
-            (entity.name, row.key, row.tenant_id, row.content, row.expires, row.text_timestamp)
-            for entity in bulk.entities()
-            for batch in bulk.scan(entity, WHOLE)
-            for row in batch
-        ]
+        with bulk.view() as view:
+            return [
+                (entity.name, row.key, row.owner, row.content, row.expires, row.text_timestamp)
+                for entity in bulk.entities()
+                for batch in view.rows(entity, WHOLE)
+                for row in batch
+            ]
 
 
 def memory_side(name: str, backend: MemoryBackend[Repositories], clock: Clock) -> Side:

@@ -11,9 +11,15 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 import twinstore
-from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
+from twinstore.errors import (
+    ConfigurationError,
+    MigrationChecksumError,
+    MigrationError,
+    MigrationMissingError,
+)
 from twinstore.migrations import MigrationState
 from twinstore.scheduler.module import MODULE
+from twinstore.testing.copying import ledger_of
 from twinstore_postgres import initializer as initializers
 from twinstore_postgres import migrator
 from twinstore_postgres.initializer import PostgresInitializer
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
     from tests.databases import PostgresDatabase
     from tests.servers import Settings
     from twinstore.migrations import MigrationReport
+    from twinstore.scheduler.storage import SchedulerStorage
 
 FILES = ("001_create_scheduler_schema.sql", "002_row_level_security.sql", "010_backfill_ledger.sql")
 
@@ -253,6 +260,61 @@ def test_the_exported_script_makes_the_wanted_schema(
     owner.execute(script)
     assert initializer.verify() == ()
     assert initializer.ensure_migrations().applied == ()
+
+
+class TestLedger:
+    """The schema of the ledger of copies, which only a target has."""
+
+    @pytest.fixture
+    @staticmethod
+    def storage(empty_postgres_database: PostgresDatabase) -> Iterator[SchedulerStorage]:
+        with twinstore.add_scheduler_postgres_storage(empty_postgres_database.config) as storage:
+            yield storage
+
+    @pytest.fixture
+    @staticmethod
+    def initializer(storage: SchedulerStorage) -> PostgresInitializer:
+        made = storage.bulk.ledger_initializer
+        assert isinstance(made, PostgresInitializer)
+        return made
+
+    def test_it_has_a_history_of_its_own(
+        self, storage: SchedulerStorage, initializer: PostgresInitializer, owner: psycopg.Connection[Any]
+    ) -> None:
+        storage.initializer.ensure_migrations()
+        before = ledger(owner)
+        assert [item.state for item in initializer.status()] == [MigrationState.PENDING]
+        assert initializer.ensure_migrations().applied == ("001_create_ledger.sql",)
+        assert initializer.ensure_migrations().applied == ()
+        assert [item.state for item in initializer.status()] == [MigrationState.APPLIED]
+        assert ledger(owner) == before
+        assert (storage.initializer.verify(), initializer.verify()) == ((), ())
+        storage.check_ready()
+
+    def test_it_needs_nothing_of_the_module(self, initializer: PostgresInitializer) -> None:
+        assert initializer.ensure_migrations().applied == ("001_create_ledger.sql",)
+        assert initializer.verify() == ()
+
+    def test_its_exported_script_makes_the_wanted_schema(
+        self, initializer: PostgresInitializer, owner: psycopg.Connection[Any]
+    ) -> None:
+        script = initializer.export().encode()
+        owner.execute(script)
+        owner.execute(script)
+        assert initializer.verify() == ()
+        assert initializer.ensure_migrations().applied == ()
+
+    def test_a_role_that_may_not_use_it_is_told_so(
+        self, storage: SchedulerStorage, initializer: PostgresInitializer, owner: psycopg.Connection[Any]
+    ) -> None:
+        storage.initializer.ensure_migrations()
+        with pytest.raises(MigrationError, match="twinstore migrate run"):
+            list(ledger_of(storage).jobs())
+        initializer.ensure_migrations()
+        assert list(ledger_of(storage).jobs()) == []
+        owner.execute("REVOKE ALL ON twinstore.jobs FROM twinstore_test_app")
+        with pytest.raises(ConfigurationError, match=r"The job: .*check ApplicationRole"):
+            list(ledger_of(storage).jobs())
 
 
 def test_line_ends_do_not_change_a_checksum(tmp_path: Path) -> None:

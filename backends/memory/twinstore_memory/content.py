@@ -6,7 +6,7 @@ import base64
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from twinstore import jsontext
 from twinstore.bulk import ScanRow
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from twinstore.shapes import Path
     from twinstore_memory.rows import StoredRow
 
-__all__ = ["extended_json", "has_text_timestamp", "scan_row", "text_key"]
+__all__ = ["extended_json", "has_text_timestamp", "key_of", "scan_row"]
 
 
 def scan_row(row: StoredRow) -> ScanRow:
     """Return a row for comparison."""
     retention = row.entity.retention
     return ScanRow(
-        key=text_key(row),
-        tenant_id=row.tenant_id,
+        key=key_of(row),
+        owner=row.owner,
         content=content(row),
         expires=None if retention is None else instant(row.value(retention.field)),
         text_timestamp=has_text_timestamp(row),
@@ -57,9 +57,9 @@ def extended_json(row: StoredRow) -> str:
     ).decode()
 
 
-def text_key(row: StoredRow) -> Key | None:
+def key_of(row: StoredRow) -> Key | None:
     """Return the key of a row, ``None`` when it can be no key of the entity."""
-    return cast("Key", row.key) if row.entity.admits_key(row.key) else None
+    return row.key if row.entity.admits_key(row.key) else None
 
 
 def has_text_timestamp(row: StoredRow) -> bool:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access import AccessDefaults, Binding, Row, label_of_value
+from twinstore.access import AccessDefaults, Binding, Row
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import duplicate, not_found
-from twinstore.query import pinned_key
+from twinstore.query import label_of_value, pinned_key
 from twinstore_postgres import statements
 from twinstore_postgres.appending import append
 from twinstore_postgres.changing import change, mark

@@ -12,6 +12,7 @@ from typing_extensions import override
 from twinstore.access_backend import AccessBackend
 from twinstore.backend import Capabilities, UnitState, wrong_handle
 from twinstore.errors import ConfigurationError
+from twinstore.ledger import LEDGER_MODULE
 from twinstore.scope import SYSTEM_TENANT, UNBOUND
 from twinstore_postgres.access import PostgresAccess
 from twinstore_postgres.bulk.port import PostgresBulk
@@ -54,15 +55,16 @@ class PostgresBackend(AccessBackend[R]):
         settings = request.settings
         self._allow_unsafe = settings.allow_unsafe_role
         self._server = request.resources.share(
-            ("postgres", settings.fingerprint),
-            lambda: PostgresServer(settings),
+            ("postgres", settings.fingerprint, request.read_only),
+            lambda: PostgresServer(settings, read_only=request.read_only),
             PostgresServer.close,
             renews_itself=True,
         )
         self._server.guard(module.name)
         self._specials = specials_of(module.name) if request.special else {}
         self._initializer = initializer_class(module)(settings, self._server)
-        self._bulk = PostgresBulk(self._server, lambda: self.capabilities, module)
+        ledger = initializer_class(LEDGER_MODULE)(settings, self._server)
+        self._bulk = PostgresBulk(self._server, lambda: self.capabilities, module, ledger)
 
     @property
     def driver(self) -> str:
@@ -92,7 +94,7 @@ class PostgresBackend(AccessBackend[R]):
 
     @property
     def bulk(self) -> PostgresBulk:
-        """Export, import and scan, in system scope."""
+        """Whole entities, in system scope."""
         return self._bulk
 
     @override

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Generic, LiteralString
@@ -15,13 +16,14 @@ from twinstore.access import NO_STORAGE, Row, UniqueKey
 from twinstore.canonical import CanonicalModel, decode_stored
 from twinstore.catalog import Entity, TenancyKind
 from twinstore.errors import ValidationError
-from twinstore.tenancy import NO_TENANT, label_of, owner_of
+from twinstore.tenancy import UNKNOWN_TENANT, label_of, owner_of
 from twinstore_postgres.columns import VERSION, Column, Origin, column_name, columns_of
 from twinstore_postgres.encoding import compile_decoder, compile_encoder
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from twinstore.catalog import Key
+    from twinstore.tenancy import StoredOwner
     from twinstore_postgres.codec import Row as Values
 
 __all__ = ["Table", "table_of"]
@@ -226,28 +228,31 @@ class Table(Generic[M]):
         return (found,) if isinstance(found, (str, int)) else ()
 
     @cached_property
-    def label(self) -> sql.Composable:
-        """The expression of the label under which the rows of an owner are counted."""
-        if self.tenant is None:
-            return sql.Literal(label_of(NO_TENANT))
-        name = sql.Identifier(self.tenant)
-        if self.entity.tenancy.kind is TenancyKind.REQUIRED:
-            return name
-        return sql.SQL("coalesce({}, {})").format(name, sql.Literal(label_of(NO_TENANT)))
+    def tenant_shown(self) -> sql.Composable:
+        """The expression of the tenant that a row names, for statements that answer with it."""
+        return sql.SQL("NULL::text") if self.tenant is None else sql.Identifier(self.tenant)
 
-    def tenant_of(self, values: Values) -> str | None:
-        """Return the tenant that a row names, ``None`` where it names none."""
-        return None if self._tenant_position is None else values[self._tenant_position]
+    def owner_named(self, tenant: str | None) -> StoredOwner:
+        """Return the owner of a row that names this tenant, or none."""
+        required = self.entity.tenancy.kind is TenancyKind.REQUIRED
+        return UNKNOWN_TENANT if tenant is None and required else owner_of(tenant)
+
+    def owner(self, values: Values) -> StoredOwner:
+        """Return the owner of a row."""
+        at = self._tenant_position
+        return self.owner_named(None if at is None else values[at])
+
+    def labelled(self, counts: Iterable[tuple[str | None, int]]) -> dict[str, int]:
+        """Return numbers of rows by the label of their owner, from those by the tenant that they name."""
+        found: Counter[str] = Counter()
+        for tenant, number in counts:
+            found[label_of(self.owner_named(tenant))] += number
+        return dict(found)
 
     @cached_property
     def _tenant_position(self) -> int | None:
         names = [column.name for column in self.columns]
         return None if self.tenant is None else names.index(self.tenant)
-
-    @cached_property
-    def owner_label(self) -> Callable[[Values], str]:
-        """Takes the label of its owner out of a row."""
-        return lambda values: label_of(owner_of(self.tenant_of(values)))
 
 
 def listed(names: Sequence[str], relation: sql.Composable | None = None) -> sql.Composed:

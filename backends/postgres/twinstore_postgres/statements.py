@@ -16,10 +16,13 @@ from twinstore_postgres.derive import listed
 from twinstore_postgres.owners import Sight, owner_condition, parent_condition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from twinstore_postgres.derive import Table
 
 __all__ = [
     "delete",
+    "delete_several",
     "find",
     "find_several",
     "insert",
@@ -83,10 +86,7 @@ def find(table: Table, kind: Sight, unique: str | None = None) -> bytes:
 @cache
 def find_several(table: Table, kind: Sight, unique: str | None = None) -> bytes:
     """Return the statement that reads rows by arrays of the parts of their keys, or of unique values."""
-    columns = [table.column(name) for name in _named(table, unique)]
-    names = listed([column.name for column in columns])
-    arrays = sql.SQL(", ").join(sql.SQL("%s::") + sql.SQL(column.sql_type + "[]") for column in columns)
-    among = sql.SQL("({}) IN (SELECT * FROM unnest({}))").format(names, arrays)
+    among = _among(table, _named(table, unique))
     return Replanned(table.statement(FIND, found=_all(among, *_narrowing(table, kind, unique))))
 
 
@@ -138,6 +138,12 @@ def delete(table: Table, kind: Sight) -> bytes:
 
 
 @cache
+def delete_several(table: Table) -> bytes:
+    """Return the statement that removes rows by arrays of the parts of their keys, whoever owns them."""
+    return Replanned(table.statement(DELETE, found=_among(table, table.entity.key)))
+
+
+@cache
 def put(table: Table, kind: Sight) -> bytes:
     """Return the statement that inserts a row or replaces the own one, unless it is stored as given."""
     names = [column.name for column in table.columns]
@@ -169,6 +175,14 @@ def last_number(table: Table, field: str) -> bytes:
 def _named(table: Table, unique: str | None) -> tuple[str, ...]:
     """Return the fields by which rows are found."""
     return table.entity.key if unique is None else table.entity.unique(unique).names
+
+
+def _among(table: Table, fields: Sequence[str]) -> sql.Composable:
+    """Return the condition of the rows whose fields have values that are given as one array for each."""
+    columns = [table.column(field) for field in fields]
+    names = listed([column.name for column in columns])
+    arrays = sql.SQL(", ").join(sql.SQL("%s::") + sql.SQL(column.sql_type + "[]") for column in columns)
+    return sql.SQL("({}) IN (SELECT * FROM unnest({}))").format(names, arrays)
 
 
 def _narrowing(

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from twinstore.scope import Scope
     from twinstore_postgres.connecting import Connection
-    from twinstore_postgres.server import PostgresServer
 
 __all__ = [
     "UNIT",
@@ -158,11 +157,24 @@ class Work(ABC):
         """Execute statements with the tenant set, as one transaction where none is open."""
 
 
-class Unbound(Work):
-    """Each call on a connection of the pool."""
+class Lender(Protocol):
+    """Lends connections in autocommit mode, each outside any transaction."""
 
-    def __init__(self, server: PostgresServer, scope: Scope) -> None:
-        """Take the server."""
+    @property
+    def borrowed(self) -> bool:
+        """Whether the connections belong to the host, so that they are set up differently."""
+        ...
+
+    def connection(self) -> AbstractContextManager[Connection]:
+        """Lend a connection until the block ends."""
+        ...
+
+
+class Unbound(Work):
+    """Each call on a connection that is lent for it."""
+
+    def __init__(self, server: Lender, scope: Scope) -> None:
+        """Take what lends the connections."""
         super().__init__(Binding(DRIVER, scope, UnitState(unbound=True)))
         self._server = server
 

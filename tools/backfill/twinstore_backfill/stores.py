@@ -5,11 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+from twinstore.catalog import LifeInCopy
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ConfigurationError, MigrationError, UnsupportedCapabilityError, ValidationError
-from twinstore.migrations import MigrationState
+from twinstore.ledger import Ledger
+from twinstore.migrations import MigrationState, consent_required
 from twinstore.plugins import load_backend
 from twinstore.storage import open_scheduler
 from twinstore_backfill.outcome import PreflightError
@@ -23,20 +25,26 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort
     from twinstore.catalog import Entity
     from twinstore.config.entries import Entry
+    from twinstore.migrations import Initializer
     from twinstore.options import ModuleOptions
     from twinstore.scheduler.storage import SchedulerStorage
 
 __all__ = [
     "Recipe",
     "Store",
+    "has_ledger",
+    "initializers_of",
     "is_migrated",
+    "left_out_entities",
     "module_argument",
     "open_store",
     "preflight",
-    "require_migrated",
+    "prepare_target",
     "require_tenants",
     "select_entities",
 ]
+
+T = TypeVar("T")
 
 OPENERS: Final = {"scheduler": open_scheduler}
 
@@ -48,11 +56,12 @@ class Recipe:
     module: str
     backend: str
     entries: dict[tuple[str, ...], Entry] = field(repr=False)
+    read_only: bool = False
 
     @classmethod
-    def of(cls, module: str, backend: str, settings: Settings) -> Self:
+    def of(cls, module: str, backend: str, settings: Settings, *, read_only: bool = False) -> Self:
         """Return the recipe of a module on a driver."""
-        return cls(module, backend, dict(settings.entries))
+        return cls(module, backend, dict(settings.entries), read_only)
 
     def settings(self) -> Settings:
         """Return the settings it was made from."""
@@ -60,7 +69,7 @@ class Recipe:
 
     def open(self) -> AbstractContextManager[Store]:
         """Open the store."""
-        return open_store(self.module, self.backend, self.settings())
+        return open_store(self.module, self.backend, self.settings(), read_only=self.read_only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +80,26 @@ class Store:
     storage: SchedulerStorage
     options: ModuleOptions
     recipe: Recipe | None = None
+    module: str = "scheduler"
 
     @property
     def bulk(self) -> BulkPort:
         """The port for whole entities."""
         return self.storage.bulk
 
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the copies into this store."""
+        return Ledger(self.bulk.access(), atomic=self.storage.capabilities.transactions)
+
     def described(self) -> dict[str, str]:
-        """Return what reports say of a store: driver, place and server, without secrets."""
-        version = self.storage.capabilities.server_version
-        return {"backend": self.backend, "identity": self.bulk.identity, "server_version": version}
+        """Return what reports say of a store: driver, place, identity and server, without secrets."""
+        return {
+            "backend": self.backend,
+            "identity": self.bulk.identity,
+            "place": self.bulk.place,
+            "server_version": self.storage.capabilities.server_version,
+        }
 
 
 def module_argument(module: str) -> str:
@@ -95,8 +114,16 @@ def module_argument(module: str) -> str:
 
 
 @contextmanager
-def open_store(module: str, backend: str, config: Settings | Path | None = None) -> Iterator[Store]:
+def open_store(
+    module: str, backend: str, config: Settings | Path | None = None, *, read_only: bool = False
+) -> Iterator[Store]:
     """Open a module on a driver, connect to it, and close it afterwards.
+
+    Args:
+        module: name of the module.
+        backend: name of the driver.
+        config: settings, or the file that holds them.
+        read_only: it is the source of a copy or a comparison; any role that may read will do.
 
     Raises:
         ConfigurationError: unreadable settings, an unknown or incomplete driver, a wrong password.
@@ -107,20 +134,20 @@ def open_store(module: str, backend: str, config: Settings | Path | None = None)
     REDACTOR.learn(settings)
     module = module_argument(module)
     name = load_backend(backend, module=module).name
-    with OPENERS[module](name, settings) as storage:
+    with OPENERS[module](name, settings, read_only=read_only) as storage:
         # The data of the memory driver lives in this process, so no other can open it again.
-        recipe = None if name == "Memory" else Recipe.of(module, name, settings)
+        recipe = None if name == "Memory" else Recipe.of(module, name, settings, read_only=read_only)
         preflight(lambda: storage.capabilities)
-        yield Store(name, storage, settings.options(module), recipe)
+        yield Store(name, storage, settings.options(module), recipe, module)
 
 
-def preflight(step: Callable[[], object]) -> None:
-    """Run one check or preparation of a store; a refusal becomes a :class:`PreflightError`.
+def preflight(step: Callable[[], T]) -> T:
+    """Return what one check or preparation of a store answers; a refusal becomes a :class:`PreflightError`.
 
     An error of the client library, such as a refused password, is no refusal of ours and stays what it is.
     """
     try:
-        step()
+        return step()
     except (MigrationError, UnsupportedCapabilityError) as error:
         raise PreflightError(error.message, driver=error.driver) from error
     except ConfigurationError as error:
@@ -129,26 +156,38 @@ def preflight(step: Callable[[], object]) -> None:
         raise PreflightError(error.message, driver=error.driver) from error
 
 
-def require_migrated(store: Store) -> None:
-    """Refuse a source whose schema is incomplete; reading needs its indexes.
+def prepare_target(target: Store) -> None:
+    """Bring the schemas of module and ledger in a target up to date and check that it can be written to.
 
     Raises:
-        PreflightError: migrations are pending.
+        PreflightError: it cannot, or its server would remove, refuse or hide rows that are there; in that
+            case nothing was changed.
     """
-    pending = [
-        item.name for item in store.storage.initializer.status() if item.state is MigrationState.PENDING
-    ]
-    if pending:
-        raise PreflightError(
-            f"The source at {store.bulk.identity} has pending migrations: {', '.join(pending)}. "
-            f"Run `twinstore migrate run --backend {store.backend}` on it first.",
-            driver=store.backend,
+    initializers = initializers_of(target)
+    effects = tuple(effect for initializer in initializers for effect in preflight(initializer.effects))
+    if effects:
+        refusal = consent_required(
+            effects, "Nothing was changed.", module=target.module, driver=target.backend
         )
+        raise PreflightError(refusal.message, driver=target.backend) from refusal
+    for initializer in initializers:
+        preflight(initializer.ensure_migrations)
+    preflight(target.storage.check_ready)
+
+
+def initializers_of(target: Store) -> tuple[Initializer, Initializer]:
+    """Return what makes the schema of the module and that of the ledger."""
+    return target.storage.initializer, target.bulk.ledger_initializer
 
 
 def is_migrated(store: Store) -> bool:
     """Tell whether the schema of a store is complete, so that it can be asked for rows."""
     return all(item.state is not MigrationState.PENDING for item in store.storage.initializer.status())
+
+
+def has_ledger(store: Store) -> bool:
+    """Tell whether a store has the schema of the ledger, so that it can be asked for jobs."""
+    return all(item.state is not MigrationState.PENDING for item in store.bulk.ledger_initializer.status())
 
 
 def require_tenants(stores: Iterable[Store], tenants: Iterable[str]) -> None:
@@ -165,14 +204,25 @@ def require_tenants(stores: Iterable[Store], tenants: Iterable[str]) -> None:
 
 
 def select_entities(port: BulkPort, names: Sequence[str]) -> tuple[Entity, ...]:
-    """Return the named entities in copy order, all of them when none is named.
+    """Return the named entities in copy order, all that are copied when none is named.
 
     Raises:
-        ValidationError: an entity is unknown.
+        ValidationError: an entity is unknown, or left out of every copy.
     """
     entities = port.entities()
-    known = [entity.name for entity in entities]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValidationError(f"There is no entity {unknown[0]!r}; there are {', '.join(known)}.")
-    return tuple(entity for entity in entities if not names or entity.name in names)
+    known = {entity.name: entity for entity in entities}
+    for name in names:
+        if name not in known:
+            raise ValidationError(f"There is no entity {name!r}; there are {', '.join(known)}.")
+        if known[name].life is LifeInCopy.LEFT_OUT:
+            raise ValidationError(
+                f"Entity {name!r} is {LifeInCopy.LEFT_OUT.value}; it can be neither copied nor compared."
+            )
+    copied = [entity for entity in entities if entity.life is not LifeInCopy.LEFT_OUT]
+    return tuple(entity for entity in copied if not names or entity.name in names)
+
+
+def left_out_entities(port: BulkPort, names: Sequence[str]) -> tuple[Entity, ...]:
+    """Return the entities that a copy leaves out and that reports count; none when entities are named."""
+    found = (entity for entity in port.entities() if entity.life is LifeInCopy.LEFT_OUT)
+    return () if names else tuple(found)

@@ -11,18 +11,17 @@ from psycopg.pq import TransactionStatus
 
 from twinstore.forks import ForkSafeLock, ending, keep, renew_in_child
 from twinstore.scope import SYSTEM_TENANT, note_system_scope
-from twinstore_postgres.errors import translated
+from twinstore_postgres.server import readable
+from twinstore_postgres.work import Transaction
 
 if TYPE_CHECKING:
     from twinstore_postgres.connecting import Connection
     from twinstore_postgres.server import PostgresServer
 
-__all__ = ["BulkConnections", "begin_system"]
+__all__ = ["BulkConnections", "inside"]
 
 # A statement that streams lasts as long as its reader takes, which no limit of the server can know.
-BEGIN_SYSTEM: Final = (
-    b"SELECT set_config('app.tenant_id', %s, true), set_config('statement_timeout', '0', true)"
-)
+NO_LIMIT: Final = (b"SELECT set_config('statement_timeout', '0', true)", ())
 
 
 class BulkConnections:
@@ -40,23 +39,23 @@ class BulkConnections:
         """Host and database, without anything secret."""
         return self._server.place
 
+    @property
+    def borrowed(self) -> bool:
+        """Every connection is our own, also where the pool is the host's."""
+        return False
+
     @contextmanager
-    def lend(self) -> Iterator[Connection]:
+    def connection(self) -> Iterator[Connection]:
         """Lend a connection outside any transaction; one that is left in another state is closed."""
         connection = self._take()
         with ending(partial(self._give_back, connection)):
             yield connection
 
     @contextmanager
-    def system(self, purpose: str) -> Iterator[Connection]:
-        """Lend a connection inside a transaction in system scope."""
-        with self.lend() as connection, translated(), connection.transaction():
-            begin_system(connection, purpose)
-            yield connection
-
-    def open(self) -> Connection:
-        """Open a connection that the caller closes."""
-        return self._server.connect()
+    def system(self, purpose: str, *, begin: bytes) -> Iterator[Transaction]:
+        """Lend a transaction in system scope on a connection of its own; see :func:`inside`."""
+        with self.connection() as connection, inside(connection, purpose, begin=begin) as transaction:
+            yield transaction
 
     def renew(self) -> None:
         """Start without a connection in a forked child; those at rest are the parent's."""
@@ -74,8 +73,10 @@ class BulkConnections:
         with self._lock:
             while self._idle:
                 connection = self._idle.pop()
-                if not connection.closed:
+                # What waits to be read on a connection at rest is the farewell of the server.
+                if not connection.closed and not readable(connection.fileno()):
                     return connection
+                connection.close()
         return self._server.connect()
 
     def _give_back(self, connection: Connection) -> None:
@@ -86,7 +87,16 @@ class BulkConnections:
             self._idle.append(connection)
 
 
-def begin_system(connection: Connection, purpose: str) -> None:
-    """Open system scope for the transaction that has just begun."""
+@contextmanager
+def inside(connection: Connection, purpose: str, *, begin: bytes) -> Iterator[Transaction]:
+    """Begin a transaction in system scope without a limit on statements.
+
+    Whoever uses it commits it; what was not committed is rolled back at the end.
+    """
     note_system_scope(purpose)
-    connection.execute(BEGIN_SYSTEM, [SYSTEM_TENANT])
+    transaction = Transaction(connection, SYSTEM_TENANT, begin=begin)
+    try:
+        transaction.run(NO_LIMIT)
+        yield transaction
+    finally:
+        transaction.roll_back()

@@ -15,6 +15,7 @@ from twinstore.shapes import Kind, left_out_when_empty
 from twinstore_postgres.bulk.converting import converter_of, is_array
 from twinstore_postgres.bulk.scanning import Part, Scan
 from twinstore_postgres.columns import PAYLOAD, VERSION, column_name
+from twinstore_postgres.errors import translated
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from twinstore.enums import NumberedEnum
     from twinstore_postgres.connecting import Connection
 
-__all__ = ["scan_of"]
+__all__ = ["Scans", "scan_of"]
 
 # Every column with the name of its type; that of an array begins with an underscore.
 COLUMNS: Final = """
@@ -30,6 +31,23 @@ SELECT a.attname, t.typname
   FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
  WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
 """
+
+
+class Scans:
+    """What scans select; the catalog of the server is read once for each entity."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._known: dict[tuple[str, str], Scan] = {}
+
+    def of(self, connection: Connection, entity: Entity) -> Scan:
+        """Return what a scan of an entity selects; see :func:`scan_of`."""
+        name = (entity.module, entity.name)
+        scan = self._known.get(name)
+        if scan is None:
+            with translated(), connection.transaction():
+                scan = self._known.setdefault(name, scan_of(connection, entity))
+        return scan
 
 
 def scan_of(connection: Connection, entity: Entity) -> Scan:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
@@ -11,51 +12,65 @@ from twinstore import jsontext
 from twinstore.bulk import Key, KeyRange, Record
 from twinstore.errors import DocumentDecodeError
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
-from twinstore_postgres.connecting import in_one_process
+from twinstore_postgres.bulk.keys import storable_keys
 from twinstore_postgres.owners import owner_condition, owner_values, sight
 from twinstore_postgres.reading import TolerantInstantLoader
 
 if TYPE_CHECKING:
-    from twinstore_postgres.bulk.connections import BulkConnections
+    from twinstore_postgres.bulk.viewing import Snapshot
     from twinstore_postgres.codec import Row
     from twinstore_postgres.derive import Table
 
-__all__ = ["export_batches"]
+__all__ = ["export_batches", "export_of", "range_condition", "weight"]
 
 # A batch ends at this size too. Every so many rows one is weighed for all of them, which costs little.
 BATCH_BYTES: Final = 8_000_000
 WEIGHED: Final = 8
 EXPORT: Final = "COPY (SELECT {columns} FROM {table} WHERE {where} ORDER BY {key}) TO STDOUT (FORMAT BINARY)"
+EXPORT_SOME: Final = (
+    "COPY (SELECT {columns} FROM {table} WHERE ({key}) IN ({keys})) TO STDOUT (FORMAT BINARY)"
+)
+SOME_KEYS: Final = 500
 
 
 def export_batches(
-    connections: BulkConnections,
-    table: Table,
-    within: KeyRange,
-    tenant_id: str | None,
-    batch_size: int,
-) -> Iterator[list[Record]]:
+    snapshot: Snapshot, table: Table, within: KeyRange, tenant_id: str | None, batch_size: int
+) -> Generator[list[Record]]:
     """Yield the rows of a range in key order, in batches; the server waits while the caller works."""
     where, values = range_condition(table, within, tenant_id)
-    statement = sql.SQL(EXPORT).format(
-        **table.parts | {"where": where},
-    )
-    with connections.system("bulk export") as connection:
-        cursor = connection.cursor()
-        cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
-        with cursor.copy(statement, values) as copy, in_one_process(connection):
-            copy.set_types([column.sql_type for column in table.columns])
-            batch: list[Record] = []
-            size = 0
-            for row in copy.rows():
-                if len(batch) % WEIGHED == 0:
-                    size += WEIGHED * weight(row)
-                batch.append(record_of(table, row))
-                if len(batch) == batch_size or size > BATCH_BYTES:
-                    yield batch
-                    batch, size = [], 0
-            if batch:
-                yield batch
+    statement = sql.SQL(EXPORT).format(**table.parts, where=where)
+    batch: list[Record] = []
+    size = 0
+    for row in stored_rows(snapshot, table, statement, values):
+        if len(batch) % WEIGHED == 0:
+            size += WEIGHED * weight(row)
+        batch.append(record_of(table, row))
+        if len(batch) == batch_size or size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def export_of(snapshot: Snapshot, table: Table, keys: Sequence[Key]) -> Generator[Record]:
+    """Yield single rows; keys that no row can have are not asked for."""
+    wanted = storable_keys(table.entity, keys)
+    one = sql.SQL("({})").format(sql.SQL(", ").join([sql.Placeholder()] * len(table.key)))
+    for start in range(0, len(wanted), SOME_KEYS):
+        some = wanted[start : start + SOME_KEYS]
+        statement = sql.SQL(EXPORT_SOME).format(**table.parts, keys=sql.SQL(", ").join([one] * len(some)))
+        for row in stored_rows(snapshot, table, statement, list(chain.from_iterable(some))):
+            yield record_of(table, row)
+
+
+def stored_rows(
+    snapshot: Snapshot, table: Table, statement: sql.Composed, values: Sequence[object]
+) -> Generator[Row]:
+    """Yield the rows that a statement selects, as the columns of the table hold them."""
+    with snapshot.copy(statement, values) as copy:
+        copy.cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
+        copy.set_types([column.sql_type for column in table.columns])
+        yield from copy.rows()
 
 
 def weight(value: object) -> int:
@@ -96,12 +111,12 @@ def range_condition(
 def record_of(table: Table, row: Row) -> Record:
     """Return the record of a row, decoded or with the reason why not."""
     key: Key = table.key_of(row)
-    tenant = table.tenant_of(row)
+    owner = table.owner(row)
     storage = table.markers_of(row)
     try:
-        return Record(key, tenant, table.decode(row), storage)
+        return Record(key, owner, table.decode(row), storage)
     except DocumentDecodeError as error:
-        return Record(key, tenant, None, storage, error=error.message, raw=raw_text(table, row))
+        return Record(key, owner, None, storage, error=error.message, raw=raw_text(table, row))
 
 
 def raw_text(table: Table, row: Row) -> str:

@@ -2,55 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from psycopg import sql
-
 from twinstore.bulk import KeyRange
-from twinstore.forks import ending, of_one_process
 from twinstore.query import batch_size_argument
-from twinstore.scope import tenant_argument
-from twinstore_postgres.bulk.connections import BulkConnections
-from twinstore_postgres.bulk.describing import scan_of
-from twinstore_postgres.bulk.exporting import export_batches, range_condition
-from twinstore_postgres.bulk.importing import PostgresRangeImporter
-from twinstore_postgres.bulk.ledger import PostgresLedger
+from twinstore.scope import UNBOUND, note_system_scope
+from twinstore_postgres.access import PostgresAccess
+from twinstore_postgres.bulk.connections import BulkConnections, inside
+from twinstore_postgres.bulk.describing import Scans
+from twinstore_postgres.bulk.exporting import range_condition
+from twinstore_postgres.bulk.identity import identity_of
+from twinstore_postgres.bulk.staging import Stage
+from twinstore_postgres.bulk.viewing import PostgresView, tenant_of
+from twinstore_postgres.bulk.writing import PROBE_BY_KEY, PostgresRangeWriter
+from twinstore_postgres.codec import Replanned
 from twinstore_postgres.derive import table_of
+from twinstore_postgres.errors import Subject, translated
 from twinstore_postgres.settings import DRIVER
+from twinstore_postgres.work import STEP, UNIT, Unbound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from twinstore.access import Access
     from twinstore.backend import Capabilities
-    from twinstore.bulk import Key, Position, Record, ScanRow
+    from twinstore.bulk import Check, Key, OnConflict, Position
     from twinstore.catalog import Entity
+    from twinstore.migrations import Initializer
     from twinstore.modules import ModuleSpec
-    from twinstore_postgres.bulk.scanning import Scan
     from twinstore_postgres.derive import Table
     from twinstore_postgres.server import PostgresServer
 
 __all__ = ["PostgresBulk"]
 
-COUNTS: Final = "SELECT {label}, count(*) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1"
+COUNTS: Final = "SELECT {tenant}, count(*) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1"
 KEY_AFTER: Final = "SELECT {key} FROM {table} WHERE {where} ORDER BY {key} OFFSET %s LIMIT 1"
+ONE_STATE: Final = UNIT[True]
 
 
 class PostgresBulk:
     """Implements :class:`~twinstore.bulk.BulkPort` for any module."""
 
     def __init__(
-        self, server: PostgresServer, capabilities: Callable[[], Capabilities], module: ModuleSpec[object]
+        self,
+        server: PostgresServer,
+        capabilities: Callable[[], Capabilities],
+        module: ModuleSpec[object],
+        ledger_initializer: Initializer,
     ) -> None:
         """Take the server and the module; nothing is connected yet."""
+        self.ledger_initializer = ledger_initializer
         self._connections = BulkConnections(server)
         self._capabilities = capabilities
         self._module = module
-        self._scans: dict[str, Scan] = {}
+        self._scans = Scans()
 
     @property
     def identity(self) -> str:
+        """The number of the cluster and that of the database; connects at the first call."""
+        return self._identity
+
+    @cached_property
+    def _identity(self) -> str:
+        with self._connections.connection() as connection:
+            return f"{DRIVER} {identity_of(connection)}"
+
+    @property
+    def place(self) -> str:
         """Driver, host and database."""
         return f"{DRIVER} {self._connections.place}"
 
@@ -59,12 +80,13 @@ class PostgresBulk:
         return self._module.catalog.entities
 
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
-        """Return the number of rows by tenant; see the Protocol."""
+        """Return the number of rows by the label of their owner; see the Protocol."""
         table = table_of(entity)
         where, values = range_condition(table, KeyRange(), tenant_of(tenant_id))
-        statement = sql.SQL(COUNTS).format(**table.parts, label=table.label, where=where)
-        with self._connections.system("bulk counts") as connection:
-            return dict(connection.execute(statement, values).fetchall())
+        statement = table.statement(COUNTS, tenant=table.tenant_shown, where=where)
+        with self._connections.system("bulk counts", begin=STEP) as transaction:
+            (found,) = transaction.run((Replanned(statement), values), subject=Subject(entity))
+        return table.labelled((tenant, number) for tenant, number in found.rows)
 
     def position(self) -> Position | None:
         """Return nothing: changes cannot be followed here."""
@@ -73,6 +95,46 @@ class PostgresBulk:
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
         """Return ranges of about ``rows`` rows each; see the Protocol."""
         return self._cut(table_of(entity), batch_size_argument(rows), tenant_of(tenant_id))
+
+    @contextmanager
+    def view(self, *, as_of: Position | None = None) -> Iterator[PostgresView]:
+        """Open a view of one state; see the Protocol."""
+        if as_of is not None:
+            self._capabilities().require("point_in_time_reads")
+        with self._connections.system("bulk view", begin=ONE_STATE) as transaction:
+            view = PostgresView(transaction.connection, self._scans)
+            try:
+                yield view
+            finally:
+                view.close()
+
+    @contextmanager
+    def writer(
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+    ) -> Iterator[PostgresRangeWriter]:
+        """Open a writer for one range; its one transaction needs no ``check`` of its own."""
+        del check
+        overwrite = on_conflict == "overwrite" and not entity.append_only
+        with self._connections.connection() as connection:
+            stage = Stage(connection, table_of(entity))
+            with translated(Subject(entity)):
+                stage.create()
+            with inside(connection, "bulk write", begin=STEP) as transaction:
+                transaction.run(PROBE_BY_KEY)
+                writer = PostgresRangeWriter(transaction, stage, entity, overwrite=overwrite)
+                try:
+                    yield writer
+                finally:
+                    writer.close()
+
+    def access(self) -> Access:
+        """Return the rows of any described entity, call by call, past the pool; see the Protocol."""
+        note_system_scope("bulk access")
+        return PostgresAccess(Unbound(self._connections, UNBOUND), {})
+
+    def close(self) -> None:
+        """Close the connections at rest."""
+        self._connections.close()
 
     def _cut(self, table: Table, rows: int, tenant: str | None) -> Iterator[KeyRange]:
         lower: Key | None = None
@@ -86,79 +148,7 @@ class PostgresBulk:
     def _key_after(self, table: Table, lower: Key | None, rows: int, tenant: str | None) -> Key | None:
         """Return the key that lies some rows after another one, ``None`` beyond the last."""
         where, values = range_condition(table, KeyRange(lower), tenant)
-        statement = sql.SQL(KEY_AFTER).format(**table.parts, where=where)
-        with self._connections.system("bulk cut") as connection:
-            return connection.execute(statement, [*values, rows]).fetchone()
-
-    def export(
-        self,
-        entity: Entity,
-        within: KeyRange,
-        *,
-        tenant_id: str | None = None,
-        batch_size: int = 1000,
-        as_of: Position | None = None,
-    ) -> Iterator[list[Record]]:
-        """Return the rows of a range as models, in batches; see the Protocol."""
-        self._refuse_past(as_of)
-        size = batch_size_argument(batch_size)
-        batches = export_batches(self._connections, table_of(entity), within, tenant_of(tenant_id), size)
-        return of_one_process(batches, "This export")
-
-    def scan(
-        self,
-        entity: Entity,
-        within: KeyRange,
-        *,
-        tenant_id: str | None = None,
-        batch_size: int = 1000,
-        as_of: Position | None = None,
-    ) -> Iterator[list[ScanRow]]:
-        """Return the rows of a range for comparison, in batches; see the Protocol."""
-        self._refuse_past(as_of)
-        size = batch_size_argument(batch_size)
-        return of_one_process(self._scanned(entity, within, tenant_of(tenant_id), size), "This scan")
-
-    def fetch(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        """Return single rows for comparison; see the Protocol."""
-        return of_one_process(self._fetched(entity, keys), "This scan")
-
-    def _fetched(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        yield from self._scan(entity).fetch(self._connections, keys)
-
-    def ledger(self) -> PostgresLedger:
-        """Return the ledger that lives in this store."""
-        return PostgresLedger(self._connections, self._module.name)
-
-    @contextmanager
-    def importing(self) -> Iterator[PostgresRangeImporter]:
-        """Open an importer; its connection is closed with it, because its temporary tables stay there."""
-        connection = self._connections.open()
-        with ending(connection.close):
-            yield PostgresRangeImporter(connection, self._module.name)
-
-    def close(self) -> None:
-        """Close the connections at rest."""
-        self._connections.close()
-
-    def _scanned(
-        self, entity: Entity, within: KeyRange, tenant: str | None, size: int
-    ) -> Iterator[list[ScanRow]]:
-        yield from self._scan(entity).batches(self._connections, within, tenant, size)
-
-    def _scan(self, entity: Entity) -> Scan:
-        """Return the scan of an entity; the catalog of the server is read once."""
-        scan = self._scans.get(entity.name)
-        if scan is None:
-            with self._connections.system("bulk scan") as connection:
-                scan = self._scans.setdefault(entity.name, scan_of(connection, entity))
-        return scan
-
-    def _refuse_past(self, as_of: Position | None) -> None:
-        if as_of is not None:
-            self._capabilities().require("point_in_time_reads")
-
-
-def tenant_of(tenant_id: str | None) -> str | None:
-    """Return the normalised tenant of a call, ``None`` for all of them."""
-    return None if tenant_id is None else tenant_argument(tenant_id)
+        step = (Replanned(table.statement(KEY_AFTER, where=where)), [*values, rows])
+        with self._connections.system("bulk cut", begin=STEP) as transaction:
+            (found,) = transaction.run(step, subject=Subject(table.entity))
+        return found.first

@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from psycopg import sql
 
 from twinstore.bulk import Key, KeyRange, ScanRow
+from twinstore.catalog import TenancyKind
 from twinstore.jsontext import dumps_sorted
+from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, Tenant
 from twinstore_postgres.bulk.converting import instant_of
-from twinstore_postgres.connecting import in_one_process
+from twinstore_postgres.bulk.keys import storable_keys
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.owners import Sight, owner_condition
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
-    from twinstore_postgres.bulk.connections import BulkConnections
+    from twinstore.tenancy import StoredOwner
     from twinstore_postgres.bulk.converting import Convert
+    from twinstore_postgres.bulk.viewing import Snapshot
 
 __all__ = ["Part", "Scan"]
 
@@ -69,7 +72,7 @@ class Scan:
     optional_lists: tuple[str, ...] = ()
 
     def batches(
-        self, connections: BulkConnections, within: KeyRange, tenant_id: str | None, batch_size: int
+        self, snapshot: Snapshot, within: KeyRange, tenant_id: str | None, batch_size: int
     ) -> Iterator[list[ScanRow]]:
         """Yield the rows of a range in key order."""
         statement = sql.SQL("{} WHERE {} ORDER BY {}").format(
@@ -77,7 +80,7 @@ class Scan:
         )
         batch: list[ScanRow] = []
         size = 0
-        for row in self._rows(connections, statement):
+        for row in self._rows(snapshot, statement):
             batch.append(row)
             size += len(row.content)
             if len(batch) == batch_size or size > BATCH_BYTES:
@@ -86,12 +89,13 @@ class Scan:
         if batch:
             yield batch
 
-    def fetch(self, connections: BulkConnections, keys: Sequence[Key]) -> Iterator[ScanRow]:
+    def fetch(self, snapshot: Snapshot, keys: Sequence[Key]) -> Iterator[ScanRow]:
         """Yield single rows."""
-        for start in range(0, len(keys), FETCH_KEYS):
-            wanted = sql.SQL(", ").join(map(row_literal, keys[start : start + FETCH_KEYS]))
+        known = storable_keys(self.entity, keys)
+        for start in range(0, len(known), FETCH_KEYS):
+            wanted = sql.SQL(", ").join(map(row_literal, known[start : start + FETCH_KEYS]))
             statement = sql.SQL("{} WHERE ({}) IN ({})").format(self._select, self._key_list, wanted)
-            yield from self._rows(connections, statement)
+            yield from self._rows(snapshot, statement)
 
     def row(self, values: Sequence[str | None]) -> ScanRow:
         """Return the row of the texts of the columns."""
@@ -104,7 +108,7 @@ class Scan:
         expires = None if self._expires is None else values[self._expires]
         return ScanRow(
             self._key(values),
-            None if self._tenant is None else values[self._tenant],
+            self._owner(values),
             dumps_sorted({"doc": document, "storage": storage}),
             None if expires is None else instant_of(expires),
         )
@@ -118,6 +122,12 @@ class Scan:
                 del shown[name]
         return shown, storage
 
+    def _owner(self, values: Sequence[str | None]) -> StoredOwner:
+        tenant = None if self._tenant is None else values[self._tenant]
+        if tenant is not None:
+            return Tenant(tenant)
+        return UNKNOWN_TENANT if self.entity.tenancy.kind is TenancyKind.REQUIRED else NO_TENANT
+
     def _key(self, values: Sequence[str | None]) -> Key | None:
         key = tuple(
             value if convert is None or value is None else convert(value)
@@ -125,13 +135,9 @@ class Scan:
         )
         return None if None in key else cast("Key", key)
 
-    def _rows(self, connections: BulkConnections, statement: sql.Composable) -> Iterator[ScanRow]:
+    def _rows(self, snapshot: Snapshot, statement: sql.Composable) -> Iterator[ScanRow]:
         copy_out = sql.SQL("COPY ({}) TO STDOUT").format(statement)
-        with (
-            connections.system("bulk scan") as connection,
-            connection.cursor().copy(copy_out) as copy,
-            in_one_process(connection),
-        ):
+        with snapshot.copy(copy_out) as copy:
             yield from map(self.row, copy.rows())
 
     @cached_property

@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from twinstore_backfill.report.charts import bars, stacked
-from twinstore_backfill.report.wording import facts, findings, headline, short, tenant_text, visible
+from twinstore_backfill.report.wording import facts, findings, headline, key_text, short, tenant_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,7 +58,8 @@ def _sections(report: ParityReport) -> Iterator[str]:
 
 def _header(report: ParityReport) -> str:
     tone = TONES.get(report.verdict, "pass")
-    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in report.reasons)
+    warnings = (f"Warning: {text}" for text in report.warnings)
+    reasons = "".join(f"<li>{escape(text)}</li>" for text in (*report.reasons, *warnings))
     return (
         f'<header class="{tone}"><h1>Parity of {escape(report.module)}: '
         f'<span class="verdict">{escape(report.verdict)}</span></h1>'
@@ -152,8 +153,8 @@ def _ranges(report: ParityReport) -> str:
     rows = [
         (
             entity.entity,
-            "…" if part.lower is None else " / ".join(part.lower),
-            "…" if part.upper is None else " / ".join(part.upper),
+            "…" if part.lower is None else key_text(part.lower),
+            "…" if part.upper is None else key_text(part.upper),
             f"{part.source.count:,}",
             "pass" if part.equal else "fail",
         )

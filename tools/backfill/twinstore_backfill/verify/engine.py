@@ -10,11 +10,23 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
 from twinstore.clock import truncate_to_millisecond
+from twinstore.tenancy import names_tenant
 from twinstore_backfill.copy.options import refuse_same_store
+from twinstore_backfill.copy.reporting import left_out_counts
 from twinstore_backfill.copy.worker import tuned_collector
-from twinstore_backfill.report.model import EXITS, Approval, Check, Envelope, ParityReport, Side, Tool
+from twinstore_backfill.report.model import (
+    EXITS,
+    Approval,
+    Check,
+    Envelope,
+    LeftOut,
+    ParityReport,
+    Side,
+    Tool,
+)
+from twinstore_backfill.source import SourceState, inspect_source
 from twinstore_backfill.stopping import StopRequestedError
-from twinstore_backfill.stores import preflight, require_migrated, require_tenants, select_entities
+from twinstore_backfill.stores import preflight, require_tenants, select_entities
 from twinstore_backfill.tool import tool_identity
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.checks import (
@@ -43,6 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_verify"]
 
+DOCUMENTS: Final = "documents"
 LARGEST_PAGE: Final = 50
 PAGE_BYTES: Final = 16_000_000
 
@@ -54,17 +67,19 @@ def run_verify(
 
     Raises:
         ValidationError: an unknown entity, or source and target are the same store.
-        PreflightError: the target is not migrated or not safe to read.
+        PreflightError: the target is not migrated or not safe to read, or the source cannot be read in full.
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
     as_of = options.as_of or truncate_to_millisecond(datetime.now(UTC))
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    require_migrated(source)
+    # A fresh start needs nothing of the source.
+    state = SourceState() if options.approval else inspect_source(source)
     preflight(target.storage.check_ready)
     require_tenants((source, target), options.tenants)
-    run = Verification(Context(source, target, as_of, options.batch_size), options, progress, stop)
+    context = Context(source, target, as_of, options.batch_size, state.absent)
+    run = Verification(context, options, progress, stop, state.warnings)
     try:
         with tuned_collector():
             run.start_clean(entities) if options.approval else run.compare(entities)
@@ -78,10 +93,16 @@ class Verification:
     """Runs the checks and collects what they find."""
 
     def __init__(
-        self, context: Context, options: VerifyOptions, progress: Progress, stop: StopSwitch
+        self,
+        context: Context,
+        options: VerifyOptions,
+        progress: Progress,
+        stop: StopSwitch,
+        warnings: tuple[str, ...] = (),
     ) -> None:
-        """Take both sides, the options, and who is told."""
+        """Take both sides, the options, who is told, and what is to be said of the source."""
         self._context, self._options, self._progress, self._stop = context, options, progress, stop
+        self._warnings = warnings
         self._entities: list[EntityReport] = []
         self._equivalences: Counter[str] = Counter()
         self._checks: list[Check] = []
@@ -94,12 +115,12 @@ class Verification:
     def compare(self, entities: Sequence[Entity]) -> None:
         """Compare the documents and the lists."""
         counted = {entity.name: self._counted(entity) for entity in entities}
-        tenants = sorted({tenant for counts in counted.values() for tenant in counts if tenant})
+        tenants = sorted({label for counts in counted.values() for label in counts if names_tenant(label)})
         findings = {entity.name: EntityFindings(entity, counted[entity.name]) for entity in entities}
         lists = ListResult([])
         tasks = self._tasks(entities, counted, tenants)
         self._progress.start(
-            "documents", sum(pair[0] for counts in counted.values() for pair in counts.values())
+            DOCUMENTS, sum(pair[0] for counts in counted.values() for pair in counts.values())
         )
         for result in self._results(tasks):
             if isinstance(result, ListResult):
@@ -107,8 +128,8 @@ class Verification:
             else:
                 findings[result.entity].add(result)
                 self._largest = max(self._largest, result.largest)
-                self._progress.advance(sum(part.source.count for part in result.tenants.values()))
-        self._progress.finish()
+                self._progress.advance(DOCUMENTS, sum(part.source.count for part in result.tenants.values()))
+        self._progress.finish(DOCUMENTS)
         self._entities = [found.report() for found in findings.values()]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
         self._checks = [
@@ -219,6 +240,7 @@ class Verification:
             exit_code=int(EXITS[verdict]),
             cutover_ready=ready,
             reasons=self._reasons(),
+            warnings=self._warnings,
             next_step=next_step(verdict, options, self._context.target.backend),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=_approval(options),
@@ -226,7 +248,14 @@ class Verification:
             groups=groups(self._entities),
             equivalences=equivalences(self._equivalences),
             entities=tuple(self._entities),
+            left_out=self._left_out(),
         )
+
+    def _left_out(self) -> tuple[LeftOut, ...]:
+        """Count the entities that are not compared, so that nobody takes them for proved."""
+        source, target = self._context.source, self._context.target
+        counted = left_out_counts(source, target, self._options.entities)
+        return tuple(LeftOut.model_validate(item) for item in counted)
 
     def _verdict(self) -> Verdict:
         result = worst(check.result for check in self._checks)
