@@ -26,7 +26,9 @@ from twinstore.errors import (
     DuplicateError,
     LeaseLostError,
     MigrationError,
+    Outcome,
     TransactionAbortedError,
+    UnavailableError,
     UnsupportedCapabilityError,
     ValidationError,
 )
@@ -372,6 +374,52 @@ def test_a_connection_serves_one_range_after_the_other(
     ):
         assert load(bulk, entity, records([model])).written == {tenant: 1}
     assert admin.execute(sessions).fetchone() == before
+
+
+KILL_ALL = (
+    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND application_name = 'twinstore'"
+)
+
+
+@pytest.mark.parametrize("step", ["write", "remove", "flush", "access", "commit"])
+def test_a_connection_lost_before_the_commit_leaves_nothing(
+    postgres_database: PostgresDatabase, tenant: str, step: str
+) -> None:
+    run = make_run(tenant, f"r@{tenant}")
+    with (
+        twinstore.add_scheduler_postgres_storage(postgres_database.config) as storage,
+        psycopg.connect(postgres_database.superuser_url, autocommit=True) as admin,
+    ):
+        with storage.bulk.writer(RUNS) as writer:
+            uses = {
+                "write": lambda: writer.write([record for _ in range(2600) for record in records([run])]),
+                "remove": lambda: writer.remove([(run.id,)]),
+                "flush": writer.flush,
+                "access": lambda: writer.access.insert(RUNS, ALL_TENANTS, Row(run.evolve(id="other"))),
+                "commit": writer.commit,
+            }
+            writer.write(records([run]))
+            admin.execute(KILL_ALL)
+            with pytest.raises(UnavailableError) as lost:
+                uses[step]()
+            assert lost.value.outcome is Outcome.NOT_APPLIED
+        assert storage.bulk.counts(RUNS) == {}
+        assert load(storage.bulk, RUNS, records([run])).written == {tenant: 1}
+
+
+def test_connections_that_died_at_rest_are_not_lent_again(
+    postgres_database: PostgresDatabase, tenant: str
+) -> None:
+    with (
+        twinstore.add_scheduler_postgres_storage(postgres_database.config) as storage,
+        psycopg.connect(postgres_database.superuser_url, autocommit=True) as admin,
+    ):
+        for number in range(3):
+            assert load(storage.bulk, RUNS, records([make_run(tenant, f"r{number}")])).written == {tenant: 1}
+            admin.execute(KILL_ALL)
+            assert storage.bulk.counts(RUNS) == {tenant: number + 1}
+            admin.execute(KILL_ALL)
 
 
 def test_a_writer_is_of_no_use_after_its_end(bulk: BulkPort, tenant: str) -> None:

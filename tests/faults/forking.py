@@ -182,7 +182,7 @@ def with_open_work(storage: SchedulerStorage, _: Settings) -> Report:
     for number in range(50):
         storage.runs.create(make_run(MINE, f"stored-{number:02}"))
     children = Children()
-    seen: list[str] = []
+    seen: list[object] = []
     with storage.sessions.open(MINE) as session, ExitStack() as stack:
         stream = stack.enter_context(storage.bulk.view()).records(RUNS, KeyRange(), batch_size=10)
         seen += [record.key[0] for record in next(stream) if record.key]

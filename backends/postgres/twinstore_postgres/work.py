@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 from typing_extensions import override
 
 from twinstore.access import Binding
@@ -23,9 +22,8 @@ from twinstore.backend import UnitState
 from twinstore.errors import Outcome, TwinstoreError
 from twinstore.forks import OwnProcess
 from twinstore.retrying import repeat
-from twinstore_postgres.codec import Replanned, Row, register_loaders
+from twinstore_postgres.batching import Result, Step, batch
 from twinstore_postgres.errors import NOWHERE, Subject, translated
-from twinstore_postgres.reading import rows_of
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
 
@@ -33,7 +31,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from twinstore.scope import Scope
-    from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.codec import Row
+    from twinstore_postgres.connecting import Connection, Lender
 
 __all__ = [
     "UNIT",
@@ -72,21 +71,6 @@ UNIT: Final = {
     True: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
 COMMIT: Final = b"COMMIT"
-
-Step = tuple[bytes, Sequence[object]]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What one statement answered."""
-
-    rows: list[Row]
-    count: int
-
-    @property
-    def first(self) -> Row | None:
-        """The first row, or ``None``."""
-        return self.rows[0] if self.rows else None
 
 
 class Steps(Protocol):
@@ -155,19 +139,6 @@ class Work(ABC):
     @abstractmethod
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         """Execute statements with the tenant set, as one transaction where none is open."""
-
-
-class Lender(Protocol):
-    """Lends connections in autocommit mode, each outside any transaction."""
-
-    @property
-    def borrowed(self) -> bool:
-        """Whether the connections belong to the host, so that they are set up differently."""
-        ...
-
-    def connection(self) -> AbstractContextManager[Connection]:
-        """Lend a connection until the block ends."""
-        ...
 
 
 class Unbound(Work):
@@ -385,15 +356,3 @@ class Joined(Work):
         if not self._safe:
             with translated(outcome=Outcome.NOT_APPLIED):
                 self._safe = check_role(self._connection, self._schema)
-
-
-def batch(connection: Connection, steps: Sequence[Step], *, foreign: bool) -> list[Result]:
-    """Execute statements in one round trip and return what each of them answered."""
-    cursors = [psycopg.Cursor(connection, row_factory=tuple_row) for _ in steps]
-    with connection.pipeline():
-        for cursor, (statement, parameters) in zip(cursors, steps, strict=True):
-            if foreign:
-                register_loaders(cursor)
-            prepare = False if isinstance(statement, Replanned) else None
-            cursor.execute(statement, parameters, prepare=prepare, binary=True)
-    return [Result(rows_of(cursor), cursor.rowcount) for cursor in cursors]

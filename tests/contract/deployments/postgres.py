@@ -117,10 +117,12 @@ def wire_value(entity: Entity, name: str, value: object) -> object:
 
 
 def make_tables(database: PostgresDatabase, module: Module) -> None:
-    """Make the tables that the descriptions of a module propose, as the owner."""
+    """Make the tables that the descriptions of a module propose, as the owner, unless migrations made them."""
     schema = sql.Identifier(module.name)
     proposal = proposed_migration(module, ()) or ""
     with psycopg.connect(database.owner_url) as owner:
+        if owner.execute("SELECT to_regnamespace(%s)", [module.name]).fetchone() != (None,):
+            return
         owner.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
         owner.execute(sql.SQL(CREATE_LEDGER).format(schema=schema))
         owner.execute(Migration("001_proposed.sql", proposal).rendered(APP_ROLE).encode())

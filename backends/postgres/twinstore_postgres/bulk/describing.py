@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.catalog import Layout
-from twinstore.errors import MigrationError
+from twinstore.errors import MigrationError, Outcome
 from twinstore.shapes import Kind, left_out_when_empty
 from twinstore_postgres.bulk.converting import converter_of, is_array
 from twinstore_postgres.bulk.scanning import Part, Scan
@@ -45,7 +45,7 @@ class Scans:
         name = (entity.module, entity.name)
         scan = self._known.get(name)
         if scan is None:
-            with translated(), connection.transaction():
+            with translated(outcome=Outcome.NOT_APPLIED), connection.transaction():
                 scan = self._known.setdefault(name, scan_of(connection, entity))
         return scan
 

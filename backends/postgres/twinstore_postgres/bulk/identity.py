@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import errors
 
+from twinstore.errors import Outcome
 from twinstore_postgres.errors import translated
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def identity_of(connection: Connection) -> str:
 
     Standbys and physical copies of a server have the number of the server that they were made from.
     """
-    with translated():
+    with translated(outcome=Outcome.NOT_APPLIED):
         try:
             found = connection.execute(OF_CLUSTER).fetchone()
         except errors.InsufficientPrivilege:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from twinstore.bulk import KeyRange
+from twinstore.errors import Outcome
 from twinstore.query import batch_size_argument
 from twinstore.scope import UNBOUND, note_system_scope
 from twinstore_postgres.access import PostgresAccess
@@ -117,7 +118,7 @@ class PostgresBulk:
         overwrite = on_conflict == "overwrite" and not entity.append_only
         with self._connections.connection() as connection:
             stage = Stage(connection, table_of(entity))
-            with translated(Subject(entity)):
+            with translated(Subject(entity), outcome=Outcome.NOT_APPLIED):
                 stage.create()
             with inside(connection, "bulk write", begin=STEP) as transaction:
                 transaction.run(PROBE_BY_KEY)

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from twinstore.errors import TransactionAbortedError, ValidationError
+from twinstore.errors import Outcome, TransactionAbortedError, ValidationError
 from twinstore.forks import OwnProcess, of_one_process
 from twinstore.query import batch_size_argument
 from twinstore.scope import tenant_argument
@@ -47,7 +47,7 @@ class Snapshot:
         """
         cursor = self.connection.cursor()
         with (
-            translated(),
+            translated(outcome=Outcome.NOT_APPLIED),
             self.connection.transaction(),
             cursor.copy(statement, values) as copy,
             in_one_process(self.connection),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.backend import UnitState
 from twinstore.bulk import Rejected
 from twinstore.catalog import KeyType
-from twinstore.errors import TwinstoreError
+from twinstore.errors import Outcome, TwinstoreError
 from twinstore.forks import OwnProcess
 from twinstore.guard import GuardedAccess
 from twinstore.scope import UNBOUND
@@ -92,8 +92,9 @@ class PostgresRangeWriter:
 
     def commit(self) -> None:
         """Commit the range; see the Protocol."""
-        self.flush()
-        self._transaction.commit()
+        with self._working():
+            self._merge()
+            self._transaction.commit()
         self.close()
 
     def close(self) -> None:
@@ -102,11 +103,11 @@ class PostgresRangeWriter:
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        """Work in the transaction; the server gives it up after an error."""
+        """Work in the transaction; an error ends its use, and a lost connection undoes it."""
         self._process.check("This writer")
         self._state.check()
         try:
-            with translated(Subject(self._entity)):
+            with translated(Subject(self._entity), outcome=Outcome.NOT_APPLIED):
                 yield
         except TwinstoreError:
             self._state.abort()
