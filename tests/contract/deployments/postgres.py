@@ -184,6 +184,41 @@ def column_value(entity: Entity, name: str, value: object) -> object:
     return Jsonb(value) if isinstance(value, (dict, list)) else value
 
 
+def make_tables(database: PostgresDatabase, module: Module) -> None:
+    """Make the tables that the descriptions of a module propose, as the owner, unless migrations made them."""
+    schema = sql.Identifier(module.name)
+    proposal = proposed_migration(module, ()) or ""
+    with psycopg.connect(database.owner_url) as owner:
+        if owner.execute("SELECT to_regnamespace(%s)", [module.name]).fetchone() != (None,):
+            return
+        owner.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
+        owner.execute(sql.SQL(CREATE_LEDGER).format(schema=schema))
+        owner.execute(Migration("001_proposed.sql", proposal).rendered(APP_ROLE).encode())
+
+
+@contextmanager
+def module_on(
+    database: PostgresDatabase,
+    module: ModuleSpec[R],
+    *,
+    special: bool = True,
+    clock: Clock | None = None,
+) -> Iterator[PostgresBackend[R]]:
+    """Open a module on tables that exist."""
+    settings = PostgresSettings(connection_string=SecretStr(database.app_url))
+    with SharedResources() as resources:
+        request = OpenRequest(
+            module=module,
+            settings=settings,
+            options=ModuleOptions(),
+            resources=resources,
+            clock=clock or SystemClock(),
+            special=special,
+        )
+        with closing(PostgresBackend(module, request)) as backend:
+            yield backend
+
+
 class PostgresDeployment:
     """A database on the server of the run."""
 
@@ -201,31 +236,11 @@ class PostgresDeployment:
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
-        if not module.migrations("postgres").is_dir():
-            self._describe(module.catalog)
-        settings = PostgresSettings(connection_string=SecretStr(self._database.app_url))
-        with SharedResources() as resources:
-            request = OpenRequest(
-                module=module,
-                settings=settings,
-                options=ModuleOptions(),
-                resources=resources,
-                clock=clock or SystemClock(),
-            )
-            with closing(PostgresBackend(module, request)) as backend:
-                yield backend
-
-    def _describe(self, module: Module) -> None:
-        """Make the tables that the descriptions propose, as the owner, once."""
-        if module.name in self._described:
-            return
-        schema = sql.Identifier(module.name)
-        proposal = proposed_migration(module, ()) or ""
-        with psycopg.connect(self._database.owner_url) as owner:
-            owner.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
-            owner.execute(sql.SQL(CREATE_LEDGER).format(schema=schema))
-            owner.execute(Migration("001_proposed.sql", proposal).rendered(APP_ROLE).encode())
-        self._described.add(module.name)
+        if module.name not in self._described:
+            make_tables(self._database, module.catalog)
+            self._described.add(module.name)
+        with module_on(self._database, module, clock=clock) as backend:
+            yield backend
 
     @contextmanager
     def break_connection(self) -> Iterator[SchedulerStorage]:
