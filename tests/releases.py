@@ -38,6 +38,7 @@ __all__ = [
     "exported_rows",
     "ledger_content",
     "listed",
+    "mongo_collections",
     "read_row",
     "restore_mongo",
     "restore_postgres",
@@ -60,13 +61,18 @@ def restore_postgres(database: PostgresDatabase) -> None:
         connection.execute((FOLDER / "postgres.sql").read_bytes())
 
 
+@cache
+def mongo_collections() -> tuple[Document, ...]:
+    """Return the collections of 0.1.0: name, options, indexes, documents."""
+    text = (FOLDER / "mongo.json").read_text(encoding="utf-8")
+    return tuple(json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)["collections"])
+
+
 def restore_mongo(database: MongoDatabase) -> None:
     """Make the collections of 0.1.0 with their validators, indexes and documents."""
-    text = (FOLDER / "mongo.json").read_text(encoding="utf-8")
-    dump = json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)
     with MongoClient[Document](database.url) as client:
         target = client[database.name]
-        for collection in dump["collections"]:
+        for collection in mongo_collections():
             name = collection["name"]
             target.command({"create": name, **collection["options"]})
             # A store may hold documents that are older than its validators.

@@ -24,8 +24,7 @@ from typing_extensions import TypeVar
 
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import duplicate
-from twinstore.jsontext import format_timestamp
-from twinstore.query import Query, holds, key_order
+from twinstore.query import Query, holds, key_order, label_of_value
 from twinstore.retrying import repeat
 from twinstore.tenancy import Tenants
 
@@ -374,15 +373,6 @@ def changed_value(stored: object, change: object, now: Moment) -> object:
     if isinstance(change, ServerTime):
         return now() + change.later
     return None if isinstance(change, Unset) else change
-
-
-def label_of_value(value: object) -> str:
-    """Return the text under which ``count`` counts a value: its wire form, empty when it is absent."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return format_timestamp(value) if isinstance(value, datetime) else str(value)
 
 
 def matches(entity: Entity, query: Query, row: Row) -> bool:

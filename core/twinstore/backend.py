@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import BulkPort
     from twinstore.clock import Clock
-    from twinstore.migrations import Initializer
+    from twinstore.migrations import Initializer, MigrationDraft
     from twinstore.modules import ModuleSpec
     from twinstore.options import ModuleOptions
     from twinstore.scope import Scope
@@ -196,6 +196,9 @@ class OpenRequest:
         clock: the clock of the storage.
         special: whether the driver may use its own statements for hot operations; off, every operation goes
             the general way and gives the same answer.
+        read_only: nothing will be written, and everything read in system scope, as from the source of a copy.
+            A role that is safe for a service is not asked for then, and a driver that can keeps the server
+            from taking a write.
     """
 
     module: ModuleSpec[object]
@@ -204,6 +207,7 @@ class OpenRequest:
     resources: SharedResources
     clock: Clock
     special: bool = True
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +223,7 @@ class BackendSpec:
         factory: opens one module; connects on first use only.
         extra: the extra of twinstore (or the name of a distribution) that brings its client library.
         requires: import names which that extra brings.
+        draft: compares the description of a module with its shipped migrations; opens nothing.
     """
 
     name: str
@@ -229,6 +234,7 @@ class BackendSpec:
     extra: str
     requires: tuple[str, ...] = ()
     modules: frozenset[str] | None = None
+    draft: Callable[[ModuleSpec[object]], MigrationDraft] | None = None
 
 
 class UnitState:

@@ -52,6 +52,7 @@ __all__ = [
     "Record",
     "Rejected",
     "ScanRow",
+    "Survey",
 ]
 
 Position = str
@@ -165,6 +166,21 @@ class ScanRow:
         return label_of(self.owner)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What a store has of one entity, for whoever only reads it.
+
+    Attributes:
+        entity: its name.
+        present: whether its collection or table exists; an absent one reads as empty.
+        warnings: what makes reading slow, each a sentence that names the cost.
+    """
+
+    entity: str
+    present: bool = True
+    warnings: tuple[str, ...] = ()
+
+
 class BulkPort(Protocol):
     """Whole entities of one module on one driver. A source needs no right to write for any of the reads."""
 
@@ -183,6 +199,18 @@ class BulkPort(Protocol):
 
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities in copy order: parents first."""
+        ...
+
+    def survey(self) -> tuple[Survey, ...]:
+        """Return what there is to read of each entity, in copy order; writes nothing.
+
+        Reading needs no migration, no index and no right to write: what is absent reads as empty, and without
+        an index of ours it only takes longer, which the warnings say.
+
+        Raises:
+            ConfigurationError: something cannot be read, or not in full: a right is missing, a policy hides
+                rows, a column has another type. The message says what to grant or change.
+        """
         ...
 
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:

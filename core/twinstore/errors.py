@@ -17,6 +17,7 @@
     ├── UnavailableError              connection_error (503), retryable
     │   └── TimeoutExceededError      timeout (504), retryable
     └── MigrationError                migration_error (500)
+        ├── ConsentRequiredError      consent_required (500)
         ├── MigrationChecksumError    migration_error (500)
         └── MigrationMissingError     migration_error (500)
 
@@ -27,12 +28,16 @@ The driver's own exception, where there is one, is ``__cause__``.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from twinstore.migrations import Effect
 
 __all__ = [
     "ConcurrencyError",
     "ConfigurationError",
     "ConflictError",
+    "ConsentRequiredError",
     "DocumentDecodeError",
     "DuplicateError",
     "InvalidTransitionError",
@@ -234,6 +239,26 @@ class MigrationError(TwinstoreError):
     """A migration is pending, failed or blocked."""
 
     code = "migration_error"
+
+
+class ConsentRequiredError(MigrationError):
+    """A migration would let the server remove, refuse or hide rows, and nobody has agreed to that."""
+
+    code = "consent_required"
+
+    def __init__(  # the location of an error plus what asks for consent
+        self,
+        message: str | None = None,
+        *,
+        effects: tuple[Effect, ...] = (),
+        module: str | None = None,
+        entity: str | None = None,
+        key: str | None = None,
+        driver: str | None = None,
+    ) -> None:
+        """Take what the server would do beside the usual location."""
+        super().__init__(message, module=module, entity=entity, key=key, driver=driver)
+        self.effects = effects
 
 
 class MigrationChecksumError(MigrationError):

@@ -1,15 +1,39 @@
-"""Schema migrations as tools and hosts see them; the drivers implement :class:`Initializer`."""
+"""Schema migrations as tools and hosts see them; the drivers implement :class:`Initializer`.
+
+A part of a schema can make the server act on rows that are there already: a TTL index removes old ones, a
+validator refuses others the next time they are written, row-level security hides them from whoever does not
+know of it. Each such :class:`Effect` is counted before, and needs a :class:`Consent`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from twinstore.errors import ConsentRequiredError, ValidationError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
     from datetime import datetime
 
-__all__ = ["Initializer", "MigrationReport", "MigrationState", "MigrationStatus"]
+__all__ = [
+    "COUNTED_ROWS",
+    "Consent",
+    "Effect",
+    "EffectKind",
+    "Initializer",
+    "MigrationDraft",
+    "MigrationReport",
+    "MigrationState",
+    "MigrationStatus",
+    "consent_required",
+    "unsettled",
+]
+
+# Whoever refuses or hides more rows than this learns nothing from the exact number, which costs a full scan.
+COUNTED_ROWS: Final = 10_000
 
 
 class MigrationState(StrEnum):
@@ -44,21 +68,145 @@ class MigrationReport:
     unknown: tuple[str, ...] = field(default=())
 
 
+class EffectKind(StrEnum):
+    """What a server does to rows that are there already, once a part of the schema exists."""
+
+    TTL = "ttl"
+    VALIDATOR = "validator"
+    RLS = "rls"
+
+
+VERBS: Final = {
+    EffectKind.TTL: "remove {rows} of {name} at once",
+    EffectKind.VALIDATOR: "refuse the next write of {rows} of {name}",
+    EffectKind.RLS: "hide {rows} of {name} from whoever does not set app.tenant_id",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What a migration would let the server do to the rows of one collection or table.
+
+    Attributes:
+        name: the collection or table.
+        rows: the rows concerned, at least 1. For a TTL index exact: those that no index removes today.
+        more: there are more than ``rows``; counting ended there.
+    """
+
+    kind: EffectKind
+    name: str
+    rows: int
+    more: bool = False
+
+    @property
+    def text(self) -> str:
+        """What the server would do, as the end of a sentence."""
+        number = f"more than {self.rows:,}" if self.more else f"{self.rows:,}"
+        return VERBS[self.kind].format(rows=f"{number} row{'' if self.rows == 1 else 's'}", name=self.name)
+
+    @property
+    def option(self) -> str:
+        """The option of ``twinstore migrate run`` that agrees to it."""
+        number = "" if self.more else f"={self.rows}"
+        return f"--accept-{self.kind} {self.name}{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """Agreement to one effect.
+
+    Attributes:
+        name: the collection or table.
+        rows: at most so many rows, so that a number that has grown needs a new decision. ``None``: however
+            many; not for the removal of rows, which cannot be undone.
+    """
+
+    kind: EffectKind
+    name: str
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what would agree to any removal."""
+        if self.kind is EffectKind.TTL and self.rows is None:
+            raise ValidationError(
+                f"A consent to remove rows of {self.name} says how many; give the number that the plan shows."
+            )
+
+    def covers(self, effect: Effect) -> bool:
+        """Tell whether this is the consent that an effect needs."""
+        if (self.kind, self.name) != (effect.kind, effect.name):
+            return False
+        return self.rows is None or (not effect.more and effect.rows <= self.rows)
+
+
+def unsettled(effects: Iterable[Effect], accept: AbstractSet[Consent]) -> tuple[Effect, ...]:
+    """Return the effects that no consent covers."""
+    return tuple(item for item in effects if not any(consent.covers(item) for consent in accept))
+
+
+def consent_required(
+    effects: tuple[Effect, ...], done: str, *, module: str, driver: str
+) -> ConsentRequiredError:
+    """Return the error that names every effect and how to agree to it; ``done`` says what was changed."""
+    options = " ".join(item.option for item in effects)
+    return ConsentRequiredError(
+        f"Migrating {module} would let {driver} {', '.join(item.text for item in effects)}. {done} "
+        f"If that is right, run `twinstore migrate run --module {module} --backend {driver} {options}`, or "
+        "call ensure_migrations(accept={Consent(...)}) with the same.",
+        effects=effects,
+        module=module,
+        driver=driver,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationDraft:
+    """What the descriptions of a module want of a kind of store and no shipped migration makes.
+
+    Attributes:
+        folder: the folder of that kind of store in the migrations of a module.
+        suffix: how the names of its files end, such as ``.sql``.
+        text: the next migration, for a person to read; ``None`` when nothing is missing.
+        contradictions: what a shipped migration makes otherwise than described, one sentence each.
+    """
+
+    folder: str
+    suffix: str
+    text: str | None
+    contradictions: tuple[str, ...] = ()
+
+
 class Initializer(Protocol):
     """Creates and upgrades everything of one module on one driver."""
 
-    def ensure_migrations(self, *, release: bool = False) -> MigrationReport:
+    def ensure_migrations(
+        self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
+    ) -> MigrationReport:
         """Apply what is pending and bring indexes in line; safe from several processes at once.
 
         Repeated call: does nothing. Each migration is one transaction where the server can do that.
+        Without consent to an effect, what has none may have been applied (plain indexes), and nothing else.
 
         Args:
             release: also apply the migrations of the category ``release``, which an operator asks for.
+            accept: what the server may do to rows that are there; what is not needed has no effect.
 
         Raises:
+            ConsentRequiredError: the server would remove, refuse or hide rows, or more than were agreed to.
             MigrationChecksumError: an applied migration was changed afterwards.
             MigrationMissingError: an applied migration is not shipped: the schema is newer than this library.
-            MigrationError: a migration failed, or duplicates stand in the way of a unique index.
+            MigrationError: a migration failed, duplicates stand in the way of a unique index, or tables of
+                somebody else stand where ours should be.
+        """
+        ...
+
+    def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
+        """Return what ``ensure_migrations`` would need consent for, by kind and name; writes nothing.
+
+        Nothing pending, or no row concerned: empty.
+
+        Args:
+            release: as for :meth:`ensure_migrations`.
         """
         ...
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, assert_never
 
 from twinstore.errors import ValidationError
+from twinstore.jsontext import format_timestamp
 from twinstore.paging import KeyPart, Page, SortKey, decode_token, fingerprint, paginate
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
 
@@ -37,6 +38,7 @@ __all__ = [
     "Query",
     "batch_size_argument",
     "build_query",
+    "label_of_value",
     "limit_argument",
 ]
 
@@ -238,6 +240,15 @@ def pinned_key(entity: Entity, query: Query) -> Key | None:
     parts = [equal.get(name) for name in entity.key]
     found = tuple(part for part in parts if isinstance(part, (str, int)))
     return found if len(found) == len(parts) else None
+
+
+def label_of_value(value: object) -> str:
+    """Return the text under which ``count`` counts a value: its wire form, empty when it is absent."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return format_timestamp(value) if isinstance(value, datetime) else str(value)
 
 
 def holds(condition: Condition, value: object) -> bool:

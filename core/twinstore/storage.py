@@ -115,21 +115,36 @@ def add_scheduler_memory_storage(
 
 
 def open_scheduler(
-    backend: str, config: ConfigSource = None, *, clock: Clock | None = None
+    backend: str, config: ConfigSource = None, *, clock: Clock | None = None, read_only: bool = False
 ) -> SchedulerStorage:
-    """Return the scheduler on a named driver, whatever the switch says."""
-    return _scheduler(backend, load_settings(config), clock)
+    """Return the scheduler on a named driver, whatever the switch says.
+
+    Args:
+        backend: name of the driver.
+        config: as for :func:`open_storage`.
+        clock: the clock of the services.
+        read_only: the storage is the source of a copy; see :class:`~twinstore.backend.OpenRequest`.
+    """
+    return _scheduler(backend, load_settings(config), clock, read_only=read_only)
 
 
-def _scheduler(name: str, settings: Settings, clock: Clock | None) -> SchedulerStorage:
+def _scheduler(
+    name: str, settings: Settings, clock: Clock | None, *, read_only: bool = False
+) -> SchedulerStorage:
     resources = SharedResources()
     clock = clock or SystemClock()
-    backend = open_module("scheduler", name, settings, resources, clock)
+    backend = open_module("scheduler", name, settings, resources, clock, read_only=read_only)
     return SchedulerStorage(cast("ModuleBackend[SchedulerRepositories]", backend), clock, resources)
 
 
 def open_module(
-    module: str, name: str, settings: Settings, resources: SharedResources, clock: Clock
+    module: str,
+    name: str,
+    settings: Settings,
+    resources: SharedResources,
+    clock: Clock,
+    *,
+    read_only: bool = False,
 ) -> ModuleBackend[object]:
     """Load a driver and open one module on it; it connects on first use."""
     spec = load_backend(name, module=module)
@@ -139,5 +154,6 @@ def open_module(
         options=settings.options(module),
         resources=resources,
         clock=clock,
+        read_only=read_only,
     )
     return spec.factory(request)

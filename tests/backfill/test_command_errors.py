@@ -235,7 +235,7 @@ def test_verifying_against_an_empty_database_is_refused_with_the_command_that_he
     assert "migrate run" in line
 
 
-def test_a_source_without_its_schema_is_refused_before_anything_is_written(
+def test_a_source_without_any_collection_is_refused_before_anything_is_written(
     mongo_database: MongoDatabase,
     empty_postgres_database: PostgresDatabase,
     tmp_path: Path,
@@ -243,7 +243,7 @@ def test_a_source_without_its_schema_is_refused_before_anything_is_written(
 ) -> None:
     config = config_for(tmp_path, mongo_database, empty_postgres_database)
     line = refused(invoke(capsys, "--config", config, *COPY), Exit.PREFLIGHT_REFUSED)
-    assert "Run `twinstore migrate run --backend Mongo`" in line
+    assert f"{mongo_database.name} has none of schedules, triggers, runs" in line
     status = ("migrate", "status", "--module", "scheduler", "--backend", "Postgres")
     assert "pending" in invoke(capsys, "--config", config, *status).out
 

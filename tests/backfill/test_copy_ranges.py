@@ -14,10 +14,13 @@ from twinstore.bulk import KeyRange
 from twinstore.errors import ConcurrencyError, ConfigurationError, TwinstoreError, UnavailableError
 from twinstore.ledger import RangeState, RangeTally
 from twinstore.ledger.ledger import MAX_ATTEMPTS
+from twinstore.migrations import MigrationState, MigrationStatus
 from twinstore.scheduler.catalog import RUNS, SCHEDULES
 from twinstore.testing.builders import at, make_run
+from twinstore.testing.copying import in_the_end
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.holder import Holder, start_time, worker_id
+from twinstore_backfill.copy.lease import LeaseKeeper
 from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings, released_settings
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.progress import Silent
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.keys import Key
     from twinstore.ledger import Claim, CopyJob, RangeProgress
+    from twinstore.migrations import Effect
     from twinstore_backfill.copy.reporting import CopyResult
 
 LONG: Final = timedelta(hours=1)
@@ -312,6 +316,76 @@ def settings_of(
 ) -> Mapping[str, str]:
     """Return the settings of the job of :func:`copied`."""
     return make(CopyOptions(as_of=AS_OF), pair.source.bulk, pair.target.bulk, pair.source.bulk.entities())
+
+
+class TestSignsOfLife:
+    def test_one_sign_serves_the_lease_and_the_ranges_of_all_threads(self, pair: MemoryPair) -> None:
+        ledger, short = pair.target.ledger, timedelta(seconds=0.3)
+        job = ledger.start("job", {}, AS_OF)
+        lease = ledger.acquire(job.id, "me", short)
+        ledger.plan(lease, "runs", [KeyRange(None, ("m",)), KeyRange(("m",), None)])
+        with LeaseKeeper(ledger, lease, "me", short, StopSwitch()) as keeper:
+            claims = [ledger.take(job.id, "me", "runs", short) for _ in range(2)]
+            # Three renewals: without them lease and ranges would be free by then.
+            in_the_end(lambda: keeper.lease.expires_at > lease.expires_at + short or None)
+            assert ledger.take(job.id, "other", "runs", short) is None
+            assert ledger.lease(job.id) == keeper.lease
+        assert keeper.lost is None
+        assert ledger.lease(job.id) is None
+        assert [ledger.take(job.id, "other", "runs", LONG) for _ in claims] != [None, None]
+
+    def test_a_lease_that_somebody_took_stops_the_run(self, pair: MemoryPair) -> None:
+        ledger, short, stop = pair.target.ledger, timedelta(seconds=0.3), StopSwitch()
+        job = ledger.start("job", {}, AS_OF)
+        lease = ledger.acquire(job.id, "me", short)
+        with LeaseKeeper(ledger, lease, "me", short, stop) as keeper:
+            thief = ledger.acquire(job.id, "thief", LONG, dead="me")
+            in_the_end(lambda: keeper.lost)
+        assert stop.requested
+        assert ledger.lease(job.id) == thief
+
+
+class Unmigrated:
+    """The initialiser of a ledger that is not there yet; notes when it is asked to make it."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def status(self) -> tuple[MigrationStatus, ...]:
+        state = MigrationState.APPLIED if self.calls else MigrationState.PENDING
+        return (MigrationStatus(name="001_create_ledger", category="schema", checksum="", state=state),)
+
+    def effects(self) -> tuple[Effect, ...]:
+        return ()
+
+    def ensure_migrations(self) -> None:
+        self.calls.append("ensure_migrations")
+
+
+class TestTargetsWithoutLedger:
+    @pytest.fixture(autouse=True)
+    def initializer(self, monkeypatch: pytest.MonkeyPatch) -> Unmigrated:
+        initializer = Unmigrated()
+        monkeypatch.setattr(MemoryBulk, "ledger_initializer", initializer)
+        return initializer
+
+    def test_status_says_that_there_are_no_jobs(
+        self, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        answer = invoke(capsys, "backfill", "status", *target_of(pair, tmp_path))
+        assert (answer.code, "No copy into" in answer.out) == (Exit.OK, True)
+
+    def test_a_plan_names_what_is_pending_and_makes_nothing(
+        self, pair: MemoryPair, initializer: Unmigrated, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        answer = invoke(capsys, "backfill", "plan", *sides_of(pair, tmp_path), "--format", "json")
+        assert answer.json["pending_migrations"] == ["001_create_ledger"]
+        assert copied(pair, execute=False).exit is Exit.OK
+        assert initializer.calls == []
+
+    def test_a_copy_makes_it(self, pair: MemoryPair, initializer: Unmigrated) -> None:
+        assert copied(pair).complete
+        assert initializer.calls == ["ensure_migrations"]
 
 
 class TestJobsOfEarlierReleases:

@@ -13,19 +13,25 @@ from psycopg import sql
 
 import twinstore
 from tests.differential.sides import Side, memory_side
+from tests.servers import postgres_config, postgres_url
 from twinstore.clock import FixedClock
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.scheduler.module import MODULE
+from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.testing.builders import at
 from twinstore_memory.backend import MemoryBackend
+from twinstore_memory.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.databases import MongoServer, PostgresDatabase
+    from tests.databases import MongoDatabase, MongoServer, PostgresDatabase
+    from tests.servers import Settings
 
 # Instants that a service stamps must be the same on every side.
 CLOCK: Final = FixedClock(at(10))
+# No rival moves while another one waits, so a wait is lost; long enough for locks of the server's own work.
+LOCK_TIMEOUT_MS: Final = 100
 BIG_EXAMPLES: Final = [
     hypothesis.HealthCheck.too_slow,
     hypothesis.HealthCheck.data_too_large,
@@ -65,19 +71,52 @@ def memory() -> Side:
 
 
 @pytest.fixture
-def mongo(mongo_server: MongoServer) -> Iterator[Side]:
-    """Return the MongoDB driver on the shared server; retention is off, or it would remove old runs."""
-    with mongo_server.database() as database:
-        documents = mongo_server.client[database.name]
+def mongo_config(mongo_database: MongoDatabase) -> Settings:
+    """Return the settings of a fresh database; retention is off, or it would remove old runs."""
+    return {**mongo_database.config, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
 
-        def wipe() -> None:
-            for entity in SCHEDULER.entities:
-                documents[entity.name].delete_many({})
 
-        config = {**database.config, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
-        with twinstore.open_storage(config, clock=CLOCK) as storage:
-            storage.scheduler.initializer.ensure_migrations()
-            yield Side("mongo", storage.scheduler, wipe)
+@pytest.fixture
+def mongo(mongo_server: MongoServer, mongo_database: MongoDatabase, mongo_config: Settings) -> Iterator[Side]:
+    """Return the MongoDB driver on the shared server."""
+    documents = mongo_server.client[mongo_database.name]
+
+    def wipe() -> None:
+        for entity in SCHEDULER.entities:
+            documents[entity.name].delete_many({})
+
+    with twinstore.open_storage(mongo_config, clock=CLOCK) as storage:
+        storage.scheduler.initializer.ensure_migrations()
+        yield Side("mongo", storage.scheduler, wipe)
+
+
+@pytest.fixture
+def memory_rivals() -> tuple[Side, Side]:
+    """Return two storages on one store in memory."""
+    store = Store()
+    side = memory_side("memory", MemoryBackend(MODULE, store), CLOCK)
+    return side, side.beside(SchedulerStorage(MemoryBackend(MODULE, store), CLOCK))
+
+
+@pytest.fixture
+def mongo_rivals(mongo: Side, mongo_config: Settings) -> Iterator[tuple[Side, Side]]:
+    """Return two storages on one MongoDB."""
+    with twinstore.open_storage(mongo_config, clock=CLOCK) as other:
+        yield mongo, mongo.beside(other.scheduler)
+
+
+@pytest.fixture
+def postgres_rivals(
+    postgres: Side, module_postgres_database: PostgresDatabase
+) -> Iterator[tuple[Side, Side]]:
+    """Return two storages on one PostgreSQL that lose a wait at once, because no rival moves meanwhile."""
+    url = postgres_url(module_postgres_database.app_url, options=f"-c lock_timeout={LOCK_TIMEOUT_MS}")
+    config = postgres_config(url, module_postgres_database.owner_url)
+    with (
+        twinstore.open_storage(config, clock=CLOCK) as first,
+        twinstore.open_storage(config, clock=CLOCK) as second,
+    ):
+        yield postgres.beside(first.scheduler), postgres.beside(second.scheduler)
 
 
 @pytest.fixture

@@ -51,6 +51,10 @@ class Side:
         """Where the next call goes."""
         return self.session or self.storage
 
+    def beside(self, storage: SchedulerStorage) -> Side:
+        """Return another side on the same store."""
+        return Side(self.name, storage, self.wipe)
+
     def enter(self, opener: Opener) -> None:
         """Open a session or unit of work."""
         self.session = self._open.enter_context(opener(self.storage))

@@ -11,20 +11,25 @@ import hypothesis
 import pytest
 
 from tests.differential.machine import DivergenceError, run_machine
+from tests.differential.rivals import run_rivals
 from tests.differential.sides import memory_side
 from twinstore.canonical import CanonicalModel
 from twinstore.clock import FixedClock
+from twinstore.errors import ConcurrencyError
 from twinstore.guard import GuardedAccess
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.repositories import AuditRecords, Repositories, Runs, RunSummaries, Schedules
+from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.scope import instant_argument
 from twinstore.testing.builders import at
 from twinstore_memory.backend import MemoryBackend
+from twinstore_memory.store import Store, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
     from datetime import datetime
 
+    from tests.differential.sides import Side
     from twinstore.access import Access
     from twinstore.catalog import Entity
     from twinstore.paging import Page
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.schedules import Schedule
     from twinstore.scope import Scope
     from twinstore.tenancy import Tenants
+    from twinstore_memory.store import Contents
 
 A = TypeVar("A", bound=CanonicalModel)
 
@@ -129,6 +135,40 @@ class CommitsEveryCall(Backend):
             yield access
 
 
+class ReadsWhatOthersCommit(Store):
+    """Lets a unit see what rivals commit meanwhile, and overwrite it."""
+
+    def begin(self, *, read_only: bool = False, isolated: bool = False) -> Unit:
+        del isolated
+        return super().begin(read_only=read_only)
+
+
+class LetsTheLastWriterWin(Store):
+    """Lets a unit overwrite what a rival wrote, although it reads one state."""
+
+    def claim(self, unit: Unit, table: str, what: Hashable) -> None:
+        """Refuse nobody."""
+
+
+class LosesBoth(Store):
+    """Ends the first writer too when a second one is refused."""
+
+    def claim(self, unit: Unit, table: str, what: Hashable) -> None:
+        try:
+            super().claim(unit, table, what)
+        except ConcurrencyError:
+            if winner := self._claims.get((table, what)):
+                winner.state.abort()
+            raise
+
+
+class CommitsTheLoser(Store):
+    """Writes at the end what a unit did before it was refused."""
+
+    def end(self, unit: Unit, staged: dict[str, Contents]) -> None:
+        super().end(unit, staged or unit._staged)  # noqa: SLF001  # a fault is planted inside
+
+
 WRONG = (
     SortsTiesBackwards,
     PurgesTooLittle,
@@ -145,6 +185,24 @@ def test_a_driver_that_is_wrong_in_one_point_is_found(wrong: type[Backend]) -> N
     sides = [memory_side("right", Backend(MODULE), clock), memory_side("wrong", wrong(MODULE), clock)]
     with pytest.raises(DivergenceError):
         run_machine(sides, SEARCH)
+
+
+@pytest.mark.parametrize("wrong", [ReadsWhatOthersCommit, LetsTheLastWriterWin, LosesBoth, CommitsTheLoser])
+def test_a_driver_whose_units_meet_in_a_wrong_way_is_found(wrong: type[Store]) -> None:
+    with pytest.raises(DivergenceError):
+        run_rivals([rival_sides(wrong(patience=0.01))], rival_sides(Store())[0], SEARCH)
+
+
+def test_rival_units_of_the_right_driver_are_accepted() -> None:
+    settings = hypothesis.settings(SEARCH, max_examples=40)
+    run_rivals([rival_sides(Store())], rival_sides(Store())[0], settings)
+
+
+def rival_sides(store: Store) -> tuple[Side, Side]:
+    """Return two storages on one store."""
+    clock = FixedClock(at(10))
+    side = memory_side("memory", MemoryBackend(MODULE, store), clock)
+    return side, side.beside(SchedulerStorage(MemoryBackend(MODULE, store), clock))
 
 
 def test_two_equal_drivers_agree() -> None:

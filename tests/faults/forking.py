@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     Report = dict[str, Any]
     Settings = dict[str, Any]
 
-ROUNDS: Final = 200
+ROUNDS: Final = 100
 CHILDREN: Final = 4
 PROCESSES: Final = 6
 EACH: Final = 10
 CONFIRMED_WITHIN: Final = 30
 # A child that waits for a lock or thread of its parent ends by this, and its report is missing.
-PATIENCE: Final = 15
+PATIENCE: Final = 60
 MINE: Final = "parent"
 THEIRS: Final = "child"
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.servers import Settings
 
 BELONGS_TO_THE_PARENT: Final = "TransactionAbortedError: {} was opened before this process was forked"
-LIMIT: Final = 60
+LIMIT: Final = 180
 DRIVERS: Final = ("mongo", "postgres")
 ALL: Final = ("memory", *DRIVERS)
 
@@ -62,7 +62,7 @@ def refused(what: str) -> str:
 def test_parent_and_child_work_at_the_same_time_and_see_their_own_rows(
     settings: Settings, scenario: str
 ) -> None:
-    clean = {"rounds": 200, "foreign": 0, "errors": []}
+    clean = {"rounds": 100, "foreign": 0, "errors": []}
     assert forked(scenario, settings) == {"parent": clean, "children": [clean]}
 
 

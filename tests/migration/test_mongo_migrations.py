@@ -15,7 +15,7 @@ from pymongo.errors import WriteError
 
 import twinstore
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError, ValidationError
-from twinstore.migrations import MigrationState
+from twinstore.migrations import Consent, EffectKind, MigrationState
 from twinstore.testing.builders import (
     make_impact_set,
     rich_audit_record,
@@ -28,7 +28,7 @@ from twinstore_mongo.lease import MigrationLease, holding
 from twinstore_mongo.migrator import MongoInitializer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pymongo.database import Database
 
@@ -251,8 +251,9 @@ def test_soft_deleted_schedules_are_no_duplicates(
 ) -> None:
     rows: list[Document] = [{"tenantId": "t", "name": "n", "deletedAt": number} for number in range(3)]
     database["schedules"].insert_many([*rows, {"tenantId": "t", "name": "n"}])
+    accept = {Consent(EffectKind.VALIDATOR, "schedules")}
     with opened(mongo_database) as storage:
-        assert storage.initializer.ensure_migrations().applied == STEPS
+        assert storage.initializer.ensure_migrations(accept=accept).applied == STEPS
 
 
 def test_retention_is_switched_on_changed_and_off_again(
@@ -354,6 +355,37 @@ def plain(value: Any) -> Any:  # noqa: ANN401  # any part of a wire form
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+@pytest.mark.parametrize(
+    ("undo", "problem"),
+    [
+        (
+            lambda database: database.drop_collection("audit"),
+            "The collection audit is missing.",
+        ),
+        (
+            lambda database: database["schedules"].drop_index("ux_tenantId_name"),
+            "The index schedules.ux_tenantId_name is missing.",
+        ),
+    ],
+    ids=["collection", "unique index"],
+)
+def test_a_storage_is_not_ready_while_rows_could_be_stored_that_the_schema_forbids(
+    mongo_database: MongoDatabase,
+    database: Database[Document],
+    undo: Callable[[Database[Document]], object],
+    problem: str,
+) -> None:
+    with opened(mongo_database) as storage:
+        storage.initializer.ensure_migrations()
+        database["audit"].drop_index("ix_tenantId_occurredAt__id")
+        storage.check_ready()
+        undo(database)
+        with pytest.raises(MigrationError, match=f"{problem} Run `twinstore migrate run"):
+            storage.check_ready()
+        storage.initializer.ensure_migrations()
+        storage.check_ready()
 
 
 def test_a_document_that_the_validator_refuses_is_a_validation_error(

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.groups import GROUPS
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 SMALL = ("--documents", "120", "--operations", "20", "--runs", "1")
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    directory: Path = tmp_path_factory.mktemp("bench")
-    main([*SMALL, "--directory", str(directory)])
-    content: dict[str, Any] = json.loads((directory / "results.json").read_text(encoding="utf-8"))
-    return content
+def results() -> dict[str, Any]:
+    # Not below the root of pytest: each session of pytest that starts closes that to everybody else, and
+    # PostgreSQL runs as an account of its own.
+    with TemporaryDirectory(prefix="twinstore-bench-") as place:
+        main([*SMALL, "--directory", place])
+        content: dict[str, Any] = json.loads((Path(place) / "results.json").read_text(encoding="utf-8"))
+        return content
 
 
 def test_every_group_and_case_has_a_sample_per_round(results: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from tests.backfill.toolkit import fill, invoke, write_config
 from twinstore.config import load_settings
 from twinstore.errors import (
     ConfigurationError,
+    ConsentRequiredError,
     LeaseLostError,
     MigrationError,
     TwinstoreError,
@@ -58,6 +59,7 @@ def config(tmp_path: Path) -> Path:
         (ValidationError("x"), 2),
         (ConfigurationError("x"), 2),
         (MigrationError("x"), 4),
+        (ConsentRequiredError("x"), 6),
         (UnavailableError("x"), 4),
         (TwinstoreError("x"), 4),
         (PreflightError("x"), 6),
@@ -279,6 +281,30 @@ def test_migrations_of_a_category_can_be_run(
 ) -> None:
     command = ("migrate", "run", "--module", "scheduler", "--backend", "memory", "--category", category)
     assert invoke(capsys, "--config", config, *command).code == code
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        (("--accept-ttl", "runs"), "says how many"),
+        (("--accept-ttl", "runs=many"), "'runs=many' should be NAME=ROWS, such as runs=500"),
+        (("--accept-ttl", "=5"), "should be NAME=ROWS"),
+        (("--accept-validator", "runs="), "--accept-validator 'runs=' should be NAME=ROWS"),
+        (("--accept-rls", "runs=-1"), "should be NAME=ROWS"),
+    ],
+)
+def test_a_consent_that_cannot_be_meant_is_refused(
+    option: tuple[str, str], problem: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = invoke(capsys, "--config", config, "migrate", "run", "--module", "scheduler", *option)
+    assert (answer.code, problem in answer.err) == (Exit.USAGE, True)
+
+
+def test_consents_that_are_not_needed_are_no_mistake(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--accept-ttl", "runs=5", "--accept-validator", "runs", "--accept-rls", "runs=7")
+    assert invoke(capsys, "--config", config, "migrate", "run", "--module", "scheduler", *options).code == 0
 
 
 def test_progress_after_a_resume_counts_what_is_new_and_ends_without_an_estimate() -> None:

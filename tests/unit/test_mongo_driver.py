@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from subprocess import run
 from traceback import format_exception
@@ -11,13 +12,21 @@ import pytest
 from bson.timestamp import Timestamp
 
 import twinstore
+from twinstore.backend import SharedResources
 from twinstore.bulk import KeyRange, RangeState, RangeTally
 from twinstore.errors import ConfigurationError, UnsupportedCapabilityError, ValidationError
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULES
+from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore.testing.builders import START, make_run, make_schedule, rich_run, rich_schedule
-from twinstore_mongo.ordering import along_index
+from twinstore.testing.entities import COUNTERS, KIT, NOTES, KitOptions
+from twinstore.testing.entities import MODULE as KIT_MODULE
+from twinstore.testing.rooms import COUNTER, NOTE, Room
+from twinstore_mongo.backend import MongoBackend
+from twinstore_mongo.connection import Connection
+from twinstore_mongo.derive import collection_specs
 from twinstore_mongo.positions import PointInTime, position_of, timestamp_of
 from twinstore_mongo.settings import MongoSettings
+from twinstore_mongo.steps import Step
 
 if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerStorage
@@ -167,20 +176,50 @@ def contents(storage: SchedulerStorage, name: str) -> list[bytes]:
     return [row.content for batch in storage.bulk.scan(entity, KeyRange()) for row in batch]
 
 
-@pytest.mark.parametrize("wanted", [1, 3, 20, 40, 100])
-@pytest.mark.parametrize("size", [1, 7, 60])
-def test_rows_come_by_time_and_id_whatever_the_index_does_within_one_instant(wanted: int, size: int) -> None:
-    collection: Any = mongomock.MongoClient().db.rows
-    rows = [{"_id": f"{(number * 37) % 61:02}", "at": number // size} for number in range(60)]
-    collection.insert_many(rows)
-    expected = sorted(rows, key=lambda row: (row["at"], row["_id"]))[:wanted]
-    for along in ([("at", 1), ("_id", -1)], [("at", 1)]):
-        assert along_index(collection, {}, along, wanted, None) == expected
-
-
 def test_a_run_stored_as_double_reads_back_whole() -> None:
     with double() as storage:
         storage.initializer.ensure_migrations()
         run_ = rich_run(TENANT, "r-1").evolve(state="planning", started_at=None, finished_at=None, error=None)
         storage.runs.create(run_)
         assert storage.runs.get(TENANT, "r-1") == run_
+
+
+RENAMED = replace(COUNTERS, collection_setting="CountersCollection")
+RENAMING = replace(KIT_MODULE, catalog=replace(KIT, entities=(NOTES, RENAMED)))
+
+
+def test_a_setting_names_the_collection_of_an_entity_that_allows_it() -> None:
+    client: Any = mongomock.MongoClient()
+    collections = {"counters": "tallies"}
+    settings = MongoSettings(client=client, database="db", allow_standalone=True, collections=collections)
+    room = Room(NO_TENANT, "batch")
+    with SharedResources() as resources:
+        backend = MongoBackend(RENAMING, Connection(settings, resources), KitOptions())
+        backend.repositories.insert(NOTES, Tenant("t"), NOTE.row(Room(Tenant("t"), "batch")))
+        row = backend.repositories.insert(RENAMED, NO_TENANT, COUNTER.row(room))
+        assert backend.repositories.find(RENAMED, NO_TENANT, [COUNTER.key(room)]) == (row,)
+        assert backend.bulk.counts(RENAMED) == {"": 1}
+        assert [len(batch) for batch in backend.bulk.scan(RENAMED, KeyRange())] == [1]
+    assert sorted(client.db.list_collection_names()) == ["notes", "tallies"]
+
+
+def test_the_migrations_of_a_renamed_entity_make_the_named_collection() -> None:
+    step = Step("001_kit", "sha256:0", collection_specs(RENAMING.catalog))
+    renamed = step.renamed({"counters": "tallies"})
+    assert [item.name for item in renamed.collections] == ["notes", "tallies"]
+    assert renamed.checksum == step.checksum
+
+
+def test_a_collection_is_named_in_the_settings() -> None:
+    settings = MongoSettings.model_validate(
+        {"ConnectionString": "mongodb://h/db", "Collections": {"counters": "tallies"}}
+    )
+    assert settings.collections == {"counters": "tallies"}
+    with pytest.raises(ConfigurationError, match="Collections:schedules"):
+        double(Collections={"schedules": ""})
+
+
+def test_a_collection_whose_name_is_fixed_is_not_named_otherwise() -> None:
+    with pytest.raises(ConfigurationError, match="always called runs") as caught:
+        double(Collections={"runs": "history"})
+    assert caught.value.driver == "Mongo"

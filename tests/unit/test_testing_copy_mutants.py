@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.deployments.memory import memory_deployments
 from twinstore.ledger import ranges
-from twinstore.ledger.catalog import JOBS
+from twinstore.ledger.catalog import JOBS, RANGES
 from twinstore.ledger.models import RangeState
 from twinstore.ledger.rows import change_model
 from twinstore.scheduler.catalog import SCHEDULES
@@ -72,13 +72,12 @@ def the_ledger_changes_beside_the_range(patch: Patch) -> None:
 
 def a_live_range_can_be_claimed(patch: Patch) -> None:
     def claim(self: Any, job_id: str, worker: str, number: int) -> Any:
-        found = change_model(
-            self._access,
-            RANGES,
-            (job_id, number),
-            lambda row, _: row and ranges.claimed_by(row, worker),
-        )
-        return ranges.claim_of(found) if found else None
+        def again(stored: Any, _: Any) -> Any:
+            return ranges.claimed_by(stored, worker)
+
+        found = change_model(self._access, RANGES, (job_id, number), again)
+        assert found is not None
+        return ranges.claim_of(found)
 
     patch.setattr(ranges.RangeLedger, "claim", claim)
 

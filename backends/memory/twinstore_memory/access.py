@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access import AccessDefaults, Binding, Marking, Row, label_of_value
+from twinstore.access import AccessDefaults, Binding, Marking, Row
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import duplicate
+from twinstore.query import label_of_value
 from twinstore_memory.compile import matches, ordered, select, sort_key
 from twinstore_memory.rows import decode, encode, table
 from twinstore_memory.store import DRIVER

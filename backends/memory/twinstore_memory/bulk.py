@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from twinstore.bulk import KeyRange, Record
+from twinstore.bulk import KeyRange, Record, Survey
 from twinstore.catalog import TenancyKind
 from twinstore.errors import DocumentDecodeError
 from twinstore.ledger import LEDGER_MODULE
@@ -62,6 +62,10 @@ class MemoryBulk:
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities, parents first."""
         return self._module.entities
+
+    def survey(self) -> tuple[Survey, ...]:
+        """Return every entity: each is there, and sorted."""
+        return tuple(Survey(entity=entity.name) for entity in self.entities())
 
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
         """Return the number of rows by the label of their owner."""

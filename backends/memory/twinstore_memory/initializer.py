@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from twinstore.migrations import MigrationReport, MigrationStatus
+from typing import TYPE_CHECKING
+
+from twinstore.migrations import MigrationReport
 from twinstore_memory.store import DRIVER
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from twinstore.migrations import Consent, Effect, MigrationStatus
 
 __all__ = ["MemoryInitializer"]
 
@@ -15,10 +22,17 @@ class MemoryInitializer:
         """Take the name of the module, for reports."""
         self._module = module
 
-    def ensure_migrations(self, *, release: bool = False) -> MigrationReport:
+    def ensure_migrations(
+        self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
+    ) -> MigrationReport:
         """Return an empty report."""
-        del release
+        del release, accept
         return MigrationReport(module=self._module, backend=DRIVER)
+
+    def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
+        """Return nothing: no server acts on the rows."""
+        del release
+        return ()
 
     def status(self) -> tuple[MigrationStatus, ...]:
         """Return no migration."""

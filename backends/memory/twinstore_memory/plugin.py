@@ -26,7 +26,6 @@ def twinstore_register_backend() -> BackendSpec:
         name="Memory",
         schemes=("memory",),
         api_version=BACKEND_API_VERSION,
-        modules=frozenset({"scheduler"}),
         settings=MemorySettings,
         factory=open_module,
         extra="twinstore",

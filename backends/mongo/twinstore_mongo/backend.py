@@ -47,6 +47,7 @@ class MongoBackend(AccessBackend[R]):
     ) -> None:
         """Take the module, its options, the connection, and whether collections get validators."""
         super().__init__(module)
+        connection.check_names(module.catalog.entities)
         self._connection = connection
         self.initializer = MongoInitializer.of(connection, module, options, validators=validators)
         self.bulk = MongoBulk(connection, module.catalog)

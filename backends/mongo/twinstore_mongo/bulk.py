@@ -161,7 +161,7 @@ class MongoBulk:
                 yield from scan.batches(store, collection, within, tenant_id=tenant_id, batch_size=batch_size)
             else:
                 condition = scan.owned_by(tenant_id)
-                for raw in raw_batches(collection, tuple(scan.key), within, condition, batch_size):
+                for raw in raw_batches(collection, scan.key, within, condition, batch_size):
                     yield scan.rows(raw)
 
     def fetch(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
@@ -174,7 +174,7 @@ class MongoBulk:
             if store.complete:
                 yield from scan.fetch(store, collection, keys)
             elif keys:
-                for raw in raw_batches(collection, tuple(scan.key), KeyRange(), scan.any_of(keys), BATCH):
+                for raw in raw_batches(collection, scan.key, KeyRange(), scan.any_of(keys), BATCH):
                     yield from scan.rows(raw)
 
     def ledger(self) -> MongoLedger:
@@ -185,7 +185,7 @@ class MongoBulk:
     def importing(self) -> Iterator[MongoImporter]:
         """Open an importer; see the Protocol."""
         note_system_scope("bulk import")
-        unit = self._unit()
+        unit = Unit(self.connection, UNBOUND)
         yield MongoImporter(unit, MongoLedger(unit))
 
     def _unit(self) -> Unit:

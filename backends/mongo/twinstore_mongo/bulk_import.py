@@ -117,6 +117,7 @@ class MongoImporter:
         tally: Tally,
     ) -> ImportOutcome:
         """Write the records of a claimed range and mark it live; see the Protocol."""
+        self.unit.state.check()
         work = RangeWork(
             self.unit,
             self.ledger,

@@ -28,7 +28,7 @@ from twinstore_mongo.derive import stored_names
 if TYPE_CHECKING:
     from pymongo.collection import Collection
 
-    from twinstore.catalog import Entity, KeyType
+    from twinstore.catalog import Entity
     from twinstore_mongo.connection import Document, Store
 
 __all__ = ["Scan"]
@@ -54,7 +54,8 @@ class Scan:
     """What one entity looks like in its collection: names and places only, for values are read as stored.
 
     Attributes:
-        key: stored names of the key, each with its type.
+        key: stored names of the key.
+        numbers: those parts of it that are integers.
         tenant: stored name of the tenant.
         wire_id: the wire name of ``_id``, where it is part of the wire form.
         markers: storage markers and their stored names.
@@ -64,8 +65,9 @@ class Scan:
         derived_key: the id is part of the wire form unless it is what this returns.
     """
 
-    key: Mapping[str, KeyType]
-    tenant: str | None = None
+    key: tuple[str, ...]
+    numbers: frozenset[str] = frozenset()
+    tenant: str = NO_FIELD
     wire_id: str | None = None
     markers: Mapping[str, str] = field(default_factory=dict)
     instants: tuple[tuple[str, ...], ...] = ()
@@ -78,8 +80,9 @@ class Scan:
         """Return the scan of an entity."""
         names, retention = stored_names(entity), entity.retention
         return cls(
-            key={names[part.field]: part.type for part in entity.key_parts},
-            tenant=None if entity.tenant_field is None else names[entity.tenant_field],
+            key=tuple(names[name] for name in entity.key),
+            numbers=frozenset(names[part.field] for part in entity.key_parts if part.type.is_number),
+            tenant=NO_FIELD if entity.tenant_field is None else names[entity.tenant_field],
             wire_id=entity.single_key if entity.single_key in entity.shapes else None,
             markers={name: names[name] for name in entity.markers},
             instants=tuple((names[head], *rest) for head, *rest in entity.instants),
@@ -119,8 +122,7 @@ class Scan:
     def any_of(self, keys: Sequence[Key]) -> Document:
         """Return the filter of some keys."""
         if len(self.key) == 1:
-            (name,) = self.key
-            return {name: {"$in": [key[0] for key in keys]}}
+            return {self.key[0]: {"$in": [key[0] for key in keys]}}
         return {"$or": [dict(zip(self.key, key, strict=True)) for key in keys]}
 
     def matching(self, within: KeyRange, tenant_id: str | None) -> Document:
@@ -135,9 +137,7 @@ class Scan:
 
     def owned_by(self, tenant_id: str | None) -> Document:
         """Return the filter of the rows of one tenant, or of all; without a field for it no row has one."""
-        if tenant_id is None:
-            return {}
-        return {self.tenant or NO_FIELD: tenant_id}
+        return {} if tenant_id is None else {self.tenant: tenant_id}
 
     def beyond(self, operator: str, key: Key, *, last: str) -> list[Document]:
         """Return what holds for keys on one side of a bound, in the order of the key."""
@@ -168,7 +168,7 @@ class Scan:
             document = bson.decode(raw, BROKEN)
         except bson.InvalidBSON:
             return ScanRow(None, None, content)
-        return ScanRow(self.sure_key_of(document), printable_or_none(self.tenant_of(document)), content)
+        return ScanRow(self.sure_key_of(document), printable_or_none(document.get(self.tenant)), content)
 
     def row(self, stored: Document) -> ScanRow:
         """Return the row of a document."""
@@ -181,7 +181,7 @@ class Scan:
             if value is not None and name[:1] != "_" and name not in internal
         }
         for name, empty in self.empty.items():
-            if name in document and document[name] == empty and type(document[name]) is type(empty):
+            if document.get(name) == empty and type(document[name]) is type(empty):
                 del document[name]
         storage = self.markers and {
             name: plain(stored[source])
@@ -191,7 +191,7 @@ class Scan:
         self.add_id(document, stored)
         return ScanRow(
             self.key_of(stored),
-            text_or_none(self.tenant_of(stored)),
+            text_or_none(stored.get(self.tenant)),
             json_of({"doc": document, "storage": storage}),
             EPOCH + (expires - NAIVE_EPOCH) if type(expires) is datetime else None,
             as_text,
@@ -213,14 +213,19 @@ class Scan:
         content = orjson.dumps(document, default=instant_text, option=orjson.OPT_PASSTHROUGH_DATETIME)
         return bool(self.derived_key(markers, content) == stored["_id"])
 
-    def tenant_of(self, stored: Mapping[str, Any]) -> object:
-        """Return what stands where the tenant does."""
-        return None if self.tenant is None else stored.get(self.tenant)
-
     def key_of(self, stored: Mapping[str, Any]) -> Key | None:
         """Return the key, ``None`` when a part is of another type."""
-        key = tuple(part for name, kind in self.key.items() if kind.admits(part := whole(stored.get(name))))
-        return cast("Key", key) if len(key) == len(self.key) else None
+        if self.numbers:
+            return self.key_with_numbers(stored)
+        key = [part for name in self.key if type(part := stored.get(name)) is str]
+        return tuple(key) if len(key) == len(self.key) else None
+
+    def key_with_numbers(self, stored: Mapping[str, Any]) -> Key | None:
+        """Return a key of which some parts are integers, which the client may have as a class of its own."""
+        values: Document = {name: stored.get(name) for name in self.key}
+        values |= {name: int(values[name]) for name in self.numbers if type(values[name]) is Int64}
+        fit = (type(value) is (int if name in self.numbers else str) for name, value in values.items())
+        return cast("Key", tuple(values.values())) if all(fit) else None
 
     def sure_key_of(self, document: Mapping[str, Any]) -> Key | None:
         """Return the key of a broken document, ``None`` when the key itself is broken.
@@ -302,11 +307,6 @@ def unusual(value: Any) -> Any:  # noqa: ANN401  # any stored value
 def repr_of(value: float) -> Any:  # noqa: ANN401  # a number, or its name
     """Return a number with a fraction; JSON has no name for the others."""
     return value if value - value == 0 else str(value)
-
-
-def whole(value: object) -> object:
-    """Return a value, an integer of the client's own class as a plain one."""
-    return int(value) if type(value) is Int64 else value
 
 
 def text_or_none(value: object) -> str | None:

@@ -106,7 +106,7 @@ class Codec(Generic[M]):
                 document[name] = Int64(document[name])
         for marker, stored in self._written:
             if (value := storage.get(marker)) is not None:
-                document[stored] = value
+                document[stored] = Int64(value) if type(value) is int else value
         for derived in self.entity.derived:
             value = derived.value(model, storage)
             wide = derived.kind is Kind.INTEGER and derived.bits == 64  # noqa: PLR2004  # bits of a long
@@ -233,8 +233,8 @@ def read_marker(kind: Kind, value: object) -> object | None:
 def restore_references(values: Document, tree: PathTree) -> None:
     """Turn free maps that look like database references back into maps, in place."""
     for name in tree.leaves:
-        if name in values:
-            values[name] = restored(values[name])
+        if (value := values.get(name)) is not None:
+            values[name] = restored(value)
     for name, below in tree.branches:
         value = values.get(name)
         for part in value if isinstance(value, list) else (value,):
@@ -244,12 +244,12 @@ def restore_references(values: Document, tree: PathTree) -> None:
 
 def restored(value: Any) -> Any:  # noqa: ANN401  # free JSON
     """Return a value with every reference in it as a map."""
-    if isinstance(value, DBRef):
-        value = dict(value.as_doc())
-    if isinstance(value, dict):
-        if PLAIN.issuperset(map(type, value.values())):
+    if type(value) is dict:
+        if PLAIN.issuperset(map(type, value.values())):  # as nearly all of them
             return value
         return {name: restored(item) for name, item in value.items()}
+    if isinstance(value, DBRef):
+        return restored(dict(value.as_doc()))
     return [restored(item) for item in value] if isinstance(value, list) else value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -150,6 +150,20 @@ class Connection:
                 if self._store is None:
                     self._store = self._open()
         return self._store
+
+    def check_names(self, entities: Iterable[Entity]) -> None:
+        """Refuse another name for a collection whose description allows none.
+
+        Raises:
+            ConfigurationError: the settings have one.
+        """
+        for entity in entities:
+            if entity.collection_setting is None and entity.name in self._settings.collections:
+                raise ConfigurationError(
+                    f"The collection of {entity.name} is always called {entity.collection}; remove the key "
+                    f"{entity.name} below Collections from the settings of MongoDB.",
+                    driver=DRIVER,
+                )
 
     def collection_name(self, entity: Entity) -> str:
         """Return the name of the collection of an entity; the settings may replace what has a setting."""

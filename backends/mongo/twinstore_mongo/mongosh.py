@@ -1,65 +1,125 @@
-"""The migrations as a script for mongosh, for administrators who run them by hand."""
+"""The migrations as a script for mongosh, for administrators who run them by hand.
+
+It follows the order of the migrator: plain indexes, then the count of what the server would remove or refuse,
+then what does so, with consent only, then the ledger.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from twinstore.options import ModuleOptions
     from twinstore_mongo.connection import Document
-    from twinstore_mongo.steps import CollectionSpec, Step
+    from twinstore_mongo.steps import CollectionSpec, IndexSpec, Step
 
 __all__ = ["script"]
+
+AGE: Final = "expireAfterSeconds"
+HEAD: Final = """\
+// Migrations of twinstore, module {module}. Run with: mongosh <connection string> <this file>
+// It may be run again. Where the server would remove documents at once or refuse their next write, it makes
+// plain indexes only, says how many there are, and stops. To agree, set the numbers here:
+//   const accept = {{ttl: {{runs: 500}}, validator: {{runs: 17}}}};
+const accept = {{ttl: {{}}, validator: {{}}}};
+const present = new Set(db.getCollectionNames());
+const asked = [];
+function ask(kind, name, filter) {{
+  const rows = present.has(name) ? db.getCollection(name).countDocuments(filter) : 0;
+  if (rows > 0 && !(accept[kind][name] >= rows)) asked.push(`${{kind}}: {{${{name}}: ${{rows}}}}`);
+}}
+function index(name, key, options) {{
+  const there = db.getCollection(name).getIndexes().some((found) => found.name === options.name);
+  if (!there) db.getCollection(name).createIndex(key, options);
+}}
+"""
+STOP: Final = """\
+if (asked.length > 0) throw new Error(`Plain indexes were made, nothing else. Agree to ${asked.join(", ")}`);
+"""
 
 
 def script(
     module: str, steps: Sequence[Step], validators: Mapping[str, Document], options: ModuleOptions
 ) -> str:
-    """Return the script: collections, unique indexes, other indexes, ledger; all of it may be repeated."""
+    """Return the script; all of it may be repeated."""
+    collections = [collection for step in steps for collection in step.collections]
+    aging = [
+        (collection.name, index)
+        for collection in collections
+        for index in collection.indexes
+        if AGE in index.options(options)
+    ]
+    known = [collection.name for collection in collections if collection.name in validators]
     lines = [
-        f"// Migrations of twinstore, module {module}. Run with: mongosh <connection string> <this file>",
-        "const present = new Set(db.getCollectionNames());",
+        HEAD.format(module=module),
+        "// What may need consent",
+        *(expiring(name, index, options) for name, index in aging),
+        *(f'ask("validator", {text(name)}, {{$nor: [{text(validators[name])}]}});' for name in known),
+        "",
+        "// Collections and plain indexes",
+        *(line for step in steps for line in plain_lines(step, options)),
+        "",
+        STOP,
+        "// What lets the server refuse and remove documents",
+        *(f"db.runCommand({text(validating(name, validators[name]))});" for name in known),
+        *(f"db.runCommand({text(removing(name, index, options))});" for name, index in aging),
+        "",
+        "// The ledger",
+        *(ledger_line(module, step) for step in steps),
         "",
     ]
-    for step in steps:
-        lines += [f"// {step.name}", *step_lines(module, step, validators, options), ""]
     return "\n".join(lines)
 
 
-def step_lines(
-    module: str, step: Step, validators: Mapping[str, Document], options: ModuleOptions
-) -> Iterator[str]:
-    """Yield the statements of one step."""
-    for collection in step.collections:
-        yield from collection_lines(collection, validators)
+def expiring(name: str, index: IndexSpec, options: ModuleOptions) -> str:
+    """Return the statement that counts what an age would remove at once."""
+    milliseconds = index.options(options)[AGE] * 1000
+    field = text(index.key[0][0])
+    return f'ask("ttl", {text(name)}, {{{field}: {{$lte: new Date(Date.now() - {milliseconds})}}}});'
+
+
+def plain_lines(step: Step, options: ModuleOptions) -> Iterator[str]:
+    """Yield the statements that make the collections and indexes of a step: unique ones first, no ages."""
+    yield from (collection_line(collection) for collection in step.collections)
     indexes = [(item.name, index) for item in step.collections for index in item.indexes]
     for name, index in sorted(indexes, key=lambda pair: not pair[1].unique):
         key = "{" + ", ".join(f"{text(field)}: {direction}" for field, direction in index.key) + "}"
-        yield f"db.getCollection({text(name)}).createIndex({key}, {text(index.options(options))});"
+        plain = {name: value for name, value in index.options(options).items() if name != AGE}
+        yield f"index({text(name)}, {key}, {text(plain)});"
+
+
+def collection_line(collection: CollectionSpec) -> str:
+    """Return the statement that creates a collection."""
+    name = text(collection.name)
+    return f"if (!present.has({name})) db.createCollection({name});"
+
+
+def validating(name: str, validator: Document) -> Document:
+    """Return the command that sets a validator."""
+    return {
+        "collMod": name,
+        "validator": validator,
+        "validationLevel": "strict",
+        "validationAction": "error",
+    }
+
+
+def removing(name: str, index: IndexSpec, options: ModuleOptions) -> Document:
+    """Return the command that gives an index its age."""
+    return {"collMod": name, "index": {"name": index.name, AGE: index.options(options)[AGE]}}
+
+
+def ledger_line(module: str, step: Step) -> str:
+    """Return the statement that notes a step as applied."""
     row = {"migration_name": step.name, "category": step.category, "checksum": step.checksum}
     fields = f"{text(row)[:-1]}, applied_at: new Date(), applied_by: 'mongosh', duration_ms: 0}}"
-    yield (
+    return (
         f"db.getCollection('_migrations').updateOne({{_id: {text(f'{module}:{step.name}')}}}, "
         f"{{$setOnInsert: {fields}}}, {{upsert: true}});"
     )
-
-
-def collection_lines(collection: CollectionSpec, validators: Mapping[str, Document]) -> Iterator[str]:
-    """Yield the statements that create a collection, or set the validator of one that exists."""
-    name = text(collection.name)
-    options: Document = {}
-    if collection.name in validators:
-        options = {
-            "validator": validators[collection.name],
-            "validationLevel": "strict",
-            "validationAction": "error",
-        }
-    yield f"if (!present.has({name})) db.createCollection({name}, {text(options)});"
-    if options:
-        yield f"else db.runCommand({text({'collMod': collection.name, **options})});"
 
 
 def text(value: Any) -> str:  # noqa: ANN401  # JSON of any shape

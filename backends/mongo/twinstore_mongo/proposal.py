@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from twinstore.migrations import MigrationDraft
 from twinstore_mongo.derive import collection_specs
+from twinstore_mongo.steps import load_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from twinstore.catalog import Module
+    from twinstore.modules import ModuleSpec
     from twinstore_mongo.connection import Document
     from twinstore_mongo.steps import IndexSpec, Step
 
-__all__ = ["contradictions", "proposed_step"]
+__all__ = ["contradictions", "draft_of", "proposed_step"]
+
+FOLDER: Final = "mongo"
+
+
+def draft_of(module: ModuleSpec[object]) -> MigrationDraft:
+    """Return what the descriptions want and no shipped step creates."""
+    shipped = load_steps(module.migrations(FOLDER))
+    return MigrationDraft(
+        folder=FOLDER,
+        suffix=".json",
+        text=proposed_step(module.catalog, shipped),
+        contradictions=tuple(contradictions(module.catalog, shipped)),
+    )
 
 
 def proposed_step(module: Module, shipped: Sequence[Step]) -> str | None:
@@ -30,7 +46,18 @@ def proposed_step(module: Module, shipped: Sequence[Step]) -> str | None:
         new = [index for index in collection.indexes if index.name not in (known or {})]
         if known is None or new:
             missing.append({"name": collection.name, "indexes": [index.content() for index in new]})
-    return json.dumps({"collections": missing}, ensure_ascii=False, indent=2) + "\n" if missing else None
+    return shown(missing) if missing else None
+
+
+def shown(collections: Iterable[Document]) -> str:
+    """Return the text of a step with one line per index."""
+    parts: list[str] = []
+    for item in collections:
+        indexes = ",\n".join(f"        {json.dumps(index, ensure_ascii=False)}" for index in item["indexes"])
+        listed = f"[\n{indexes}\n      ]" if indexes else "[]"
+        name = json.dumps(item["name"], ensure_ascii=False)
+        parts.append(f'    {{\n      "name": {name},\n      "indexes": {listed}\n    }}')
+    return '{\n  "collections": [\n' + ",\n".join(parts) + "\n  ]\n}\n"
 
 
 def contradictions(module: Module, shipped: Sequence[Step]) -> Iterator[str]:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from twinstore.access import Row, UniqueKey, label_of_value
+from twinstore.access import Row, UniqueKey
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import parse_timestamp
+from twinstore.query import label_of_value
 from twinstore.shapes import Kind
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import any_of, compiled, filter_of, merged, owned_by

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pymongo.errors import CollectionInvalid, OperationFailure
 
 from twinstore.errors import MigrationError
+from twinstore_mongo.effects import expiring, refused
 from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY
+from twinstore_mongo.key_order import collation_of
 from twinstore_mongo.steps import CollectionSpec, IndexSpec
 
 if TYPE_CHECKING:
+    from twinstore.migrations import Effect
     from twinstore.options import ModuleOptions
     from twinstore_mongo.connection import Document, Store
 
@@ -22,31 +25,45 @@ NAMESPACE_EXISTS: Final = 48
 INDEX_CONFLICTS: Final = frozenset({85, 86})
 MOST_DUPLICATES: Final = 100
 DEFAULT_ID_INDEX: Final = "_id_"
+AGE: Final = "expireAfterSeconds"
 
 Existing: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One way in which the real schema differs from the wanted one."""
+    """One way in which the real schema differs from the wanted one.
+
+    Attributes:
+        guarded: the repair lets the server remove or refuse documents, so their number comes first.
+        vital: rows may be written meanwhile that the wanted schema would not have taken.
+    """
 
     problem: str
     change: str
     repair: Callable[[], None]
+    guarded: bool = False
+    vital: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
     """The collections that a module wants.
 
+    Nothing here lets the server remove or refuse a document that is there, but for the repairs of the
+    differences that are ``guarded``: a collection that holds documents gets its TTL index without the age
+    and no validator. Both are differences then, and :meth:`effects` counts what they would do.
+
     Attributes:
         validators: by collection; empty where no validators are wanted.
+        plain: also an empty collection gets neither age nor validator, because somebody else writes here.
     """
 
     store: Store
     collections: tuple[CollectionSpec, ...]
     validators: Mapping[str, Document]
     options: ModuleOptions
+    plain: bool = False
 
     def create(self, collections: tuple[CollectionSpec, ...]) -> None:
         """Create collections with validators, then unique indexes, then the others."""
@@ -59,7 +76,7 @@ class Schema:
     def _create_collection(self, name: str) -> None:
         if name in self.store.database.list_collection_names():
             return
-        known = name in self.validators
+        known = name in self.validators and not self.plain
         options: dict[str, Any] = {"validator": self.validators[name], **STRICT} if known else {}
         try:
             self.store.database.create_collection(name, **options)
@@ -75,15 +92,24 @@ class Schema:
         """
         if self.find(self.existing(collection), index) is not None:
             return
+        options = self.wanted(index)
+        if AGE in options and (self.plain or self._holds_documents(collection)):
+            del options[AGE]
         try:
             with self.store.unhurried():
-                self.store.collection(collection).create_index(list(index.key), **self.wanted(index))
+                # Without one an index would take the collation of its collection, and serve no read of ours.
+                self.store.collection(collection).create_index(
+                    list(index.key), collation=collation_of(self.store), **options
+                )
         except OperationFailure as error:
             if error.code == DUPLICATE_KEY:
                 raise self._duplicates(collection, index) from error
             if error.code in INDEX_CONFLICTS:
                 raise in_the_way(collection, index) from error
             raise
+
+    def _holds_documents(self, collection: str) -> bool:
+        return self.store.collection(collection).find_one({}, {"_id": 1}) is not None
 
     def wanted(self, index: IndexSpec) -> Document:
         """Return the options of an index on this server."""
@@ -100,6 +126,26 @@ class Schema:
             return index.name
         equal = (name for name, spec in existing.items() if shape(spec["key"], spec) == wanted)
         return next(equal, None)
+
+    def effects(self) -> Iterator[Effect]:
+        """Yield what the wanted ages and validators would let the server do to documents that are there."""
+        present = set(self.store.database.list_collection_names())
+        for collection in self.collections:
+            existing = self.existing(collection.name) if collection.name in present else {}
+            for index in collection.indexes:
+                yield from self._expiring(collection.name, existing, index)
+        for name in self._other_validators(present):
+            yield from refused(self.store, name, self.validators[name])
+
+    def _expiring(self, collection: str, existing: Existing, index: IndexSpec) -> Iterator[Effect]:
+        """Yield what an index would remove that none removes today."""
+        *wanted, age_wanted = shape(list(index.key), self.wanted(index))
+        age_now = None
+        if (name := self.find(existing, index)) is not None:
+            *real, age_found = shape(existing[name]["key"], existing[name])
+            age_now = age_found if real == wanted else None
+        if existing and age_wanted is not None and is_shorter(age_wanted, age_now):
+            yield from expiring(self.store, collection, index, wanted=age_wanted, real=age_now)
 
     def differences(self) -> Iterator[Difference]:
         """Yield every difference, without changing anything."""
@@ -125,9 +171,28 @@ class Schema:
                 if name not in {*wanted, DEFAULT_ID_INDEX}
             )
 
+    def foreign_orders(self) -> Iterator[str]:
+        """Yield a sentence for each collection that compares texts otherwise than every store does.
+
+        Nothing repairs that: the server fixes the collation when it makes the collection.
+        """
+        if not self.store.complete:  # a double knows no collations
+            return
+        wanted = {collection.name for collection in self.collections}
+        for item in self.store.database.list_collections():
+            collation = item.get("options", {}).get("collation")
+            if item["name"] in wanted and collation is not None:
+                yield (
+                    f"The collection {item['name']} compares texts by a collation of its own "
+                    f"({collation['locale']}), which does not tell every key and tenant from another; copy "
+                    "it into a database where it has none."
+                )
+
     def _missing_collection(self, collection: CollectionSpec) -> Difference:
         text = f"collection {collection.name}"
-        return Difference(f"The {text} is missing.", f"{text} created", lambda: self.create((collection,)))
+        return Difference(
+            f"The {text} is missing.", f"{text} created", lambda: self.create((collection,)), vital=True
+        )
 
     def _index_difference(
         self, collection: str, existing: Existing, index: IndexSpec
@@ -136,7 +201,10 @@ class Schema:
         text = f"index {collection}.{index.name}"
         if found is None:
             yield Difference(
-                f"The {text} is missing.", f"{text} created", lambda: self.create_index(collection, index)
+                f"The {text} is missing.",
+                f"{text} created",
+                lambda: self.create_index(collection, index),
+                vital=index.unique,
             )
             return
         real, wanted = (
@@ -152,9 +220,12 @@ class Schema:
                 f"The {text} has another key or other options than wanted.",
                 f"{text} built anew",
                 lambda: self._rebuild(collection, index),
+                vital=index.unique,
             )
 
-    def _other_age(self, collection: str, index: IndexSpec, real: object, wanted: object) -> Difference:
+    def _other_age(
+        self, collection: str, index: IndexSpec, real: int | None, wanted: int | None
+    ) -> Difference:
         """Another retention: changed in place, but an index cannot stop expiring rows."""
         text = f"index {collection}.{index.name}"
 
@@ -162,13 +233,14 @@ class Schema:
             if wanted is None:
                 self._rebuild(collection, index)
             else:
-                spec = {"name": index.name, "expireAfterSeconds": wanted}
+                spec = {"name": index.name, AGE: wanted}
                 self.store.database.command("collMod", collection, index=spec)
 
         return Difference(
             f"The {text} removes rows {age(real)}, but should {age(wanted)}.",
             f"{text} now removes rows {age(wanted)}",
             change,
+            guarded=wanted is not None and is_shorter(wanted, real),
         )
 
     def _rebuild(self, collection: str, index: IndexSpec) -> None:
@@ -176,20 +248,27 @@ class Schema:
         self.create_index(collection, index)
 
     def _validator_differences(self, present: set[str]) -> Iterator[Difference]:
+        for name in self._other_validators(present):
+            yield Difference(
+                f"The validator of {name} is missing or differs from the wanted one.",
+                f"validator of {name} set",
+                lambda name=name: self._set_validator(name),  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
+                guarded=True,
+            )
+
+    def _other_validators(self, present: set[str]) -> Iterator[str]:
+        """Yield the collections that exist with another validator than the wanted one, or with none."""
         if not self.validators:
             return
         real = {item["name"]: item.get("options", {}) for item in self.store.database.list_collections()}
         for name, validator in self.validators.items():
             wanted = {"validator": validator, **STRICT}
             if name in present and any(real[name].get(key) != value for key, value in wanted.items()):
-                yield Difference(
-                    f"The validator of {name} is missing or differs from the wanted one.",
-                    f"validator of {name} set",
-                    lambda name=name, wanted=wanted: self._set_validator(name, wanted),  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
-                )
+                yield name
 
-    def _set_validator(self, name: str, wanted: Document) -> None:
-        self.store.database.command("collMod", name, **wanted)
+    def _set_validator(self, name: str) -> None:
+        options: Document = {"validator": self.validators[name], **STRICT}
+        self.store.database.command("collMod", name, **options)
 
     def _duplicates(self, collection: str, index: IndexSpec) -> MigrationError:
         """Return the error that lists the keys which a unique index would refuse."""
@@ -220,14 +299,14 @@ class Schema:
 STRICT: Final = {"validationLevel": "strict", "validationAction": "error"}
 
 
-def shape(key: list[tuple[str, Any]], options: Mapping[str, Any]) -> tuple[object, ...]:
+def shape(key: list[tuple[str, Any]], options: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what makes two indexes equal; the age at which rows expire comes last."""
     partial = options.get("partialFilterExpression") or {}
     directions = [
         (name, int(direction) if isinstance(direction, float) else direction) for name, direction in key
     ]
     unusual = {name: options[name] for name in ("sparse", "collation", "hidden") if options.get(name)}
-    age_limit = options.get("expireAfterSeconds")
+    age_limit = options.get(AGE)
     return (
         directions,
         bool(options.get("unique")),
@@ -235,6 +314,11 @@ def shape(key: list[tuple[str, Any]], options: Mapping[str, Any]) -> tuple[objec
         unusual,
         None if age_limit is None else int(age_limit),
     )
+
+
+def is_shorter(wanted: int, real: int | None) -> bool:
+    """Whether an age in seconds lets the server remove what another one, or none, leaves alone."""
+    return real is None or wanted < real
 
 
 def age(seconds: object) -> str:

@@ -63,7 +63,8 @@ def swap(unit: Unit, entity: Entity[M], scope: Tenants, found: Document, row: Ro
         condition[VERSION] = version
     elif not unit.in_transaction:
         # Without a version or a transaction, only the content tells whether somebody else was faster.
-        condition |= {name: {"$eq": found.get(name)} for name in codec.names.values()}
+        names = (name for name in codec.names.values() if name not in condition)
+        condition |= {name: {"$eq": found.get(name)} for name in names}
     with unit.writing(entity, key):
         collection = unit.collection(entity)
         try:

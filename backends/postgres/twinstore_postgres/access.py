@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access import AccessDefaults, Binding, Row, label_of_value
+from twinstore.access import AccessDefaults, Binding, Row
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import duplicate, not_found
-from twinstore.query import pinned_key
+from twinstore.query import label_of_value, pinned_key
 from twinstore_postgres import statements
 from twinstore_postgres.appending import append
 from twinstore_postgres.changing import change, mark
@@ -57,8 +57,7 @@ class PostgresAccess(AccessDefaults):
     @property
     @override
     def binding(self) -> Binding:
-        work = self.work
-        return Binding(DRIVER, work.scope, work.state, work.read_only, work.in_unit)
+        return self.work.binding
 
     @override
     def find(
@@ -69,7 +68,7 @@ class PostgresAccess(AccessDefaults):
             return find_several(self.work, table, scope, keys)
         unique, values = table.locate(keys[0])
         step = (statements.find(table, sight(scope), unique), (*values, *owner_values(table, scope)))
-        found = self.work.one(setting(scope), Subject(entity, entity.key_text(values)), step)
+        found = self.work.one(setting(scope), Subject(entity, values), step)
         return (None if found is None else table.row(found),)
 
     @override
@@ -184,7 +183,7 @@ class PostgresAccess(AccessDefaults):
 
 def subject_of(entity: Entity, row: Row) -> Subject:
     """Return what the write of a row is about."""
-    return Subject(entity, entity.key_text(entity.key_of(row.model, row.storage)), row)
+    return Subject(entity, row=row)
 
 
 def find_several(

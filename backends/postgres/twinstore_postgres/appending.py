@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from twinstore.access import Row
-from twinstore.appending import Log, keys_of, sequence_field
+from twinstore.appending import Log, key_text_of, keys_of, sequence_field
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import not_found
 from twinstore_postgres import statements
-from twinstore_postgres.changing import lock_step, ref_text
+from twinstore_postgres.changing import lock_step
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject
 from twinstore_postgres.owners import owner_values, setting, sight
@@ -41,12 +41,11 @@ def attempt(work: Work, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) 
     """
     table, above = table_of(entity), table_of(parent.entity)
     _, key = above.locate(parent.key)
-    text = ref_text(parent)
-    with work.unit(setting(parent.scope), Subject(entity, text)) as steps:
+    with work.unit(setting(parent.scope), Subject(parent.entity, key)) as steps:
         last = (statements.last_number(table, sequence_field(entity)), key)
         held, number, stored = steps.run(lock_step(parent), last, stored_step(entity, parent.scope, rows))
         if held.first is None:
-            raise not_found(parent.entity, text, DRIVER)
+            raise not_found(parent.entity, key_text_of(parent), DRIVER)
         log = Log(entity, DRIVER, map(table.row, stored.rows), lambda: number.rows[0][0])
         appended = tuple(map(log.place, rows))
         new = [(statements.insert(table), table.encode(row.model, row.storage)) for row in log.new]

@@ -55,8 +55,8 @@ class PostgresBackend(AccessBackend[R]):
         settings = request.settings
         self._allow_unsafe = settings.allow_unsafe_role
         self._server = request.resources.share(
-            ("postgres", settings.fingerprint),
-            lambda: PostgresServer(settings),
+            ("postgres", settings.fingerprint, request.read_only),
+            lambda: PostgresServer(settings, read_only=request.read_only),
             PostgresServer.close,
             renews_itself=True,
         )

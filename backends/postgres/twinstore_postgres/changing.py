@@ -16,7 +16,7 @@ a rival's new row is never seen, the server answers such an insert with a serial
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -28,7 +28,7 @@ from twinstore.failures import duplicate, not_found
 from twinstore_postgres import statements
 from twinstore_postgres.compile import compile_claim
 from twinstore_postgres.derive import table_of
-from twinstore_postgres.errors import Subject
+from twinstore_postgres.errors import NOWHERE, Subject
 from twinstore_postgres.owners import owner_values, setting, shared_setting, sight
 from twinstore_postgres.settings import DRIVER
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.derive import Table
     from twinstore_postgres.work import Result, Step, Steps, Work
 
-__all__ = ["CLOCK", "Write", "change", "lock_step", "mark", "moment", "ref_subject"]
+__all__ = ["Write", "change", "lock_step", "mark"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -82,9 +82,7 @@ class Write:
     @property
     def subject(self) -> Subject:
         """What the write is about."""
-        entity = self.ref.entity
-        key = entity.key_of(self.after.model, self.after.storage)
-        return Subject(entity, entity.key_text(key), self.after)
+        return Subject(self.ref.entity, row=self.after)
 
     def step(self, *, own: bool) -> Step:
         """Return the statement; in a transaction of our own a key that is taken is a violation."""
@@ -122,12 +120,12 @@ def change(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
 
 def attempt(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
     """Lock, decide and write once."""
-    subject = Subject(refs[0].entity, ref_text(refs[0]), others=tuple(map(ref_subject, refs)))
+    subject = joint(tuple(map(ref_subject, refs)))
     with work.unit(shared_setting(ref.scope for ref in refs), subject) as steps:
-        *found, clock = steps.run(*map(lock_step, refs), CLOCK)
+        found = steps.run(*map(lock_step, refs[:-1]), lock_step(refs[-1], tell=True))
         before = tuple(row_of(table_of(ref.entity), result) for ref, result in zip(refs, found, strict=True))
         try:
-            after = rule(before, moment(clock))
+            after = rule(before, moment(steps, found[-1]))
         except TwinstoreError as error:
             raise RuleEndedError(error) from error
         writes = [
@@ -145,7 +143,7 @@ def write(steps: Steps, writes: Sequence[Write]) -> None:
         InsertLostError: the key of a new row is taken.
     """
     new = [item for item in writes if item.before is None]
-    subject = joint_subject(writes)
+    subject = joint(tuple(item.subject for item in writes))
     if steps.own:
         try:
             steps.finish(*(item.step(own=True) for item in writes), subject=subject)
@@ -177,10 +175,10 @@ def mark(work: Work, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M
         updates: list[Step] = []
         with work.unit(setting(query.scope), Subject(entity)) as steps:
             found, clock = steps.run(compile_claim(query, table), CLOCK)
-            now = moment(clock)
+            instant = whole(clock.rows[0][0])
             for values in found.rows:
                 marking = Marking(entity, query, sets)
-                marking((table.row(values),), now)
+                marking((table.row(values),), lambda: instant)
                 if marking.done is not None:
                     marked.append(marking.done)
                     row = table.encode(marking.done.model, marking.done.storage)
@@ -191,11 +189,12 @@ def mark(work: Work, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M
     return work.repeat(once)
 
 
-def lock_step(ref: Ref) -> Step:
-    """Return the statement that locks and reads the row of a ref."""
+def lock_step(ref: Ref, *, tell: bool = False) -> Step:
+    """Return the statement that locks and reads the row of a ref, and, if it is to tell it, the time then."""
     table = table_of(ref.entity)
     unique, values = table.locate(ref.key)
-    return statements.lock(table, sight(ref.scope), unique), (*values, *owner_values(table, ref.scope))
+    made = statements.lock_and_tell if tell else statements.lock
+    return made(table, sight(ref.scope), unique), (*values, *owner_values(table, ref.scope))
 
 
 def row_of(table: Table, found: Result) -> Row | None:
@@ -203,14 +202,19 @@ def row_of(table: Table, found: Result) -> Row | None:
     return None if found.first is None else table.row(found.first)
 
 
-def moment(clock: Result) -> Moment:
-    """Return the time that was read after the locks, in whole milliseconds."""
+def moment(steps: Steps, last: Result) -> Moment:
+    """Return the time after the locks: it came with the row that was locked last, or is asked for now."""
 
     def now() -> datetime:
-        read: datetime = clock.rows[0][0].astimezone(UTC)
-        return read.replace(microsecond=read.microsecond // 1000 * 1000)
+        return whole(last.first[-1] if last.first is not None else steps.run(CLOCK)[0].rows[0][0])
 
     return now
+
+
+def whole(read: datetime) -> datetime:
+    """Return what a clock showed in UTC and whole milliseconds."""
+    instant = read.astimezone(UTC)
+    return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
 
 
 def check_parents(
@@ -244,20 +248,11 @@ def check_parents(
             raise not_found(above.entity, above.entity.key_text(key), DRIVER)
 
 
-def ref_text(ref: Ref) -> str:
-    """Return the key of a ref for messages."""
-    return ref.entity.key_text(ref.key.values if isinstance(ref.key, UniqueKey) else ref.key)
-
-
 def ref_subject(ref: Ref) -> Subject:
     """Return what a statement about a ref is about."""
-    return Subject(ref.entity, ref_text(ref))
+    return Subject(ref.entity, ref.key.values if isinstance(ref.key, UniqueKey) else ref.key)
 
 
-def joint_subject(writes: Sequence[Write]) -> Subject | None:
-    """Return what some writes of one round trip are about."""
-    if not writes:
-        return None
-    subjects = tuple(item.subject for item in writes)
-    first = subjects[0]
-    return Subject(first.entity, first.key, first.row, others=subjects)
+def joint(subjects: tuple[Subject, ...]) -> Subject:
+    """Return what the statements of one round trip are about."""
+    return replace(subjects[0], others=subjects) if subjects else NOWHERE

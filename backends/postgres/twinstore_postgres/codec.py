@@ -92,6 +92,10 @@ class UuidLoader(Loader):
 class Unreadable:
     """A stored value that Python cannot represent."""
 
+    def __repr__(self) -> str:
+        """Return the same text for every such value, because it is written into files of quarantined rows."""
+        return "(unreadable)"
+
 
 UNREADABLE: Final = Unreadable()
 

@@ -187,8 +187,10 @@ def _refused_password(error: psycopg.Error) -> bool:
         return False
 
 
-def target_of(secret: SecretStr | None, settings: PostgresSettings, *, purpose: str) -> Target:
-    """Return where to connect.
+def target_of(
+    secret: SecretStr | None, settings: PostgresSettings, *, purpose: str, read_only: bool = False
+) -> Target:
+    """Return where to connect; ``read_only`` connections take no write unless a transaction asks for it.
 
     Raises:
         ConfigurationError: no connection string, or one that libpq does not understand.
@@ -215,14 +217,15 @@ def target_of(secret: SecretStr | None, settings: PostgresSettings, *, purpose: 
             f"{purpose} names a host with an '@'; write an '@' inside user or password as %40.",
             driver=DRIVER,
         )
-    return Target(_complete(parts, settings.statement_timeout_ms), secrets_in(text))
+    return Target(_complete(parts, settings.statement_timeout_ms, read_only=read_only), secrets_in(text))
 
 
-def _complete(parts: dict[str, str], timeout: int) -> str:
+def _complete(parts: dict[str, str], timeout: int, *, read_only: bool) -> str:
     """Every connection: UTC, UTF-8, a name, a limit on each statement, the isolation units rely on."""
     options = (
         f"-c timezone=UTC -c statement_timeout={timeout} "
-        r"-c default_transaction_isolation=read\ committed -c default_transaction_read_only=off"
+        r"-c default_transaction_isolation=read\ committed "
+        f"-c default_transaction_read_only={'on' if read_only else 'off'}"
     )
     own = parts.pop("options", "")
     complete = {"application_name": "twinstore", "connect_timeout": str(CONNECT_SECONDS)} | parts

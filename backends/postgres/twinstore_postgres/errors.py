@@ -47,15 +47,22 @@ class Subject:
 
     Attributes:
         entity: the entity.
-        key: the text of its key.
-        row: what is written, to tell which of its values is taken.
+        parts: its key.
+        row: what is written; it tells the key too, and which value is taken.
         others: what the other statements of the same round trip are about.
     """
 
     entity: Entity | None = None
-    key: str | None = None
+    parts: tuple[object, ...] | None = None
     row: Row | None = None
     others: tuple[Subject, ...] = ()
+
+    @property
+    def key(self) -> str | None:
+        """The text of the key; made here, because only a failure needs it."""
+        if self.entity is not None and self.row is not None:
+            return ":".join(map(str, self.entity.key_of(self.row.model, self.row.storage)))
+        return None if self.parts is None else ":".join(map(str, self.parts))
 
     def met_by(self, error: BaseException) -> Subject:
         """Return what the statement that failed was about, as far as the server tells."""

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from contextlib import closing
-from functools import cache
-from typing import TYPE_CHECKING, ClassVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from twinstore.drivernames import bound_names
 from twinstore.errors import MigrationError
-from twinstore.migrations import MigrationReport
+from twinstore.migrations import MigrationReport, consent_required, unsettled
 from twinstore_postgres import migrator
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.errors import translated
-from twinstore_postgres.schema import schema_differences
+from twinstore_postgres.schema import schema_differences, shape_differences
 from twinstore_postgres.settings import DRIVER
+from twinstore_postgres.takeover import check_takeover, hidden_rows, taken_over
 
 if TYPE_CHECKING:
-    from twinstore.migrations import MigrationStatus
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
+
+    from twinstore.migrations import Consent, Effect, MigrationStatus
     from twinstore.modules import ModuleSpec
     from twinstore_postgres.connecting import Connection
-    from twinstore_postgres.migrator import Migration
+    from twinstore_postgres.migrator import Applied, Migration
     from twinstore_postgres.server import PostgresServer
     from twinstore_postgres.settings import PostgresSettings
 
 __all__ = ["PostgresInitializer", "initializer_class"]
+
+SHOWN: Final = 10
 
 
 class PostgresInitializer:
@@ -36,21 +42,34 @@ class PostgresInitializer:
         self._settings = settings
         self._server = server
 
-    def ensure_migrations(self, *, release: bool = False) -> MigrationReport:
+    def ensure_migrations(
+        self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
+    ) -> MigrationReport:
         """Apply what is pending; see the Protocol.
 
         Args:
             release: also apply the files 100-199, which run only on request of an operator.
+            accept: the tables whose rows may be hidden behind row-level security.
         """
-        shipped = migrator.shipped_migrations(self.module)
         with closing(self._connect()) as connection, translated():
             known = migrator.applied_migrations(connection, self.module)
-            migrator.check_history(self.module, known)
-            pending = [item for item in shipped if item.name not in known and _wanted(item, release=release)]
+            pending = self._pending(connection, known, release=release)
+            check_consent(connection, self.module, pending, accept)
             if pending:
                 self._check_role(connection)
             role = self._settings.application_role
-            done = [item.name for item in pending if migrator.apply(connection, self.module, item, role)]
+            # Once more under the lock of each file: rows may have come, or tables of somebody else.
+            done = [
+                item.name
+                for item in pending
+                if migrator.apply(
+                    connection,
+                    self.module,
+                    item,
+                    role,
+                    partial(check_one, connection, self.module, item, accept),
+                )
+            ]
         return MigrationReport(
             module=self.module.name,
             backend=DRIVER,
@@ -60,10 +79,23 @@ class PostgresInitializer:
             ),
         )
 
+    def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
+        """Return the tables whose rows would be hidden; see the Protocol.
+
+        Raises:
+            MigrationError: tables of somebody else stand where ours should be.
+        """
+        with closing(self._connect()) as connection, translated():
+            known = migrator.applied_migrations(connection, self.module)
+            return hidden_rows(connection, self.module, self._pending(connection, known, release=release))
+
     def status(self) -> tuple[MigrationStatus, ...]:
         """Return the shipped and the applied migrations; see the Protocol."""
         with closing(self._connect()) as connection, translated():
-            return migrator.statuses(self.module, migrator.applied_migrations(connection, self.module))
+            applied = migrator.applied_migrations(connection, self.module)
+            adopted = [item for item in migrator.shipped_migrations(self.module) if item.name in applied]
+            foreign = bool(taken_over(connection, self.module, applied, adopted))
+            return migrator.statuses(self.module, applied, foreign=foreign)
 
     def verify(self) -> tuple[str, ...]:
         """Return the differences between the real schema and the wanted one; see the Protocol."""
@@ -75,7 +107,11 @@ class PostgresInitializer:
         return migrator.script(self.module, self._settings.application_role)
 
     def check_applied(self, connection: Connection) -> None:
-        """Raise ``MigrationError`` while a migration is pending, changed or unknown."""
+        """Raise ``MigrationError`` while a migration is pending, changed or unknown, or its work undone.
+
+        A table without its row-level security, column or key is undone work; what is missing otherwise, such
+        as an index for speed, only ``verify`` tells.
+        """
         with translated():
             applied = migrator.applied_migrations(connection, self.module)
         migrator.check_history(self.module, applied)
@@ -91,6 +127,28 @@ class PostgresInitializer:
                 module=self.module.name,
                 driver=DRIVER,
             )
+        with translated():
+            differences = shape_differences(connection, self.module)
+        if differences:
+            more = len(differences) - SHOWN
+            listed = " ".join(differences[:SHOWN])
+            raise MigrationError(
+                f"The schema {self.module.name} is not as its migrations made it. {listed}"
+                f"{f' And {more} more.' if more > 0 else ''} Restore it; `twinstore migrate verify --module "
+                f"{self.module.name}` lists every difference.",
+                module=self.module.name,
+                driver=DRIVER,
+            )
+
+    def _pending(
+        self, connection: Connection, known: dict[str, Applied], *, release: bool
+    ) -> list[Migration]:
+        """Return what would be applied, after a look at the tables that stand in its place already."""
+        shipped = migrator.shipped_migrations(self.module)
+        migrator.check_history(self.module, known)
+        wanted = [item for item in shipped if item.name in known or _wanted(item, release=release)]
+        check_takeover(connection, self.module, known, wanted)
+        return [item for item in wanted if item.name not in known]
 
     def _connect(self) -> Connection:
         settings = self._settings
@@ -108,6 +166,26 @@ class PostgresInitializer:
                 module=self.module.name,
                 driver=DRIVER,
             )
+
+
+def check_one(
+    connection: Connection, module: ModuleSpec[object], migration: Migration, accept: AbstractSet[Consent]
+) -> None:
+    """Refuse to apply one file over tables of somebody else, or without consent to what it hides."""
+    check_takeover(connection, module, {}, [migration])
+    check_consent(connection, module, [migration], accept)
+
+
+def check_consent(
+    connection: Connection,
+    module: ModuleSpec[object],
+    pending: Iterable[Migration],
+    accept: AbstractSet[Consent],
+) -> None:
+    """Refuse to hide rows of tables that nobody has named."""
+    missing = unsettled(hidden_rows(connection, module, pending), accept)
+    if missing:
+        raise consent_required(missing, "Nothing was changed.", module=module.name, driver=DRIVER)
 
 
 def _wanted(migration: Migration, *, release: bool) -> bool:

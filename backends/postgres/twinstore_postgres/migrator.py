@@ -19,6 +19,7 @@ from twinstore_postgres.errors import translated
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from twinstore.modules import ModuleSpec
@@ -32,6 +33,8 @@ __all__ = [
     "apply",
     "check_history",
     "create_role",
+    "created_tables",
+    "forced_tables",
     "script",
     "shipped_migrations",
     "statuses",
@@ -42,6 +45,8 @@ FIRST_RELEASE: Final = 100
 ROLE_VARIABLE: Final = ':"application_role"'
 LOCK_SECONDS: Final = 60
 STORE: Final = "postgres"
+CREATES: Final = re.compile(r"^CREATE TABLE IF NOT EXISTS \w+\.(?P<table>\w+)", re.MULTILINE)
+FORCES: Final = re.compile(r"^ALTER TABLE \w+\.(?P<table>\w+) FORCE ROW LEVEL SECURITY", re.MULTILINE)
 
 CREATE_SCHEMA: Final = "CREATE SCHEMA {schema}"
 CREATE_LEDGER: Final = """
@@ -97,6 +102,11 @@ class Applied:
     checksum: str
     at: datetime
 
+    @property
+    def adopted(self) -> bool:
+        """Whether it stands under its planning name, so that somebody else may have made the tables."""
+        return not self.checksum
+
 
 @cache
 def shipped_migrations(module: ModuleSpec[object]) -> tuple[Migration, ...]:
@@ -120,15 +130,22 @@ def applied_migrations(connection: Connection, module: ModuleSpec[object]) -> di
     ledger = f"{module.name}.schema_migrations"
     if connection.execute("SELECT to_regclass(%s)", [ledger]).fetchone() == (None,):
         return {}
-    rows: list[Row] = connection.execute(
-        sql.SQL(SELECT_LEDGER).format(schema=sql.Identifier(module.name))
-    ).fetchall()
+    try:
+        rows: list[Row] = connection.execute(
+            sql.SQL(SELECT_LEDGER).format(schema=sql.Identifier(module.name))
+        ).fetchall()
+    except psycopg.errors.UndefinedColumn as error:
+        raise MigrationError(
+            f"The table {ledger} is not the ledger of twinstore, which has the columns migration_name, "
+            "category, checksum, applied_at, applied_by and duration_ms; nothing was changed. Give the "
+            "module a database of its own.",
+            module=module.name,
+            driver=DRIVER,
+        ) from error
+    # The text behind a planning name is not ours to judge, and the shipped name says more than that one.
     others = other_names(module)
-    # The text behind a planning name is not ours to judge.
-    return {
-        others.get(name) or name: Applied("" if name in others else checksum, at)
-        for name, checksum, at in rows
-    }
+    planned = {others[name]: Applied("", at) for name, _, at in rows if name in others}
+    return planned | {name: Applied(checksum, at) for name, checksum, at in rows if name not in others}
 
 
 def other_names(module: ModuleSpec[object]) -> dict[str, str]:
@@ -169,19 +186,30 @@ def _changed(applied: Applied, migration: Migration) -> bool:
     return applied.checksum not in {"", migration.checksum}
 
 
-def statuses(module: ModuleSpec[object], applied: dict[str, Applied]) -> tuple[MigrationStatus, ...]:
-    """Return where each shipped or applied migration stands, by name."""
+def statuses(
+    module: ModuleSpec[object], applied: dict[str, Applied], *, foreign: bool
+) -> tuple[MigrationStatus, ...]:
+    """Return where each shipped or applied migration stands, by name.
+
+    ``foreign``: the tables under a planning name are not the wanted ones.
+    """
     shipped = {migration.name: migration for migration in shipped_migrations(module)}
-    return tuple(_status(name, shipped.get(name), applied.get(name)) for name in sorted({*shipped, *applied}))
+    return tuple(
+        _status(name, shipped.get(name), applied.get(name), foreign=foreign)
+        for name in sorted({*shipped, *applied})
+    )
 
 
-def _status(name: str, migration: Migration | None, applied: Applied | None) -> MigrationStatus:
+def _status(
+    name: str, migration: Migration | None, applied: Applied | None, *, foreign: bool
+) -> MigrationStatus:
     if migration is None:
         state = MigrationState.MISSING
     elif applied is None:
         state = MigrationState.PENDING
     else:
-        state = MigrationState.CHANGED if _changed(applied, migration) else MigrationState.APPLIED
+        changed = _changed(applied, migration) or (foreign and applied.adopted)
+        state = MigrationState.CHANGED if changed else MigrationState.APPLIED
     return MigrationStatus(
         name=name,
         category="unknown" if migration is None else migration.category,
@@ -191,10 +219,17 @@ def _status(name: str, migration: Migration | None, applied: Applied | None) -> 
     )
 
 
-def apply(connection: Connection, module: ModuleSpec[object], migration: Migration, role: str) -> bool:
+def apply(
+    connection: Connection,
+    module: ModuleSpec[object],
+    migration: Migration,
+    role: str,
+    check: Callable[[], None],
+) -> bool:
     """Apply one file unless another process did so meanwhile; return whether it was applied here.
 
-    The lock lasts as long as the transaction and also covers the creation of schema and ledger.
+    The lock lasts as long as the transaction and also covers the creation of schema and ledger. What
+    ``check`` raises under the lock leaves everything as it was.
 
     Raises:
         MigrationError: the file failed and nothing of it remains, or the lock was not granted in time.
@@ -207,6 +242,7 @@ def apply(connection: Connection, module: ModuleSpec[object], migration: Migrati
             check_history(module, applied)
             if migration.name in applied:
                 return False
+            check()
             started = monotonic()
             # As bytes: the text comes from this package, and only the quoted role was put in.
             connection.execute(migration.rendered(role).encode(), prepare=False)
@@ -251,6 +287,16 @@ def _prepared_ledger(connection: Connection, module: ModuleSpec[object]) -> dict
     return applied_migrations(connection, module)
 
 
+def forced_tables(migration: Migration) -> set[str]:
+    """Return the tables on which a file forces row-level security."""
+    return {match["table"] for match in FORCES.finditer(migration.text)}
+
+
+def created_tables(migration: Migration) -> set[str]:
+    """Return the tables that a file creates."""
+    return {match["table"] for match in CREATES.finditer(migration.text)}
+
+
 def create_role(role: str) -> str:
     """Return the statement with which an administrator creates the application role."""
     name = sql.Identifier(role).as_string()
@@ -269,6 +315,30 @@ def script(module: ModuleSpec[object], role: str) -> str:
     return "\n".join([*head, *(_scripted(module, item, role) for item in shipped_migrations(module))])
 
 
+# Row-level security is forced on a table with rows only when the setting names the table.
+GUARD: Final = """
+DO $guard$
+DECLARE
+    name text;
+    accepted text[] := string_to_array(coalesce(current_setting('twinstore.accept_rls', true), ''), ',');
+    holds boolean;
+BEGIN
+    FOR name IN SELECT relname FROM pg_class
+                 WHERE relnamespace = to_regnamespace({schema}) AND relname = ANY ({tables})
+                   AND relkind = 'r' AND NOT (relrowsecurity AND relforcerowsecurity)
+                   AND relname <> ALL (accepted)
+    LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', {schema}, name) INTO holds;
+        IF holds THEN
+            RAISE EXCEPTION '% holds rows, which row-level security would hide from whoever does not set '
+                'app.tenant_id; if that is right, run before: SET twinstore.accept_rls = ''%''', name, name;
+        END IF;
+    END LOOP;
+END
+$guard$;
+"""
+
+
 def _scripted(module: ModuleSpec[object], migration: Migration, role: str) -> str:
     schema = sql.Identifier(module.name).as_string()
     values = ", ".join(
@@ -277,8 +347,19 @@ def _scripted(module: ModuleSpec[object], migration: Migration, role: str) -> st
     return (
         f"\n-- {migration.name}\nBEGIN;\n"
         f"SELECT pg_advisory_xact_lock({lock_number(module.name)});\n"
-        f"{migration.rendered(role).strip()}\n"
+        f"{_guard(module, migration)}{migration.rendered(role).strip()}\n"
         f"INSERT INTO {schema}.schema_migrations "
         "(migration_name, category, checksum, applied_at, applied_by, duration_ms)\n"
         f"VALUES ({values}, clock_timestamp(), current_user, 0) ON CONFLICT DO NOTHING;\nCOMMIT;\n"
+    )
+
+
+def _guard(module: ModuleSpec[object], migration: Migration) -> str:
+    tables = sorted(forced_tables(migration))
+    if not tables:
+        return ""
+    return (
+        sql.SQL(GUARD.lstrip())
+        .format(schema=sql.Literal(module.name), tables=sql.Literal(tables))
+        .as_string()
     )

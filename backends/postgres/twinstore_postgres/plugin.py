@@ -10,6 +10,8 @@ from twinstore_postgres.settings import DRIVER, PostgresSettings
 
 if TYPE_CHECKING:
     from twinstore.backend import ModuleBackend, OpenRequest
+    from twinstore.migrations import MigrationDraft
+    from twinstore.modules import ModuleSpec
 
 __all__ = ["twinstore_register_backend"]
 
@@ -25,6 +27,7 @@ def twinstore_register_backend() -> BackendSpec:
         factory=open_backend,
         extra="postgres",
         requires=("psycopg", "psycopg_pool"),
+        draft=draft_migration,
     )
 
 
@@ -33,3 +36,10 @@ def open_backend(request: OpenRequest) -> ModuleBackend[object]:
     from twinstore_postgres.backend import PostgresBackend
 
     return PostgresBackend(request.module, request)
+
+
+def draft_migration(module: ModuleSpec[object]) -> MigrationDraft:
+    """Return the next migration of a module; psycopg is imported here, too."""
+    from twinstore_postgres.proposal import draft_of
+
+    return draft_of(module)

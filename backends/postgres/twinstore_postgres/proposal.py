@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
+from twinstore.migrations import MigrationDraft
 from twinstore_postgres import ddl
 from twinstore_postgres.derive import table_of
-from twinstore_postgres.migrator import ROLE_VARIABLE
+from twinstore_postgres.migrator import ROLE_VARIABLE, STORE
+from twinstore_postgres.schema import SCHEMA_FILE, wanted_schema
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity, Module
+    from twinstore.modules import ModuleSpec
 
-__all__ = ["contradictions", "proposed_migration"]
+__all__ = ["contradictions", "draft_of", "proposed_migration"]
 
 # ``column runs.id: text COLLATE "C" NOT NULL``; an index stands without its table.
 LINE: Final = re.compile(r"(?P<kind>\w+) (?:(?P<table>\w+)\.)?(?P<name>\w+): (?P<rest>.*)")
@@ -57,6 +60,17 @@ class Shipped:
     def privileges(self, table: str) -> set[str]:
         """Return what the application role may do with a table."""
         return {rest for kind, _, name, rest in self.things if (kind, name) == ("grant", table)}
+
+
+def draft_of(module: ModuleSpec[object]) -> MigrationDraft:
+    """Return what the descriptions want and no shipped file creates."""
+    shipped = wanted_schema(module) if (module.migrations(STORE) / SCHEMA_FILE).is_file() else ()
+    return MigrationDraft(
+        folder=STORE,
+        suffix=".sql",
+        text=proposed_migration(module.catalog, shipped),
+        contradictions=tuple(contradictions(module.catalog, shipped)),
+    )
 
 
 def proposed_migration(module: Module, shipped: Sequence[str]) -> str | None:

@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Final
+
+import psycopg
+from psycopg.rows import scalar_row
 
 from twinstore_postgres.migrator import STORE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
+
     from twinstore.modules import ModuleSpec
     from twinstore_postgres.connecting import Connection
 
-__all__ = ["describe_schema", "schema_differences", "wanted_schema"]
+__all__ = [
+    "SCHEMA_FILE",
+    "describe_schema",
+    "missing_parts",
+    "schema_differences",
+    "shape_differences",
+    "shape_of",
+    "wanted_schema",
+]
 
+SCHEMA_FILE: Final = "schema.txt"
+LEDGER: Final = "schema_migrations"
 # The deparsed name of a sub-select's column differs between versions of the server and means nothing.
 COLUMN_ALIAS: Final = re.compile(r' AS (?:"\w+"|\w+)\)')
+CONSTRAINT: Final = re.compile(
+    r"constraint (?P<table>[^.]+)\.(?P<name>.+?): (?P<key>(?:PRIMARY KEY|UNIQUE|FOREIGN KEY) .*)"
+)
+UNIQUE_INDEX: Final = re.compile(r"index (?P<name>\w+): CREATE UNIQUE INDEX \w+ ON \w+\.(?P<table>\w+) .*")
+TABLE_OR_COLUMN: Final = re.compile(r"(?:table|column) (?P<table>[^.:]+)[.:].*")
+# The server leaves the schema out where the search path of the role has it.
+REFERENCED: Final = re.compile(r"(?<=REFERENCES )\w+\.")
+# How servers of different versions write the expressions of a policy differs; that it is there does not.
+POLICY: Final = re.compile(r"(?P<policy>policy (?P<table>[^.]+)\..+?: .*?) USING .*")
 
 TABLES: Final = b"""
 SELECT format('table %%s: row-level security %%s', c.relname,
@@ -59,19 +85,65 @@ SELECT format('grant %%s: %%s', c.relname, p.privilege)
 """
 
 
-def describe_schema(connection: Connection, schema: str, role: str) -> tuple[str, ...]:
-    """Return one line per table, column, constraint, index, policy and grant, sorted."""
-    lines: list[str] = []
-    for query in (TABLES, COLUMNS, CONSTRAINTS, INDEXES, POLICIES):
-        lines += (row[0] for row in connection.execute(query, [schema]))
-    lines += (row[0] for row in connection.execute(GRANTS, [schema, role, role]))
+def describe_schema(connection: Connection, schema: str, role: str = "") -> tuple[str, ...]:
+    """Return one line per table, column, constraint, index, policy and grant to ``role``, sorted.
+
+    One round trip. The connection may be a caller's own, whose cursors answer otherwise.
+    """
+    queries = (TABLES, COLUMNS, CONSTRAINTS, INDEXES, POLICIES)
+    statement = b" UNION ALL ".join([*queries, GRANTS])
+    cursor = psycopg.Cursor(connection, row_factory=scalar_row)
+    lines: list[str] = cursor.execute(statement, [schema] * len(queries) + [schema, role, role]).fetchall()
     return tuple(sorted(COLUMN_ALIAS.sub(")", " ".join(line.split())) for line in lines))
 
 
+@cache
 def wanted_schema(module: ModuleSpec[object]) -> tuple[str, ...]:
     """Return the same lines as they are when every migration has been applied."""
-    text = (module.migrations(STORE) / "schema.txt").read_text(encoding="utf-8")
+    text = (module.migrations(STORE) / SCHEMA_FILE).read_text(encoding="utf-8")
     return tuple(text.splitlines())
+
+
+def shape_of(lines: Iterable[str]) -> dict[str, set[str]]:
+    """Return what a service relies on, by table: row-level security, columns, keys, unique indexes, policies.
+
+    The ledger of the migrations is left out: no row depends on it.
+    """
+    shape: dict[str, set[str]] = {}
+    for table, part in _parts(lines):
+        shape.setdefault(table, set()).add(part)
+    shape.pop(LEDGER, None)
+    return shape
+
+
+def _parts(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the parts with their tables; a key is told without its name, which does nothing."""
+    keys: set[str] = set()
+    for line in sorted(lines):  # constraints come before the indexes that some of them are made of
+        if match := CONSTRAINT.fullmatch(line):
+            keys.add(match["name"])
+            yield match["table"], f"key {match['table']}: {REFERENCED.sub('', match['key'])}"
+        elif match := UNIQUE_INDEX.fullmatch(line):
+            if match["name"] not in keys:
+                yield match["table"], line
+        elif match := POLICY.fullmatch(line):
+            yield match["table"], match["policy"]
+        elif match := TABLE_OR_COLUMN.fullmatch(line):
+            yield match["table"], line
+
+
+def shape_differences(connection: Connection, module: ModuleSpec[object]) -> tuple[str, ...]:
+    """Return one sentence for each part of the wanted shape that is missing; what is more does not matter."""
+    real = shape_of(describe_schema(connection, module.name))
+    wanted = shape_of(wanted_schema(module))
+    return tuple(line for table in sorted(wanted) for line in missing_parts(table, wanted[table], real))
+
+
+def missing_parts(table: str, wanted: AbstractSet[str], real: Mapping[str, AbstractSet[str]]) -> list[str]:
+    """Return one sentence for each part that a table lacks, or one for the table."""
+    if table not in real:
+        return [f"Missing: table {table}."]
+    return [f"Missing: {part}." for part in sorted(wanted - real[table])]
 
 
 def schema_differences(connection: Connection, module: ModuleSpec[object], role: str) -> tuple[str, ...]:

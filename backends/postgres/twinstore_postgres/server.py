@@ -60,8 +60,12 @@ class PostgresServer:
     that row-level security binds the role.
     """
 
-    def __init__(self, settings: PostgresSettings) -> None:
+    def __init__(self, settings: PostgresSettings, *, read_only: bool = False) -> None:
         """Take the settings; nothing is opened yet.
+
+        Args:
+            settings: those of the driver.
+            read_only: a source; the server refuses writes, and any role that may read will do.
 
         Raises:
             ConfigurationError: neither a usable connection string nor a pool.
@@ -74,11 +78,15 @@ class PostgresServer:
             pool_target(self._pool, settings)
             if self._pool is not None
             else target_of(
-                settings.connection_string, settings, purpose="The connection string of PostgreSQL"
+                settings.connection_string,
+                settings,
+                purpose="The connection string of PostgreSQL",
+                read_only=read_only,
             )
         )
         # The schemas whose tables might belong to the role.
         self._unsafe: set[str] = set()
+        self._safe = settings.allow_unsafe_role or read_only
         self._version = 0
         self._closed = False
         renew_in_child(self)
@@ -101,7 +109,7 @@ class PostgresServer:
 
     def guard(self, schema: str) -> None:
         """Check before the next use that row-level security of a schema binds the role."""
-        if not self._settings.allow_unsafe_role:
+        if not self._safe:
             self._unsafe.add(schema)
 
     @contextmanager

@@ -29,6 +29,7 @@ __all__ = [
     "insert_unless_stored",
     "last_number",
     "lock",
+    "lock_and_tell",
     "put",
     "touch",
     "update",
@@ -37,6 +38,12 @@ __all__ = [
 FIND: Final = "SELECT {columns} FROM {table} WHERE {found}"
 # Nobody may update a row of an append-only table, so nobody may lock it either.
 LOCK: Final = "SELECT {columns} FROM {table} WHERE {found} FOR UPDATE"
+FIND_AND_TELL: Final = "SELECT {columns}, clock_timestamp() FROM {table} WHERE {found}"
+# The clock is read after the lock is granted: what stands beside the row in one SELECT would be read before.
+LOCK_AND_TELL: Final = (
+    "WITH held AS MATERIALIZED (SELECT {columns} FROM {table} WHERE {found} FOR UPDATE) "
+    "SELECT {columns}, clock_timestamp() FROM held"
+)
 INSERT: Final = "INSERT INTO {table} ({columns}) VALUES ({values})"
 INSERT_UNLESS_STORED: Final = (
     "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO NOTHING"
@@ -87,6 +94,13 @@ def find_several(table: Table, kind: Sight, unique: str | None = None) -> bytes:
 def lock(table: Table, kind: Sight, unique: str | None = None) -> bytes:
     """Return the statement that reads and locks one row; those of append-only tables are read only."""
     template = FIND if table.entity.append_only else LOCK
+    return table.statement(template, found=_found(table, kind, unique))
+
+
+@cache
+def lock_and_tell(table: Table, kind: Sight, unique: str | None = None) -> bytes:
+    """Return the statement that does the same and reads the clock then; the time stands after the columns."""
+    template = FIND_AND_TELL if table.entity.append_only else LOCK_AND_TELL
     return table.statement(template, found=_found(table, kind, unique))
 
 

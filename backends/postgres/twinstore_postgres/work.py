@@ -10,13 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from typing_extensions import override
 
+from twinstore.access import Binding
 from twinstore.backend import UnitState
 from twinstore.errors import Outcome, TwinstoreError
 from twinstore.forks import OwnProcess
@@ -24,6 +25,7 @@ from twinstore.retrying import repeat
 from twinstore_postgres.batching import Result, Step, batch
 from twinstore_postgres.errors import NOWHERE, Subject, translated
 from twinstore_postgres.roles import check_role
+from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -91,20 +93,18 @@ class Steps(Protocol):
 class Work(ABC):
     """The access of one set of repositories to the server."""
 
-    def __init__(self, scope: Scope, state: UnitState | None = None, *, read_only: bool = False) -> None:
-        """Take the scope, and the state of the unit when there is one."""
-        self.scope = scope
-        self.state = state or UnitState(unbound=True)
-        self.read_only = read_only
+    def __init__(self, binding: Binding) -> None:
+        """Take what the calls are bound to; in a unit, only its whole transaction can be repeated."""
+        self._binding = binding
 
     @property
-    def in_unit(self) -> bool:
-        """Whether somebody else ends the transaction that calls belong to; only that one can be repeated."""
-        return False
+    def binding(self) -> Binding:
+        """What the calls are bound to."""
+        return self._binding
 
     def repeat(self, action: Callable[[], R]) -> R:
         """Return the result of a unit, repeated after it lost against other writers."""
-        return repeat(action, attempts=1 if self.in_unit else ATTEMPTS)
+        return repeat(action, attempts=1 if self.binding.in_unit else ATTEMPTS)
 
     def one(self, tenant: str, subject: Subject, step: Step) -> Row | None:
         """Return the first row of a query."""
@@ -131,7 +131,7 @@ class Work(ABC):
                 return
             state = UnitState()
             try:
-                yield Unit(steps, self.scope, state, read_only=False)
+                yield Unit(steps, self.binding.scope, state, read_only=False)
                 state.check_commit()
             finally:
                 state.closed = True
@@ -146,7 +146,7 @@ class Unbound(Work):
 
     def __init__(self, server: Lender, scope: Scope) -> None:
         """Take what lends the connections."""
-        super().__init__(scope)
+        super().__init__(Binding(DRIVER, scope, UnitState(unbound=True)))
         self._server = server
 
     @override
@@ -166,7 +166,7 @@ class SessionWork(Work):
 
     def __init__(self, connection: Connection, scope: Scope, state: UnitState, *, foreign: bool) -> None:
         """Take the connection; it is in autocommit mode."""
-        super().__init__(scope, state)
+        super().__init__(Binding(DRIVER, scope, state))
         self._connection = connection
         self._foreign = foreign
 
@@ -275,13 +275,8 @@ class Unit(Work):
 
     def __init__(self, transaction: Transaction, scope: Scope, state: UnitState, *, read_only: bool) -> None:
         """Take the transaction."""
-        super().__init__(scope, state, read_only=read_only)
+        super().__init__(Binding(DRIVER, scope, state, read_only=read_only, in_unit=True))
         self._transaction = transaction
-
-    @property
-    @override
-    def in_unit(self) -> bool:
-        return True
 
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
@@ -289,7 +284,7 @@ class Unit(Work):
             return self._transaction.run(*steps, subject=subject, tenant=tenant)
         except TwinstoreError:
             # The server has given the transaction up, whatever the caller makes of the error.
-            self.state.abort()
+            self.binding.state.abort()
             raise
 
     @override
@@ -330,16 +325,16 @@ class Joined(Work):
         self, connection: Connection, scope: Scope, state: UnitState, *, schema: str, safe: bool
     ) -> None:
         """Take the connection of the caller; its role is checked at the first call unless it is ``safe``."""
-        super().__init__(scope, state)
+        super().__init__(Binding(DRIVER, scope, state))
         self._connection = connection
         self._schema = schema
         self._safe = safe
 
     @property
     @override
-    def in_unit(self) -> bool:
+    def binding(self) -> Binding:
         idle = self._connection.info.transaction_status == TransactionStatus.IDLE
-        return not (self._connection.autocommit and idle)
+        return replace(self._binding, in_unit=not (self._connection.autocommit and idle))
 
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
@@ -352,7 +347,7 @@ class Joined(Work):
     @contextmanager
     def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
         self._check_role()
-        if self.in_unit:
+        if self.binding.in_unit:
             yield StepsOf(self, tenant, subject)
         else:
             yield from own_unit(Transaction(self._connection, tenant, subject, foreign=True))

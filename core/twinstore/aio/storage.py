@@ -14,13 +14,14 @@ from twinstore.storage import open_storage as open_sync_storage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
     from types import TracebackType
 
     from twinstore.backend import Capabilities
     from twinstore.clock import Clock
     from twinstore.config import ConfigSource
-    from twinstore.migrations import MigrationReport
+    from twinstore.migrations import Consent, MigrationReport
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
     from twinstore.storage import Storage
 
@@ -42,9 +43,13 @@ class AsyncSchedulerStorage(AsyncSchedulerSession):
         """Return what the driver can do on the connected server."""
         return await self._worker.run(lambda: self._storage.capabilities)
 
-    async def ensure_migrations(self) -> MigrationReport:
+    async def ensure_migrations(
+        self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
+    ) -> MigrationReport:
         """Create and upgrade the schema; see :class:`~twinstore.migrations.Initializer`."""
-        return await self._worker.run(self._storage.initializer.ensure_migrations)
+        return await self._worker.run(
+            lambda: self._storage.initializer.ensure_migrations(release=release, accept=accept)
+        )
 
     async def check_ready(self) -> None:
         """Connect and check server, roles and schema."""

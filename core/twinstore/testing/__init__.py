@@ -27,13 +27,19 @@ from twinstore.testing.contracts.capabilities import CapabilitiesContract
 from twinstore.testing.contracts.claims import RangeClaimContract
 from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.due import DueScheduleContract
+from twinstore.testing.contracts.errors import StoreErrorContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
 from twinstore.testing.contracts.isolation import IsolationContract
 from twinstore.testing.contracts.keyed import KeyedRepositoryContract
 from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
+from twinstore.testing.contracts.plugin import PluginContract
+from twinstore.testing.contracts.probe import ProbeContract
+from twinstore.testing.contracts.races import RaceContract
 from twinstore.testing.contracts.range_writer import RangeWriterContract
+from twinstore.testing.contracts.resources import ResourceContract
+from twinstore.testing.contracts.retention import RetentionContract
 from twinstore.testing.contracts.run_states import RunStateContract
 from twinstore.testing.contracts.run_summaries import RunSummaryRepositoryContract, RunSummaryServiceContract
 from twinstore.testing.contracts.runs import RunRepositoryContract
@@ -44,7 +50,15 @@ from twinstore.testing.contracts.tenancy import TenancyContract
 from twinstore.testing.contracts.transactions import TransactionContract
 from twinstore.testing.contracts.triggers import TriggerRepositoryContract
 from twinstore.testing.contracts.values import ValueContract
-from twinstore.testing.probe import BackendFactory, Deployment, RawProbe, StoredRow
+from twinstore.testing.damage import WeakSpot, weak_spot
+from twinstore.testing.probe import (
+    BackendFactory,
+    Deployment,
+    DeploymentDefaults,
+    ProbeDefaults,
+    RawProbe,
+    StoredRow,
+)
 
 __all__ = [
     "AccessContract",
@@ -58,6 +72,7 @@ __all__ = [
     "Contract",
     "DecodingContract",
     "Deployment",
+    "DeploymentDefaults",
     "DueScheduleContract",
     "ImpactSnapshotRepositoryContract",
     "InitializerContract",
@@ -65,9 +80,15 @@ __all__ = [
     "KeyedRepositoryContract",
     "LedgerContract",
     "PagingContract",
+    "PluginContract",
+    "ProbeContract",
+    "ProbeDefaults",
+    "RaceContract",
     "RangeClaimContract",
     "RangeWriterContract",
     "RawProbe",
+    "ResourceContract",
+    "RetentionContract",
     "RunRepositoryContract",
     "RunStateContract",
     "RunSummaryRepositoryContract",
@@ -75,10 +96,13 @@ __all__ = [
     "ScheduleRepositoryContract",
     "SchedulerContract",
     "SessionContract",
+    "StoreErrorContract",
     "StoredRow",
     "TenancyContract",
     "TransactionContract",
     "TriggerRepositoryContract",
     "ValueContract",
+    "WeakSpot",
     "needs",
+    "weak_spot",
 ]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from twinstore.scheduler.storage import SchedulerStorage
 
-__all__ = ["Contract", "examples", "needs"]
+__all__ = ["Contract", "CopyContract", "examples", "needs"]
 
 # Before the contracts are imported, so that their failures show both sides of a comparison.
 pytest.register_assert_rewrite("twinstore.testing.contracts")
@@ -69,6 +69,17 @@ class Contract:
         """Return a workbench on a deployment of its own."""
         with backend_factory() as deployment, deployment.open() as storage:
             yield Bench(deployment, storage)
+
+
+class CopyContract(Contract):
+    """Base of the contracts about copies: their target has the schema of the ledger."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def ledger_schema(cls, storage: SchedulerStorage) -> None:
+        """Create the schema of the ledger, as a copy does in its target."""
+        if storage.capabilities.bulk:
+            storage.bulk.ledger_initializer.ensure_migrations()
 
 
 def needs(capability: str) -> Callable[[Callable[P, None]], Callable[P, None]]:

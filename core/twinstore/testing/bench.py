@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from twinstore.testing import builders
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Key
     from twinstore.paging import Page
     from twinstore.scheduler.audit import AuditRecord
     from twinstore.scheduler.impact_snapshots import ImpactSet
@@ -31,6 +32,8 @@ __all__ = ["Bench", "all_pages", "in_thread", "outcomes", "race", "unique"]
 A = TypeVar("A")
 T = TypeVar("T")
 PATIENCE_SECONDS: Final = 60
+SWITCH_SECONDS: Final = 1e-6
+ROUNDS: Final = 20
 
 
 def unique(prefix: str) -> str:
@@ -115,6 +118,26 @@ class Bench:
             pairs = list(zip(cycle(storages), items, strict=False))
             return race(lambda pair: action(*pair), pairs)
 
+    def rounds(
+        self, action: Callable[[SchedulerStorage, int, A], T], items: Sequence[A], number: int = ROUNDS
+    ) -> list[list[T | TwinstoreError]]:
+        """Race again and again on the same two storages; the action also gets the number of the round.
+
+        Most rounds of a fast store end before its rivals meet, so one round says little.
+        """
+        with self.storages(2) as storages, ThreadPoolExecutor(len(items)) as pool, switching_often():
+            pairs = list(zip(cycle(storages), items, strict=False))
+            return [
+                contest(pool, lambda pair, turn=turn: action(pair[0], turn, pair[1]), pairs)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+                for turn in range(number)
+            ]
+
+    def stamp(self, entity: Entity, key: Key) -> object:
+        """Return the stamp of a stored row; a probe that has none could not tell whether it was written."""
+        stamp = self.probe.stamp(entity, key)
+        assert stamp is not None, f"the probe has no stamp of the stored {entity.singular} {key}"
+        return stamp
+
     def commit(self, *steps: Callable[[SchedulerSession], object]) -> None:
         """Run some steps in one unit of work."""
         with self.storage.transaction(self.tenant) as unit:
@@ -126,6 +149,7 @@ def all_pages(page: Callable[[str | None], Page[T]]) -> list[T]:
     """Return the items of all pages; ``page`` gets the token of the one before."""
     items: list[T] = []
     token: str | None = None
+    met: set[str] = set()
     while True:
         current = page(token)
         items += current
@@ -133,6 +157,8 @@ def all_pages(page: Callable[[str | None], Page[T]]) -> list[T]:
         if token is None:
             return items
         assert current.items, "a page with a successor is not empty"
+        assert token not in met, "a token leads back to a page that was seen"
+        met.add(token)
 
 
 def race(action: Callable[[A], T], items: Sequence[A]) -> list[T | TwinstoreError]:
@@ -141,6 +167,14 @@ def race(action: Callable[[A], T], items: Sequence[A]) -> list[T | TwinstoreErro
     Returns:
         The results, or the errors of the library, in the order of the items.
     """
+    with ThreadPoolExecutor(len(items)) as pool, switching_often():
+        return contest(pool, action, items)
+
+
+def contest(
+    pool: ThreadPoolExecutor, action: Callable[[A], T], items: Sequence[A]
+) -> list[T | TwinstoreError]:
+    """Run the action with every item at the same moment; the pool has a thread for each."""
     barrier = Barrier(len(items))
 
     def contestant(item: A) -> T | TwinstoreError:
@@ -150,8 +184,18 @@ def race(action: Callable[[A], T], items: Sequence[A]) -> list[T | TwinstoreErro
         except TwinstoreError as error:
             return error
 
-    with ThreadPoolExecutor(len(items)) as pool:
-        return list(pool.map(contestant, items, timeout=PATIENCE_SECONDS))
+    return list(pool.map(contestant, items, timeout=PATIENCE_SECONDS))
+
+
+@contextmanager
+def switching_often() -> Generator[None]:
+    """Let the interpreter change threads within a call: by default one takes less than its turn."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def in_thread(action: Callable[[], T]) -> Callable[[], T | TwinstoreError]:

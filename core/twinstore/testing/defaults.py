@@ -64,7 +64,7 @@ class DefaultsOnly(AccessDefaults):
     @override
     def unit(self, scope: Tenants, *, atomic: bool = True) -> Generator[Access]:
         with self.inner.unit(scope, atomic=atomic) as access:
-            yield DefaultsOnly(access)
+            yield type(self)(access)
 
 
 def by_defaults(access: Access) -> Access:

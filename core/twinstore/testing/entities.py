@@ -82,6 +82,7 @@ __all__ = [
     "Part",
     "Place",
     "Spot",
+    "by_access",
 ]
 
 NAME: Final = "kit"
@@ -375,6 +376,11 @@ KIT: Final = Module(name=NAME, entities=(NOTES, PLACES, DEVICES, PARTS, ENTRIES,
 def itself(access: Access) -> Access:
     """Return the access, which stands for the repositories of this module."""
     return access
+
+
+def by_access(module: ModuleSpec[object]) -> ModuleSpec[Access]:
+    """Return a module that hands out the access in place of its repositories."""
+    return ModuleSpec(catalog=module.catalog, repositories=itself, title=module.title, package=module.package)
 
 
 MODULE: Final[ModuleSpec[Access]] = ModuleSpec(

@@ -21,7 +21,7 @@ from twinstore.shapes import Kind
 from twinstore.testing.builders import at
 from twinstore.testing.drawing import rows
 from twinstore.testing.scalars import EDGE_TEXTS
-from twinstore.testing.signatures import lists_of, lookups_of
+from twinstore.testing.signatures import lists_of, lookups_of, purges_of
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from twinstore.shapes import FieldShape
     from twinstore.testing.bench import Bench
     from twinstore.testing.probe import StoredRow
-    from twinstore.testing.signatures import Listed, Lookup, Value
+    from twinstore.testing.signatures import Listed, Lookup, Purge, Value
 
 __all__ = ["TIES", "Example", "ModuleExamples", "OneOfEach", "example", "numbered_key"]
 
@@ -45,7 +45,7 @@ Markers = Callable[[str, M], Mapping[str, object]]
 Remove = Callable[[S, str, M], object]
 
 NO_ORDERS: Final[Mapping[str, str]] = MappingProxyType({})
-# So many rows of a list share an instant, so that the id decides.
+# So many rows of a list share an instant, so that the id decides; the next lie a millisecond later.
 TIES: Final = 3
 
 
@@ -93,6 +93,11 @@ class Example(Generic[S]):
     def lists(self) -> tuple[Listed, ...]:
         """The methods that return pages."""
         return lists_of(self.entity, self.protocol)
+
+    @property
+    def purges(self) -> tuple[Purge, ...]:
+        """The methods that remove rows by their age."""
+        return purges_of(self.protocol)
 
     def row(self, tenant: str, model: CanonicalModel) -> Row:
         """Return a model with its markers."""
@@ -175,7 +180,7 @@ def value_of_number(shape: FieldShape, number: int) -> object:
     """Return a value for a field by which a list sorts; texts are all different, other values tie."""
     match shape.value.kind:
         case Kind.INSTANT:
-            return at(number // TIES)
+            return at(number // TIES / 1000)
         case Kind.INTEGER | Kind.NUMBER:
             return number // TIES
         case Kind.NUMBERED | Kind.NAMED:

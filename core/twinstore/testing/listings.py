@@ -172,8 +172,8 @@ def filtered_runs(storage: SchedulerStorage, tenant: str, limit: int, token: str
     options = RunQueryOptions(
         schedule_id=LISTED_SCHEDULE,
         states=(RunState.QUEUED, RunState.ERROR),
-        created_after=at(-1),
-        created_before=at(1000),
+        created_after=at(-0.001),
+        created_before=at(0.005),
         ascending=True,
         limit=limit,
         page_token=token,
@@ -187,8 +187,8 @@ def filtered_records(storage: SchedulerStorage, tenant: str, limit: int, token: 
         category="run",
         schedule_id=LISTED_SCHEDULE,
         run_id=SNAPSHOT_RUN,
-        occurred_after=at(-1),
-        occurred_before=at(1000),
+        occurred_after=at(-0.001),
+        occurred_before=at(0.005),
         limit=limit,
         page_token=token,
     )

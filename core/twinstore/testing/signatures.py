@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Final, cast
 from pydantic.alias_generators import to_camel
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from twinstore.catalog import Entity
     from twinstore.paging import Page
 
-__all__ = ["Listed", "Lookup", "lists_of", "lookups_of"]
+__all__ = ["Listed", "Lookup", "Purge", "lists_of", "lookups_of", "purges_of"]
 
 TENANT: Final = "tenant_id"
+BEFORE: Final = "before"
+BATCH_SIZE: Final = "batch_size"
 OPTIONS: Final = "options"
 LIMIT: Final = "limit"
 # For a list that must be told how much.
@@ -109,6 +113,20 @@ class Listed:
         return cast("Page[object]", page)
 
 
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """A method that removes rows up to an instant, in batches."""
+
+    method: Method
+
+    def __call__(
+        self, repository: object, before: datetime, tenant: str | None, batch_size: object
+    ) -> object:
+        """Return how many rows went."""
+        function = cast("Callable[..., object]", getattr(repository, self.method.name))
+        return function(before, tenant_id=tenant, batch_size=batch_size)
+
+
 def methods_of(protocol: type) -> tuple[Method, ...]:
     """Return the public methods of a Protocol."""
     members = inspect.getmembers(protocol, inspect.isfunction)
@@ -186,3 +204,13 @@ def identifies(entity: Entity, names: tuple[str, ...]) -> bool:
     owner = {entity.tenant_field}
     wholes = [entity.key, *(index.names for index in entity.uniques if not index.where)]
     return any(set(names) == set(whole) - owner for whole in wholes)
+
+
+@cache
+def purges_of(protocol: type) -> tuple[Purge, ...]:
+    """Return the methods that remove rows by their age."""
+    return tuple(
+        Purge(method)
+        for method in methods_of(protocol)
+        if method.positional == (BEFORE,) and {TENANT, BATCH_SIZE} <= method.optional
+    )

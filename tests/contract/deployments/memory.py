@@ -11,13 +11,13 @@ import twinstore
 from twinstore.clock import SystemClock
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
-from twinstore.testing import Deployment, StoredRow
+from twinstore.testing import Deployment, DeploymentDefaults, ProbeDefaults, StoredRow
 from twinstore_memory import rows
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import Store, drop_store, shared_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from twinstore.backend import ModuleBackend
     from twinstore.catalog import Entity, Key
@@ -29,7 +29,7 @@ R = TypeVar("R")
 __all__ = ["MemoryDeployment", "MemoryProbe", "MemoryVariant", "memory_deployments"]
 
 
-class MemoryProbe:
+class MemoryProbe(ProbeDefaults):
     """Looks into the store of a process."""
 
     def __init__(self, store: Store) -> None:
@@ -46,24 +46,42 @@ class MemoryProbe:
         slot = self._store.slot(rows.table(entity).name, key)
         return None if slot is None else slot.number
 
+    def alter(self, entity: Entity, key: Key, values: Mapping[str, object]) -> None:
+        row = rows.stored_rows(self._store, entity)[key]
+        markers = {name: value for name, value in values.items() if name in entity.markers}
+        document = {name: value for name, value in values.items() if name not in markers}
+        rows.plant(
+            self._store,
+            replace(row, document={**row.document, **document}, markers={**row.markers, **markers}),
+        )
+
+    def garble(self, entity: Entity, key: Key) -> bool:
+        row = rows.stored_rows(self._store, entity)[key]
+        kept = {*entity.identity, *(name for index in entity.indexes for name in index.names)}
+        document = {name: value if name in kept else [value] for name, value in row.document.items()}
+        rows.plant(self._store, replace(row, document=document))
+        return True
+
     def poison(self, entity: Entity, key: Key, content: str) -> None:
         row = rows.stored_rows(self._store, entity)[key]
         rows.plant(self._store, replace(row, document={**row.document, "foreign": content}))
 
 
-class MemoryDeployment:
+class MemoryDeployment(DeploymentDefaults):
     """A named store."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.probe = MemoryProbe(shared_store(name))
 
-    def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
+        del expiring
         settings = {"Persistence": {"Memory": {"Store": self._name}}}
         return twinstore.add_scheduler_memory_storage(settings, clock=clock)
 
     @contextmanager
-    def open_module(self, module: ModuleSpec[R]) -> Iterator[ModuleBackend[R]]:
+    def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
+        del clock  # that of the store judges
         with closing(MemoryBackend(module, shared_store(self._name))) as backend:
             yield backend
 
@@ -85,11 +103,13 @@ class MemoryVariant(MemoryDeployment):
         super().__init__(name)
         self._backend = backend
 
-    def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
+        del expiring
         return SchedulerStorage(self._backend(MODULE, shared_store(self._name)), clock or SystemClock())
 
     @contextmanager
-    def open_module(self, module: ModuleSpec[R]) -> Iterator[ModuleBackend[R]]:
+    def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
+        del clock  # that of the store judges
         with closing(self._backend(module, shared_store(self._name))) as backend:
             yield backend
 

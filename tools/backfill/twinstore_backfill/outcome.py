@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from twinstore.errors import (
     ConfigurationError,
+    ConsentRequiredError,
     DocumentDecodeError,
     LeaseLostError,
     NotFoundError,
@@ -18,7 +19,17 @@ from twinstore.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Exit", "InterruptedRunError", "PreflightError", "UnknownJobError", "exit_code"]
+    from twinstore.migrations import Effect
+
+__all__ = [
+    "Exit",
+    "InterruptedRunError",
+    "PreflightError",
+    "UnknownJobError",
+    "effect_document",
+    "effects_of",
+    "exit_code",
+]
 
 
 class Exit(IntEnum):
@@ -60,6 +71,7 @@ class InterruptedRunError(TwinstoreError):
 # The first match wins, so children stand before their parents.
 CODES: Final[Mapping[type[TwinstoreError], Exit]] = {
     PreflightError: Exit.PREFLIGHT_REFUSED,
+    ConsentRequiredError: Exit.PREFLIGHT_REFUSED,
     UnsupportedCapabilityError: Exit.PREFLIGHT_REFUSED,
     LeaseLostError: Exit.LEASE_HELD,
     ConfigurationError: Exit.USAGE,
@@ -74,3 +86,22 @@ def exit_code(error: BaseException) -> int:
     if isinstance(error, InterruptedRunError):
         return 128 + error.signal_number
     return next((code for kind, code in CODES.items() if isinstance(error, kind)), Exit.FAILED)
+
+
+def effect_document(effect: Effect) -> dict[str, object]:
+    """Return what a program reads of something that needs consent."""
+    return {
+        "kind": effect.kind.value,
+        "name": effect.name,
+        "rows": effect.rows,
+        "more": effect.more,
+        "text": effect.text,
+        "option": effect.option,
+    }
+
+
+def effects_of(error: BaseException | None) -> tuple[Effect, ...]:
+    """Return what an error, or its cause, asks consent for."""
+    if isinstance(error, PreflightError):
+        error = error.__cause__
+    return error.effects if isinstance(error, ConsentRequiredError) else ()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from twinstore.catalog import LifeInCopy
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ConfigurationError, MigrationError, UnsupportedCapabilityError, ValidationError
 from twinstore.ledger import Ledger
-from twinstore.migrations import MigrationState
+from twinstore.migrations import MigrationState, consent_required
 from twinstore.plugins import load_backend
 from twinstore.storage import open_scheduler
 from twinstore_backfill.outcome import PreflightError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort
     from twinstore.catalog import Entity
     from twinstore.config.entries import Entry
+    from twinstore.migrations import Initializer
     from twinstore.options import ModuleOptions
     from twinstore.scheduler.storage import SchedulerStorage
 
@@ -32,15 +33,18 @@ __all__ = [
     "Recipe",
     "Store",
     "has_ledger",
+    "initializers_of",
     "is_migrated",
     "left_out_entities",
     "module_argument",
     "open_store",
     "preflight",
-    "require_migrated",
+    "prepare_target",
     "require_tenants",
     "select_entities",
 ]
+
+T = TypeVar("T")
 
 OPENERS: Final = {"scheduler": open_scheduler}
 
@@ -52,11 +56,12 @@ class Recipe:
     module: str
     backend: str
     entries: dict[tuple[str, ...], Entry] = field(repr=False)
+    read_only: bool = False
 
     @classmethod
-    def of(cls, module: str, backend: str, settings: Settings) -> Self:
+    def of(cls, module: str, backend: str, settings: Settings, *, read_only: bool = False) -> Self:
         """Return the recipe of a module on a driver."""
-        return cls(module, backend, dict(settings.entries))
+        return cls(module, backend, dict(settings.entries), read_only)
 
     def settings(self) -> Settings:
         """Return the settings it was made from."""
@@ -64,7 +69,7 @@ class Recipe:
 
     def open(self) -> AbstractContextManager[Store]:
         """Open the store."""
-        return open_store(self.module, self.backend, self.settings())
+        return open_store(self.module, self.backend, self.settings(), read_only=self.read_only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,7 @@ class Store:
     storage: SchedulerStorage
     options: ModuleOptions
     recipe: Recipe | None = None
+    module: str = "scheduler"
 
     @property
     def bulk(self) -> BulkPort:
@@ -108,8 +114,16 @@ def module_argument(module: str) -> str:
 
 
 @contextmanager
-def open_store(module: str, backend: str, config: Settings | Path | None = None) -> Iterator[Store]:
+def open_store(
+    module: str, backend: str, config: Settings | Path | None = None, *, read_only: bool = False
+) -> Iterator[Store]:
     """Open a module on a driver, connect to it, and close it afterwards.
+
+    Args:
+        module: name of the module.
+        backend: name of the driver.
+        config: settings, or the file that holds them.
+        read_only: it is the source of a copy or a comparison; any role that may read will do.
 
     Raises:
         ConfigurationError: unreadable settings, an unknown or incomplete driver, a wrong password.
@@ -120,20 +134,20 @@ def open_store(module: str, backend: str, config: Settings | Path | None = None)
     REDACTOR.learn(settings)
     module = module_argument(module)
     name = load_backend(backend, module=module).name
-    with OPENERS[module](name, settings) as storage:
+    with OPENERS[module](name, settings, read_only=read_only) as storage:
         # The data of the memory driver lives in this process, so no other can open it again.
-        recipe = None if name == "Memory" else Recipe.of(module, name, settings)
+        recipe = None if name == "Memory" else Recipe.of(module, name, settings, read_only=read_only)
         preflight(lambda: storage.capabilities)
-        yield Store(name, storage, settings.options(module), recipe)
+        yield Store(name, storage, settings.options(module), recipe, module)
 
 
-def preflight(step: Callable[[], object]) -> None:
-    """Run one check or preparation of a store; a refusal becomes a :class:`PreflightError`.
+def preflight(step: Callable[[], T]) -> T:
+    """Return what one check or preparation of a store answers; a refusal becomes a :class:`PreflightError`.
 
     An error of the client library, such as a refused password, is no refusal of ours and stays what it is.
     """
     try:
-        step()
+        return step()
     except (MigrationError, UnsupportedCapabilityError) as error:
         raise PreflightError(error.message, driver=error.driver) from error
     except ConfigurationError as error:
@@ -142,21 +156,28 @@ def preflight(step: Callable[[], object]) -> None:
         raise PreflightError(error.message, driver=error.driver) from error
 
 
-def require_migrated(store: Store) -> None:
-    """Refuse a source whose schema is incomplete; reading needs its indexes.
+def prepare_target(target: Store) -> None:
+    """Bring the schemas of module and ledger in a target up to date and check that it can be written to.
 
     Raises:
-        PreflightError: migrations are pending.
+        PreflightError: it cannot, or its server would remove, refuse or hide rows that are there; in that
+            case nothing was changed.
     """
-    pending = [
-        item.name for item in store.storage.initializer.status() if item.state is MigrationState.PENDING
-    ]
-    if pending:
-        raise PreflightError(
-            f"The source at {store.bulk.place} has pending migrations: {', '.join(pending)}. "
-            f"Run `twinstore migrate run --backend {store.backend}` on it first.",
-            driver=store.backend,
+    initializers = initializers_of(target)
+    effects = tuple(effect for initializer in initializers for effect in preflight(initializer.effects))
+    if effects:
+        refusal = consent_required(
+            effects, "Nothing was changed.", module=target.module, driver=target.backend
         )
+        raise PreflightError(refusal.message, driver=target.backend) from refusal
+    for initializer in initializers:
+        preflight(initializer.ensure_migrations)
+    preflight(target.storage.check_ready)
+
+
+def initializers_of(target: Store) -> tuple[Initializer, Initializer]:
+    """Return what makes the schema of the module and that of the ledger."""
+    return target.storage.initializer, target.bulk.ledger_initializer
 
 
 def is_migrated(store: Store) -> bool:

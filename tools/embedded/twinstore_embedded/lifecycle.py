@@ -90,6 +90,7 @@ def stop(directory: str | Path) -> tuple[str, ...]:
     tasks = {
         "mongo": partial(mongod.stop_mongo, directory),
         "mongo-standalone": partial(mongod.stop_mongo, directory, replica_set=False),
+        "mongo-users": partial(mongod.stop_mongo, directory, users=True),
         "postgres": partial(postgres.stop_postgres, directory),
     }
     with ThreadPoolExecutor() as pool:

@@ -1,18 +1,28 @@
-"""A mongod on 127.0.0.1: a replica set of one node, or a standalone server."""
+"""A mongod on 127.0.0.1: a replica set of one node, with or without users, or a standalone server."""
 
 from __future__ import annotations
 
 import re
+import secrets
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore_embedded import owners
 from twinstore_embedded.binaries import find_mongod
+from twinstore_embedded.mongo_users import (
+    ADMIN,
+    PASSWORD_BYTES,
+    add_user,
+    is_primary_with_users,
+    key_file,
+    login_part,
+)
 from twinstore_embedded.ports import HOST, on_free_port
 from twinstore_embedded.processes import end, find_server, log_tail, rotate_log, run
-from twinstore_embedded.replica_set import SET_NAME, is_primary, is_standalone
+from twinstore_embedded.replica_set import SET_NAME, Login, is_primary, is_standalone
 from twinstore_embedded.state import (
     State,
     exclusive,
@@ -24,20 +34,40 @@ from twinstore_embedded.state import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 __all__ = ["ROOMS", "MongoServer", "find_mongo", "start_mongo", "stop_home", "stop_mongo"]
 
-# A standalone server has a directory of its own: it must not write to the data of a replica set.
-REPLICA_SET_ROOM = "mongo"
-STANDALONE_ROOM = "mongo-standalone"
-ROOMS = (REPLICA_SET_ROOM, STANDALONE_ROOM)
 CACHE_GB = 0.25
 OPLOG_MB = 1024
 READY_SECONDS = 60.0
 STOP_SECONDS = 30.0
 EXIT_PORT_TAKEN = 48
 ADDRESS_IN_USE = re.compile(r"Address already in use")
+
+
+class Kind(Enum):
+    """What a mongod is. Each has a directory of its own, which carries its name.
+
+    A standalone server must not write to the data of a replica set, and data with users needs its key file.
+    """
+
+    REPLICA_SET = "mongo"
+    STANDALONE = "mongo-standalone"
+    WITH_USERS = "mongo-users"
+
+    @classmethod
+    def of(cls, *, replica_set: bool, users: bool) -> Kind:
+        """Return the kind that a caller asks for."""
+        if not users:
+            return cls.REPLICA_SET if replica_set else cls.STANDALONE
+        if not replica_set:
+            raise ValueError("a mongod with users is a replica set")  # a programmer's mistake
+        return cls.WITH_USERS
+
+
+ROOMS = tuple(kind.value for kind in Kind)
 
 
 @dataclass(frozen=True)
@@ -50,6 +80,7 @@ class MongoServer:
         pid: its process.
         replica_set: whether it is a replica set, which has transactions and change streams.
         owned: whether it belongs to this process, which then has to stop it.
+        passwords: by name; only the first user of a server with users is among them.
     """
 
     home: Path
@@ -57,12 +88,25 @@ class MongoServer:
     pid: int
     replica_set: bool
     owned: bool = False
+    passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def url(self) -> str:
-        """The connection string."""
-        option = f"replicaSet={SET_NAME}" if self.replica_set else "directConnection=true"
-        return f"mongodb://{HOST}:{self.port}/?{option}"
+        """The connection string; on a server with users that of the first one, who may do everything."""
+        login = login_part(ADMIN, self.passwords[ADMIN]) if self.passwords else ""
+        return f"mongodb://{login}{HOST}:{self.port}/{self._options}"
+
+    @property
+    def _options(self) -> str:
+        return f"?replicaSet={SET_NAME}" if self.replica_set else "?directConnection=true"
+
+    def user_url(self, database: str, user: str, *roles: str) -> str:
+        """Create a user with some roles on one database, in that database; return its connection string.
+
+        A user of that name gets a new password and these roles instead of its own.
+        """
+        login = login_part(user, add_user(self.url, database, user, roles))
+        return f"mongodb://{login}{HOST}:{self.port}/{database}{self._options}"
 
     @property
     def log(self) -> Path:
@@ -75,7 +119,12 @@ class MongoServer:
 
 
 def start_mongo(
-    directory: str | Path, *, replica_set: bool = True, cache_gb: float = CACHE_GB, owned: bool = False
+    directory: str | Path,
+    *,
+    replica_set: bool = True,
+    users: bool = False,
+    cache_gb: float = CACHE_GB,
+    owned: bool = False,
 ) -> MongoServer:
     """Start the mongod of a data directory, or return the one that runs there already.
 
@@ -85,6 +134,7 @@ def start_mongo(
     Args:
         directory: the data directory; created if needed.
         replica_set: one-node replica set, or a standalone server beside it.
+        users: a replica set that nobody can use without a login (``--keyFile``), beside the others.
         cache_gb: size of the WiredTiger cache, used when the server has to be started.
         owned: stop the server when this process ends, however it ends. Whatever ran before stays.
 
@@ -92,13 +142,14 @@ def start_mongo(
         ConfigurationError: no mongod on this machine, or the directory cannot be used.
         UnavailableError: the server did not come up; the message ends with its log.
     """
-    home = open_home(directory, _room(replica_set=replica_set))
+    kind = Kind.of(replica_set=replica_set, users=users)
+    home = open_home(directory, kind.value)
     with exclusive(home):
-        server = _ready(home, replica_set=replica_set)
+        server = _ready(home, kind)
         launched = server is None
         if server is None:
-            _launch(home, replica_set=replica_set, cache_gb=cache_gb)
-            server = _ready(home, replica_set=replica_set)
+            _launch(home, kind, cache_gb=cache_gb)
+            server = _ready(home, kind)
         if server is None:
             raise _failed(home, "ended right after its start")
         mine = owners.claim(home, owned=owned, launched=launched)
@@ -107,15 +158,16 @@ def start_mongo(
     return replace(server, owned=mine)
 
 
-def find_mongo(directory: str | Path, *, replica_set: bool = True) -> MongoServer | None:
+def find_mongo(directory: str | Path, *, replica_set: bool = True, users: bool = False) -> MongoServer | None:
     """Return the mongod that runs in a data directory, without starting one."""
-    home = existing_home(directory, _room(replica_set=replica_set))
-    return None if home is None else _running(home, replica_set=replica_set)
+    kind = Kind.of(replica_set=replica_set, users=users)
+    home = existing_home(directory, kind.value)
+    return None if home is None else _running(home, kind)
 
 
-def stop_mongo(directory: str | Path, *, replica_set: bool = True) -> bool:
+def stop_mongo(directory: str | Path, *, replica_set: bool = True, users: bool = False) -> bool:
     """Stop the mongod of a data directory; answer whether one was running. The data stays."""
-    home = existing_home(directory, _room(replica_set=replica_set))
+    home = existing_home(directory, Kind.of(replica_set=replica_set, users=users).value)
     return home is not None and stop_home(home)
 
 
@@ -132,50 +184,59 @@ def stop_home(home: Path, *, owner: int | None = None) -> bool:
     return pid is not None
 
 
-def _room(*, replica_set: bool) -> str:
-    return REPLICA_SET_ROOM if replica_set else STANDALONE_ROOM
-
-
 def _find(home: Path) -> int | None:
     return find_server(_data(home) / "mongod.lock", _data(home))
 
 
-def _running(home: Path, *, replica_set: bool) -> MongoServer | None:
+def _running(home: Path, kind: Kind) -> MongoServer | None:
     pid, state = _find(home), load_state(home)
     if pid is None:
         return None
     if state is None or state.port is None:
         message = f"A mongod (pid {pid}) uses {_data(home)}, but its port is unknown; end it and try again."
         raise ConfigurationError(message)
-    return MongoServer(home, state.port, pid, replica_set)
+    replica_set = kind is not Kind.STANDALONE
+    return MongoServer(home, state.port, pid, replica_set, passwords=state.passwords)
 
 
-def _ready(home: Path, *, replica_set: bool) -> MongoServer | None:
+def _ready(home: Path, kind: Kind) -> MongoServer | None:
     """Return the running server once it takes writes; ``None`` when none runs or it dies meanwhile."""
-    server = _running(home, replica_set=replica_set)
+    server = _running(home, kind)
     if server is None:
         return None
-    takes_writes = is_primary if replica_set else is_standalone
-    if not wait_until(lambda: _find(home) is None or takes_writes(server.port), READY_SECONDS):
+    if not wait_until(lambda: _find(home) is None or _takes_writes(server, kind), READY_SECONDS):
         raise _failed(home, f"(pid {server.pid}) takes no writes after {READY_SECONDS:.0f} s")
     return server if _find(home) == server.pid else None
 
 
-def _launch(home: Path, *, replica_set: bool, cache_gb: float) -> None:
+def _takes_writes(server: MongoServer, kind: Kind) -> bool:
+    match kind:
+        case Kind.REPLICA_SET:
+            return is_primary(server.port)
+        case Kind.STANDALONE:
+            return is_standalone(server.port)
+        case Kind.WITH_USERS:
+            login = Login(ADMIN, server.passwords[ADMIN])
+            return is_primary_with_users(server.port, login, server.home)
+
+
+def _launch(home: Path, kind: Kind, *, cache_gb: float) -> None:
     mongod = find_mongod()
     _data(home).mkdir(mode=0o700, exist_ok=True)
     rotate_log(_log(home))
     state = load_state(home) or State()
+    if kind is Kind.WITH_USERS and ADMIN not in state.passwords:
+        state = state.model_copy(update={"passwords": {ADMIN: secrets.token_urlsafe(PASSWORD_BYTES)}})
 
     def attempt(port: int) -> bool:
         # Written before the start: whoever finds the server after a crash must know its port.
         save_state(home, state.model_copy(update={"port": port}))
-        return _fork(mongod, home, port, replica_set=replica_set, cache_gb=cache_gb)
+        return _fork(mongod, home, port, kind, cache_gb=cache_gb)
 
     on_free_port(state.port, attempt)
 
 
-def _fork(mongod: Path, home: Path, port: int, *, replica_set: bool, cache_gb: float) -> bool:
+def _fork(mongod: Path, home: Path, port: int, kind: Kind, *, cache_gb: float) -> bool:
     """Start a mongod in the background; answer ``False`` when the port was taken."""
     command: list[str | Path] = [
         mongod,
@@ -191,8 +252,10 @@ def _fork(mongod: Path, home: Path, port: int, *, replica_set: bool, cache_gb: f
     command += ["--setParameter", "diagnosticDataCollectionEnabled=false"]
     # Nobody takes over from a set of one node, so there is nothing to wait for when it stops.
     command += ["--setParameter", "shutdownTimeoutMillisForSignaledShutdown=0"]
-    if replica_set:
+    if kind is not Kind.STANDALONE:
         command += ["--replSet", SET_NAME, "--oplogSize", str(OPLOG_MB)]
+    if kind is Kind.WITH_USERS:
+        command += ["--keyFile", key_file(home)]
     finished = run(command, account=None, cwd=home)
     if finished.code == 0:
         return True

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from pymongo import MongoClient
 from pymongo.errors import AutoReconnect, OperationFailure
 
 from twinstore_embedded.ports import HOST
 
-__all__ = ["SET_NAME", "is_primary", "is_standalone"]
+__all__ = [
+    "SET_NAME",
+    "Client",
+    "Login",
+    "client_of",
+    "ensure_primary",
+    "is_primary",
+    "is_standalone",
+    "is_writable",
+]
 
 SET_NAME = "twinstore"
 NOT_YET_INITIALIZED = 94
@@ -18,44 +28,66 @@ NOT_YET_INITIALIZED = 94
 INVALID_CONFIG = 93
 
 Document = dict[str, Any]
+Client: TypeAlias = "MongoClient[Document]"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A user of the database ``admin``."""
+
+    user: str
+    password: str = field(repr=False)
 
 
 def is_primary(port: int) -> bool:
     """Tell whether the node takes writes; initiate its set or follow a changed port on the way there."""
-    with _client(port) as client:
-        return _writable(client) or _advance(client, port)
+    with client_of(port) as client:
+        return ensure_primary(client, port)
 
 
 def is_standalone(port: int) -> bool:
     """Tell whether a standalone server takes writes."""
-    with _client(port) as client:
-        return _writable(client)
+    with client_of(port) as client:
+        return is_writable(client)
 
 
-def _client(port: int) -> MongoClient[Document]:
+def client_of(port: int, login: Login | None = None) -> Client:
+    """Return a client of this one node."""
     return MongoClient(
-        HOST, port, directConnection=True, serverSelectionTimeoutMS=1000, socketTimeoutMS=10000
+        HOST,
+        port,
+        directConnection=True,
+        serverSelectionTimeoutMS=1000,
+        socketTimeoutMS=10000,
+        username=login.user if login else None,
+        password=login.password if login else None,
     )
 
 
-def _advance(client: MongoClient[Document], port: int) -> bool:
-    try:
-        client.admin.command("replSetGetStatus")
-    except AutoReconnect:
-        return False
-    except OperationFailure as error:
-        _repair(client, port, error)
-    return _writable(client)
+def ensure_primary(client: Client, port: int) -> bool:
+    """Tell whether the node takes writes; initiate its set or follow a changed port on the way there."""
+    return is_writable(client) or _advance(client, port)
 
 
-def _writable(client: MongoClient[Document]) -> bool:
+def is_writable(client: Client) -> bool:
+    """Tell whether the node takes writes now."""
     try:
         return bool(client.admin.command("hello").get("isWritablePrimary"))
     except AutoReconnect:
         return False
 
 
-def _repair(client: MongoClient[Document], port: int, error: OperationFailure) -> None:
+def _advance(client: Client, port: int) -> bool:
+    try:
+        client.admin.command("replSetGetStatus")
+    except AutoReconnect:
+        return False
+    except OperationFailure as error:
+        _repair(client, port, error)
+    return is_writable(client)
+
+
+def _repair(client: Client, port: int, error: OperationFailure) -> None:
     """Give the node a configuration that names it; repeated until one is accepted."""
     member = {"_id": 0, "host": f"{HOST}:{port}"}
     with suppress(OperationFailure, AutoReconnect):

@@ -89,7 +89,7 @@ class Merger:
             raise error
         if len(pairs) == 1:
             record = pairs[0][0]
-            subject = Subject(self.table.entity, self.table.entity.key_text(record.key or ()))
+            subject = Subject(self.table.entity, record.key)
             self.findings.rejected.append(Rejected(record, reason_of(error, subject)))
             return
         middle = len(pairs) // 2

@@ -39,9 +39,9 @@ class AuditRepositoryContract(Contract):
 
     def test_an_identical_record_is_not_written_again(self, bench: Bench) -> None:
         record = bench.storage.audit.append(rich_audit_record(bench.tenant, bench.id("a")))
-        before = bench.probe.stamp(AUDIT, (record.id,))
+        before = bench.stamp(AUDIT, (record.id,))
         assert bench.storage.audit.append(record) == record
-        assert bench.probe.stamp(AUDIT, (record.id,)) == before
+        assert bench.stamp(AUDIT, (record.id,)) == before
         assert bench.count(AUDIT) == 1
 
     @pytest.mark.parametrize(
@@ -89,6 +89,13 @@ class AuditRepositoryContract(Contract):
         assert listed(bench, run_id="r-1") == ["4", "3"]
         assert listed(bench, occurred_after=at(0), occurred_before=at(2)) == ["2", "3"]
         assert listed(bench, category="none") == []
+
+    def test_bounds_of_records_are_compared_to_the_millisecond(self, bench: Bench) -> None:
+        for number in range(4):
+            bench.storage.audit.append(bench.record(str(number), occurred_at=at(number / 1000)))
+        assert listed(bench, occurred_after=at(0.001)) == ["3", "2"]
+        assert listed(bench, occurred_before=at(0.002)) == ["1", "0"]
+        assert listed(bench, occurred_after=at(0), occurred_before=at(0.003)) == ["2", "1"]
 
     @pytest.mark.parametrize("name", ["category", "schedule_id", "run_id"])
     @pytest.mark.parametrize("bad", ["", "  ", "a\x00"])

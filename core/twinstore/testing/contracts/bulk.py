@@ -70,12 +70,6 @@ class BulkContract(Contract, capability="bulk"):
         populate(bench)
         return bench
 
-    @pytest.fixture(scope="class", autouse=True)
-    @classmethod
-    def ledger_schema(cls, storage: SchedulerStorage) -> None:
-        """Create the schema of the ledger, as a copy does in its target."""
-        storage.bulk.ledger_initializer.ensure_migrations()
-
     def test_the_entities_are_those_of_the_module(self, bench: Bench) -> None:
         assert bench.storage.bulk.entities() == SCHEDULER.entities
 

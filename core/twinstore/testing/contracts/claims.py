@@ -13,7 +13,7 @@ from twinstore.errors import LeaseLostError, NotFoundError
 from twinstore.ledger import RangeState, RangeTally
 from twinstore.ledger.ledger import MAX_ATTEMPTS
 from twinstore.scheduler.catalog import AUDIT, RUNS
-from twinstore.testing.base import Contract, needs
+from twinstore.testing.base import CopyContract, needs
 from twinstore.testing.bench import outcomes, unique
 from twinstore.testing.copying import (
     HOUR,
@@ -31,7 +31,6 @@ from twinstore.testing.copying import (
 )
 
 if TYPE_CHECKING:
-    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing.bench import Bench
 
 __all__ = ["RangeClaimContract"]
@@ -39,14 +38,8 @@ __all__ = ["RangeClaimContract"]
 BUSY_COMMITS: Final = 8
 
 
-class RangeClaimContract(Contract, capability="bulk"):
+class RangeClaimContract(CopyContract, capability="bulk"):
     """Workers that share a job: each range is copied by one of them, and committed once."""
-
-    @pytest.fixture(scope="class", autouse=True)
-    @classmethod
-    def ledger_schema(cls, storage: SchedulerStorage) -> None:
-        """Create the schema of the ledger, as a copy does in its target."""
-        storage.bulk.ledger_initializer.ensure_migrations()
 
     @needs("transactions")
     def test_ranges_are_taken_in_order_and_each_once(self, bench: Bench) -> None:

@@ -12,7 +12,7 @@ from twinstore.errors import LeaseLostError
 from twinstore.ledger import ConflictLine, JobState, QuarantineLine, RangeState
 from twinstore.scheduler.catalog import AUDIT, RUNS
 from twinstore.storage import add_scheduler_memory_storage
-from twinstore.testing.base import Contract, needs
+from twinstore.testing.base import CopyContract, needs
 from twinstore.testing.bench import outcomes, unique
 from twinstore.testing.builders import at
 from twinstore.testing.copying import (
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from twinstore.ledger import Claim, Ledger
-    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing.bench import Bench
 
 __all__ = ["LedgerContract"]
@@ -67,14 +66,8 @@ def conflict_line(claim: Claim, line: int) -> ConflictLine:
     )
 
 
-class LedgerContract(Contract, capability="bulk"):
+class LedgerContract(CopyContract, capability="bulk"):
     """Jobs, leases, ranges and lines, kept in the target."""
-
-    @pytest.fixture(scope="class", autouse=True)
-    @classmethod
-    def ledger_schema(cls, storage: SchedulerStorage) -> None:
-        """Create the schema of the ledger, as a copy does in its target."""
-        storage.bulk.ledger_initializer.ensure_migrations()
 
     @needs("transactions")
     def test_a_job_is_started_once(self, bench: Bench) -> None:

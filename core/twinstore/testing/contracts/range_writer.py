@@ -14,7 +14,7 @@ from twinstore.ledger import RangeState
 from twinstore.scheduler.catalog import AUDIT, RUN_SUMMARIES, RUNS, SCHEDULER, SCHEDULES, TRIGGERS
 from twinstore.storage import add_scheduler_memory_storage
 from twinstore.tenancy import ALL_TENANTS, Tenant
-from twinstore.testing.base import Contract, needs
+from twinstore.testing.base import CopyContract, needs
 from twinstore.testing.builders import at, make_audit_record, moved
 from twinstore.testing.contracts.bulk import each_entity, populate
 from twinstore.testing.copying import (
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.ledger import Claim, Ledger
     from twinstore.scheduler.schedules import Schedule
-    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing.bench import Bench
 
 __all__ = ["RangeWriterContract"]
@@ -40,14 +39,8 @@ __all__ = ["RangeWriterContract"]
 EVERYTHING: Final = KeyRange()
 
 
-class RangeWriterContract(Contract, capability="bulk"):
+class RangeWriterContract(CopyContract, capability="bulk"):
     """Writing past the repositories, each range together with its entry in the ledger."""
-
-    @pytest.fixture(scope="class", autouse=True)
-    @classmethod
-    def ledger_schema(cls, storage: SchedulerStorage) -> None:
-        """Create the schema of the ledger, as a copy does in its target."""
-        storage.bulk.ledger_initializer.ensure_migrations()
 
     @each_entity
     @needs("transactions")

@@ -137,9 +137,9 @@ class RunSummaryRepositoryContract(Contract):
         assert summaries.modify(bench.tenant, key, lambda _: None) is None
         assert bench.count(RUN_SUMMARIES) == 0
         stored = summaries.upsert(bench.summary("a"))
-        before = bench.probe.stamp(RUN_SUMMARIES, (bench.tenant, key))
+        before = bench.stamp(RUN_SUMMARIES, (bench.tenant, key))
         assert summaries.modify(bench.tenant, key, lambda _: None) == stored
-        assert bench.probe.stamp(RUN_SUMMARIES, (bench.tenant, key)) == before
+        assert bench.stamp(RUN_SUMMARIES, (bench.tenant, key)) == before
 
     def test_an_exception_of_the_change_leaves_the_summary_alone(self, bench: Bench) -> None:
         stored = bench.storage.run_summaries.upsert(bench.summary("a"))

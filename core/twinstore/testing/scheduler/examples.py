@@ -118,7 +118,7 @@ def small_run(tenant: str, name: str) -> Run:
 
 def listed_run(tenant: str, key: str, number: int) -> Run:
     """Return a run that is in every list of runs."""
-    created_at = at(number // TIES)
+    created_at = at(number // TIES / 1000)
     return make_run(tenant, key, state=RunState.QUEUED, created_at=created_at, schedule_id=LISTED_SCHEDULE)
 
 
@@ -192,7 +192,7 @@ def listed_record(tenant: str, key: str, number: int) -> AuditRecord:
     return make_audit_record(
         tenant,
         key,
-        occurred_at=at(number // TIES),
+        occurred_at=at(number // TIES / 1000),
         category="run",
         schedule_id=LISTED_SCHEDULE,
         run_id=SNAPSHOT_RUN,

@@ -115,6 +115,7 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
         counts = result.totals.of(entity.name)
         rows.append((entity.name, *(counts[name] for name in COLUMNS)))
     columns = COLUMNS if result.executed else DRY_COLUMNS
+    yield from (f"Warning: {text}" for text in result.warnings)
     yield table(("entity", *columns), rows)
     yield from left_out_texts(result.left_out)
     totals = result.totals.all()

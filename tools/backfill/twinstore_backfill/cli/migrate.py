@@ -9,13 +9,15 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 from rich.table import Table
 
 from twinstore import jsontext
-from twinstore.migrations import MigrationState, MigrationStatus
+from twinstore.errors import ValidationError
+from twinstore.migrations import Consent, Effect, EffectKind, MigrationState, MigrationStatus
 from twinstore_backfill.cli.output import emit, emit_text, table
 from twinstore_backfill.cli.params import Backend, Common, Format, ModuleName, OutputFormat, common
-from twinstore_backfill.outcome import Exit
+from twinstore_backfill.outcome import Exit, effect_document
 from twinstore_backfill.stores import Store, open_store
 
 __all__ = ["app"]
@@ -37,6 +39,30 @@ RunCategory = Annotated[
     typer.Option("--category", help="release: also what only an operator asks for, after the schema."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
+AcceptTtl = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-ttl",
+        metavar="NAME=ROWS",
+        help="The server may remove so many rows of this collection at once; repeatable.",
+    ),
+]
+AcceptValidator = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-validator",
+        metavar="NAME[=ROWS]",
+        help="The server may refuse the next write of so many rows of this collection; repeatable.",
+    ),
+]
+AcceptRls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-rls",
+        metavar="NAME[=ROWS]",
+        help="So many rows of this table may be hidden from whoever sets no tenant; repeatable.",
+    ),
+]
 
 
 @contextmanager
@@ -71,7 +97,7 @@ def plan(
     category: Category = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """List what `migrate run` would apply; writes nothing."""
+    """List what `migrate run` would apply, and what of it needs consent; writes nothing."""
     with opened(common(context), module, backend) as store:
         _emit_plan(store, category, output)
 
@@ -82,16 +108,29 @@ def run(  # noqa: PLR0917  # the options of a command
     module: ModuleName,
     backend: Backend = None,
     category: RunCategory = RunnableCategory.SCHEMA,
+    accept_ttl: AcceptTtl = None,
+    accept_validator: AcceptValidator = None,
+    accept_rls: AcceptRls = None,
     dry_run: DryRun = False,  # noqa: FBT002  # Typer makes a flag of it
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Apply what is pending and bring indexes in line; safe to repeat and from several places at once."""
+    """Apply what is pending and bring indexes in line; safe to repeat and from several places at once.
+
+    Where the server would remove, refuse or hide rows that are there, nothing of that is done, and the
+    command ends with code 6 and the numbers until each is accepted.
+    """
     release = category is RunnableCategory.RELEASE
+    accepted = {
+        EffectKind.TTL: accept_ttl,
+        EffectKind.VALIDATOR: accept_validator,
+        EffectKind.RLS: accept_rls,
+    }
+    consents = {consent_option(kind, text) for kind, texts in accepted.items() for text in texts or ()}
     with opened(common(context), module, backend) as store:
         if dry_run:
             _emit_plan(store, None if release else category.value, output)
             return
-        report = store.storage.initializer.ensure_migrations(release=release)
+        report = store.storage.initializer.ensure_migrations(release=release, accept=consents)
         lines = [
             *(f"applied {name}" for name in report.applied),
             *(f"changed {change}" for change in report.changes),
@@ -132,8 +171,31 @@ def _chosen(store: Store, category: str | None) -> list[MigrationStatus]:
 
 def _emit_plan(store: Store, category: str | None, output: Format) -> None:
     pending = [item for item in _chosen(store, category) if item.state is MigrationState.PENDING]
-    texts = [_listing(pending)] if pending else ["Nothing is pending."]
-    emit(output, {"pending": [_described(item) for item in pending]}, *texts)
+    effects = store.storage.initializer.effects(release=category == RunnableCategory.RELEASE)
+    texts: list[RenderableType] = [_listing(pending) if pending else "Nothing is pending."]
+    if effects:
+        texts += ["Consent is needed, because the server would", _consents(effects)]
+    document = {
+        "pending": [_described(item) for item in pending],
+        "effects": [effect_document(item) for item in effects],
+    }
+    emit(output, document, *texts)
+
+
+def _consents(effects: tuple[Effect, ...]) -> Table:
+    return table(("do this", "option of `migrate run`"), [(item.text, item.option) for item in effects])
+
+
+def consent_option(kind: EffectKind, text: str) -> Consent:
+    """Return the consent of an option.
+
+    Raises:
+        ValidationError: it has not the form NAME=ROWS, or leaves the number out where it is needed.
+    """
+    name, _, number = text.partition("=")
+    if not name or ("=" in text and not number.isdecimal()):
+        raise ValidationError(f"--accept-{kind} {text!r} should be NAME=ROWS, such as runs=500.")
+    return Consent(kind, name, int(number) if number else None)
 
 
 def _described(item: MigrationStatus) -> dict[str, object]:

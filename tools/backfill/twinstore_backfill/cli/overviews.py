@@ -73,8 +73,12 @@ def _plan_texts(document: Document) -> Iterator[RenderableType]:
     yield f"to   {document['target']['place']}"
     yield table(("entity", "rows", "tenants", "ranges", "in target"), rows)
     yield from left_out_texts(document["left_out"])
+    yield from (f"Warning: {text}" for text in document["warnings"])
     pending = document["pending_migrations"]
     yield f"Pending migrations of the target: {', '.join(pending) or 'none'}."
+    if document["effects"]:
+        yield "A copy is refused until `twinstore migrate run` on the target has the consent to"
+        yield from (f"  {item['text']}: {item['option']}" for item in document["effects"])
     estimate = document["estimate"]
     yield (
         f"{document['rows']:,} rows; about {estimate['seconds']:,} s at {estimate['documents_per_second']:,} "

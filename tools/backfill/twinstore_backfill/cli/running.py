@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from collections.abc import Mapping
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
 
 import typer
@@ -13,7 +15,7 @@ import typer
 from twinstore.errors import TwinstoreError
 from twinstore_backfill.cli.app import app
 from twinstore_backfill.files import json_text
-from twinstore_backfill.outcome import Exit, exit_code
+from twinstore_backfill.outcome import Exit, effect_document, effects_of, exit_code
 from twinstore_backfill.secrets import REDACTOR, log_to_stderr
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ __all__ = ["main"]
 # Typer brings its own copy of click in some versions and uses the installed one in others.
 USAGE_ERROR: Final = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 FINE: Final = 0
+NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: object = app(args=given, prog_name="twinstore", standalone_mode=False)
     except TwinstoreError as error:
-        _show(given, error.message, error.code, exit_code(error))
+        effects = [effect_document(item) for item in effects_of(error)]
+        more = {"effects": effects} if effects else {}
+        _show(given, error.message, error.code, exit_code(error), more)
         return exit_code(error)
     except typer.Abort:
         _show(given, "Aborted.", "interrupted", Exit.INTERRUPTED)
@@ -63,13 +68,15 @@ def _usage(given: list[str], error: Exception) -> int:
     return Exit.USAGE
 
 
-def _show(given: list[str], message: str, code: str, exit_with: int) -> None:
+def _show(
+    given: list[str], message: str, code: str, exit_with: int, more: Mapping[str, object] = NOTHING
+) -> None:
     """Print a failure: an object on stdout where JSON was asked for, else one line on stderr."""
     line = " ".join(REDACTOR.clean(message).split())
     if "--debug" in given:
         sys.stderr.write(REDACTOR.clean(traceback.format_exc()))
     if _wants_json(given):
-        problem = {"error": {"code": code, "message": line, "exit_code": int(exit_with)}}
+        problem = {"error": {"code": code, "message": line, "exit_code": int(exit_with), **more}}
         sys.stdout.write(json_text(problem).decode())
         sys.stdout.flush()
     else:

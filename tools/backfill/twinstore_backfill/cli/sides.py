@@ -19,8 +19,14 @@ def both_sides(
     source: tuple[str, Path | None],
     target: tuple[str, Path | None],
 ) -> Iterator[tuple[Store, Store]]:
-    """Open both sides, each given by its driver and its own settings file, if it has one."""
+    """Open both sides, each given by its driver and its own settings file, if it has one.
+
+    The source is only read, so a user who may do nothing else will do.
+    """
     left = side_settings(options, source[1])
     right = side_settings(options, target[1])
-    with open_store(module, source[0], left) as first, open_store(module, target[0], right) as second:
+    with (
+        open_store(module, source[0], left, read_only=True) as first,
+        open_store(module, target[0], right) as second,
+    ):
         yield first, second

@@ -148,6 +148,7 @@ def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
         yield f"Equal after normalisation: {item.documents:,} documents ({item.name})."
     for reason in report.reasons:
         yield f"- {reason}"
+    yield from (f"Warning: {text}" for text in report.warnings)
     yield " ".join(
         (f"{report.verdict}: {report.documents_equal:,} documents equal.", expired_text(report))
     ).strip()

@@ -10,6 +10,7 @@ holds its fence commits it.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from logging import getLogger
 from pathlib import Path
@@ -44,13 +45,8 @@ from twinstore_backfill.copy.reporting import (
 from twinstore_backfill.copy.retention import expiry_test
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges, tuned_collector
 from twinstore_backfill.files import json_text, require_writable, write_whole
-from twinstore_backfill.stores import (
-    is_migrated,
-    preflight,
-    require_migrated,
-    require_tenants,
-    select_entities,
-)
+from twinstore_backfill.source import inspect_source
+from twinstore_backfill.stores import is_migrated, prepare_target, require_tenants, select_entities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,7 +75,7 @@ def run_copy(
     Raises:
         ValidationError: an unknown entity, or source and target are the same store.
         ConfigurationError: the report cannot be written.
-        PreflightError: the target cannot be written to.
+        PreflightError: the source has nothing or cannot be read in full, or the target cannot be written to.
         LeaseLostError: another process holds the lease of the job, or took it.
         InterruptedRunError: a signal asked for the stop; finished ranges are saved.
     """
@@ -89,25 +85,19 @@ def run_copy(
         require_writable(out)
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    require_migrated(source)
+    state = inspect_source(source)
     require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
     with tuned_collector():
         if options.execute:
-            _prepare_target(target)
+            prepare_target(target)
             result = Copy(source, target, options, progress, stop).run(entities, started)
         else:
             dry = DryRun(source, target, options, progress, stop)
             result = dry.run(entities, options.as_of or started, started)
+    result = replace(result, warnings=state.warnings)
     if out is not None:
         write_whole(out / REPORT_FILE, json_text(report_document(result)))
     return result
-
-
-def _prepare_target(target: Store) -> None:
-    """Bring the schema of the module and that of the ledger in line, and check that rows can be written."""
-    preflight(target.storage.initializer.ensure_migrations)
-    preflight(target.storage.check_ready)
-    preflight(target.bulk.ledger_initializer.ensure_migrations)
 
 
 class Copy:

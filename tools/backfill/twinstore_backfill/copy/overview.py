@@ -15,11 +15,13 @@ from twinstore_backfill.copy.options import job_id, job_settings, refuse_same_st
 from twinstore_backfill.copy.quarantine import export_lines
 from twinstore_backfill.copy.reading import SourceRows
 from twinstore_backfill.copy.reporting import FailedRanges, Totals, left_out_counts
-from twinstore_backfill.outcome import UnknownJobError
+from twinstore_backfill.outcome import UnknownJobError, effect_document
+from twinstore_backfill.source import inspect_source
 from twinstore_backfill.stores import (
     has_ledger,
+    initializers_of,
     is_migrated,
-    require_migrated,
+    preflight,
     require_tenants,
     select_entities,
 )
@@ -45,17 +47,19 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
 
     Raises:
         ValidationError: an unknown entity, or source and target are the same store.
+        PreflightError: the source has nothing, or cannot be read in full.
     """
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    require_migrated(source)
+    state = inspect_source(source)
     migrated = is_migrated(target)
     require_tenants((source, target) if migrated else (source,), options.tenants)
     planned = [_planned(entity, source, target if migrated else None, options) for entity in entities]
     rows = sum(item["rows"] for item in planned)
     rate = _reading_rate(source, entities) * SHARE_OF_READING
-    initializers = (target.storage.initializer, target.bulk.ledger_initializer)
+    initializers = initializers_of(target)
     statuses = [status for initializer in initializers for status in initializer.status()]
+    effects = [effect for initializer in initializers for effect in preflight(initializer.effects)]
     settings = job_settings(options, source.bulk, target.bulk, entities)
     return {
         "job": job_id(settings),
@@ -63,6 +67,8 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
         "source": source.described(),
         "target": target.described(),
         "pending_migrations": [item.name for item in statuses if item.state is MigrationState.PENDING],
+        "effects": [effect_document(item) for item in effects],
+        "warnings": list(state.warnings),
         "entities": planned,
         "left_out": left_out_counts(source, target, options.entities),
         "rows": rows,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import BulkPort, BulkView, ImportOutcome, KeyRange, Record
     from twinstore.catalog import Entity
+    from twinstore.keys import Key
     from twinstore_backfill.copy.quarantine import LineSink
 
 __all__ = ["RangeReader", "SourceRows"]
@@ -68,6 +69,7 @@ class RangeReader:
         self._expired = expired
         self._lines = lines
         self._identity = tuple(entity.identity.items())
+        self._last: Key | None = None
 
     def wanted(self, batch: Sequence[Record]) -> list[Record]:
         """Count the records and return those that are to be written."""
@@ -102,7 +104,8 @@ class RangeReader:
         self.read[label] += 1
         if record.text_timestamp:
             self._text_timestamp[label] += 1
-        if reason := self._unfit(record):
+        repeated = self._repeated(record)
+        if reason := self._unfit(record) or repeated:
             self._undecodable[label] += 1
             self._lines.quarantine(quarantine_entry(self.entity, record, reason))
             return False
@@ -110,6 +113,15 @@ class RangeReader:
             self._expired_rows[label] += 1
             return False
         return True
+
+    def _repeated(self, record: Record) -> str | None:
+        """Return why a record cannot be moved whose key another one had; a unique index would forbid that."""
+        if record.key is None:
+            return None
+        before, self._last = self._last, record.key
+        if before != record.key:
+            return None
+        return "another row of the source has the same key, and only the first is copied; remove one of them"
 
     def _unfit(self, record: Record) -> str | None:
         """Return why a record cannot be moved, ``None`` when it can.

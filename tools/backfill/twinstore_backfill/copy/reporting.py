@@ -121,6 +121,7 @@ class CopyResult:
     job: Mapping[str, object] | None = None
     stopped: str = ""
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    warnings: Sequence[str] = ()
     quarantine: Sequence[Mapping[str, object]] = ()
     conflicts: Sequence[Mapping[str, object]] = ()
     failed: FailedRanges = field(default_factory=lambda: FailedRanges({}))
@@ -149,6 +150,7 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "settings": dict(result.settings),
         "source": result.source.described(),
         "target": result.target.described(),
+        "warnings": list(result.warnings),
         "as_of": jsontext.format_timestamp(result.as_of),
         "executed": result.executed,
         "complete": result.complete,

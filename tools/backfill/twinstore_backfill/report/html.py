@@ -58,7 +58,8 @@ def _sections(report: ParityReport) -> Iterator[str]:
 
 def _header(report: ParityReport) -> str:
     tone = TONES.get(report.verdict, "pass")
-    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in report.reasons)
+    warnings = (f"Warning: {text}" for text in report.warnings)
+    reasons = "".join(f"<li>{escape(text)}</li>" for text in (*report.reasons, *warnings))
     return (
         f'<header class="{tone}"><h1>Parity of {escape(report.module)}: '
         f'<span class="verdict">{escape(report.verdict)}</span></h1>'

@@ -25,6 +25,9 @@ def junit(report: ParityReport) -> bytes:
     for entity in report.entities:
         _suite(root, f"{report.module}.{entity.entity}", _entity_cases(report.module, entity))
     _suite(root, f"{report.module}.checks", [_check_case(report.module, check) for check in report.checks])
+    if report.warnings:
+        # Of a suite, not of the root, where the format has no place for it.
+        ET.SubElement(root[-1], "system-out").text = _text("\n".join(report.warnings))
     _add_totals(root)
     ET.indent(root)
     content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)

@@ -33,6 +33,9 @@ def _lines(report: ParityReport) -> Iterator[str]:
         yield ""
     yield f"**Next step:** {_escaped(report.next_step)}"
     yield ""
+    if report.warnings:
+        yield from (f"- Warning: {_escaped(text)}" for text in report.warnings)
+        yield ""
     yield from _table(("", ""), facts(report))
     yield "## Checks"
     yield ""

@@ -234,6 +234,7 @@ class ParityReport(Frozen):
     exit_code: int
     cutover_ready: bool
     reasons: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
     next_step: str
     documents_equal: int
     approval: Approval | None

@@ -24,8 +24,9 @@ from twinstore_backfill.report.model import (
     Side,
     Tool,
 )
+from twinstore_backfill.source import SourceState, inspect_source
 from twinstore_backfill.stopping import StopRequestedError
-from twinstore_backfill.stores import preflight, require_migrated, require_tenants, select_entities
+from twinstore_backfill.stores import preflight, require_tenants, select_entities
 from twinstore_backfill.tool import tool_identity
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.checks import (
@@ -66,17 +67,19 @@ def run_verify(
 
     Raises:
         ValidationError: an unknown entity, or source and target are the same store.
-        PreflightError: the target is not migrated or not safe to read.
+        PreflightError: the target is not migrated or not safe to read, or the source cannot be read in full.
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
     as_of = options.as_of or truncate_to_millisecond(datetime.now(UTC))
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    require_migrated(source)
+    # A fresh start needs nothing of the source.
+    state = SourceState() if options.approval else inspect_source(source)
     preflight(target.storage.check_ready)
     require_tenants((source, target), options.tenants)
-    run = Verification(Context(source, target, as_of, options.batch_size), options, progress, stop)
+    context = Context(source, target, as_of, options.batch_size, state.absent)
+    run = Verification(context, options, progress, stop, state.warnings)
     try:
         with tuned_collector():
             run.start_clean(entities) if options.approval else run.compare(entities)
@@ -90,10 +93,16 @@ class Verification:
     """Runs the checks and collects what they find."""
 
     def __init__(
-        self, context: Context, options: VerifyOptions, progress: Progress, stop: StopSwitch
+        self,
+        context: Context,
+        options: VerifyOptions,
+        progress: Progress,
+        stop: StopSwitch,
+        warnings: tuple[str, ...] = (),
     ) -> None:
-        """Take both sides, the options, and who is told."""
+        """Take both sides, the options, who is told, and what is to be said of the source."""
         self._context, self._options, self._progress, self._stop = context, options, progress, stop
+        self._warnings = warnings
         self._entities: list[EntityReport] = []
         self._equivalences: Counter[str] = Counter()
         self._checks: list[Check] = []
@@ -231,6 +240,7 @@ class Verification:
             exit_code=int(EXITS[verdict]),
             cutover_ready=ready,
             reasons=self._reasons(),
+            warnings=self._warnings,
             next_step=next_step(verdict, options, self._context.target.backend),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=_approval(options),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -24,11 +25,12 @@ class ListQuery:
     """One list with fixed filters.
 
     ``ask`` returns a page of what identifies a row and its place, ``None`` for a row that retention has
-    due for removal and that the other side need not have.
+    due for removal and that the other side need not have. ``reads`` are the entities it is made of.
     """
 
     name: str
     ask: Ask
+    reads: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,22 @@ class Answer:
     error: str = ""
 
 
-def compare_list(query: ListQuery, source: SchedulerStorage, target: SchedulerStorage) -> ListFinding:
-    """Compare the first three pages; the second starts at the source's token, the third at the target's."""
+def compare_list(
+    query: ListQuery,
+    source: SchedulerStorage,
+    target: SchedulerStorage,
+    absent: AbstractSet[str] = frozenset(),
+) -> ListFinding:
+    """Compare the first three pages; the second starts at the source's token, the third at the target's.
+
+    Where the source lacks one of the entities (``absent``) its list is empty without being asked.
+    """
+    empty = not absent.isdisjoint(query.reads)
     token: str | None = None
     rows = 0
     for number in range(1, PAGES + 1):
-        left, right = _answer(query, source, token), _answer(query, target, token)
+        left = Answer((), None) if empty else _answer(query, source, token)
+        right = _answer(query, target, token)
         if finding := _refused(query, left, right, rows) or _unequal(query, left, right, number, rows):
             return finding
         rows += min(len(left.rows), len(right.rows))

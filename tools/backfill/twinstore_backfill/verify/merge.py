@@ -24,8 +24,18 @@ def keyed(
     within: KeyRange,
     side: str,
     without_key: Callable[[ScanRow], None],
+    *,
+    repeated: Callable[[ScanRow], None] | None = None,
 ) -> Iterator[ScanRow]:
     """Yield the rows of a scan that have a key; hand the others over.
+
+    Args:
+        batches: the scan.
+        entity: what is scanned.
+        within: its range.
+        side: source or target, for messages.
+        without_key: takes a row without a key.
+        repeated: takes a row whose key another row has had; ``None`` where a unique index makes that a fault.
 
     Raises:
         TwinstoreError: keys out of order or outside the range: what the scan left out cannot be told.
@@ -41,6 +51,9 @@ def keyed(
                 continue
             if tuple(map(type, key)) != types:
                 raise _disorder(side, key, "of another type than its entity declares")
+            if repeated is not None and key == last:
+                repeated(row)
+                continue
             if last is not None and key <= last:
                 raise _disorder(side, key, "after a later or equal key")
             if last is None and within.lower is not None and key < within.lower:

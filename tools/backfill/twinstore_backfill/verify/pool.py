@@ -56,7 +56,7 @@ def run_tasks(tasks: Iterable[Task[R] | None], context: Context, jobs: int, stop
     pool = ProcessPoolExecutor(
         jobs - 1,
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=partial(_start, source, target, context.as_of, context.batch_size, getLogger().level),
+        initializer=partial(_start, source, target, getLogger().level, _shared(context)),
     )
     with pool:
         try:
@@ -107,7 +107,14 @@ def _done(result: R) -> Future[R]:
     return future
 
 
-def _start(source: Recipe, target: Recipe, as_of: datetime, batch_size: int, log_level: int) -> None:
+def _shared(context: Context) -> tuple[datetime, int, frozenset[str]]:
+    """Return the part of a context that can be sent to another process."""
+    return context.as_of, context.batch_size, context.absent
+
+
+def _start(
+    source: Recipe, target: Recipe, log_level: int, shared: tuple[datetime, int, frozenset[str]]
+) -> None:
     """Open the stores of this worker process; they stay open until it ends."""
     log_to_stderr(log_level)
     # The parent decides when to stop; a signal from the terminal reaches both.
@@ -120,7 +127,7 @@ def _start(source: Recipe, target: Recipe, as_of: datetime, batch_size: int, log
         # An initialiser that fails would break the pool and leave its traceback on stderr.
         _failures.append(error)
     else:
-        _context.append(Context(left, right, as_of, batch_size))
+        _context.append(Context(left, right, *shared))
 
 
 def _run(task: Task[R]) -> R:

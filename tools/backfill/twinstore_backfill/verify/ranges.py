@@ -129,12 +129,7 @@ def compare_range(work: Comparison, within: KeyRange) -> RangeResult:
     """Compare a range in full."""
     judge = Judge(work, RangeResult(work.entity.name, work.tenant, within))
     with work.source.view() as left, work.target.view() as right:
-        judge.pairs(
-            merge(
-                keyed(work.rows(left, within), work.entity, within, "source", judge.source_without_key),
-                keyed(work.rows(right, within), work.entity, within, "target", judge.target_without_key),
-            )
-        )
+        judge.pairs(merge(judge.source_rows(left, within), judge.target_rows(right, within)))
     return judge.result
 
 
@@ -144,8 +139,22 @@ class Judge:
     def __init__(self, work: Comparison, result: RangeResult) -> None:
         """Take what is compared and where findings go."""
         self.result = result
+        self._work = work
         self._cutoff = work.cutoff
         self._contents = Contents(work.entity)
+
+    def source_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
+        """Return the rows of a range of the source that a copy can carry; count the others."""
+        work = self._work
+        rows = work.rows(view, within)
+        return keyed(
+            rows, work.entity, within, "source", self.source_without_key, repeated=self.source_repeated
+        )
+
+    def target_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
+        """Return the rows of a range of the target that have a key; count the others."""
+        work = self._work
+        return keyed(work.rows(view, within), work.entity, within, "target", self.target_without_key)
 
     def pairs(self, pairs: Iterable[tuple[ScanRow | None, ScanRow | None]]) -> None:
         """Judge every pair."""
@@ -166,6 +175,12 @@ class Judge:
         tenant = row.label
         self.result.tenants[tenant].counts["quarantined"] += 1
         self.result.quarantined.add(Seen(None, tenant))
+
+    def source_repeated(self, row: ScanRow) -> None:
+        """Count a row whose key another row has: a copy takes the first one only."""
+        tenant = row.label
+        self.result.tenants[tenant].counts["quarantined"] += 1
+        self.result.quarantined.add(Seen(row.key, tenant))
 
     def target_without_key(self, row: ScanRow) -> None:
         """Count a row that cannot come from a copy."""

@@ -7,7 +7,6 @@ from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill.verify.merge import keyed
 from twinstore_backfill.verify.ranges import Judge, RangeResult
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def compare_sample(work: Comparison, within: KeyRange, rates: Mapping[str, float
     """Compare the chosen documents of a range; rows that only the target has are not looked for."""
     judge = Judge(work, RangeResult(work.entity.name, work.tenant, within))
     with work.source.view() as left, work.target.view() as right:
-        rows = keyed(work.rows(left, within), work.entity, within, "source", judge.source_without_key)
+        rows = judge.source_rows(left, within)
         # Every document goes through the model: one that cannot be decoded changes what the counts must be.
         chosen = (
             row

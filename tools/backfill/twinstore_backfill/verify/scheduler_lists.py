@@ -62,6 +62,7 @@ class SchedulerLists:
         yield ListQuery(
             "due schedules, all tenants",
             lambda side, _: whole(side.schedules.get_due_schedules(LAST_INSTANT, limit=NEXT), schedule_row),
+            ("schedules", "triggers"),
         )
 
     def _in_state(self, state: RunState) -> ListQuery:
@@ -70,6 +71,7 @@ class SchedulerLists:
             lambda side, token: self._run_rows(
                 side.runs.list_by_state(state, limit=self._page, page_token=token)
             ),
+            ("runs",),
         )
 
     def next_fires(self, tenant: str) -> ListQuery:
@@ -82,6 +84,7 @@ class SchedulerLists:
             lambda side, _: whole(
                 side.triggers.list(tenant, limit=NEXT, page_token=start).items, trigger_row
             ),
+            ("triggers",),
         )
 
     def _definitions(self, tenant: str) -> Iterator[ListQuery]:
@@ -92,6 +95,7 @@ class SchedulerLists:
             lambda side, token: paged(
                 side.triggers.list(tenant, limit=self._page, page_token=token), trigger_row
             ),
+            ("triggers",),
         )
 
     def _runs(self, tenant: str) -> Iterator[ListQuery]:
@@ -103,6 +107,7 @@ class SchedulerLists:
             lambda side, token: self._run_rows(
                 side.runs.get_pending_runs(tenant, limit=self._page, page_token=token)
             ),
+            ("runs",),
         )
 
     def _runs_of(self, tenant: str, schedules: Iterable[str]) -> Iterator[ListQuery]:
@@ -116,7 +121,7 @@ class SchedulerLists:
                 side.runs.list(tenant, replace(options, limit=self._page, page_token=token))
             )
 
-        return ListQuery(name, ask)
+        return ListQuery(name, ask, ("runs",))
 
     def _records(self, tenant: str) -> Iterator[ListQuery]:
         yield ListQuery(
@@ -124,18 +129,21 @@ class SchedulerLists:
             lambda side, token: paged(
                 side.audit.list(tenant, AuditQueryOptions(limit=self._page, page_token=token)), audit_row
             ),
+            ("audit",),
         )
         yield ListQuery(
             f"run summaries of {tenant}",
             lambda side, token: paged(
                 side.run_summaries.list(tenant, limit=self._page, page_token=token), summary_row
             ),
+            ("run_summaries",),
         )
         yield ListQuery(
             f"impact snapshots of {tenant}",
             lambda side, token: self._snapshot_rows(
                 side.impact_snapshots.list(tenant, limit=self._page, page_token=token)
             ),
+            ("impact_snapshots",),
         )
 
     def _snapshots_of(self, tenant: str, runs: Iterable[str]) -> Iterator[ListQuery]:
@@ -148,6 +156,7 @@ class SchedulerLists:
             lambda side, token: self._snapshot_rows(
                 side.impact_snapshots.list_by_run(tenant, run, limit=self._page, page_token=token)
             ),
+            ("impact_snapshots",),
         )
 
     def _run_rows(self, page: Page[Run]) -> Page[Row | None]:
@@ -180,7 +189,7 @@ def _schedule_list(name: str, tenant: str, options: ScheduleQueryOptions) -> Lis
     def ask(side: SchedulerStorage, token: str | None) -> Page[Row | None]:
         return paged(side.schedules.list(tenant, replace(options, page_token=token)), schedule_row)
 
-    return ListQuery(name, ask)
+    return ListQuery(name, ask, ("schedules",))
 
 
 def paged(page: Page[T], row: Callable[[T], Row | None]) -> Page[Row | None]:

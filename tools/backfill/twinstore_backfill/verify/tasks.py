@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from twinstore.bulk import KeyRange
 from twinstore_backfill.copy.retention import cutoff
-from twinstore_backfill.verify.lists import ListFinding, compare_list
+from twinstore_backfill.verify.lists import ListFinding, ListQuery, compare_list
 from twinstore_backfill.verify.ranges import Comparison, RangeResult, compare_range
 from twinstore_backfill.verify.sampling import compare_sample
 from twinstore_backfill.verify.scheduler_lists import SchedulerLists
@@ -26,12 +26,17 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The open stores of the process that runs a task. Retention is the target's."""
+    """The open stores of the process that runs a task. Retention is the target's.
+
+    Attributes:
+        absent: entities of which the source has no collection or table.
+    """
 
     source: Store
     target: Store
     as_of: datetime
     batch_size: int
+    absent: frozenset[str] = frozenset()
 
     def entity(self, name: str) -> Entity:
         """Return an entity by name."""
@@ -92,14 +97,15 @@ class ListTask:
         source = context.target if self.target_only else context.source
         entities = context.target.bulk.entities()
         lists = SchedulerLists({entity.name: context.cutoff(entity) for entity in entities}, self.page)
-        pair = source.storage, context.target.storage
+        absent = frozenset[str]() if self.target_only else context.absent
+
+        def compared(query: ListQuery) -> ListFinding:
+            return compare_list(query, source.storage, context.target.storage, absent)
+
         if self.tenant is None:
-            return ListResult([compare_list(query, *pair) for query in lists.over_all()])
+            return ListResult(list(map(compared, lists.over_all())))
         queries = lists.of_tenant(self.tenant, source.storage)
-        return ListResult(
-            [compare_list(query, *pair) for query in queries],
-            [compare_list(lists.next_fires(self.tenant), *pair)],
-        )
+        return ListResult(list(map(compared, queries)), [compared(lists.next_fires(self.tenant))])
 
 
 @dataclass(slots=True)

@@ -1,0 +1,211 @@
+"""What a database has of the tables of a module, for whoever only reads it.
+
+The tables may be somebody else's: without our ledger, with other indexes and collations, or views. What must
+be right is what reading relies on: the columns with their types, the right to read them, and that no policy
+hides rows, because a copy of the visible ones would look complete.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
+
+from psycopg import sql
+
+from twinstore.bulk import Survey
+from twinstore.errors import ConfigurationError
+from twinstore_postgres.scheduler.tables import table_of
+from twinstore_postgres.schema import wanted_schema
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from twinstore.catalog import Entity
+    from twinstore_postgres.codec import Column, Table
+    from twinstore_postgres.connecting import Connection
+
+__all__ = ["survey_of"]
+
+# One row per relation: its size, whether the role may use the schema and is bound by row-level security, and
+# as JSON its columns, the policies that decide what the role reads, and its indexes.
+RELATIONS: Final = """
+SELECT c.relname, c.reltuples::bigint, current_user,
+       has_schema_privilege(n.oid, 'USAGE'),
+       row_security_active(c.oid),
+       (SELECT coalesce(jsonb_object_agg(a.attname, jsonb_build_object(
+                   'type', format_type(a.atttypid, NULL),
+                   'collation', (SELECT collname FROM pg_collation WHERE oid = a.attcollation),
+                   'readable', has_column_privilege(c.oid, a.attnum, 'SELECT'))), '{}')
+          FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+       (SELECT coalesce(jsonb_agg(jsonb_build_object(
+                   'permissive', p.polpermissive, 'shows', pg_get_expr(p.polqual, p.polrelid))), '[]')
+          FROM pg_policy p
+         WHERE p.polrelid = c.oid AND p.polcmd IN ('r', '*')
+           AND EXISTS (SELECT FROM unnest(p.polroles) AS r (id)
+                        WHERE r.id = 0 OR pg_has_role(r.id, 'USAGE'))),
+       (SELECT coalesce(jsonb_agg(pg_get_indexdef(i.indexrelid)), '[]')
+          FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid)
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = %s AND c.relname = ANY (%s) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+"""
+# By the type of a column of ours: those that are read alike, as the server names them; the first one is ours.
+ALIKE: Final = {
+    "bool": ("boolean",),
+    "int2": ("smallint",),
+    "int4": ("integer",),
+    "int8": ("bigint",),
+    "jsonb": ("jsonb",),
+    "text": ("text", "character varying"),
+    "text[]": ("text[]", "character varying[]"),
+    "timestamptz": ("timestamp with time zone",),
+}
+CODE_POINT: Final = "C"
+# What shows system scope everything and a tenant its own rows, which the lists of a verification need, as
+# servers write it: always, in the words of our migrations, or in plain ones.
+SETTING: Final = r"current_setting\('app\.tenant_id'::text, true\)"
+ALIAS: Final = r'( AS (\w+|"\w+"))?'
+OURS: Final = (
+    rf"CASE \( SELECT {SETTING}{ALIAS}\) WHEN 'system'::text THEN true ELSE "
+    rf"\(tenant_id = \( SELECT NULLIF\({SETTING}, ''::text\){ALIAS}\)\) END"
+)
+PLAIN: Final = rf"\(\(\(?tenant_id\)?(::text)? = {SETTING}\) OR \({SETTING} = 'system'::text\)\)"
+OPEN: Final = [re.compile(form) for form in ("true", OURS, PLAIN)]
+WANTED_INDEX: Final = re.compile(
+    r"index (?P<name>\w+): CREATE INDEX \w+ ON \w+\.(?P<table>\w+) USING (?P<what>.*)"
+)
+
+
+class RealColumn(TypedDict):
+    """A column as the server describes it."""
+
+    type: str
+    collation: str | None
+    readable: bool
+
+
+class Policy(TypedDict):
+    """A policy that decides what the role reads."""
+
+    permissive: bool
+    shows: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table or view as the server describes it; ``rows`` is an estimate, negative where there is none."""
+
+    name: str
+    rows: int
+    role: str
+    reachable: bool
+    bound: bool
+    columns: dict[str, RealColumn]
+    policies: list[Policy]
+    indexes: list[str]
+
+
+def survey_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Survey, ...]:
+    """Return what there is of each entity.
+
+    Raises:
+        ConfigurationError: something cannot be read, or not in full; says what to grant or change.
+    """
+    schema = entities[0].module
+    rows = connection.execute(RELATIONS, [schema, [entity.name for entity in entities]]).fetchall()
+    real = {row[0]: Relation(*cast("Any", row)) for row in rows}
+    flaws = [
+        flaw for entity in entities if entity.name in real for flaw in flaws_of(entity, real[entity.name])
+    ]
+    if flaws:
+        raise ConfigurationError(
+            f"The schema {schema} of {connection.info.dbname} cannot be read in full. {' '.join(flaws)}",
+            module=schema,
+            driver=DRIVER,
+        )
+    return tuple(surveyed(entity, real.get(entity.name)) for entity in entities)
+
+
+def flaws_of(entity: Entity, real: Relation) -> Iterator[str]:
+    """Yield what keeps a table from being read in full, each with its remedy."""
+    name, role = f"{entity.module}.{entity.name}", sql.Identifier(real.role).as_string()
+    table = table_of(entity)
+    odd = [text for column in table.columns if (text := unlike(column, real.columns.get(column.name)))]
+    if odd:
+        yield (
+            f"{name} has {', '.join(odd)}; offer a view of that name with the wanted columns, in a schema "
+            f"{entity.module} of another database."
+        )
+    if not real.reachable:
+        yield f"The role {role} may not use the schema: GRANT USAGE ON SCHEMA {entity.module} TO {role}."
+    elif not all(real.columns[item.name]["readable"] for item in table.columns if item.name in real.columns):
+        yield f"The role {role} may not read {name}: GRANT SELECT ON {name} TO {role}."
+    if real.bound and not shows_everything(real.policies):
+        yield (
+            f"Row-level security of {name} decides what the role {role} sees: ALTER ROLE {role} BYPASSRLS, "
+            f"or CREATE POLICY twinstore_source ON {name} FOR SELECT TO {role} USING (true)."
+        )
+
+
+def unlike(column: Column, real: RealColumn | None) -> str:
+    """Return how a column differs from what can be read; nothing where it does not."""
+    if real is None:
+        return f"no column {column.name}"
+    wanted = ALIKE[column.sql_type]
+    return "" if real["type"] in wanted else f"{column.name} as {real['type']} instead of {wanted[0]}"
+
+
+def shows_everything(policies: Sequence[Policy]) -> bool:
+    """Tell whether system scope sees every row: by a policy for it, or one for all rows, and none against."""
+    return any(item["permissive"] and is_open(item["shows"]) for item in policies) and all(
+        item["permissive"] or is_open(item["shows"]) for item in policies
+    )
+
+
+def is_open(expression: str | None) -> bool:
+    """Tell whether an expression surely shows every row to system scope, and to a tenant its own."""
+    return expression is None or any(form.fullmatch(" ".join(expression.split())) for form in OPEN)
+
+
+def surveyed(entity: Entity, real: Relation | None) -> Survey:
+    """Return what there is of one entity."""
+    if real is None:
+        warning = f"There is no table {entity.module}.{entity.name}; it counts as empty."
+        return Survey(entity=entity.name, present=False, warnings=(warning,))
+    return Survey(entity=entity.name, warnings=tuple(warnings_of(entity, table_of(entity), real)))
+
+
+def warnings_of(entity: Entity, table: Table[Any], real: Relation) -> Iterator[str]:
+    """Yield what reading costs more than it need, and why."""
+    name = f"{entity.module}.{entity.name}"
+    size = f"about {real.rows:,} rows" if real.rows >= 0 else "an unknown number of rows"
+    if not any(gives_order(index, table, real) for index in real.indexes):
+        yield (
+            f"{name} has no index on ({', '.join(table.key)}) that compares texts by code point, so each "
+            f"range reads the whole table ({size}) and sorts it, on disk where memory is short; a larger "
+            "--range-size needs fewer passes."
+        )
+    there = {index.partition(" USING ")[2] for index in real.indexes}
+    missing = [item["name"] for item in wanted_indexes(entity) if item["what"] not in there]
+    if missing:
+        yield (
+            f"{name} lacks the indexes {', '.join(missing)}, so a list that a verification asks for may read "
+            f"the whole table ({size})."
+        )
+
+
+def gives_order(index: str, table: Table[Any], real: Relation) -> bool:
+    """Tell whether an index has every row in the order of the keys.
+
+    The server names a collation only where it is not that of the column.
+    """
+    plain = all(real.columns[name]["collation"] == CODE_POINT for name in table.key)
+    wanted = ", ".join(name if plain else f'{name} COLLATE "C"' for name in table.key)
+    return index.endswith(f" USING btree ({wanted})")
+
+
+def wanted_indexes(entity: Entity) -> list[re.Match[str]]:
+    """Return the indexes that serve the lists of an entity."""
+    found = (WANTED_INDEX.fullmatch(line) for line in wanted_schema(entity.module))
+    return [match for match in found if match is not None and match["table"] == entity.name]

@@ -1,0 +1,283 @@
+"""What a migration would let MongoDB remove or refuse is counted before, and needs consent by name."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from pymongo import MongoClient
+
+import twinstore
+from tests.backfill.foreign import Document, fill_with_pymongo, footprint, foreign_runs
+from twinstore.errors import ConsentRequiredError, MigrationError
+from twinstore.migrations import COUNTED_ROWS, Consent, Effect, EffectKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pymongo.database import Database
+
+    from tests.databases import MongoDatabase
+    from twinstore.scheduler.storage import SchedulerStorage
+
+DAY: Final = timedelta(days=1)
+STEPS = ("001_scheduler_baseline", "010_backfill_ledger")
+RUN_AGE = "ttl_finishedAt"
+
+
+@pytest.fixture
+def database(mongo_database: MongoDatabase) -> Iterator[Database[Document]]:
+    with MongoClient[Document](mongo_database.url, tz_aware=True) as client:
+        yield client[mongo_database.name]
+
+
+@contextmanager
+def opened(database: MongoDatabase, **options: int) -> Iterator[SchedulerStorage]:
+    config = {**database.config, "Scheduler": {"Storage": options}}
+    with twinstore.add_scheduler_storage(config) as storage:
+        yield storage
+
+
+def ended(days: float) -> datetime:
+    """Return an instant that many days ago by the clock that retention goes by."""
+    return datetime.now(UTC).replace(microsecond=0) - days * DAY
+
+
+def plant_runs(database: Database[Document], tenant: str, count: int, days: float) -> None:
+    """Insert finished runs by hand."""
+    database["runs"].insert_many(foreign_runs(tenant, count, ended=ended(days)))
+
+
+def ttl(rows: int, name: str = "runs") -> Effect:
+    return Effect(kind=EffectKind.TTL, name=name, rows=rows)
+
+
+def validator(rows: int, name: str = "runs", *, more: bool = False) -> Effect:
+    return Effect(kind=EffectKind.VALIDATOR, name=name, rows=rows, more=more)
+
+
+def ages(database: Database[Document]) -> list[object]:
+    """Return the ages of every index of every collection."""
+    return [
+        index["expireAfterSeconds"]
+        for name in database.list_collection_names()
+        for index in database[name].list_indexes()
+        if "expireAfterSeconds" in index
+    ]
+
+
+def validated(database: Database[Document]) -> list[str]:
+    return [item["name"] for item in database.list_collections() if "validator" in item.get("options", {})]
+
+
+def test_without_consent_only_plain_indexes_are_made(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    plant_runs(database, "acme", 5, days=400)
+    database["runs"].insert_many({"_id": f"odd-{number}"} for number in range(3))
+    content = list(database["runs"].find())
+    with opened(mongo_database) as storage:
+        assert storage.initializer.effects() == (ttl(5), validator(3))
+        with pytest.raises(ConsentRequiredError) as caught:
+            storage.initializer.ensure_migrations()
+        assert caught.value.effects == (ttl(5), validator(3))
+        assert isinstance(caught.value, MigrationError)
+        for part in (
+            "remove 5 rows of runs at once",
+            "refuse the next write of 3 rows of runs",
+            "Plain indexes were created; nothing else was changed.",
+            "migrate run --module scheduler --backend Mongo --accept-ttl runs=5 --accept-validator runs=3`",
+        ):
+            assert part in caught.value.message
+        assert {"ix_tenantId_createdAt__id", RUN_AGE} <= set(database["runs"].index_information())
+        assert "ux_tenantId_scheduleId" in database["run_summaries"].index_information()
+        # Somebody else may write to any of these collections, the empty ones too.
+        assert (ages(database), validated(database)) == ([], [])
+        assert all(status.applied_at is None for status in storage.initializer.status())
+        with pytest.raises(MigrationError, match="pending"):
+            storage.check_ready()
+    assert list(database["runs"].find()) == content
+
+
+def test_a_plan_counts_and_changes_nothing(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    fill_with_pymongo(database)
+    before = footprint(database.client, database.name)
+    with opened(mongo_database) as storage:
+        assert storage.initializer.effects() == (ttl(10), validator(6, "run_summaries"))
+    after = footprint(database.client, database.name)
+    assert (after.content, after.indexes, after.collections) == (
+        before.content,
+        before.indexes,
+        before.collections,
+    )
+    assert after.oplog == before.oplog
+
+
+def test_with_consent_to_each_effect_everything_is_applied(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    plant_runs(database, "acme", 5, days=400)
+    database["runs"].insert_one({"_id": "odd"})
+    accept = {Consent(EffectKind.TTL, "runs", 5), Consent(EffectKind.VALIDATOR, "runs", 1)}
+    with opened(mongo_database) as storage:
+        for part in accept:
+            with pytest.raises(ConsentRequiredError):
+                storage.initializer.ensure_migrations(accept={part})
+        report = storage.initializer.ensure_migrations(accept=accept)
+        assert report.applied == STEPS
+        assert "validator of runs set" in report.changes
+        assert f"index runs.{RUN_AGE} now removes rows after 15552000 s" in report.changes
+        assert storage.initializer.verify() == ()
+        assert storage.initializer.effects() == ()
+        storage.check_ready()
+        assert storage.initializer.ensure_migrations().changes == ()
+    assert ages(database) == [15_552_000]
+    assert len(validated(database)) == 6
+
+
+@pytest.mark.parametrize("kind", [EffectKind.TTL, EffectKind.VALIDATOR])
+def test_a_count_that_has_grown_since_it_was_accepted_stops_again(
+    mongo_database: MongoDatabase, database: Database[Document], kind: EffectKind
+) -> None:
+    def plant(tenant: str) -> None:
+        if kind is EffectKind.TTL:
+            plant_runs(database, tenant, 2, days=400)
+        else:
+            database["runs"].insert_many({"_id": f"{tenant}-{number}"} for number in range(2))
+
+    plant("acme")
+    with opened(mongo_database) as storage:
+        (effect,) = storage.initializer.effects()
+        assert effect.rows == 2
+        accept = {Consent(kind, "runs", effect.rows)}
+        plant("umbrella")
+        with pytest.raises(ConsentRequiredError) as caught:
+            storage.initializer.ensure_migrations(accept=accept)
+        assert [item.rows for item in caught.value.effects] == [4]
+        assert (ages(database), validated(database)) == ([], [])
+        # Fewer than were agreed to need no new decision.
+        database["runs"].delete_many({"_id": {"$regex": "^acme"}})
+        assert storage.initializer.ensure_migrations(accept=accept).applied == STEPS
+
+
+def test_rows_that_come_while_the_indexes_are_built_are_counted_too(
+    mongo_database: MongoDatabase, database: Database[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_runs(database, "acme", 2, days=400)
+    with opened(mongo_database) as storage:
+        accept = {Consent(EffectKind.TTL, "runs", 2)}
+        from twinstore_mongo.schema import Schema  # noqa: PLC0415  # only here its work is watched
+
+        create = Schema.create
+
+        def slow(self: Schema, collections: Any) -> None:  # noqa: ANN401  # as the original
+            create(self, collections)
+            if database["runs"].count_documents({}) == 2:
+                plant_runs(database, "umbrella", 1, days=400)
+
+        monkeypatch.setattr(Schema, "create", slow)
+        with pytest.raises(ConsentRequiredError) as caught:
+            storage.initializer.ensure_migrations(accept=accept)
+        assert caught.value.effects == (ttl(3),)
+        assert ages(database) == []
+
+
+def test_only_what_is_new_is_counted_when_a_retention_is_shortened(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    with opened(mongo_database, RunRetentionDays=100) as storage:
+        storage.initializer.ensure_migrations()
+    for count, days in ((1, 120), (2, 80), (4, 40), (8, 5)):
+        plant_runs(database, f"t{days}", count, days=days)
+    with opened(mongo_database, RunRetentionDays=30) as storage:
+        # The one that is past the old age is due already, whatever is decided here.
+        assert storage.initializer.effects() == (ttl(6),)
+        with pytest.raises(ConsentRequiredError, match="remove 6 rows of runs at once"):
+            storage.initializer.ensure_migrations()
+        assert ages(database) == [100 * 86_400]
+        storage.check_ready()
+        storage.initializer.ensure_migrations(accept={Consent(EffectKind.TTL, "runs", 6)})
+        assert ages(database) == [30 * 86_400]
+    for days in (60, 0):
+        with opened(mongo_database, RunRetentionDays=days) as storage:
+            assert storage.initializer.effects() == ()
+            storage.initializer.ensure_migrations()
+    assert ages(database) == []
+
+
+def test_a_retention_that_is_switched_on_late_is_counted_for_each_collection(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    fill_with_pymongo(database)
+    with opened(mongo_database, RunRetentionDays=0) as storage:
+        accept = {Consent(EffectKind.VALIDATOR, "run_summaries")}
+        assert storage.initializer.ensure_migrations(accept=accept).applied == STEPS
+    with opened(mongo_database, ImpactRetentionDays=1, RunRetentionDays=180) as storage:
+        assert storage.initializer.effects() == (ttl(2, "impact_snapshots"), ttl(10))
+        with pytest.raises(ConsentRequiredError) as caught:
+            storage.initializer.ensure_migrations(accept={Consent(EffectKind.TTL, "runs", 10)})
+        assert caught.value.effects == (ttl(2, "impact_snapshots"),)
+        assert ages(database) == []
+
+
+def test_more_refused_rows_than_are_counted_need_a_consent_without_a_number(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    rows: list[Document] = [{"_id": str(number)} for number in range(COUNTED_ROWS + 5)]
+    database["audit"].insert_many(rows)
+    numbered = {Consent(EffectKind.VALIDATOR, "audit", 10**9)}
+    with opened(mongo_database) as storage:
+        assert storage.initializer.effects() == (validator(COUNTED_ROWS, "audit", more=True),)
+        with pytest.raises(
+            ConsentRequiredError, match=r"of more than 10,000 rows of audit.*--accept-validator audit`"
+        ):
+            storage.initializer.ensure_migrations(accept=numbered)
+        database["audit"].delete_one({"_id": "0"})
+        report = storage.initializer.ensure_migrations(accept={Consent(EffectKind.VALIDATOR, "audit")})
+        assert report.applied == STEPS
+
+
+def test_without_validators_nothing_is_refused_and_nothing_asked(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    database["audit"].insert_one({"_id": "odd"})
+    config: Document = mongo_database.config
+    config["Persistence"]["Mongo"]["Validators"] = False
+    with twinstore.add_scheduler_storage(config) as storage:
+        assert storage.initializer.effects() == ()
+        assert storage.initializer.ensure_migrations().applied == STEPS
+
+
+def test_a_consent_that_is_not_needed_has_no_effect(mongo_database: MongoDatabase) -> None:
+    accept = {Consent(EffectKind.TTL, "runs", 0), Consent(EffectKind.RLS, "runs")}
+    with opened(mongo_database) as storage:
+        assert storage.initializer.ensure_migrations(accept=accept).applied == STEPS
+
+
+def test_the_error_survives_the_way_to_another_process(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    database["audit"].insert_one({"_id": "odd"})
+    with opened(mongo_database) as storage, pytest.raises(ConsentRequiredError) as caught:
+        storage.initializer.ensure_migrations()
+    for copied in (pickle.loads(pickle.dumps(caught.value)), copy.copy(caught.value)):  # noqa: S301  # our own bytes
+        assert (copied.message, copied.effects) == (caught.value.message, caught.value.effects)
+
+
+def test_a_collation_of_its_own_is_named_because_tenants_are_not_told_apart(
+    mongo_database: MongoDatabase, database: Database[Document]
+) -> None:
+    database.create_collection("runs", collation={"locale": "en", "strength": 2})
+    with opened(mongo_database) as storage:
+        storage.initializer.ensure_migrations()
+        assert storage.initializer.ensure_migrations().changes == ()
+        (problem,) = storage.initializer.verify()
+        assert problem.startswith("The collection runs compares texts by a collation of its own (en)")
+        with pytest.raises(MigrationError, match="collation of its own"):
+            storage.check_ready()
