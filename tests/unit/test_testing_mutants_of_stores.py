@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,7 @@ from twinstore.errors import (
     MigrationMissingError,
     UnavailableError,
 )
-from twinstore.migrations import MigrationReport, MigrationState, MigrationStatus
+from twinstore.migrations import Consent, MigrationReport, MigrationState, MigrationStatus
 from twinstore.plugins import hookimpl
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing import (
@@ -124,8 +125,10 @@ class Migrated(MemoryInitializer):
         if self.compares_names and newer:
             raise MigrationMissingError(f"{newer} is not shipped")
 
-    def ensure_migrations(self, *, release: bool = False) -> MigrationReport:
-        del release
+    def ensure_migrations(
+        self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
+    ) -> MigrationReport:
+        del release, accept
         self.check()
         report = MigrationReport(module="scheduler", backend="Memory")
         if MIGRATION in LEDGER:

@@ -6,7 +6,6 @@ begun again: ranges of a job that is here already stay away, whatever became of 
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from twinstore.ledger.catalog import JOBS, RANGES
@@ -39,11 +38,10 @@ def joined(*parts: object) -> Document:
 
 def escaped(value: str) -> Any:  # noqa: ANN401  # an expression
     """Return a text as it stands between the quotation marks of JSON."""
-    return reduce(
-        lambda inner, pair: {"$replaceAll": {"input": inner, "find": pair[0], "replacement": pair[1]}},
-        ESCAPES.items(),
-        value,
-    )
+    escaped_value: Any = value
+    for find, replacement in ESCAPES.items():
+        escaped_value = {"$replaceAll": {"input": escaped_value, "find": find, "replacement": replacement}}
+    return escaped_value
 
 
 def key_json(field: str) -> Document:
