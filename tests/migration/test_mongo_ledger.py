@@ -145,7 +145,9 @@ def test_every_key_and_every_name_of_a_job_is_carried_over(
     for job in jobs:
         database[OLD[0]].insert_one(old_job(job, planned=len(keys) + 1))
         for number, (lower, upper) in enumerate(pairwise(ends)):
-            given = {name: list(key) for name, key in (("lower", lower), ("upper", upper)) if key is not None}
+            given: Document = {
+                name: list(key) for name, key in (("lower", lower), ("upper", upper)) if key is not None
+            }
             database[OLD[1]].insert_one(old_range(job, number, **given))
     storage.bulk.ledger_initializer.ensure_migrations()
     ledger = ledger_of(storage)

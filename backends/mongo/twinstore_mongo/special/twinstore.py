@@ -6,7 +6,6 @@ begun again: ranges of a job that is here already stay away, whatever became of 
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from twinstore.ledger.catalog import JOBS, RANGES
@@ -37,13 +36,12 @@ def joined(*parts: object) -> Document:
     return {"$concat": list(parts)}
 
 
-def escaped(value: str) -> Any:  # noqa: ANN401  # an expression
+def escaped(value: str) -> object:
     """Return a text as it stands between the quotation marks of JSON."""
-    return reduce(
-        lambda inner, pair: {"$replaceAll": {"input": inner, "find": pair[0], "replacement": pair[1]}},
-        ESCAPES.items(),
-        value,
-    )
+    inner: object = value
+    for plain, written in ESCAPES.items():
+        inner = {"$replaceAll": {"input": inner, "find": plain, "replacement": written}}
+    return inner
 
 
 def key_json(field: str) -> Document:
