@@ -67,7 +67,7 @@ def test_what_is_absent_is_declared_and_refused(storage: SchedulerStorage) -> No
     with pytest.raises(UnsupportedCapabilityError, match="AllowStandalone"):
         storage.transaction(T).__enter__()
     with pytest.raises(UnsupportedCapabilityError):
-        list(storage.bulk.export(SCHEDULES, KeyRange(), as_of="1.1"))
+        storage.bulk.view(as_of="1.1").__enter__()
     assert storage.bulk.position() is None
 
 

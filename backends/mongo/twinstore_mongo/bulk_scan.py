@@ -249,7 +249,9 @@ class Scan:
         What stands for its bytes sorts elsewhere, and could be the key of another row.
         """
         key = self.key_of(document)
-        return key if key is not None and all(is_sound(part) for part in key if isinstance(part, str)) else None
+        return (
+            key if key is not None and all(is_sound(part) for part in key if isinstance(part, str)) else None
+        )
 
     def normalise_instants(self, stored: Document) -> bool:
         """Replace instants stored as text by real ones; return whether there were any."""
