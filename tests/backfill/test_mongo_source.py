@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -18,7 +18,14 @@ from pymongo import MongoClient
 from pymongo.collation import Collation
 
 import twinstore_embedded
-from tests.backfill.foreign import Document, document, fill_with_pymongo, footprint, foreign_runs
+from tests.backfill.foreign import (
+    Document,
+    Footprint,
+    document,
+    fill_with_pymongo,
+    footprint,
+    foreign_runs,
+)
 from tests.backfill.toolkit import Answer, invoke, write_config
 from twinstore.bulk import KeyRange
 from twinstore.config import load_settings
@@ -147,6 +154,30 @@ def test_plan_copy_verify_and_report_leave_a_foreign_database_as_it_was(
     assert verified.json["verdict"] == "PASS"
     assert verified.json["cutover_ready"] is True
     assert (plan.json["rows"], verified.json["documents_equal"]) == (80, 70)
+
+
+def test_a_footprint_shows_every_kind_of_change(foreign: Foreign, admin: MongoClient[Document]) -> None:
+    fill_with_pymongo(foreign.database)
+    runs = foreign.database["runs"]
+    last = footprint(admin, foreign.database.name)
+    for change, parts in (
+        (lambda: runs.update_one({}, {"$set": {"error": "x"}}), {"content", "writes", "oplog"}),
+        (lambda: runs.create_index("error"), {"indexes", "writes", "oplog"}),
+        (
+            lambda: foreign.database.command("collMod", "runs", validator={}),
+            {"collections", "writes", "oplog"},
+        ),
+        (lambda: runs.delete_many({"_id": "none"}), {"writes"}),
+        (lambda: admin.drop_database("absent"), {"writes"}),
+    ):
+        change()
+        found = footprint(admin, foreign.database.name)
+        assert {item.name for item in fields(found) if differs(found, last, item.name)} == parts
+        last = found
+
+
+def differs(left: Footprint, right: Footprint, name: str) -> bool:
+    return bool(getattr(left, name) != getattr(right, name))
 
 
 def test_what_is_missing_is_a_warning_with_its_cost_in_plan_copy_and_every_report(
