@@ -117,7 +117,7 @@ def wire_value(entity: Entity, name: str, value: object) -> object:
 
 
 def make_tables(database: PostgresDatabase, module: Module) -> None:
-    """Make the tables that the descriptions of a module propose, as the owner, unless migrations made them."""
+    """Make the tables that the descriptions of a module propose, as the owner; not where there are any."""
     schema = sql.Identifier(module.name)
     proposal = proposed_migration(module, ()) or ""
     with psycopg.connect(database.owner_url) as owner:
