@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 
 from psycopg import sql
 
-from twinstore.bulk import Survey
 from twinstore.errors import ConfigurationError
+from twinstore.bulk import Survey
 from twinstore_postgres.scheduler.tables import table_of
 from twinstore_postgres.schema import wanted_schema
 from twinstore_postgres.settings import DRIVER
