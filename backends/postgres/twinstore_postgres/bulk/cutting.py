@@ -32,7 +32,7 @@ class Walk:
     nullable: bool
 
     def key_at(self, lower: Key | None, skip: int, *, beyond: bool = False) -> Key | None:
-        """Return the key ``skip`` rows after the first one at, or ``beyond``, a key; ``None`` past the end."""
+        """Return the key ``skip`` rows after the first at, or ``beyond``, a key; ``None`` past the end."""
         owner, values = tenant_condition(self.table, self.tenant)
         conditions = [owner]
         if self.nullable:

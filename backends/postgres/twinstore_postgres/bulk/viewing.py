@@ -39,17 +39,17 @@ class Snapshot:
     def __init__(self, connection: Connection) -> None:
         """Take the connection, inside the transaction."""
         self.connection = connection
-        self._found: dict[sql.Identifier, Found | None] = {}
+        self._found: dict[Table, Found | None] = {}
 
     def find(self, table: Table) -> Found | None:
         """Return what there is to read of a table, ``None`` where there is nothing of its name.
 
         The server is asked once for each table.
         """
-        if table.name not in self._found:
+        if table not in self._found:
             with translated(Subject(table.entity), outcome=Outcome.NOT_APPLIED):
-                self._found[table.name] = found_of(self.connection, table)
-        return self._found[table.name]
+                self._found[table] = found_of(self.connection, table)
+        return self._found[table]
 
     @contextmanager
     def copy(self, statement: sql.Composed, values: Sequence[object] = ()) -> Iterator[Copy]:
