@@ -26,6 +26,7 @@ from tests.backfill.toolkit import (
     write_config,
 )
 from twinstore.config import load_settings
+from twinstore.scheduler.catalog import SCHEDULER
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.stores import has_ledger, open_store
 
@@ -88,11 +89,10 @@ def all_content(port: BulkPort) -> dict[str, list[bytes]]:
 
 
 def xmins(database: PostgresDatabase) -> list[tuple[Any, ...]]:
-    tables = ("schedules", "triggers", "runs", "impact_snapshots", "audit", "run_summaries")
     with psycopg.connect(database.superuser_url) as connection:
         rows = [
             (name, *row)
-            for name in tables
+            for name in (entity.name for entity in SCHEDULER.entities)
             for row in connection.execute(
                 sql.SQL("SELECT ctid::text, xmin::text FROM scheduler.{}").format(sql.Identifier(name))
             )

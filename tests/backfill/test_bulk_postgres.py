@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from twinstore.errors import (
     ConfigurationError,
     DuplicateError,
     LeaseLostError,
+    MigrationError,
     Outcome,
     TransactionAbortedError,
     UnavailableError,
@@ -49,6 +51,20 @@ if TYPE_CHECKING:
     from twinstore.scheduler.runs import Run
 
 NOW = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
+# A table as somebody else may have made it.
+OTHER_TYPES = b"""
+ALTER TABLE scheduler.runs DROP CONSTRAINT runs_state_check, DROP CONSTRAINT runs_trigger_check;
+DROP INDEX scheduler.idx_runs_pending;
+ALTER TABLE scheduler.runs ALTER deltas DROP DEFAULT;
+ALTER TABLE scheduler.runs
+    ALTER state TYPE text, ALTER trigger TYPE numeric, ALTER stats TYPE text, ALTER created_at TYPE text,
+    ALTER deltas TYPE text[] USING '{}', ALTER retry_of TYPE float8 USING 0
+"""
+OTHER_ROW = """
+INSERT INTO scheduler.runs
+    (id, tenant_id, schema_version, state, trigger, stats, deltas, created_at, retry_of)
+VALUES ('r', %(tenant)s, 'v', '3', 1.5, '{}', '{x,NULL}', 'now', 2)
+"""
 LEASE = timedelta(minutes=5)
 NO_ROWS = RangeTally(read={})
 THREADS = 8
@@ -572,6 +588,57 @@ def test_a_scan_leaves_out_nulls_and_the_fractions_of_whole_numbers(
     load(bulk, RUNS, records([run]))
     admin.execute("UPDATE scheduler.runs SET stats = %s WHERE id = %s", [stored, run.id])
     assert b'"stats":' + shown + b"," in scanned(bulk, run).content
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("ADD COLUMN extra int", r"description of runs does not know column extra of table scheduler\.runs"),
+        (
+            "DROP COLUMN retry_of",
+            r"table scheduler\.runs lacks column retry_of, which the description of runs",
+        ),
+        ("RENAME COLUMN error TO fault", "does not know column fault"),
+    ],
+)
+def test_a_scan_refuses_a_table_that_is_not_described(
+    postgres_database: PostgresDatabase, tenant: str, change: str, message: str
+) -> None:
+    with twinstore.add_scheduler_postgres_storage(postgres_database.config) as storage:
+        load(storage.bulk, RUNS, records([make_run(tenant, f"r@{tenant}")]))
+    with psycopg.connect(postgres_database.owner_url, autocommit=True) as owner:
+        owner.execute(f"ALTER TABLE scheduler.runs {change}".encode())
+    with twinstore.add_scheduler_postgres_storage(postgres_database.config) as storage:
+        with storage.bulk.view() as view, pytest.raises(MigrationError, match=message):
+            next(view.rows(RUNS, KeyRange()))
+        with storage.bulk.view() as view, pytest.raises(MigrationError, match=message):
+            next(view.rows_of(RUNS, [(f"r@{tenant}",)]))
+        with storage.bulk.view() as view:
+            assert list(view.rows(AUDIT, KeyRange())) == []
+
+
+def test_a_scan_shows_values_by_the_types_of_the_server(
+    postgres_database: PostgresDatabase, tenant: str
+) -> None:
+    with psycopg.connect(postgres_database.superuser_url) as admin:
+        admin.execute(OTHER_TYPES)
+        admin.execute(OTHER_ROW, {"tenant": tenant})
+    with (
+        twinstore.add_scheduler_postgres_storage(postgres_database.config) as storage,
+        storage.bulk.view() as view,
+    ):
+        ((row,),) = view.rows(RUNS, KeyRange())
+    assert json.loads(row.content)["doc"] == {
+        "id": "r",
+        "tenantId": tenant,
+        "schemaVersion": "v",
+        "state": "3",
+        "trigger": 1.5,
+        "stats": "{}",
+        "deltas": ["x", None],
+        "createdAt": "now",
+        "retryOf": 2,
+    }
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,19 @@ def test_plan_copy_and_verify_leave_foreign_tables_as_they_were(
     assert (verified.json["verdict"], verified.json["reasons"]) == ("PASS", [])
 
 
+def test_a_footprint_shows_a_change_of_rows_and_of_the_schema(stripped: Foreign) -> None:
+    last = footprint(stripped.admin)
+    for change in (
+        "UPDATE scheduler.runs SET error = error WHERE id = 'acme-run-1'",
+        "CREATE INDEX ON scheduler.runs (id)",
+        "ALTER TABLE scheduler.runs ENABLE ROW LEVEL SECURITY",
+    ):
+        stripped.run(change)
+        found = footprint(stripped.admin)
+        assert found != last
+        last = found
+
+
 def test_what_is_missing_is_a_warning_with_its_cost_in_plan_copy_and_report(
     stripped: Foreign, command: Command, tmp_path: Path
 ) -> None:

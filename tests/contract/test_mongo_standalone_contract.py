@@ -9,8 +9,8 @@ from pymongo import MongoClient
 
 import twinstore
 import twinstore_embedded
-from tests.contract.deployments.mongo import MongoProbe, module_backend
-from twinstore.testing import AccessContract, AccessDefaultsContract
+from tests.contract.deployments.mongo import MongoProbe, condition, module_backend
+from twinstore.testing import AccessContract, AccessDefaultsContract, DeploymentDefaults
 from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ R = TypeVar("R")
 
 
 class StandaloneProbe(MongoProbe):
-    """A standalone server has no log, so nobody can tell how often a document was written."""
+    """There is no log: a stamp is the document itself, since only another one is a write."""
 
     def stamp(self, entity: Entity, key: Key) -> object | None:
-        del entity, key
-        return None
+        document = self._of(entity).find_one(condition(entity, key))
+        return None if document is None else repr(document)
 
 
-class StandaloneDeployment:
+class StandaloneDeployment(DeploymentDefaults):
     """A database on a server without transactions."""
 
     def __init__(self, client: MongoClient[dict[str, Any]], url: str) -> None:
@@ -42,11 +42,13 @@ class StandaloneDeployment:
         self.probe = StandaloneProbe(client, name)
         self._settings = {"ConnectionString": url, "Database": name, "AllowStandalone": True}
 
-    def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
+        del expiring
         return twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": self._settings}}, clock=clock)
 
     @contextmanager
-    def open_module(self, module: ModuleSpec[R]) -> Iterator[ModuleBackend[R]]:
+    def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
+        del clock  # that of the server judges
         with module_backend(module, MongoSettings.model_validate(self._settings)) as backend:
             yield backend
 

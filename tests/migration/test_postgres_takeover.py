@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.shipped import POSTGRES_FILES as FILES
 from twinstore import add_scheduler_postgres_storage
 from twinstore.errors import ConsentRequiredError, MigrationError
 from twinstore.migrations import COUNTED_ROWS, Consent, Effect, EffectKind, MigrationState
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerStorage
 
 Connection = psycopg.Connection[Any]
-FILES = ("001_create_scheduler_schema.sql", "002_row_level_security.sql", "010_backfill_ledger.sql")
 TABLES = tuple(entity.name for entity in SCHEDULER.entities)
 PLANNED = "V001_CreateSchedulerSchema"
 LEDGER = """
@@ -273,8 +273,22 @@ class TestConsent:
             initializer.ensure_migrations(accept={Consent(EffectKind.RLS, "run_summaries", 10**9)})
         initializer.ensure_migrations(accept={Consent(EffectKind.RLS, "run_summaries")})
 
+    def test_the_exported_script_takes_over_no_table(
+        self, initializer: Initializer, owner: Connection
+    ) -> None:
+        owner.execute(FOREIGN.encode())
+        script = initializer.export().encode()
+        with unchanged(owner):
+            with pytest.raises(
+                psycopg.errors.RaiseException, match=f"has a table that {FILES[0]} would make"
+            ):
+                owner.execute(script)
+            owner.execute("ROLLBACK; DROP TABLE IF EXISTS scheduler.schema_migrations")
+
     def test_the_exported_script_asks_too(self, initializer: Initializer, owner: Connection) -> None:
-        wanted_tables(owner, planned=False)
+        wanted_tables(owner, planned=True)
+        rename = "UPDATE scheduler.schema_migrations SET migration_name = %s, checksum = %s"
+        owner.execute(rename, [FILES[0], shipped_migrations("scheduler")[0].checksum])
         owner.execute(ROW, [1, 3])
         script = initializer.export().encode()
         with pytest.raises(
@@ -285,7 +299,7 @@ class TestConsent:
         assert "table run_summaries: row-level security off" in describe_schema(owner, "scheduler")
         owner.execute("SET twinstore.accept_rls = 'audit,run_summaries'")
         owner.execute(script)
-        assert initializer.verify() == ()
+        assert "table run_summaries: row-level security forced" in describe_schema(owner, "scheduler")
 
 
 class TestReadiness:

@@ -52,7 +52,9 @@ RELEASED: Final = {
         "010_backfill_ledger.sql",
     ),
 }
-each_entity: Final = pytest.mark.parametrize("entity", SCHEDULER.entities, ids=lambda entity: entity.name)
+# Those that the release had.
+ENTITIES: Final = [entity for entity in SCHEDULER.entities if entity.name in ROWS]
+each_entity: Final = pytest.mark.parametrize("entity", ENTITIES, ids=lambda entity: entity.name)
 
 
 @contextmanager
@@ -200,7 +202,7 @@ def test_an_instant_that_is_stored_as_text_is_reported(released: SchedulerStorag
     with released.bulk.view() as view:
         found = [
             [entity.name, list(record.key or ())]
-            for entity in SCHEDULER.entities
+            for entity in ENTITIES
             for batch in view.records(entity, KeyRange())
             for record in batch
             if record.text_timestamp
@@ -210,7 +212,7 @@ def test_an_instant_that_is_stored_as_text_is_reported(released: SchedulerStorag
 
 def test_every_row_is_scanned(released: SchedulerStorage) -> None:
     with released.bulk.view() as view:
-        for entity in SCHEDULER.entities:
+        for entity in ENTITIES:
             rows = [row for batch in view.rows(entity, KeyRange()) for row in batch]
             assert [list(row.key or ()) for row in rows] == [row["key"] for row in ROWS[entity.name]]
 

@@ -247,7 +247,11 @@ RELEASED = {collection["name"]: collection["documents"] for collection in mongo_
 FOREIGN = {"acme/running", "text instant"}
 
 
-@pytest.mark.parametrize("entity", SCHEDULER.entities, ids=lambda entity: entity.name)
+@pytest.mark.parametrize(
+    "entity",
+    [entity for entity in SCHEDULER.entities if entity.name in RELEASED],
+    ids=lambda entity: entity.name,
+)
 def test_the_documents_of_the_release_are_written_byte_for_byte(entity: Entity) -> None:
     codec = codec_of(entity)
     compared = 0

@@ -13,11 +13,9 @@ from bson.timestamp import Timestamp
 
 import twinstore
 from twinstore.backend import SharedResources
-from twinstore.bulk import KeyRange, RangeState, RangeTally
 from twinstore.errors import ConfigurationError, UnsupportedCapabilityError, ValidationError
-from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULES
 from twinstore.tenancy import NO_TENANT, Tenant
-from twinstore.testing.builders import START, make_run, make_schedule, rich_run, rich_schedule
+from twinstore.testing.builders import make_schedule, rich_run
 from twinstore.testing.entities import COUNTERS, KIT, NOTES, KitOptions
 from twinstore.testing.entities import MODULE as KIT_MODULE
 from twinstore.testing.rooms import COUNTER, NOTE, Room
@@ -133,47 +131,11 @@ def test_the_client_of_the_caller_stays_open() -> None:
     assert client.db.list_collection_names()
 
 
-def test_a_double_copies_to_another_one() -> None:
-    with double() as source, double() as target:
-        for storage in (source, target):
-            storage.initializer.ensure_migrations()
-        source.schedules.upsert(rich_schedule(TENANT, "s-1"))
-        source.schedules.soft_delete(TENANT, "s-1", "me", LATER)
-        for number in range(5):
-            source.runs.create(make_run(TENANT, f"r-{number}"))
-        for entity in (SCHEDULES, RUNS):
-            copied = copy_all(source, target, entity.name)
-            assert copied == sum(source.bulk.counts(entity).values())
-            assert contents(source, entity.name) == contents(target, entity.name)
-        assert target.bulk.counts(RUN_SUMMARIES) == {}
-
-
-def copy_all(source: SchedulerStorage, target: SchedulerStorage, name: str) -> int:
-    (entity,) = [entity for entity in source.bulk.entities() if entity.name == name]
-    ledger = target.bulk.ledger()
-    ledger.start(name, {}, START)
-    lease = ledger.acquire(name, "me", HOUR)
-    ledger.plan(lease, name, list(source.bulk.cut(entity, 2)))
-    written = 0
-    with target.bulk.importing() as importer:
-        for progress in list(ledger.ranges(name)):
-            claim = ledger.claim(lease, progress.number)
-            outcome = importer.import_range(
-                entity,
-                source.bulk.export(entity, claim.within),
-                on_conflict="fail",
-                claim=claim,
-                tally=lambda outcome: RangeTally(read={}, written=outcome.written),
-            )
-            written += sum(outcome.written.values())
-    assert {progress.state for progress in ledger.ranges(name)} == {RangeState.LIVE}
-    ledger.complete(lease)
-    return written
-
-
-def contents(storage: SchedulerStorage, name: str) -> list[bytes]:
-    (entity,) = [entity for entity in storage.bulk.entities() if entity.name == name]
-    return [row.content for batch in storage.bulk.scan(entity, KeyRange()) for row in batch]
+def test_a_double_refuses_bulk_because_it_has_no_ranges_of_an_index() -> None:
+    with double() as storage:
+        assert not storage.capabilities.bulk
+        with pytest.raises(UnsupportedCapabilityError, match="has no bulk"):
+            _ = storage.bulk
 
 
 def test_a_run_stored_as_double_reads_back_whole() -> None:
@@ -198,8 +160,6 @@ def test_a_setting_names_the_collection_of_an_entity_that_allows_it() -> None:
         backend.repositories.insert(NOTES, Tenant("t"), NOTE.row(Room(Tenant("t"), "batch")))
         row = backend.repositories.insert(RENAMED, NO_TENANT, COUNTER.row(room))
         assert backend.repositories.find(RENAMED, NO_TENANT, [COUNTER.key(room)]) == (row,)
-        assert backend.bulk.counts(RENAMED) == {"": 1}
-        assert [len(batch) for batch in backend.bulk.scan(RENAMED, KeyRange())] == [1]
     assert sorted(client.db.list_collection_names()) == ["notes", "tallies"]
 
 

@@ -141,30 +141,30 @@ def test_a_duplicate_says_whether_it_is_the_id_or_the_name(constraint: str, part
     error = FromServer("text of the server")
     error.constraint = constraint
     row = Row(make_schedule("tenant", "k", name="nightly"))
-    answer = translate(error, Subject(SCHEDULES, "k", row))
+    answer = translate(error, Subject(SCHEDULES, row=row))
     assert isinstance(answer, DuplicateError)
     assert part in answer.message
     assert answer.key == "k"
 
 
 def test_of_several_writes_the_one_that_failed_is_named() -> None:
-    subjects = Subject(SCHEDULES, "k"), Subject(TRIGGERS, "t", Row(make_trigger("tenant", "k")))
+    subjects = Subject(SCHEDULES, ("k",)), Subject(TRIGGERS, row=Row(make_trigger("tenant", "k")))
     error = FromServer("text of the server")
     error.table, error.constraint = TRIGGERS.name, "triggers_pkey"
-    answer = translate(error, Subject(SCHEDULES, "k", others=subjects))
+    answer = translate(error, Subject(SCHEDULES, ("k",), others=subjects))
     assert (answer.entity, answer.key) == (TRIGGERS.name, make_trigger("tenant", "k").id)
 
 
 def test_a_missing_parent_is_what_does_not_exist() -> None:
     row = Row(make_trigger("tenant", "nowhere"))
-    answer = translate(pg.ForeignKeyViolation("text of the server"), Subject(TRIGGERS, row.model.id, row))
+    answer = translate(pg.ForeignKeyViolation("text of the server"), Subject(TRIGGERS, row=row))
     assert isinstance(answer, NotFoundError)
     assert (answer.entity, answer.key) == (SCHEDULES.name, "nowhere")
 
 
 @pytest.mark.parametrize("cls", WITH_STATE, ids=lambda cls: cls.__qualname__)
 def test_no_message_repeats_the_text_of_the_server(cls: type[psycopg.Error]) -> None:
-    answer = translate(cls("Key (name)=(SECRET) exists"), Subject(SCHEDULES, "k"))
+    answer = translate(cls("Key (name)=(SECRET) exists"), Subject(SCHEDULES, ("k",)))
     assert "SECRET" not in answer.message
 
 

@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from threading import Barrier, get_ident
 from typing import Any
 
 import pytest
 
 from tests.contract.deployments.memory import memory_deployments
+from tests.mutants import Mutant, Patch, replacing
 from twinstore import guard, units
 from twinstore.backend import UnitState
 from twinstore.query import Before
@@ -51,20 +51,10 @@ from twinstore.testing.listings import LISTINGS
 from twinstore_memory import access, bulk, rows, store, writing
 from twinstore_memory import compile as compiler
 
-Patch = pytest.MonkeyPatch
 RIVALS = 8
 RUNS_LISTING = next(listing for listing in LISTINGS if listing.name == "runs.list")
 GET_RUN = next(call for call in TENANT_CALLS if call.name == "runs.get")
 LIST_OF_RUNS = next(touch for touch in TOUCHES if touch.name == "list" and touch.entity.name == "runs")
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A fault, and the test that must catch it."""
-
-    name: str
-    plant: Callable[[Patch], None]
-    case: Callable[[Bench], object]
 
 
 def commit_instead(patch: Patch) -> None:
@@ -157,10 +147,6 @@ def exported_twice(patch: Patch) -> None:
 def populated(bench: Bench) -> Bench:
     populate(bench)
     return bench
-
-
-def replacing(owner: Any, name: str, value: Any) -> Callable[[Patch], None]:
-    return lambda patch: patch.setattr(owner, name, value)
 
 
 MUTANTS = [

@@ -50,7 +50,7 @@ class MongoBackend(AccessBackend[R]):
         connection.check_names(module.catalog.entities)
         self._connection = connection
         self.initializer = MongoInitializer.of(connection, module, options, validators=validators)
-        self.bulk = MongoBulk(connection, module.catalog)
+        self._bulk = MongoBulk(connection, module.catalog)
 
     @property
     def driver(self) -> str:
@@ -61,6 +61,17 @@ class MongoBackend(AccessBackend[R]):
     def capabilities(self) -> Capabilities:
         """What the connected server can do."""
         return self._connection.store.capabilities
+
+    @property
+    @override
+    def bulk(self) -> MongoBulk:
+        """Whole entities for tools; refused where the client is a test double, which has no commands.
+
+        Raises:
+            UnsupportedCapabilityError: it is one.
+        """
+        self.capabilities.require("bulk")
+        return self._bulk
 
     @override
     def unbound(self) -> Access:

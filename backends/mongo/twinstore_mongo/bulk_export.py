@@ -1,36 +1,45 @@
 """Reading ranges of rows as models: forward scans of the key index between two of its keys.
 
 ``min`` and ``max`` on a hinted index compare across types, so a key that is no text is seen too; a filter
-would compare texts with texts only.
+would compare texts with texts only. Without such an index an expression compares, and the server sorts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from bson import InvalidBSON, decode, decode_all
 from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.int64 import Int64
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps
 
 from twinstore.bulk import Record
 from twinstore.errors import DocumentDecodeError
 from twinstore.forks import ending
+from twinstore_mongo.bulk_owners import owner_of_value
 from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.derive import ID
+from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch, order_of, plain_part
 from twinstore_mongo.paths import PathTree
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
+    from pymongo.command_cursor import RawBatchCommandCursor
+    from pymongo.cursor import RawBatchCursor
 
     from twinstore.bulk import Key, KeyRange
+    from twinstore.tenancy import StoredOwner
+    from twinstore_mongo.bulk_owners import Chosen
     from twinstore_mongo.codec import Codec
     from twinstore_mongo.connection import Document, Store
+    from twinstore_mongo.key_order import Order
 
-__all__ = ["Exporter", "bounds", "index_of", "plain_part", "tenant_condition"]
+    # The client declares the one kind where it gives the other.
+    RawBatches = RawBatchCursor[Document] | RawBatchCommandCursor[Document]
+
+__all__ = ["Exporter", "between", "bounds", "conditions_of"]
 
 # Naive instants decode twice as fast; they are marked as UTC where the model has one.
 NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
@@ -38,29 +47,29 @@ NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 )
 LENIENT: Final = NAIVE.with_options(unicode_decode_error_handler="backslashreplace")
 LENGTH_BYTES: Final = 4
-# What no document has.
-NO_FIELD: Final = "_no_tenant"
+# Of one query, whose text grows with them.
+KEYS_AT_ONCE: Final = 1000
 # Adding to an aware instant costs a tenth of `replace(tzinfo=UTC)`, and a document has about five.
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
 
 
-def index_of(codec: Codec[Any]) -> list[tuple[str, int]]:
-    """Return the index in key order."""
-    return [(name, 1) for name in codec.key]
-
-
-def bounds(codec: Codec[Any], within: KeyRange) -> dict[str, dict[str, str]]:
+def bounds(codec: Codec[Any], within: KeyRange) -> Document:
     """Return the ``min`` and ``max`` of a range; an open end has none."""
     ends = {"min": within.lower, "max": within.upper}
     return {name: dict(zip(codec.key, key, strict=True)) for name, key in ends.items() if key is not None}
 
 
-def tenant_condition(codec: Codec[Any], tenant_id: str | None) -> Document:
-    """Return the filter of the rows of one tenant, or of all; without a field for it no row has one."""
-    if tenant_id is None:
-        return {}
-    return {NO_FIELD if codec.tenant is None else codec.tenant: tenant_id}
+def between(codec: Codec[Any], within: KeyRange) -> Document:
+    """Return the filter of a range; arrays are compared element by element, across types."""
+    stored = [f"${name}" for name in codec.key]
+    ends = (("$gte", within.lower), ("$lt", within.upper))
+    clauses = [
+        {operator: [stored, [{"$literal": part} for part in key]]}
+        for operator, key in ends
+        if key is not None
+    ]
+    return {"$expr": {"$and": clauses}} if clauses else {}
 
 
 @dataclass(slots=True)
@@ -81,19 +90,58 @@ class Exporter:
         collection: Collection[Document],
         within: KeyRange,
         *,
-        tenant_id: str | None,
+        rows: Chosen,
         batch_size: int,
     ) -> Iterator[list[Record]]:
         """Yield the records of a range in key order."""
-        condition = tenant_condition(self.codec, tenant_id)
-        index = index_of(self.codec)
-        cursor = collection.find_raw_batches(
-            condition, sort=index, hint=index, batch_size=batch_size, **bounds(self.codec, within)
-        )
+        order = order_of(self.codec.key)
+        with store.limited():
+            indexed = not rows.joins and has_key_index(collection, order)
+        if indexed:
+            cursor = self._along_index(collection, within, rows.condition, order, batch_size)
+        else:
+            # Rows that share a key come in the same order in each pass.
+            order += [] if (ID, 1) in order else [(ID, 1)]
+            with store.unhurried():
+                cursor = self._sorted(collection, within, rows, order, batch_size)
         with ending(cursor.close):
-            while (batch := store.next_batch(cursor)) is not None:
+            while (batch := next_batch(store, cursor, indexed=indexed)) is not None:
                 if records := self.decoded(batch):
                     yield records
+
+    def _along_index(
+        self,
+        collection: Collection[Document],
+        within: KeyRange,
+        condition: Document,
+        order: Order,
+        batch_size: int,
+    ) -> RawBatches:
+        ends = bounds(self.codec, within)
+        return collection.find_raw_batches(
+            condition, sort=order, hint=order, batch_size=batch_size, collation=SIMPLE, **ends
+        )
+
+    def _sorted(
+        self,
+        collection: Collection[Document],
+        within: KeyRange,
+        rows: Chosen,
+        order: Order,
+        batch_size: int,
+    ) -> RawBatches:
+        pipeline = [{"$match": between(self.codec, within)}, *rows.stages, {"$sort": dict(order)}]
+        return collection.aggregate_raw_batches(
+            pipeline, batchSize=batch_size, collation=SIMPLE, allowDiskUse=True
+        )
+
+    def of(self, store: Store, collection: Collection[Document], keys: Sequence[Key]) -> Iterator[Record]:
+        """Yield single records."""
+        for condition in conditions_of(self.codec.key, keys):
+            cursor = collection.find_raw_batches(condition, collation=SIMPLE)
+            with ending(cursor.close):
+                while (batch := store.next_batch(cursor)) is not None:
+                    yield from self.decoded(batch)
 
     def decoded(self, batch: bytes) -> list[Record]:
         """Return the records of a raw batch; one broken document does not spoil the others."""
@@ -120,24 +168,24 @@ class Exporter:
         key = self.key_of(document)
         if key is None:
             return self.unreadable(document, "its key is no text", text_timestamp=text_timestamp)
-        return Record(key, self.tenant_of(document), row.model, row.storage, text_timestamp)
+        return Record(key, self.owner_of(document), row.model, row.storage, text_timestamp)
 
     def unreadable(self, document: Document, reason: str, *, text_timestamp: bool = False) -> Record:
         """Return the record of a document that forms no model."""
         raw = dumps(document, json_options=CANONICAL_JSON_OPTIONS)
         return Record(
             key=self.key_of(document),
-            tenant_id=self.tenant_of(document),
+            owner=self.owner_of(document),
             model=None,
             text_timestamp=text_timestamp,
             error=reason,
             raw=raw,
         )
 
-    def tenant_of(self, document: Mapping[str, Any]) -> str | None:
-        """Return the tenant of a document, ``None`` where none can be told."""
-        tenant = None if self.codec.tenant is None else document.get(self.codec.tenant)
-        return tenant if isinstance(tenant, str) else None
+    def owner_of(self, document: Mapping[str, Any]) -> StoredOwner:
+        """Return the owner of a document, as far as it can be told."""
+        tenant = self.codec.tenant
+        return owner_of_value(self.codec.entity, None if tenant is None else document.get(tenant))
 
     def key_of(self, document: Mapping[str, Any]) -> Key | None:
         """Return the key of a document; ``None`` when a part is of another type."""
@@ -148,9 +196,15 @@ class Exporter:
         return cast("Key", values) if self.codec.entity.admits_key(values) else None
 
 
-def plain_part(value: object) -> object:
-    """Return a part of a key; the client has a class of its own for integers of 64 bits."""
-    return int(value) if isinstance(value, Int64) else value
+def conditions_of(names: Sequence[str], keys: Sequence[Key]) -> Iterator[Document]:
+    """Yield filters that together find some keys by the key index."""
+    *heads, last = names
+    for some in (keys[start : start + KEYS_AT_ONCE] for start in range(0, len(keys), KEYS_AT_ONCE)):
+        groups: dict[Key, list[object]] = {}
+        for key in some:
+            groups.setdefault(key[:-1], []).append(key[-1])
+        for head, tails in groups.items():
+            yield {**dict(zip(heads, head, strict=True)), last: {"$in": tails}}
 
 
 def reason_of(error: DocumentDecodeError) -> str:

@@ -22,13 +22,16 @@ from twinstore.bulk import Key, KeyRange, ScanRow
 from twinstore.fields import parse_timestamp
 from twinstore.forks import ending
 from twinstore.shapes import Kind, left_out_when_empty
+from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
 from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.derive import stored_names
+from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from twinstore.catalog import Entity
+    from twinstore_mongo.bulk_owners import Chosen
     from twinstore_mongo.connection import Document, Store
 
 __all__ = ["Scan"]
@@ -43,8 +46,6 @@ WRITING: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
 FETCH_KEYS: Final = 500
-# What no document has.
-NO_FIELD: Final = "_no_tenant"
 # What a field that is left out for another reason than null is then.
 EMPTY: Final[Mapping[Kind, object]] = {Kind.LIST: [], Kind.MAP: {}, Kind.INTEGER: 0}
 
@@ -56,7 +57,8 @@ class Scan:
     Attributes:
         key: stored names of the key.
         numbers: those parts of it that are integers.
-        tenant: stored name of the tenant.
+        tenant: stored name of the tenant, ``None`` where rows name none.
+        may_lack_tenant: a row may be without tenant.
         wire_id: the wire name of ``_id``, where it is part of the wire form.
         markers: storage markers and their stored names.
         instants: paths of instants from the top.
@@ -67,7 +69,8 @@ class Scan:
 
     key: tuple[str, ...]
     numbers: frozenset[str] = frozenset()
-    tenant: str = NO_FIELD
+    tenant: str | None = None
+    may_lack_tenant: bool = False
     wire_id: str | None = None
     markers: Mapping[str, str] = field(default_factory=dict)
     instants: tuple[tuple[str, ...], ...] = ()
@@ -82,7 +85,8 @@ class Scan:
         return cls(
             key=tuple(names[name] for name in entity.key),
             numbers=frozenset(names[part.field] for part in entity.key_parts if part.type.is_number),
-            tenant=NO_FIELD if entity.tenant_field is None else names[entity.tenant_field],
+            tenant=None if entity.tenant_field is None else names[entity.tenant_field],
+            may_lack_tenant=entity.tenancy.kind is TenancyKind.OPTIONAL,
             wire_id=entity.single_key if entity.single_key in entity.shapes else None,
             markers={name: names[name] for name in entity.markers},
             instants=tuple((names[head], *rest) for head, *rest in entity.instants),
@@ -97,16 +101,24 @@ class Scan:
         collection: Collection[Document],
         within: KeyRange,
         *,
-        tenant_id: str | None,
+        rows: Chosen,
         batch_size: int,
     ) -> Iterator[list[ScanRow]]:
         """Yield the rows of a range in key order."""
         order = dict.fromkeys(self.key, 1)
-        pipeline = [{"$match": self.matching(within, tenant_id)}, {"$sort": order}]
         with store.limited():
-            cursor = collection.aggregate_raw_batches(pipeline, hint=order, batchSize=batch_size)
+            indexed = has_key_index(collection, list(order.items()))
+        # Without an index, rows of one key come in the same order in each pass.
+        order = order if indexed else {**order, "_id": 1}
+        along: Document = {"hint": order} if indexed else {"allowDiskUse": True}
+        match = {"$match": {**self.matching(within), **rows.condition}}
+        pipeline = [match, {"$sort": order}, *rows.joins]
+        with store.limited() if indexed else store.unhurried():
+            cursor = collection.aggregate_raw_batches(
+                pipeline, batchSize=batch_size, collation=SIMPLE, **along
+            )
         with ending(cursor.close):
-            while (raw := store.next_batch(cursor)) is not None:
+            while (raw := next_batch(store, cursor, indexed=indexed)) is not None:
                 if raw:
                     yield self.rows(raw)
 
@@ -114,7 +126,7 @@ class Scan:
         """Yield single rows."""
         for start in range(0, len(keys), FETCH_KEYS):
             condition = self.any_of(keys[start : start + FETCH_KEYS])
-            cursor = collection.find_raw_batches(condition)
+            cursor = collection.find_raw_batches(condition, collation=SIMPLE)
             with ending(cursor.close):
                 while (raw := store.next_batch(cursor)) is not None:
                     yield from self.rows(raw)
@@ -125,19 +137,14 @@ class Scan:
             return {self.key[0]: {"$in": [key[0] for key in keys]}}
         return {"$or": [dict(zip(self.key, key, strict=True)) for key in keys]}
 
-    def matching(self, within: KeyRange, tenant_id: str | None) -> Document:
+    def matching(self, within: KeyRange) -> Document:
         """Return the filter of a range; expressions compare values of different types, filters do not."""
         clauses: list[Document] = []
         if within.lower is not None:
             clauses += self.beyond("$gt", within.lower, last="$gte")
         if within.upper is not None:
             clauses += self.beyond("$lt", within.upper, last="$lt")
-        condition: Document = {"$expr": {"$and": clauses}} if clauses else {}
-        return {**condition, **self.owned_by(tenant_id)}
-
-    def owned_by(self, tenant_id: str | None) -> Document:
-        """Return the filter of the rows of one tenant, or of all; without a field for it no row has one."""
-        return {} if tenant_id is None else {self.tenant: tenant_id}
+        return {"$expr": {"$and": clauses}} if clauses else {}
 
     def beyond(self, operator: str, key: Key, *, last: str) -> list[Document]:
         """Return what holds for keys on one side of a bound, in the order of the key."""
@@ -167,8 +174,9 @@ class Scan:
         try:
             document = bson.decode(raw, BROKEN)
         except bson.InvalidBSON:
-            return ScanRow(None, None, content)
-        return ScanRow(self.sure_key_of(document), printable_or_none(document.get(self.tenant)), content)
+            return ScanRow(None, self.owner_of(raw), content)
+        tenant = None if self.tenant is None else printable(document.get(self.tenant))
+        return ScanRow(self.sure_key_of(document), self.owner_of(tenant), content)
 
     def row(self, stored: Document) -> ScanRow:
         """Return the row of a document."""
@@ -191,11 +199,19 @@ class Scan:
         self.add_id(document, stored)
         return ScanRow(
             self.key_of(stored),
-            text_or_none(stored.get(self.tenant)),
+            self.owner_of(None if self.tenant is None else stored.get(self.tenant)),
             json_of({"doc": document, "storage": storage}),
             EPOCH + (expires - NAIVE_EPOCH) if type(expires) is datetime else None,
             as_text,
         )
+
+    def owner_of(self, value: object) -> StoredOwner:
+        """Return the owner of a row by what stands in the field of the tenant."""
+        if type(value) is str and self.tenant is not None:
+            return Tenant(value)
+        if self.tenant is None or (value is None and self.may_lack_tenant):
+            return NO_TENANT
+        return UNKNOWN_TENANT
 
     def add_id(self, document: Document, stored: Document) -> None:
         """Put the id where the wire form has it; a second, different copy must not go unseen."""
@@ -233,7 +249,9 @@ class Scan:
         What stands for its bytes sorts elsewhere, and could be the key of another row.
         """
         key = self.key_of(document)
-        return key if key is not None and all(map(is_sound, key)) else None
+        return (
+            key if key is not None and all(is_sound(part) for part in key if isinstance(part, str)) else None
+        )
 
     def normalise_instants(self, stored: Document) -> bool:
         """Replace instants stored as text by real ones; return whether there were any."""
@@ -309,20 +327,15 @@ def repr_of(value: float) -> Any:  # noqa: ANN401  # a number, or its name
     return value if value - value == 0 else str(value)
 
 
-def text_or_none(value: object) -> str | None:
-    """Return a text, ``None`` for everything else."""
-    return value if type(value) is str else None
-
-
 def is_sound(text: str) -> bool:
     """Tell whether a leniently decoded text was valid UTF-8: no half of a pair stands for a byte."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def printable_or_none(value: object) -> str | None:
-    """Return a leniently decoded text with its broken bytes as numbers, ``None`` for everything else."""
+def printable(value: object) -> object:
+    """Return a leniently decoded text with its broken bytes as numbers, everything else as it is."""
     if type(value) is not str:
-        return None
+        return value
     return value.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 

@@ -171,6 +171,11 @@ class Connection:
             return entity.collection
         return self._settings.collections.get(entity.name, entity.collection)
 
+    @property
+    def validators(self) -> bool:
+        """Whether collections get validators."""
+        return self._settings.validators
+
     def renew(self) -> None:
         """Start without a store in a forked child, where it gets a client of its own.
 
@@ -286,7 +291,7 @@ def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -
         cross_process_locks=complete,
         point_in_time_reads=replicated,
         change_stream=replicated,
-        bulk=True,
+        bulk=complete,
         largest_document_bytes=hello["maxBsonObjectSize"] if hello is not None else None,
         remedy=STANDALONE_REMEDY if not replicated else "Use the Postgres driver for it.",
     )

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import getpass
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
-from twinstore.migrations import MigrationReport, MigrationState, MigrationStatus
+from twinstore.migrations import MigrationReport, MigrationState, MigrationStatus, consent_required, unsettled
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.lease import holding
 from twinstore_mongo.mongosh import script
 from twinstore_mongo.schema import Schema
-from twinstore_mongo.steps import RELEASE, Step, load_steps
+from twinstore_mongo.special import carry_overs_of
+from twinstore_mongo.steps import RELEASE, AppliedStep, Step, load_steps
 from twinstore_mongo.validators import validator_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from twinstore.catalog import Module
+    from twinstore.migrations import Consent, Effect
     from twinstore.modules import ModuleSpec
     from twinstore.options import ModuleOptions
     from twinstore_mongo.connection import Connection, Document, Store
@@ -62,7 +65,11 @@ class MongoInitializer:
         """Return the initializer of a module, with the steps that it ships."""
         catalog = module.catalog
         names = {entity.collection: connection.collection_name(entity) for entity in catalog.entities}
-        steps = tuple(step.renamed(names) for step in load_steps(module.migrations(MIGRATIONS)))
+        carried = carry_overs_of(module.name)
+        steps = tuple(
+            replace(step.renamed(names), carry_overs=carried.get(step.name, ()))
+            for step in load_steps(module.migrations(MIGRATIONS))
+        )
         return cls(connection, catalog, options, steps, validators=validators)
 
     @property
@@ -70,20 +77,28 @@ class MongoInitializer:
         """The name of the module, under which the ledger keeps its steps."""
         return self.catalog.name
 
-    def ensure_migrations(self, *, release: bool = False) -> MigrationReport:
+    def ensure_migrations(
+        self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
+    ) -> MigrationReport:
         """Apply what is pending and bring indexes in line; see the Protocol.
 
         Args:
             release: also apply the steps 100-199, which run only on request of an operator.
+            accept: the documents that the server may remove or refuse.
         """
         with self._working() as store:
             plan = self._plan(store, release=release)
             if not plan.pending and not any(plan.schema.differences()):
                 return report(self.module, (), (), plan)
             if not store.complete:
-                return self._migrate(store, None, release=release)
+                return self._migrate(store, None, accept, release=release)
             with holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease:
-                return self._migrate(store, lease, release=release)
+                return self._migrate(store, lease, accept, release=release)
+
+    def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
+        """Return what the server would do to documents that are there; see the Protocol."""
+        with self._working() as store:
+            return tuple(sorted(self._plan(store, release=release).schema.effects(), key=place_of))
 
     def status(self) -> tuple[MigrationStatus, ...]:
         """Return the shipped and the applied migrations by name; see the Protocol."""
@@ -102,20 +117,33 @@ class MongoInitializer:
         with self._working() as store:
             schema = self._plan(store, release=False, check=False).schema
             unknown = [f"The index {name} belongs to no migration." for name in schema.unknown()]
-            return (*pending, *(item.problem for item in schema.differences()), *unknown)
+            problems = (item.problem for item in schema.differences())
+            return (*pending, *problems, *schema.foreign_orders(), *unknown)
 
     def export(self) -> str:
         """Return a script for mongosh that does the same; see the Protocol."""
         return script(self.module, self.steps, self._validators(), self.options)
 
     def check_applied(self) -> None:
-        """Raise ``MigrationError`` when a migration is pending, changed or missing."""
+        """Raise ``MigrationError`` when a migration is pending, changed or missing, or its work undone.
+
+        Of what was undone by hand, only collections and unique indexes matter here: without them rows are
+        stored that the schema would not have taken. So they are where a collation makes keys equal.
+        """
         with self._working() as store:
-            pending = [step.name for step in self._plan(store, release=False).pending]
+            plan = self._plan(store, release=False)
+            pending = [step.name for step in plan.pending]
+            undone = [] if pending else list(plan.schema.undone())
+        remedy = f"`twinstore migrate run --module {self.module}`, or call ensure_migrations() at start-up."
+        if undone:
+            raise MigrationError(
+                f"The schema of {self.module} is not as it was made: {' '.join(undone)} Run {remedy}",
+                module=self.module,
+                driver=DRIVER,
+            )
         if pending:
             raise MigrationError(
-                f"Migrations are pending: {', '.join(pending)}; run `twinstore migrate run --module "
-                f"{self.module}`, or call ensure_migrations() at start-up.",
+                f"Migrations are pending: {', '.join(pending)}; run {remedy}",
                 module=self.module,
                 driver=DRIVER,
             )
@@ -129,35 +157,57 @@ class MongoInitializer:
         except CLIENT_ERRORS as error:
             raise translate(error, store.where) from error
 
-    def _migrate(self, store: Store, lease: MigrationLease | None, *, release: bool) -> MigrationReport:
-        """Apply the pending steps, then repair what differs; the ledger is read again under the lease."""
+    def _migrate(
+        self, store: Store, lease: MigrationLease | None, accept: AbstractSet[Consent], *, release: bool
+    ) -> MigrationReport:
+        """Apply the pending steps, then repair what differs; the ledger is read again under the lease.
+
+        First what only helps: collections, unique and plain indexes. Last what lets the server remove or
+        refuse documents, and only with consent to their number, which is counted twice: building indexes in
+        between may take hours. A step is recorded when all of it is there, so one without consent stays
+        pending.
+        """
         plan = self._plan(store, release=release)
-        applied: list[str] = []
-        for step in plan.pending:
-            alive(lease)
-            if self._apply(store, plan.schema, step):
-                applied.append(step.name)
-        changes: list[str] = []
-        for difference in plan.schema.differences():
-            alive(lease)
-            difference.repair()
-            changes.append(difference.change)
+        missing = unsettled(plan.schema.effects(), accept)
+        schema = replace(plan.schema, plain=bool(missing))
+        seconds = {step.name: self._create(schema, lease, step) for step in plan.pending}
+        changes = repaired(schema, lease, guarded=False)
+        missing = missing or unsettled(schema.effects(), accept)
+        if missing:
+            done = "Plain indexes were created; nothing else was changed."
+            raise consent_required(missing, done, module=self.module, driver=DRIVER)
+        changes += repaired(schema, lease, guarded=True)
+        applied = [step.name for step in plan.pending if self._finish(store, lease, step, seconds[step.name])]
         return report(self.module, applied, changes, plan)
 
-    def _apply(self, store: Store, schema: Schema, step: Step) -> bool:
-        """Create what a step wants, every part of which may exist; return whether nobody else was first."""
+    def _create(self, schema: Schema, lease: MigrationLease | None, step: Step) -> float:
+        """Create what a step wants, every part of which may exist; return the seconds it took."""
+        alive(lease)
         start = monotonic()
         schema.create(step.collections)
-        row = {
-            "migration_name": step.name,
-            "category": step.category,
-            "checksum": step.checksum,
-            "applied_at": store.now(),
-            "applied_by": user_name(),
-            "duration_ms": int((monotonic() - start) * 1000),
-        }
+        return monotonic() - start
+
+    def _finish(self, store: Store, lease: MigrationLease | None, step: Step, seconds: float) -> bool:
+        """Carry over what an earlier version kept, then record the step; return whether nobody was first."""
+        start = monotonic()
+        # A double never holds what an earlier version kept.
+        for item in step.carry_overs if store.complete else ():
+            alive(lease)
+            item.run(store)
+        alive(lease)
+        return self._record(store, step, seconds + monotonic() - start)
+
+    def _record(self, store: Store, step: Step, seconds: float) -> bool:
+        row = AppliedStep(
+            migration_name=step.name,
+            category=step.category,
+            checksum=step.checksum,
+            applied_at=store.now(),
+            applied_by=user_name(),
+            duration_ms=int(seconds * 1000),
+        )
         which = {"_id": f"{self.module}:{step.name}"}
-        result = store.collection(LEDGER).update_one(which, {"$setOnInsert": row}, upsert=True)
+        result = store.collection(LEDGER).update_one(which, {"$setOnInsert": asdict(row)}, upsert=True)
         return result.upserted_id is not None
 
     def _plan(self, store: Store, *, release: bool, check: bool = True) -> Plan:
@@ -175,10 +225,26 @@ class MongoInitializer:
         entities = self.catalog.entities
         return {self.connection.collection_name(entity): validator_of(entity) for entity in entities}
 
-    def _ledger(self, store: Store) -> dict[str, Document]:
+    def _ledger(self, store: Store) -> dict[str, AppliedStep]:
         mine = {"$gt": f"{self.module}:", "$lt": f"{self.module};"}
-        rows = store.collection(LEDGER).find({"_id": mine})
-        return {row["migration_name"]: row for row in rows}
+        rows = map(AppliedStep.of, store.collection(LEDGER).find({"_id": mine}))
+        return {row.migration_name: row for row in rows}
+
+
+def repaired(schema: Schema, lease: MigrationLease | None, *, guarded: bool) -> list[str]:
+    """Repair the differences of one kind; return what was changed."""
+    changes: list[str] = []
+    for difference in schema.differences():
+        if difference.guarded is guarded:
+            alive(lease)
+            difference.repair()
+            changes.append(difference.change)
+    return changes
+
+
+def place_of(effect: Effect) -> tuple[str, str]:
+    """Return the place of an effect in a list."""
+    return effect.kind, effect.name
 
 
 def report(module: str, applied: Sequence[str], changes: Sequence[str], plan: Plan) -> MigrationReport:
@@ -193,7 +259,7 @@ def report(module: str, applied: Sequence[str], changes: Sequence[str], plan: Pl
     )
 
 
-def check_ledger(module: str, shipped: Mapping[str, Step], rows: Mapping[str, Document]) -> None:
+def check_ledger(module: str, shipped: Mapping[str, Step], rows: Mapping[str, AppliedStep]) -> None:
     """Refuse a ledger that does not fit the shipped steps."""
     for name, row in rows.items():
         if name not in shipped:
@@ -204,7 +270,7 @@ def check_ledger(module: str, shipped: Mapping[str, Step], rows: Mapping[str, Do
                 key=name,
                 driver=DRIVER,
             )
-        if row["checksum"] != shipped[name].checksum:
+        if row.checksum != shipped[name].checksum:
             raise MigrationChecksumError(
                 f"Migration {name} was changed after it had been applied; restore the shipped file by "
                 "reinstalling twinstore.",
@@ -214,24 +280,26 @@ def check_ledger(module: str, shipped: Mapping[str, Step], rows: Mapping[str, Do
             )
 
 
-def status_of(name: str, step: Step | None, row: Document | None) -> MigrationStatus:
+def status_of(name: str, step: Step | None, row: AppliedStep | None) -> MigrationStatus:
     """Return where one migration stands."""
+    known = AppliedStep(migration_name=name) if row is None else row
+    shown = known if step is None else step
     return MigrationStatus(
         name=name,
-        category=step.category if step is not None else str((row or {}).get("category")),
-        checksum=step.checksum if step is not None else str((row or {}).get("checksum")),
+        category=shown.category,
+        checksum=shown.checksum,
         state=state_of(step, row),
-        applied_at=None if row is None else row["applied_at"],
+        applied_at=known.applied_at,
     )
 
 
-def state_of(step: Step | None, row: Document | None) -> MigrationState:
+def state_of(step: Step | None, row: AppliedStep | None) -> MigrationState:
     """Return the state of a migration that is shipped, applied, or both."""
     if row is None:
         return MigrationState.PENDING
     if step is None:
         return MigrationState.MISSING
-    return MigrationState.APPLIED if row["checksum"] == step.checksum else MigrationState.CHANGED
+    return MigrationState.APPLIED if row.checksum == step.checksum else MigrationState.CHANGED
 
 
 def alive(lease: MigrationLease | None) -> None:

@@ -14,6 +14,7 @@ from twinstore.tenancy import ALL_TENANTS
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import merged, owned_by
 from twinstore_mongo.errors import DRIVER
+from twinstore_mongo.key_order import collation_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -76,7 +77,10 @@ def seen_parents(unit: Unit, entity: Entity, scope: Tenants, values: Collection[
     condition = merged(({name: {"$in": list(values)}}, owned_by(codec, scope)))
     fields = [name] if parent.parent is None else [name, codec.names[parent.parent.field]]
     with unit.reading(parent):
-        found = list(unit.collection(parent).find(condition, dict.fromkeys(fields, 1), session=unit.session))
+        cursor = unit.collection(parent).find(
+            condition, dict.fromkeys(fields, 1), session=unit.session, collation=collation_of(unit.store)
+        )
+        found = list(cursor)
     return {document[name] for document in without_orphans(unit, parent, scope, found)}
 
 

@@ -14,6 +14,7 @@ from twinstore.query import label_of_value
 from twinstore.shapes import Kind
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import any_of, compiled, filter_of, merged, owned_by
+from twinstore_mongo.key_order import SIMPLE, collation_of
 from twinstore_mongo.ordering import along_index
 from twinstore_mongo.parents import is_hidden, without_orphans
 
@@ -37,7 +38,9 @@ def one(unit: Unit, entity: Entity[M], scope: Tenants, key: Key | UniqueKey) -> 
     codec = codec_of(entity)
     condition = merged((filter_of(codec, key), owned_by(codec, scope)))
     with unit.reading(entity, key_text(entity, key)):
-        found = unit.collection(entity).find_one(condition, session=unit.session)
+        found = unit.collection(entity).find_one(
+            condition, session=unit.session, collation=collation_of(unit.store)
+        )
     return next(iter(without_orphans(unit, entity, scope, [] if found is None else [found])), None)
 
 
@@ -48,7 +51,10 @@ def many(
     codec = codec_of(entity)
     condition = merged((any_of(codec, keys), owned_by(codec, scope)))
     with unit.reading(entity):
-        found = list(unit.collection(entity).find(condition, session=unit.session))
+        cursor = unit.collection(entity).find(
+            condition, session=unit.session, collation=collation_of(unit.store)
+        )
+        found = list(cursor)
     index = keys[0].index.names if isinstance(keys[0], UniqueKey) else entity.key
     names = [codec.names[name] for name in index]
     by_key = {
@@ -78,7 +84,8 @@ def rows(
     codec = codec_of(entity)
     condition, reading = compiled(codec, query), codec.readings.of(query)
     with unit.reading(entity):
-        find = partial(unit.collection(entity).find, session=unit.session)
+        collation = collation_of(unit.store)
+        find = partial(unit.collection(entity).find, session=unit.session, collation=collation)
         if fields is not None:
             find = partial(find, projection=dict.fromkeys((*fields, *(name for name, _ in reading.order)), 1))
         if reading.along is not None:
@@ -98,7 +105,8 @@ def count(unit: Unit, entity: Entity, query: Query, by: str) -> dict[str, int]:
     ]
     counted: Counter[str] = Counter()
     with unit.reading(entity):
-        for group in unit.collection(entity).aggregate(pipeline, session=unit.session):
+        options: Document = {"collation": SIMPLE} if unit.store.complete else {}  # a double knows none
+        for group in unit.collection(entity).aggregate(pipeline, session=unit.session, **options):
             counted[label_of_value(wire_value(entity.known[by], group["_id"]))] += group["count"]
     return dict(counted)
 

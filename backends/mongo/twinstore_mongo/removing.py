@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twinstore.query import pinned_key
 from twinstore_mongo.codec import codec_of
@@ -14,12 +14,14 @@ from twinstore_mongo.reading import rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Key
     from twinstore.query import Query
     from twinstore_mongo.connection import Document
     from twinstore_mongo.units import Unit
 
-__all__ = ["remove"]
+__all__ = ["remove", "remove_keys"]
+
+KEYS_AT_ONCE: Final = 500
 
 
 def remove(unit: Unit, entities: Sequence[Entity], entity: Entity, query: Query) -> int:
@@ -33,6 +35,23 @@ def remove(unit: Unit, entities: Sequence[Entity], entity: Entity, query: Query)
         return delete(unit, entity, condition)
     found = rows(unit, entity, query, query.limit, fields=(ID,))
     return delete(unit, entity, still(found, condition)) if found else 0
+
+
+def remove_keys(unit: Unit, entities: Sequence[Entity], entity: Entity, keys: Sequence[Key]) -> int:
+    """Remove the rows of some keys, and those that belong to them; return how many of the keys were there."""
+    names = codec_of(entity).key
+    removed = 0
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        alternatives = [dict(zip(names, key, strict=True)) for key in keys[start : start + KEYS_AT_ONCE]]
+        with unit.writing(entity):
+            collection = unit.collection(entity)
+            found = list(
+                collection.find({"$or": alternatives}, dict.fromkeys((ID, *names), 1), session=unit.session)
+            )
+        if found:
+            removed += delete(unit, entity, {ID: {"$in": [row[ID] for row in found]}})
+            remove_children(unit, entities, entity, [row[names[-1]] for row in found])
+    return removed
 
 
 def remove_families(unit: Unit, entities: Sequence[Entity], entity: Entity, query: Query) -> int:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from importlib.resources.abc import Traversable
 
     from twinstore.options import ModuleOptions
-    from twinstore_mongo.connection import Document
+    from twinstore_mongo.connection import Document, Store
 
-__all__ = ["RELEASE", "CollectionSpec", "IndexSpec", "Step", "load_steps"]
+__all__ = ["RELEASE", "AppliedStep", "CarryOver", "CollectionSpec", "IndexSpec", "Step", "load_steps"]
 
 FILE_NAME: Final = re.compile(r"\d{3}_[a-z0-9_]+\.json")
 FIRST_RELEASE: Final = "100"
@@ -86,12 +87,34 @@ class CollectionSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class CarryOver:
+    """Documents of an earlier version, brought to where this one keeps them by one aggregation.
+
+    It may be repeated: its last stage keeps every document that is there. The same stages stand in the script
+    for administrators, so they are plain JSON.
+    """
+
+    source: str
+    pipeline: Sequence[Mapping[str, Any]]
+
+    def run(self, store: Store) -> None:
+        """Let the server do it; a source that is absent or empty brings nothing."""
+        with store.unhurried():
+            store.collection(self.source).aggregate(list(self.pipeline), allowDiskUse=True)
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """One migration step; the checksum is that of its file with plain line ends."""
+    """One migration step; the checksum is that of its file with plain line ends.
+
+    Attributes:
+        carry_overs: in their order, after everything else of the step is there.
+    """
 
     name: str
     checksum: str
     collections: tuple[CollectionSpec, ...]
+    carry_overs: tuple[CarryOver, ...] = ()
 
     def renamed(self, names: Mapping[str, str]) -> Step:
         """Return the same step for collections of other names."""
@@ -102,6 +125,23 @@ class Step:
     def category(self) -> str:
         """``schema`` for 001-099; ``release`` for 100-199, which run only on request."""
         return RELEASE if self.name >= FIRST_RELEASE else "schema"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedStep:
+    """What the ledger of migrations says of a step, field by field as every release writes it."""
+
+    migration_name: str
+    category: str = ""
+    checksum: str = ""
+    applied_at: datetime | None = None
+    applied_by: str = ""
+    duration_ms: int = 0
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> AppliedStep:
+        """Return a row of the ledger."""
+        return cls(**{item.name: row[item.name] for item in fields(cls) if item.name in row})
 
 
 def load_steps(folder: Traversable) -> tuple[Step, ...]:

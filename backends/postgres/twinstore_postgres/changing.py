@@ -15,7 +15,7 @@ a rival's new row is never seen, the server answers such an insert with a serial
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -142,25 +142,40 @@ def write(steps: Steps, writes: Sequence[Write]) -> None:
     Raises:
         InsertLostError: the key of a new row is taken.
     """
-    new = [item for item in writes if item.before is None]
-    subject = joint(tuple(item.subject for item in writes))
-    if steps.own:
-        try:
-            steps.finish(*(item.step(own=True) for item in writes), subject=subject)
-        except DuplicateError as error:
-            if new:
-                raise InsertLostError(error) from error
-            raise
-        return
-    pending: list[Step] = []
+    portions = split(writes, after_inserts=not steps.own)
+    for portion in portions[:-1]:
+        send(steps, portion, steps.run)
+    send(steps, portions[-1] if portions else [], steps.finish)
+
+
+def split(writes: Sequence[Write], *, after_inserts: bool) -> list[list[Write]]:
+    """Return what goes in one round trip each, so that every failure can be told.
+
+    The server names the table of the statement that failed, so a round trip has one row of each entity.
+    Nothing may follow an insert that may not have happened.
+    """
+    portions: list[list[Write]] = []
     for item in writes:
-        pending.append(item.step(own=False))
-        if item.before is None:
-            # Nothing may follow an insert that did not happen.
-            if not steps.run(*pending, subject=subject)[-1].count:
-                raise InsertLostError(item.taken)
-            pending = []
-    steps.finish(*pending, subject=subject)
+        last = portions[-1] if portions else []
+        told = item.ref.entity not in {other.ref.entity for other in last}
+        if not last or not told or (after_inserts and last[-1].before is None):
+            portions.append([])
+        portions[-1].append(item)
+    return portions
+
+
+def send(steps: Steps, portion: Sequence[Write], execute: Callable[..., list[Result]]) -> None:
+    """Write some rows in one round trip."""
+    subject = joint(tuple(item.subject for item in portion))
+    try:
+        results = execute(*(item.step(own=steps.own) for item in portion), subject=subject)
+    except DuplicateError as error:
+        # In a transaction of our own a rival's row may be the reason, and the next attempt will see it.
+        if steps.own and any(item.before is None for item in portion):
+            raise InsertLostError(error) from error
+        raise
+    if portion and portion[-1].before is None and not results[-1].count:
+        raise InsertLostError(portion[-1].taken)
 
 
 def mark(work: Work, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:

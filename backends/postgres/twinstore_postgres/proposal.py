@@ -134,7 +134,8 @@ def _additions(entity: Entity, known: Shipped) -> Iterator[str]:
     for piece in ddl.constraints(entity):
         if piece.name not in known.named("constraint", entity.name):
             name = ddl.text(sql.Identifier(piece.name))
-            yield f"ALTER TABLE {table} ADD CONSTRAINT {name} {piece.sql};"
+            # There is no IF NOT EXISTS for constraints, and a file should be able to run twice.
+            yield f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {name}, ADD CONSTRAINT {name} {piece.sql};"
 
 
 def _shown(declared: str) -> str:

@@ -31,6 +31,7 @@ from twinstore.testing.contracts.errors import StoreErrorContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
 from twinstore.testing.contracts.isolation import IsolationContract
+from twinstore.testing.contracts.joining import JoiningContract
 from twinstore.testing.contracts.keyed import KeyedRepositoryContract
 from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
@@ -77,6 +78,7 @@ __all__ = [
     "ImpactSnapshotRepositoryContract",
     "InitializerContract",
     "IsolationContract",
+    "JoiningContract",
     "KeyedRepositoryContract",
     "LedgerContract",
     "PagingContract",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,6 +19,7 @@ from twinstore.testing import builders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
+    from types import FrameType
 
     from twinstore.catalog import Entity, Key
     from twinstore.paging import Page
@@ -33,7 +37,9 @@ A = TypeVar("A")
 T = TypeVar("T")
 PATIENCE_SECONDS: Final = 60
 SWITCH_SECONDS: Final = 1e-6
+GIVE_WAY: Final = 0.04
 ROUNDS: Final = 20
+MOST_RIVALS: Final = 8
 
 
 def unique(prefix: str) -> str:
@@ -119,18 +125,15 @@ class Bench:
             return race(lambda pair: action(*pair), pairs)
 
     def rounds(
-        self, action: Callable[[SchedulerStorage, int, A], T], items: Sequence[A], number: int = ROUNDS
+        self, action: Callable[[SchedulerStorage, A], T], items: Callable[[int], Sequence[A]]
     ) -> list[list[T | TwinstoreError]]:
-        """Race again and again on the same two storages; the action also gets the number of the round.
+        """Race again and again on the same two storages; ``items`` makes those of a round before any begins.
 
         Most rounds of a fast store end before its rivals meet, so one round says little.
         """
-        with self.storages(2) as storages, ThreadPoolExecutor(len(items)) as pool, switching_often():
-            pairs = list(zip(cycle(storages), items, strict=False))
-            return [
-                contest(pool, lambda pair, turn=turn: action(pair[0], turn, pair[1]), pairs)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
-                for turn in range(number)
-            ]
+        with self.storages(2) as storages, ThreadPoolExecutor(MOST_RIVALS) as pool, switching_often():
+            rounds = [list(zip(cycle(storages), items(turn), strict=False)) for turn in range(ROUNDS)]
+            return [contest(pool, lambda pair: action(*pair), pairs) for pairs in rounds]
 
     def stamp(self, entity: Entity, key: Key) -> object:
         """Return the stamp of a stored row; a probe that has none could not tell whether it was written."""
@@ -189,13 +192,25 @@ def contest(
 
 @contextmanager
 def switching_often() -> Generator[None]:
-    """Let the interpreter change threads within a call: by default one takes less than its turn."""
+    """Let threads that are started inside take turns within a call of the store, not only between calls.
+
+    A call in memory takes less than the turn of a thread: rivals would come one after the other.
+    """
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
+    threading.setprofile(give_way)
     try:
         yield
     finally:
+        threading.setprofile(None)
         sys.setswitchinterval(before)
+
+
+def give_way(frame: FrameType, event: str, argument: object) -> None:
+    """Let another thread go on, now and then, before a function is called."""
+    del frame, argument
+    if event == "call" and random.random() < GIVE_WAY:
+        time.sleep(0)
 
 
 def in_thread(action: Callable[[], T]) -> Callable[[], T | TwinstoreError]:

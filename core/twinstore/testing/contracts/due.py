@@ -67,7 +67,8 @@ class DueScheduleContract(Contract):
         kept, disabled, deleted = (stored(lone_bench, name) for name in ("kept", "disabled", "deleted"))
         # Only a copy can bring a pair out of step.
         lone_bench.probe.alter(SCHEDULES, (disabled.id,), {"enabled": False})
-        lone_bench.probe.alter(SCHEDULES, (deleted.id,), {"deletedAt": at(1), "deletedBy": "eve"})
+        deletion = {"enabled": False, "deletedAt": at(1), "deletedBy": "eve"}
+        lone_bench.probe.alter(SCHEDULES, (deleted.id,), deletion)
         assert lone_bench.storage.schedules.get_due_schedules(at(4 * HOUR)) == (kept,)
         assert lone_bench.storage.schedules.get_due_schedules(at(4 * HOUR), limit=1) == (kept,)
 

@@ -14,16 +14,16 @@ from twinstore.testing.builders import at
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
+    from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
-    from twinstore.scheduler.audit import AuditRecord
-    from twinstore.scheduler.runs import Run
+    from twinstore.scheduler.schedules import Schedule
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
     from twinstore.testing.bench import Bench
     from twinstore.testing.examples import Example
 
 __all__ = ["RaceContract"]
 
-RIVALS: Final = range(4)
+RIVALS: Final = 4
 # A trigger has no write of its own.
 WRITTEN: Final = [item for item in SCHEDULER_EXAMPLES.examples if item.entity is not TRIGGERS]
 
@@ -38,20 +38,22 @@ class RaceContract(Contract):
 
     @needs("transactions")
     def test_one_run_of_an_id_is_created_in_every_round(self, bench: Bench) -> None:
-        def create(storage: SchedulerStorage, turn: int, number: int) -> Run:
-            return storage.runs.create(bench.run(f"race {turn}", created_at=at(number)))
-
-        for turn, results in enumerate(bench.rounds(create, RIVALS)):
-            assert outcomes(results) == {"DuplicateError": 3, "ok": 1}
+        rounds = bench.rounds(
+            lambda storage, run: storage.runs.create(run),
+            lambda turn: [bench.run(f"race {turn}", created_at=at(number)) for number in range(RIVALS)],
+        )
+        for turn, results in enumerate(rounds):
+            assert outcomes(results) == {"DuplicateError": RIVALS - 1, "ok": 1}
             assert bench.storage.runs.get(bench.tenant, bench.id(f"race {turn}")) in results
 
     @needs("transactions")
     def test_one_record_of_an_id_is_appended_in_every_round(self, bench: Bench) -> None:
-        def append(storage: SchedulerStorage, turn: int, number: int) -> AuditRecord:
-            return storage.audit.append(bench.record(f"race {turn}", message=str(number)))
-
-        for turn, results in enumerate(bench.rounds(append, RIVALS)):
-            assert outcomes(results) == {"DuplicateError": 3, "ok": 1}
+        rounds = bench.rounds(
+            lambda storage, record: storage.audit.append(record),
+            lambda turn: [bench.record(f"race {turn}", message=str(number)) for number in range(RIVALS)],
+        )
+        for turn, results in enumerate(rounds):
+            assert outcomes(results) == {"DuplicateError": RIVALS - 1, "ok": 1}
             assert bench.storage.audit.get(bench.tenant, bench.id(f"race {turn}")) in results
 
     @needs("transactions")
@@ -61,31 +63,37 @@ class RaceContract(Contract):
     ) -> None:
         tenants = (bench.tenant, bench.foreign)
 
-        def store(storage: SchedulerStorage, turn: int, tenant: str) -> str:
-            example.store(storage.unbound, tenant, example.small(tenant, bench.id(f"race {turn}")))
+        def store(storage: SchedulerStorage, rival: tuple[str, CanonicalModel]) -> str:
+            tenant, model = rival
+            example.store(storage.unbound, tenant, model)
             return tenant
 
-        for turn, results in enumerate(bench.rounds(store, tenants)):
-            winners = [result for result in results if not isinstance(result, TwinstoreError)]
-            both = names_tenant(example.entity)
-            assert outcomes(results) == ({"ok": 2} if both else {"DuplicateError": 1, "ok": 1})
-            for tenant in tenants:
-                model = example.small(tenant, bench.id(f"race {turn}"))
+        def rivals(turn: int) -> list[tuple[str, CanonicalModel]]:
+            key = bench.id(f"race {turn}")
+            return [(tenant, example.small(tenant, key)) for tenant in tenants * (RIVALS // 2)]
+
+        for turn, results in enumerate(bench.rounds(store, rivals)):
+            winners = {result for result in results if not isinstance(result, TwinstoreError)}
+            assert len(winners) == (2 if names_tenant(example.entity) else 1)
+            assert set(outcomes(results)) <= {"DuplicateError", "ok"}
+            for tenant, model in dict(rivals(turn)).items():
                 wanted = model if tenant in winners else None
                 assert example.found(bench.storage.unbound, tenant, model) == wanted
 
     @needs("transactions")
     def test_a_schedule_and_its_trigger_stay_in_step_in_every_round(self, bench: Bench) -> None:
-        def act(storage: SchedulerStorage, turn: int, changes: bool) -> object:  # noqa: FBT001  # drawn from a list
-            schedule = bench.schedule(f"race {turn}")
-            if changes:
-                changed = schedule.evolve(when_cron="*/5 * * * *", updated_at=at(1))
-                return storage.schedules.upsert(changed)
+        def act(storage: SchedulerStorage, rival: tuple[str, Schedule]) -> object:
+            kind, schedule = rival
+            if kind == "change":
+                return storage.schedules.upsert(schedule)
             return storage.triggers.recalculate(bench.tenant, schedule.id, at(2))
 
-        for turn in range(20):
-            bench.storage.schedules.upsert(bench.schedule(f"race {turn}"))
-        for turn, results in enumerate(bench.rounds(act, (True, False))):
-            assert outcomes(results) == {"ok": 2}
+        def rivals(turn: int) -> list[tuple[str, Schedule]]:
+            schedule = bench.storage.schedules.upsert(bench.schedule(f"race {turn}"))
+            changed = schedule.evolve(when_cron="*/5 * * * *", updated_at=at(1))
+            return [("change", changed), *[("recalculate", schedule)] * (RIVALS - 1)]
+
+        for turn, results in enumerate(bench.rounds(act, rivals)):
+            assert outcomes(results) == {"ok": RIVALS}
             trigger = bench.storage.triggers.get_required(bench.tenant, bench.id(f"race {turn}"))
             assert trigger.when_cron == "*/5 * * * *"

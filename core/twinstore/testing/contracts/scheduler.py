@@ -12,6 +12,7 @@ from twinstore.testing.contracts.errors import StoreErrorContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
 from twinstore.testing.contracts.isolation import IsolationContract
+from twinstore.testing.contracts.joining import JoiningContract
 from twinstore.testing.contracts.keyed import KeyedRepositoryContract
 from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
@@ -54,6 +55,7 @@ class SchedulerContract(
     SessionContract,
     TransactionContract,
     IsolationContract,
+    JoiningContract,
     CapabilitiesContract,
     DecodingContract,
     StoreErrorContract,
