@@ -14,6 +14,7 @@ from twinstore import add_scheduler_postgres_storage
 from twinstore.errors import ConsentRequiredError, MigrationError
 from twinstore.migrations import COUNTED_ROWS, Consent, Effect, EffectKind, MigrationState
 from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.scheduler.module import MODULE
 from twinstore_postgres.migrator import shipped_migrations
 from twinstore_postgres.schema import describe_schema
 
@@ -64,7 +65,7 @@ def wanted_tables(owner: Connection, *, planned: bool) -> None:
     """Make the tables of the first file as the customer's plan names it, or without any ledger."""
     if planned:
         owner.execute(LEDGER.encode())
-    owner.execute(shipped_migrations("scheduler")[0].text.encode())
+    owner.execute(shipped_migrations(MODULE)[0].text.encode())
 
 
 def everything(owner: Connection) -> tuple[object, ...]:
@@ -351,3 +352,31 @@ class TestReadiness:
         owner.execute(change.encode())
         storage.check_ready()
         assert storage.initializer.verify() != ()
+
+
+class TestLedgerOfCopies:
+    """A schema of the ledger's name may be somebody else's too."""
+
+    @pytest.fixture
+    @staticmethod
+    def ledger(empty_postgres_database: PostgresDatabase) -> Iterator[Initializer]:
+        with add_scheduler_postgres_storage(empty_postgres_database.config) as storage:
+            yield storage.bulk.ledger_initializer
+
+    def test_tables_of_somebody_else_stay_as_they_are(self, ledger: Initializer, owner: Connection) -> None:
+        owner.execute("CREATE SCHEMA twinstore")
+        owner.execute("CREATE TABLE twinstore.jobs (id uuid PRIMARY KEY, title text)")
+        owner.execute("INSERT INTO twinstore.jobs VALUES (gen_random_uuid(), 'theirs')")
+        before = describe_schema(owner, "twinstore")
+        for refused in (ledger.effects, ledger.ensure_migrations):
+            with pytest.raises(MigrationError, match="Not wanted: column jobs.title: text") as caught:
+                refused()
+            assert "nothing was changed" in caught.value.message
+        assert describe_schema(owner, "twinstore") == before
+        assert owner.execute("SELECT title FROM twinstore.jobs").fetchall() == [("theirs",)]
+
+    def test_it_hides_nothing_so_it_needs_no_consent(self, ledger: Initializer) -> None:
+        assert ledger.effects() == ()
+        consent = Consent(EffectKind.RLS, "jobs", 3)
+        assert ledger.ensure_migrations(accept={consent}).applied == ("001_create_ledger.sql",)
+        assert (ledger.effects(), ledger.verify()) == ((), ())

@@ -77,7 +77,7 @@ def test_every_condition_has_its_operator() -> None:
     assert where(statement) == (
         '"deleted_at" IS NULL AND "enabled" AND NOT "enabled" AND "name" = ANY(%s) AND "created_at" > %s'
         ' AND "created_at" < %s AND "created_at" <= %s AND "created_at" >= %s AND "deleted_by" IS NOT NULL'
-        ' AND "mode" IN (1) ORDER BY "id" LIMIT %s'
+        ' AND "mode" IN (1) ORDER BY "id" COLLATE "C" LIMIT %s'
     )
     assert parameters == [["a", "b"], NOW, NOW, NOW, NOW, 2]
 
@@ -103,14 +103,18 @@ def test_numbers_are_parameters_like_other_values() -> None:
 def test_a_scope_is_a_condition_of_its_own(scope: Tenants, condition: str) -> None:
     query = Query(entity="runs", scope=scope, where=(), order=(SortKey("id"),), limit=1)
     statement, _ = compile_query(query, RUNS_TABLE)
-    assert where(statement) == f'{condition} ORDER BY "id" LIMIT %s'
+    assert where(statement) == f'{condition} ORDER BY "id" COLLATE "C" LIMIT %s'
 
 
 @pytest.mark.parametrize(
     ("after", "condition", "values"),
     [
-        ((NOW, "x"), '("next_fire_at" >= %s AND ("next_fire_at" > %s OR "id" > %s))', [NOW, NOW, "x"]),
-        ((None, "x"), '("next_fire_at" IS NOT NULL OR "id" > %s)', ["x"]),
+        (
+            (NOW, "x"),
+            '("next_fire_at" >= %s AND ("next_fire_at" > %s OR "id" COLLATE "C" > %s))',
+            [NOW, NOW, "x"],
+        ),
+        ((None, "x"), '("next_fire_at" IS NOT NULL OR "id" COLLATE "C" > %s)', ["x"]),
     ],
 )
 def test_a_list_goes_on_strictly_after_its_key(
@@ -120,7 +124,7 @@ def test_a_list_goes_on_strictly_after_its_key(
     query = Query(entity="triggers", scope=SCOPE, where=(), order=order, limit=1, after=after)
     statement, parameters = compile_query(query, TRIGGERS_TABLE)
     assert where(statement) == (
-        f'"tenant_id" = %s AND {condition} ORDER BY "next_fire_at" NULLS FIRST, "id" LIMIT %s'
+        f'"tenant_id" = %s AND {condition} ORDER BY "next_fire_at" NULLS FIRST, "id" COLLATE "C" LIMIT %s'
     )
     assert parameters == ["t", *values, 2]
 
@@ -128,6 +132,6 @@ def test_a_list_goes_on_strictly_after_its_key(
 def test_a_descending_list_goes_on_below_its_key() -> None:
     order = (SortKey("createdAt", descending=True, time=True), SortKey("id"))
     query = Query(entity="runs", scope=SCOPE, where=(), order=order, limit=1, after=(NOW, "x"))
-    assert '("created_at" <= %s AND ("created_at" < %s OR "id" > %s))' in where(
+    assert '("created_at" <= %s AND ("created_at" < %s OR "id" COLLATE "C" > %s))' in where(
         compile_query(query, RUNS_TABLE)[0]
     )

@@ -9,6 +9,7 @@ from psycopg import sql
 
 from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
 from twinstore_postgres.codec import Replanned
+from twinstore_postgres.derive import by_code_point
 from twinstore_postgres.owners import owner_condition, owner_values, sight
 
 if TYPE_CHECKING:
@@ -166,26 +167,17 @@ def _condition(
 
 
 def _sort_key(key: SortKey, table: Table) -> sql.Composable:
-    name = _ordered(table.column(key.field))
+    name = by_code_point(table.column(key.field))
     if key.descending:
         # Absent is less than everything, in either direction.
         return sql.SQL("{} DESC NULLS LAST" if key.nullable else "{} DESC").format(name)
     return sql.SQL("{} NULLS FIRST").format(name) if key.nullable else name
 
 
-def _ordered(column: Column) -> sql.Composable:
-    """Return a column as it is sorted and compared: texts by code point, whatever collation it has.
-
-    Our own tables have that collation; those of a source that somebody else made may have another.
-    """
-    name = sql.Identifier(column.name)
-    return sql.SQL('{} COLLATE "C"').format(name) if column.sql_type == "text" else name
-
-
 def _keyset(order: Sequence[SortKey], nulls: Sequence[bool], table: Table) -> sql.Composable:
     """Rows strictly after a key: ``k1 >= v AND (k1 > v OR <the same for the other keys>)`` uses the index."""
     key, rest = order[0], order[1:]
-    name = _ordered(table.column(key.field))
+    name = by_code_point(table.column(key.field))
     tail = _keyset(rest, nulls[1:], table) if rest else None
     if key.descending and key.nullable:
         return _below(name, tail or sql.SQL("false"), null=nulls[0], last=not rest)

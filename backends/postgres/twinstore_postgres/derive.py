@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from twinstore.tenancy import StoredOwner
     from twinstore_postgres.codec import Row as Values
 
-__all__ = ["Table", "table_of"]
+__all__ = ["Table", "by_code_point", "listed", "table_of"]
 
 M = TypeVar("M", bound=CanonicalModel, default=Any)
 
@@ -53,6 +53,11 @@ class Table(Generic[M]):
     def key(self) -> tuple[str, ...]:
         """The columns of the key."""
         return tuple(map(column_name, self.entity.key))
+
+    @cached_property
+    def key_order(self) -> sql.Composable:
+        """The columns of the key as they are sorted and compared, see :func:`by_code_point`."""
+        return sql.SQL(", ").join(by_code_point(self.column(field)) for field in self.entity.key)
 
     @cached_property
     def tenant(self) -> str | None:
@@ -253,6 +258,15 @@ class Table(Generic[M]):
     def _tenant_position(self) -> int | None:
         names = [column.name for column in self.columns]
         return None if self.tenant is None else names.index(self.tenant)
+
+
+def by_code_point(column: Column) -> sql.Composable:
+    """Return a column as it is sorted and compared: texts by code point, whatever collation it has.
+
+    Our own tables have that collation; those of a source that somebody else made may have another.
+    """
+    name = sql.Identifier(column.name)
+    return sql.SQL('{} COLLATE "C"').format(name) if column.sql_type == "text" else name
 
 
 def listed(names: Sequence[str], relation: sql.Composable | None = None) -> sql.Composed:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Scans", "scan_of"]
 
+TEXTS: Final = frozenset({"text", "varchar"})
 # Every column with the name of its type; that of an array begins with an underscore.
 COLUMNS: Final = """
 SELECT a.attname, t.typname
@@ -88,7 +89,8 @@ def check_columns(entity: Entity, types: dict[str, str]) -> None:
             entity=entity.name,
             driver=DRIVER,
         )
-    if lacking := sorted(known - types.keys()):
+    # Nobody reads the version of a row here, so the table of a source need not have one.
+    if lacking := sorted(known - types.keys() - {VERSION}):
         raise MigrationError(
             f"The table {table} lacks column {', '.join(lacking)}, which the description of {entity.name} "
             "names. Run: twinstore migrate run",
@@ -120,5 +122,6 @@ def part(entity: Entity, name: str, type_name: str) -> Part:
         name=name,
         column=column_name(name),
         array=is_array(type_name),
+        text=type_name in TEXTS,
         convert=converter_of(type_name, numbers),
     )

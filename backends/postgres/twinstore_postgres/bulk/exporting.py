@@ -12,6 +12,7 @@ from twinstore import jsontext
 from twinstore.bulk import Key, KeyRange, Record
 from twinstore.errors import DocumentDecodeError
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
+from twinstore_postgres.bulk.finding import without_key
 from twinstore_postgres.bulk.keys import storable_keys
 from twinstore_postgres.owners import owner_condition, owner_values, sight
 from twinstore_postgres.reading import TolerantInstantLoader
@@ -21,24 +22,31 @@ if TYPE_CHECKING:
     from twinstore_postgres.codec import Row
     from twinstore_postgres.derive import Table
 
-__all__ = ["export_batches", "export_of", "range_condition", "weight"]
+__all__ = ["export_batches", "export_of", "range_condition", "tenant_condition", "weight"]
 
 # A batch ends at this size too. Every so many rows one is weighed for all of them, which costs little.
 BATCH_BYTES: Final = 8_000_000
 WEIGHED: Final = 8
-EXPORT: Final = "COPY (SELECT {columns} FROM {table} WHERE {where} ORDER BY {key}) TO STDOUT (FORMAT BINARY)"
+EXPORT: Final = (
+    "COPY (SELECT {columns} FROM {table} WHERE {where} ORDER BY {order}) TO STDOUT (FORMAT BINARY)"
+)
 EXPORT_SOME: Final = (
-    "COPY (SELECT {columns} FROM {table} WHERE ({key}) IN ({keys})) TO STDOUT (FORMAT BINARY)"
+    "COPY (SELECT {columns} FROM {table} WHERE ({order}) IN ({keys})) TO STDOUT (FORMAT BINARY)"
 )
 SOME_KEYS: Final = 500
+# A tenant as a parameter, compared by code point, whatever collation somebody gave the column.
+EXACTLY: Final = sql.SQL('%s::text COLLATE "C"')
 
 
 def export_batches(
     snapshot: Snapshot, table: Table, within: KeyRange, tenant_id: str | None, batch_size: int
 ) -> Generator[list[Record]]:
     """Yield the rows of a range in key order, in batches; the server waits while the caller works."""
-    where, values = range_condition(table, within, tenant_id)
-    statement = sql.SQL(EXPORT).format(**table.parts, where=where)
+    found = snapshot.find(table)
+    if found is None:
+        return
+    where, values = range_condition(table, within, tenant_id, nullable=found.nullable)
+    statement = sql.SQL(EXPORT).format(**table.parts, where=where, order=table.key_order)
     batch: list[Record] = []
     size = 0
     for row in stored_rows(snapshot, table, statement, values):
@@ -54,11 +62,12 @@ def export_batches(
 
 def export_of(snapshot: Snapshot, table: Table, keys: Sequence[Key]) -> Generator[Record]:
     """Yield single rows; keys that no row can have are not asked for."""
-    wanted = storable_keys(table.entity, keys)
+    wanted = [] if snapshot.find(table) is None else storable_keys(table.entity, keys)
     one = sql.SQL("({})").format(sql.SQL(", ").join([sql.Placeholder()] * len(table.key)))
     for start in range(0, len(wanted), SOME_KEYS):
         some = wanted[start : start + SOME_KEYS]
-        statement = sql.SQL(EXPORT_SOME).format(**table.parts, keys=sql.SQL(", ").join([one] * len(some)))
+        asked = sql.SQL(", ").join([one] * len(some))
+        statement = sql.SQL(EXPORT_SOME).format(**table.parts, order=table.key_order, keys=asked)
         for row in stored_rows(snapshot, table, statement, list(chain.from_iterable(some))):
             yield record_of(table, row)
 
@@ -85,32 +94,43 @@ def weight(value: object) -> int:
 
 
 def range_condition(
-    table: Table, within: KeyRange, tenant_id: str | None
+    table: Table, within: KeyRange, tenant_id: str | None, *, nullable: bool
 ) -> tuple[sql.Composable, Sequence[object]]:
-    """Return the condition of a range and its values; composed keys are compared as rows."""
+    """Return the condition of a range and its values; composed keys are compared as rows.
+
+    Rows whose key is null belong to the open upper end. Only where there can be such rows the condition says
+    so, because the server would not go along the index then.
+    """
     conditions: list[sql.Composable] = []
     values: list[object] = []
     for operator, bound in ((sql.SQL(">="), within.lower), (sql.SQL("<"), within.upper)):
         if bound is not None:
             conditions.append(
                 sql.SQL("({key}) {operator} ({values})").format(
-                    key=table.parts["key"],
+                    key=table.key_order,
                     operator=operator,
                     values=sql.SQL(", ").join([sql.Placeholder()] * len(bound)),
                 )
             )
             values += bound
+    if conditions and nullable:
+        kind = "(({0}) OR ({1}))" if within.upper is None else "(({0}) AND NOT ({1}))"
+        conditions = [sql.SQL(kind).format(sql.SQL(" AND ").join(conditions), without_key(table))]
+    owner, owned_by = tenant_condition(table, tenant_id)
+    return sql.SQL(" AND ").join([*conditions, owner]), [*values, *owned_by]
+
+
+def tenant_condition(table: Table, tenant_id: str | None) -> tuple[sql.Composable, Sequence[object]]:
+    """Return the condition of the rows of a tenant, or of all, and its values."""
     scope: Tenants = ALL_TENANTS if tenant_id is None else Tenant(tenant_id)
-    owner = owner_condition(table, sight(scope))
-    if owner is not None:
-        conditions.append(owner)
-        values += owner_values(table, scope)
-    return sql.SQL(" AND ").join(conditions or [sql.SQL("true")]), values
+    owner = owner_condition(table, sight(scope), tenant=EXACTLY)
+    return sql.SQL("true") if owner is None else owner, owner_values(table, scope)
 
 
 def record_of(table: Table, row: Row) -> Record:
     """Return the record of a row, decoded or with the reason why not."""
-    key: Key = table.key_of(row)
+    stored = table.key_of(row)
+    key: Key | None = None if None in stored else stored
     owner = table.owner(row)
     storage = table.markers_of(row)
     try:

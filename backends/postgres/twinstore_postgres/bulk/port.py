@@ -13,11 +13,13 @@ from twinstore.query import batch_size_argument
 from twinstore.scope import UNBOUND, note_system_scope
 from twinstore_postgres.access import PostgresAccess
 from twinstore_postgres.bulk.connections import BulkConnections, inside
+from twinstore_postgres.bulk.cutting import Walk
 from twinstore_postgres.bulk.describing import Scans
-from twinstore_postgres.bulk.exporting import range_condition
+from twinstore_postgres.bulk.exporting import tenant_condition
 from twinstore_postgres.bulk.identity import identity_of
 from twinstore_postgres.bulk.staging import Stage
-from twinstore_postgres.bulk.viewing import PostgresView, tenant_of
+from twinstore_postgres.bulk.survey import survey_of
+from twinstore_postgres.bulk.viewing import PostgresView, Snapshot, tenant_of
 from twinstore_postgres.bulk.writing import PROBE_BY_KEY, PostgresRangeWriter
 from twinstore_postgres.codec import Replanned
 from twinstore_postgres.derive import table_of
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from twinstore.access import Access
     from twinstore.backend import Capabilities
-    from twinstore.bulk import Check, Key, OnConflict, Position
+    from twinstore.bulk import Check, Key, OnConflict, Position, Survey
     from twinstore.catalog import Entity
     from twinstore.migrations import Initializer
     from twinstore.modules import ModuleSpec
@@ -39,8 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresBulk"]
 
-COUNTS: Final = "SELECT {tenant}, count(*) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1"
-KEY_AFTER: Final = "SELECT {key} FROM {table} WHERE {where} ORDER BY {key} OFFSET %s LIMIT 1"
+COUNTS: Final = 'SELECT {tenant} COLLATE "C", count(*) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1'
 ONE_STATE: Final = UNIT[True]
 
 
@@ -80,12 +81,22 @@ class PostgresBulk:
         """Return the entities in copy order."""
         return self._module.catalog.entities
 
+    def survey(self) -> tuple[Survey, ...]:
+        """Return what there is to read, and at what cost; see the Protocol."""
+        with (
+            self._connections.system("bulk survey", begin=ONE_STATE) as transaction,
+            translated(outcome=Outcome.NOT_APPLIED),
+        ):
+            return survey_of(transaction.connection, self._module)
+
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
         """Return the number of rows by the label of their owner; see the Protocol."""
         table = table_of(entity)
-        where, values = range_condition(table, KeyRange(), tenant_of(tenant_id))
+        where, values = tenant_condition(table, tenant_of(tenant_id))
         statement = table.statement(COUNTS, tenant=table.tenant_shown, where=where)
-        with self._connections.system("bulk counts", begin=STEP) as transaction:
+        with self._connections.system("bulk counts", begin=ONE_STATE) as transaction:
+            if Snapshot(transaction.connection).find(table) is None:
+                return {}
             (found,) = transaction.run((Replanned(statement), values), subject=Subject(entity))
         return table.labelled((tenant, number) for tenant, number in found.rows)
 
@@ -148,8 +159,13 @@ class PostgresBulk:
 
     def _key_after(self, table: Table, lower: Key | None, rows: int, tenant: str | None) -> Key | None:
         """Return the key that lies some rows after another one, ``None`` beyond the last."""
-        where, values = range_condition(table, KeyRange(lower), tenant)
-        step = (Replanned(table.statement(KEY_AFTER, where=where)), [*values, rows])
-        with self._connections.system("bulk cut", begin=STEP) as transaction:
-            (found,) = transaction.run(step, subject=Subject(table.entity))
-        return found.first
+        with self._connections.system("bulk cut", begin=ONE_STATE) as transaction:
+            found = Snapshot(transaction.connection).find(table)
+            if found is None:
+                return None
+            walk = Walk(transaction, table, tenant, found.nullable)
+            key = walk.key_at(lower, rows)
+            if lower is None or key != lower:
+                return key
+            # Without a unique index many rows can share one key; a range cannot end among them.
+            return walk.key_at(lower, 0, beyond=True)

@@ -38,11 +38,15 @@ BATCH_BYTES: Final = 8_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One selected column: the name of its value, and how the text becomes a JSON value (``None``: text)."""
+    """One selected column: the name of its value, and how the text becomes a JSON value (``None``: text).
+
+    A ``text`` has a collation, by which it is not to be compared.
+    """
 
     name: str
     column: str
     array: bool = False
+    text: bool = False
     convert: Convert | None = None
 
     @property
@@ -50,6 +54,12 @@ class Part:
         """What is selected."""
         column = sql.Identifier(self.column)
         return sql.SQL("to_jsonb({})").format(column) if self.array else column
+
+    @property
+    def compared(self) -> sql.Composable:
+        """What is sorted and compared."""
+        name = sql.Identifier(self.column)
+        return name + sql.SQL(' COLLATE "C"') if self.text else name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +82,17 @@ class Scan:
     optional_lists: tuple[str, ...] = ()
 
     def batches(
-        self, snapshot: Snapshot, within: KeyRange, tenant_id: str | None, batch_size: int
+        self,
+        snapshot: Snapshot,
+        within: KeyRange,
+        tenant_id: str | None,
+        batch_size: int,
+        *,
+        nullable: bool,
     ) -> Iterator[list[ScanRow]]:
-        """Yield the rows of a range in key order."""
+        """Yield the rows of a range in key order; ``nullable`` tells whether some may have no key."""
         statement = sql.SQL("{} WHERE {} ORDER BY {}").format(
-            self._select, self._within(within, tenant_id), self._key_list
+            self._select, self._within(within, tenant_id, nullable=nullable), self._key_list
         )
         batch: list[ScanRow] = []
         size = 0
@@ -175,18 +191,28 @@ class Scan:
 
     @cached_property
     def _key_list(self) -> sql.Composable:
-        return sql.SQL(", ").join(self._parts[position].expression for position, _ in self._keys)
+        """The key, compared by code point also where a column has another collation."""
+        return sql.SQL(", ").join(self._parts[position].compared for position, _ in self._keys)
 
-    def _within(self, within: KeyRange, tenant_id: str | None) -> sql.Composable:
+    def _within(self, within: KeyRange, tenant_id: str | None, *, nullable: bool) -> sql.Composable:
+        clauses = [self._bounds(within)]
+        if nullable and within != KeyRange():
+            # Rows without a key belong to the open upper end.
+            lacking = sql.SQL("num_nonnulls({}) < {}").format(self._key_list, len(self._keys))
+            kind = "({1} OR {0})" if within.upper is None else "NOT {1} AND {0}"
+            clauses = [sql.SQL(kind).format(clauses[0], lacking)]
+        if tenant_id is not None:
+            tenant = sql.SQL('{}::text COLLATE "C"').format(sql.Literal(tenant_id))
+            owner = owner_condition(table_of(self.entity), Sight.TENANT, tenant=tenant)
+            clauses += [] if owner is None else [owner]
+        return sql.SQL(" AND ").join(clauses)
+
+    def _bounds(self, within: KeyRange) -> sql.Composable:
         clauses: list[sql.Composable] = [sql.SQL("true")]
         if within.lower is not None:
             clauses.append(sql.SQL("({}) >= {}").format(self._key_list, row_literal(within.lower)))
         if within.upper is not None:
             clauses.append(sql.SQL("({}) < {}").format(self._key_list, row_literal(within.upper)))
-        if tenant_id is not None:
-            table, tenant = table_of(self.entity), sql.Literal(tenant_id)
-            owner = owner_condition(table, Sight.TENANT, tenant=tenant)
-            clauses += [] if owner is None else [owner]
         return sql.SQL(" AND ").join(clauses)
 
 

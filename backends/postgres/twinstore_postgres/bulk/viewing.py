@@ -11,9 +11,10 @@ from twinstore.forks import OwnProcess, of_one_process
 from twinstore.query import batch_size_argument
 from twinstore.scope import tenant_argument
 from twinstore_postgres.bulk.exporting import export_batches, export_of
+from twinstore_postgres.bulk.finding import Found, found_of
 from twinstore_postgres.connecting import in_one_process
 from twinstore_postgres.derive import table_of
-from twinstore_postgres.errors import translated
+from twinstore_postgres.errors import Subject, translated
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore_postgres.bulk.describing import Scans
     from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.derive import Table
 
 __all__ = ["PostgresView", "Snapshot", "tenant_of"]
 
@@ -37,6 +39,17 @@ class Snapshot:
     def __init__(self, connection: Connection) -> None:
         """Take the connection, inside the transaction."""
         self.connection = connection
+        self._found: dict[Table, Found | None] = {}
+
+    def find(self, table: Table) -> Found | None:
+        """Return what there is to read of a table, ``None`` where there is nothing of its name.
+
+        The server is asked once for each table.
+        """
+        if table not in self._found:
+            with translated(Subject(table.entity), outcome=Outcome.NOT_APPLIED):
+                self._found[table] = found_of(self.connection, table)
+        return self._found[table]
 
     @contextmanager
     def copy(self, statement: sql.Composed, values: Sequence[object] = ()) -> Iterator[Copy]:
@@ -102,11 +115,14 @@ class PostgresView:
     def _rows(
         self, entity: Entity, within: KeyRange, tenant: str | None, size: int
     ) -> Generator[list[ScanRow]]:
-        scan = self._scans.of(self._snapshot.connection, entity)
-        yield from scan.batches(self._snapshot, within, tenant, size)
+        found = self._snapshot.find(table_of(entity))
+        if found is not None:
+            scan = self._scans.of(self._snapshot.connection, entity)
+            yield from scan.batches(self._snapshot, within, tenant, size, nullable=found.nullable)
 
     def _rows_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[ScanRow]:
-        yield from self._scans.of(self._snapshot.connection, entity).fetch(self._snapshot, keys)
+        if self._snapshot.find(table_of(entity)) is not None:
+            yield from self._scans.of(self._snapshot.connection, entity).fetch(self._snapshot, keys)
 
     def _one(self, stream: Generator[T]) -> Iterator[T]:
         """Yield what a stream yields, the only one of this view that is open."""
