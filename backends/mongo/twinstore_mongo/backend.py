@@ -119,8 +119,10 @@ class MongoBackend(AccessBackend[R]):
             raise translate(error, store.where) from error
         self.initializer.check_applied()
 
+    @override
     def close(self) -> None:
-        """Forget the connection; shared clients are closed with the storage."""
+        """Forget the connection and refuse every later call; shared clients are closed with the storage."""
+        super().close()
         self._connection.close()
 
     def _fresh(self, scope: Scope) -> Unit:

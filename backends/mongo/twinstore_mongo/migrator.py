@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import getpass
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
+from twinstore.forks import ForkSafeLock
 from twinstore.migrations import MigrationReport, MigrationState, MigrationStatus, consent_required, unsettled
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.lease import holding
@@ -37,6 +38,8 @@ LEDGER: Final = "_migrations"
 MIGRATIONS: Final = "mongo"
 LEASE: Final = timedelta(seconds=30)
 PATIENCE: Final = timedelta(minutes=10)
+# A double takes no lease, lives in this process, and fails when threads make collections at once.
+DOUBLES: Final = ForkSafeLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,8 @@ class MongoInitializer:
         store = self.connection.store
         try:
             store.await_primary()
-            yield store
+            with nullcontext() if store.complete else DOUBLES:
+                yield store
         except CLIENT_ERRORS as error:
             raise translate(error, store.where) from error
 

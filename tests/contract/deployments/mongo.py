@@ -15,6 +15,7 @@ from tests.contract.deployments.wire import line_to
 from tests.servers import mongo_config
 from tests.stores import kept
 from twinstore.backend import SharedResources
+from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore.testing.entities import KitOptions
 from twinstore_mongo.backend import MongoBackend
@@ -153,10 +154,10 @@ class MongoProbe(ProbeDefaults):
         ledger = self._database["_migrations"]
         recorded = ledger.find_one({"migration_name": name})
         if recorded is None:
-            example = ledger.find_one() or {}
-            module, _, _ = str(example["_id"]).partition(":")
+            # Beside them stand the lease of the migrations, and the steps of other modules.
+            example = ledger.find_one({"_id": {"$regex": f"^{SCHEDULER.name}:"}}) or {}
             ledger.insert_one(
-                {**example, "_id": f"{module}:{name}", "migration_name": name, "checksum": TAMPERED}
+                {**example, "_id": f"{SCHEDULER.name}:{name}", "migration_name": name, "checksum": TAMPERED}
             )
         elif recorded["checksum"] == TAMPERED:
             ledger.delete_one({"_id": recorded["_id"]})
