@@ -288,7 +288,7 @@ class TestConsent:
     def test_the_exported_script_asks_too(self, initializer: Initializer, owner: Connection) -> None:
         wanted_tables(owner, planned=True)
         rename = "UPDATE scheduler.schema_migrations SET migration_name = %s, checksum = %s"
-        owner.execute(rename, [FILES[0], shipped_migrations("scheduler")[0].checksum])
+        owner.execute(rename, [FILES[0], shipped_migrations(MODULE)[0].checksum])
         owner.execute(ROW, [1, 3])
         script = initializer.export().encode()
         with pytest.raises(

@@ -13,6 +13,7 @@ from twinstore_postgres import migrator
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.errors import translated
 from twinstore_postgres.schema import schema_differences, shape_differences
+from twinstore_postgres.script import script
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.takeover import check_takeover, hidden_rows, taken_over
 
@@ -104,7 +105,7 @@ class PostgresInitializer:
 
     def export(self) -> str:
         """Return the migrations as SQL for an administrator; see the Protocol."""
-        return migrator.script(self.module, self._settings.application_role)
+        return script(self.module, self._settings.application_role)
 
     def check_applied(self, connection: Connection) -> None:
         """Raise ``MigrationError`` while a migration is pending, changed or unknown, or its work undone.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.connecting import Connection
 
 __all__ = [
+    "CREATE_LEDGER",
     "Applied",
     "Migration",
     "applied_migrations",
@@ -35,7 +36,7 @@ __all__ = [
     "create_role",
     "created_tables",
     "forced_tables",
-    "script",
+    "lock_number",
     "shipped_migrations",
     "statuses",
 ]
@@ -301,65 +302,3 @@ def create_role(role: str) -> str:
     """Return the statement with which an administrator creates the application role."""
     name = sql.Identifier(role).as_string()
     return f"CREATE ROLE {name} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOBYPASSRLS PASSWORD '...';"
-
-
-def script(module: ModuleSpec[object], role: str) -> str:
-    """Return everything as SQL that an administrator can run by hand, any number of times."""
-    schema = sql.Identifier(module.name)
-    head = [
-        f"-- Schema {module.name}, for psql as the owner role. An administrator first runs:",
-        f"-- {create_role(role)}",
-        f"CREATE SCHEMA IF NOT EXISTS {schema.as_string()};",
-        f"{sql.SQL(CREATE_LEDGER).format(schema=schema).as_string().strip()};",
-    ]
-    return "\n".join([*head, *(_scripted(module, item, role) for item in shipped_migrations(module))])
-
-
-# Row-level security is forced on a table with rows only when the setting names the table.
-GUARD: Final = """
-DO $guard$
-DECLARE
-    name text;
-    accepted text[] := string_to_array(coalesce(current_setting('twinstore.accept_rls', true), ''), ',');
-    holds boolean;
-BEGIN
-    FOR name IN SELECT relname FROM pg_class
-                 WHERE relnamespace = to_regnamespace({schema}) AND relname = ANY ({tables})
-                   AND relkind = 'r' AND NOT (relrowsecurity AND relforcerowsecurity)
-                   AND relname <> ALL (accepted)
-    LOOP
-        EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', {schema}, name) INTO holds;
-        IF holds THEN
-            RAISE EXCEPTION '% holds rows, which row-level security would hide from whoever does not set '
-                'app.tenant_id; if that is right, run before: SET twinstore.accept_rls = ''%''', name, name;
-        END IF;
-    END LOOP;
-END
-$guard$;
-"""
-
-
-def _scripted(module: ModuleSpec[object], migration: Migration, role: str) -> str:
-    schema = sql.Identifier(module.name).as_string()
-    values = ", ".join(
-        sql.Literal(value).as_string() for value in (migration.name, migration.category, migration.checksum)
-    )
-    return (
-        f"\n-- {migration.name}\nBEGIN;\n"
-        f"SELECT pg_advisory_xact_lock({lock_number(module.name)});\n"
-        f"{_guard(module, migration)}{migration.rendered(role).strip()}\n"
-        f"INSERT INTO {schema}.schema_migrations "
-        "(migration_name, category, checksum, applied_at, applied_by, duration_ms)\n"
-        f"VALUES ({values}, clock_timestamp(), current_user, 0) ON CONFLICT DO NOTHING;\nCOMMIT;\n"
-    )
-
-
-def _guard(module: ModuleSpec[object], migration: Migration) -> str:
-    tables = sorted(forced_tables(migration))
-    if not tables:
-        return ""
-    return (
-        sql.SQL(GUARD.lstrip())
-        .format(schema=sql.Literal(module.name), tables=sql.Literal(tables))
-        .as_string()
-    )
