@@ -37,7 +37,7 @@ class FirstBackend(MemoryBackend[R]):
 
     @property
     @override
-    def bulk(self) -> BulkPort:  # type: ignore[override]  # the base class of all drivers refuses
+    def bulk(self) -> BulkPort:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # as the base of all drivers
         return super(MemoryBackend, self).bulk
 
     @override

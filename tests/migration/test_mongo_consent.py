@@ -16,6 +16,7 @@ from tests.backfill.foreign import Document, fill_with_pymongo, footprint, forei
 from tests.shipped import MONGO_STEPS as STEPS
 from twinstore.errors import ConsentRequiredError, MigrationError
 from twinstore.migrations import COUNTED_ROWS, Consent, Effect, EffectKind
+from twinstore_mongo.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,8 +173,6 @@ def test_rows_that_come_while_the_indexes_are_built_are_counted_too(
     plant_runs(database, "acme", 2, days=400)
     with opened(mongo_database) as storage:
         accept = {Consent(EffectKind.TTL, "runs", 2)}
-        from twinstore_mongo.schema import Schema  # noqa: PLC0415  # only here its work is watched
-
         create = Schema.create
 
         def slow(self: Schema, collections: Any) -> None:  # noqa: ANN401  # as the original

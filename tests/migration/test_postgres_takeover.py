@@ -15,7 +15,8 @@ from twinstore.errors import ConsentRequiredError, MigrationError
 from twinstore.migrations import COUNTED_ROWS, Consent, Effect, EffectKind, MigrationState
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.scheduler.module import MODULE
-from twinstore_postgres.migrator import shipped_migrations
+from twinstore_postgres import migrator
+from twinstore_postgres.migrator import Migration, shipped_migrations
 from twinstore_postgres.schema import describe_schema
 
 if TYPE_CHECKING:
@@ -201,6 +202,18 @@ class TestShape:
         with unchanged(owner), pytest.raises(MigrationError, match="is not the ledger of twinstore"):
             initializer.ensure_migrations()
 
+    def test_a_table_in_the_place_of_a_later_migration_is_refused_too(
+        self, initializer: Initializer, owner: Connection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        initializer.ensure_migrations()
+        owner.execute("CREATE TABLE scheduler.late (id int)")
+        late = Migration("100_late.sql", "CREATE TABLE IF NOT EXISTS scheduler.late (id text);")
+        shipped = (*shipped_migrations(MODULE), late)
+        monkeypatch.setattr(migrator, "shipped_migrations", lambda _module: shipped)
+        assert initializer.ensure_migrations().applied == ()
+        with unchanged(owner), pytest.raises(MigrationError, match=r"Not wanted: column late\.id: integer"):
+            initializer.ensure_migrations(release=True)
+
     def test_other_tables_beside_ours_do_not_matter(
         self, empty_postgres_database: PostgresDatabase, owner: Connection
     ) -> None:
@@ -248,8 +261,6 @@ class TestConsent:
     def test_rows_that_come_before_the_lock_is_held_are_counted_too(
         self, initializer: Initializer, owner: Connection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from twinstore_postgres import migrator  # noqa: PLC0415  # only here its work is watched
-
         wanted_tables(owner, planned=True)
         apply = migrator.apply
 

@@ -49,7 +49,8 @@ def taken_over(
     """Return how tables that no migration of ours made differ from the wanted ones, one sentence each.
 
     Those are the tables of a migration that is applied under a planning name, all of them, and those of a
-    pending one, as far as they exist.
+    pending one, as far as they exist. Wanted is the shape after all migrations: a pending one that changes a
+    table of an earlier one cannot be told from a difference, and is refused as well.
     """
     named: set[str] = set()
     pending: set[str] = set()
@@ -66,8 +67,10 @@ def taken_over(
     found = [f"Not wanted: {module.name}.{name} is no ordinary table." for name in sorted(odd)]
     for table in sorted((named | (pending & set(relations))) - odd):
         kinds = MADE_BY_THE_FILE if table in named else MADE_WITH_THE_TABLE
-        found += missing_parts(table, parts(wanted[table], kinds), real)
-        found += unwanted(wanted[table], real.get(table, set()), (*kinds, POLICY))
+        # A table that a later file drops again is wanted in no shape.
+        shape = wanted.get(table, set())
+        found += missing_parts(table, parts(shape, kinds), real)
+        found += unwanted(shape, real.get(table, set()), (*kinds, POLICY))
     return tuple(found)
 
 

@@ -40,7 +40,7 @@ class MongomockProbe(MongoProbe):
         document = self._of(entity).find_one(condition(entity, key))
         return None if document is None else repr(document)
 
-    def changes(self, entity: Entity) -> None:  # type: ignore[override]  # it has no feed
+    def changes(self, entity: Entity) -> None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # it has no feed
         del entity
 
     def _set(self, entity: Entity, key: Key, values: dict[str, Any]) -> None:
