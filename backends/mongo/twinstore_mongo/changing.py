@@ -92,7 +92,7 @@ def insert_absent(unit: Unit, ref: Ref[M], row: Row[M], held: Held) -> None:
     try:
         insert_row(unit, ref.entity, ref.scope, row, held)
     except DuplicateError as error:
-        raise rival(unit, ref.entity, ref.scope, ref.key, error) from error
+        raise rival(unit, ref.entity, ref.scope, ref.key, error) from error.__cause__
 
 
 def server_time(unit: Unit) -> datetime:

@@ -32,8 +32,15 @@ TELLING: Final = 12
 
 
 def causes_of(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors of other libraries that lie behind an error."""
+    """Yield the errors of other libraries that lie behind an error.
+
+    Raises:
+        AssertionError: an error is its own cause.
+    """
+    seen = [error]
     while (cause := error.__cause__) is not None:
+        assert all(cause is not other for other in seen), f"{type(cause).__name__} is its own cause"
+        seen.append(cause)
         if not isinstance(cause, TwinstoreError):
             yield cause
         error = cause
