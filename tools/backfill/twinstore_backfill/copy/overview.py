@@ -58,7 +58,8 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
     rows = sum(item["rows"] for item in planned)
     rate = _reading_rate(source, entities) * SHARE_OF_READING
     initializers = initializers_of(target)
-    statuses = [status for initializer in initializers for status in initializer.status()]
+    # The schema of the ledger is no step of an operator: a copy makes it.
+    statuses = target.storage.initializer.status()
     effects = [effect for initializer in initializers for effect in preflight(initializer.effects)]
     settings = job_settings(options, source.bulk, target.bulk, entities)
     return {
