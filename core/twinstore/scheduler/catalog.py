@@ -28,7 +28,15 @@ from twinstore.scheduler.schedules import Schedule
 from twinstore.scheduler.triggers import Trigger
 from twinstore.shapes import Kind
 
-__all__ = ["AUDIT", "IMPACT_SNAPSHOTS", "RUNS", "RUN_SUMMARIES", "SCHEDULER", "SCHEDULES", "TRIGGERS"]
+__all__ = [
+    "AUDIT",
+    "IMPACT_SNAPSHOTS",
+    "RUNS",
+    "RUN_SUMMARIES",
+    "SCHEDULER",
+    "SCHEDULES",
+    "TRIGGERS",
+]
 
 MODULE: Final = "scheduler"
 TABLES: Final = frozenset({StoreKind.TABLES})
@@ -182,5 +190,6 @@ RUN_SUMMARIES: Final = Entity(
 )
 
 SCHEDULER: Final = Module(
-    name=MODULE, entities=(SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT, RUN_SUMMARIES)
+    name=MODULE,
+    entities=(SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT, RUN_SUMMARIES),
 )

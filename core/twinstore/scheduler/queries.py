@@ -17,6 +17,7 @@ from twinstore.tenancy import ALL_TENANTS, Tenants
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
+    from enum import StrEnum
 
 NEWEST_RUNS: Final = (SortKey("createdAt", descending=True, time=True), SortKey("id"))
 OLDEST_RUNS: Final = (SortKey("createdAt", time=True), SortKey("id"))
@@ -188,11 +189,16 @@ def run_summaries(scope: Tenants, limit: int, page_token: str | None) -> Query:
 
 
 def _states(states: Collection[RunState]) -> tuple[str, ...]:
+    return member_texts(states, RunState, "states")
+
+
+def member_texts(values: Collection[StrEnum], enum: type[StrEnum], name: str) -> tuple[str, ...]:
+    """Return the texts of members of an enum, sorted, or raise ``ValidationError`` naming the argument."""
     try:
-        return tuple(sorted({RunState(state).value for state in states}))
+        return tuple(sorted({enum(value).value for value in values}))
     except ValueError as error:
-        known = ", ".join(state.value for state in RunState)
-        raise ValidationError(f"Argument states: {error}; the states are {known}.") from error
+        known = ", ".join(member.value for member in enum)
+        raise ValidationError(f"Argument {name}: {error}; the {name} are {known}.") from error
 
 
 def _window(field: str, after: datetime | None, before: datetime | None, name: str) -> list[Condition]:

@@ -6,13 +6,21 @@ Look-ups and lists are derived from the Protocols; what else a repository does i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import DocumentDecodeError, DuplicateError, NotFoundError
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES
 from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import at, make_audit_event, make_run_summary, make_selector, moved
+from twinstore.testing.builders import (
+    at,
+    make_audit_event,
+    make_run_summary,
+    make_selector,
+    moved,
+)
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing.signatures import fields_of, methods_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
     from twinstore.testing.bench import Bench
     from twinstore.testing.examples import Example, OneOfEach
     from twinstore.testing.probe import StoredRow
-    from twinstore.testing.signatures import Listed, Lookup, Value
+    from twinstore.testing.signatures import Listed, Lookup, Method, Value
 
 __all__ = ["SYSTEM_CALLS", "TENANT_CALLS", "Call", "Household", "furnish"]
 
@@ -136,6 +144,35 @@ def list_call(item: Example[SchedulerSession], listed: Listed) -> Call:
     return Call(f"{item.repository}.{listed.method.name}", invoke, ())
 
 
+def calls_of_the_system() -> Iterator[Call]:
+    """Yield what else the repositories do that only system scope reaches."""
+    for item in SCHEDULER_EXAMPLES.of_the_system:
+        derived = {call.method.name for call in item.lookups} | {call.method.name for call in item.lists}
+        for method in methods_of(item.protocol):
+            if method.name not in derived:
+                yield Call(f"{item.repository}.{method.name}", partial(call_aside, item, method), None)
+
+
+def call_aside(
+    item: Example[SchedulerSession],
+    method: Method,
+    session: SchedulerSession,
+    tenant: str,
+    household: Household,
+) -> object:
+    """Call a method about a row that no household has, and an instant before all of them."""
+    del household
+    model = item.small(tenant, f"aside@{tenant}")
+    fixed: dict[str, object] = {"datetime": at().replace(year=2), type(model).__name__: model}
+    value = item.value(tenant, model)
+    names = dict(zip(method.positional, fields_of(item.entity, method), strict=True))
+    arguments = [
+        fixed[kind] if kind in fixed else value(names[name])
+        for name, kind in zip(method.positional, method.kinds, strict=True)
+    ]
+    return method.call(getattr(session, item.repository), tenant, arguments)
+
+
 TENANT_CALLS: Final = (
     *derived_calls(of_one_tenant=True),
     Call("schedules.get", lambda s, t, h: s.schedules.get(t, h.gone.id, include_deleted=True), None),
@@ -212,6 +249,7 @@ SYSTEM_CALLS: Final = (
         lambda s, _, __: s.impact_snapshots.purge_generated(at().replace(year=2)),
         0,
     ),
+    *calls_of_the_system(),
 )
 
 

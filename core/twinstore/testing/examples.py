@@ -99,6 +99,11 @@ class Example(Generic[S]):
         """The methods that remove rows by their age."""
         return purges_of(self.protocol)
 
+    @property
+    def system_only(self) -> bool:
+        """Whether the repository is reached in system scope only, and not in a session of one tenant."""
+        return bool(self.lookups) and not any(lookup.method.names_tenant for lookup in self.lookups)
+
     def row(self, tenant: str, model: CanonicalModel) -> Row:
         """Return a model with its markers."""
         return Row(model, self.markers(tenant, model))
@@ -253,13 +258,33 @@ class ModuleExamples(Generic[S]):
         chosen = self.of(entity)
         return cast("M", chosen.store(session, tenant, chosen.small(tenant, name)))
 
+    @property
+    def of_tenants(self) -> tuple[Example[S], ...]:
+        """The examples of the entities that a session of one tenant reaches."""
+        return tuple(item for item in self.examples if not item.system_only)
+
+    @property
+    def of_the_system(self) -> tuple[Example[S], ...]:
+        """The examples of the entities that only system scope reaches."""
+        return tuple(item for item in self.examples if item.system_only)
+
     def store_each(
-        self, session: S, tenant: str, name: str, but: Mapping[Entity, CanonicalModel] | None = None
+        self,
+        session: S,
+        tenant: str,
+        name: str,
+        but: Mapping[Entity, CanonicalModel] | None = None,
+        *,
+        bound: bool = False,
     ) -> OneOfEach:
-        """Store one row of each entity for a tenant; those in ``but`` are stored already."""
+        """Store one row of each entity for a tenant, or of each that a session ``bound`` to it reaches.
+
+        Those in ``but`` are stored already.
+        """
         rows = dict(but or {})
-        for item in self.examples:
+        for item in self.of_tenants if bound else self.examples:
             if item.entity not in rows:
                 rows[item.entity] = item.store(session, tenant, item.small(tenant, name))
-        keys = tuple((entity, self.of(entity).key(tenant, rows[entity])) for entity in self.entities)
+        stored = [entity for entity in self.entities if entity in rows]
+        keys = tuple((entity, self.of(entity).key(tenant, rows[entity])) for entity in stored)
         return OneOfEach(tenant, rows, keys)

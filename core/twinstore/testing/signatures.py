@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.paging import Page
 
-__all__ = ["Listed", "Lookup", "Purge", "lists_of", "lookups_of", "purges_of"]
+__all__ = [
+    "Listed",
+    "Lookup",
+    "Method",
+    "Purge",
+    "fields_of",
+    "lists_of",
+    "lookups_of",
+    "methods_of",
+    "purges_of",
+]
 
 TENANT: Final = "tenant_id"
 BEFORE: Final = "before"
@@ -40,7 +50,7 @@ class Method:
     Attributes:
         name: its name.
         positional: its parameters without default, in order and without ``self``.
-        kinds: their annotations, as they are written.
+        kinds: their annotations, as they are written, in the same order.
         optional: the names of all others.
         returns: its return annotation, as it is written.
         options: the class of the parameter ``options``, ``None`` where there is none.
@@ -48,7 +58,7 @@ class Method:
 
     name: str
     positional: tuple[str, ...]
-    kinds: frozenset[str]
+    kinds: tuple[str, ...]
     optional: frozenset[str]
     returns: str
     options: Callable[..., object] | None
@@ -141,7 +151,7 @@ def method_of(name: str, function: Callable[..., object]) -> Method:
     return Method(
         name=name,
         positional=tuple(item.name for item in positional),
-        kinds=frozenset(annotation_text(item.annotation) for item in positional),
+        kinds=tuple(annotation_text(item.annotation) for item in positional),
         optional=frozenset(item.name for item in parameters if item not in positional),
         returns=annotation_text(signature.return_annotation),
         options=options_class(function, signature),
@@ -170,7 +180,7 @@ def lookups_of(entity: Entity, protocol: type) -> tuple[Lookup, ...]:
     found: list[Lookup] = []
     for method in methods_of(protocol):
         names = fields_of(entity, method)
-        scalar = method.kinds <= {"str", "int"}
+        scalar = set(method.kinds) <= {"str", "int"}
         if scalar and method.returns in {model, f"{model} | None"} and identifies(entity, names):
             found.append(Lookup(method, names, required=method.returns == model))
     return tuple(sorted(found, key=lambda lookup: lookup.required))

@@ -31,6 +31,7 @@ from twinstore.testing.copying import (
     records_of,
 )
 from twinstore.testing.scalars import EDGE_TEXTS
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
@@ -57,6 +58,9 @@ def populate(bench: Bench) -> None:
     storage.impact_snapshots.upsert(tenant, rich_impact_set(tenant, snapshot_id=bench.id("own")), run_id="r")
     storage.run_summaries.upsert(rich_run_summary(tenant, bench.id("s")))
     storage.run_summaries.upsert(bench.summary("t"))
+    for item in SCHEDULER_EXAMPLES.of_the_system:
+        for text in EDGE_TEXTS:
+            item.store(storage.unbound, tenant, item.rich(tenant, bench.id(text)))
 
 
 class BulkContract(Contract, capability="bulk"):

@@ -86,16 +86,16 @@ def write_everywhere(unit: SchedulerSession, bench: Bench) -> None:
         RUN_SUMMARIES: summary,
         AUDIT: record,
     }
-    SCHEDULER_EXAMPLES.store_each(unit, bench.tenant, bench.id("a"), written)
+    SCHEDULER_EXAMPLES.store_each(unit, bench.tenant, bench.id("a"), written, bound=True)
 
 
 def counts(bench: Bench) -> list[int]:
     """Return how many rows of each entity are really stored."""
-    return [bench.count(entity) for entity in SCHEDULER_EXAMPLES.entities]
+    return [bench.count(item.entity) for item in SCHEDULER_EXAMPLES.of_tenants]
 
 
-NOTHING: Final = [0 for _ in SCHEDULER_EXAMPLES.entities]
-ONE_OF_EACH: Final = [1 for _ in SCHEDULER_EXAMPLES.entities]
+NOTHING: Final = [0 for _ in SCHEDULER_EXAMPLES.of_tenants]
+ONE_OF_EACH: Final = [1 for _ in SCHEDULER_EXAMPLES.of_tenants]
 
 
 def breaking(bench: Bench, error: type[BaseException]) -> None:
