@@ -84,7 +84,8 @@ def by_import(storage: SchedulerStorage) -> None:
         records = [record(name) for name, item in SAMPLES.items() if item.entity == entity]
         with port.writer(entity, check=partial(ledger.hold, claim=claim)) as writer:
             writer.write(records)
-            ledger.finish(writer.access, claim, all_written(records, writer.flush()))
+            tally = all_written(records, writer.flush())
+            ledger.finish(writer.access, claim, tally)
             writer.commit()
     ledger.release(lease)
 
