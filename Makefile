@@ -26,12 +26,16 @@ setup: $(VENV)/.installed ## create .venv and install twinstore with every extra
 demo: setup ## move a live service's data from MongoDB to PostgreSQL, with proof
 	$(BIN)/twinstore demo $(ARGS)
 
-check: setup ## lint, format, types, import contracts
+check: setup ## lint, format, types, import contracts, generated files
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m twinstore.generate_aio --check
+	$(BIN)/python -m docs.generate --check
+	$(BIN)/twinstore dev migration scheduler --check
+	$(BIN)/twinstore dev migration twinstore --check
 
 fix: setup ## repair what ruff can repair
 	$(BIN)/ruff check --fix

@@ -17,24 +17,28 @@ from twinstore.bulk import KeyRange
 from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
+from twinstore.tenancy import Tenant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore.bulk import BulkPort, Job, Lease, Ledger, RangeProgress
+    from twinstore.bulk import BulkPort
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
+    from twinstore.ledger import CopyJob, Lease, Ledger, RangeProgress
     from twinstore.paging import Page
     from twinstore.scheduler.storage import SchedulerStorage
 
 __all__ = [
     "FOLDER",
+    "carried_over",
     "expected",
     "exported_rows",
     "ledger_content",
     "listed",
+    "mongo_collections",
     "read_row",
     "restore_mongo",
     "restore_postgres",
@@ -57,13 +61,18 @@ def restore_postgres(database: PostgresDatabase) -> None:
         connection.execute((FOLDER / "postgres.sql").read_bytes())
 
 
+@cache
+def mongo_collections() -> tuple[Document, ...]:
+    """Return the collections of 0.1.0: name, options, indexes, documents."""
+    text = (FOLDER / "mongo.json").read_text(encoding="utf-8")
+    return tuple(json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)["collections"])
+
+
 def restore_mongo(database: MongoDatabase) -> None:
     """Make the collections of 0.1.0 with their validators, indexes and documents."""
-    text = (FOLDER / "mongo.json").read_text(encoding="utf-8")
-    dump = json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)
     with MongoClient[Document](database.url) as client:
         target = client[database.name]
-        for collection in dump["collections"]:
+        for collection in mongo_collections():
             name = collection["name"]
             target.command({"create": name, **collection["options"]})
             # A store may hold documents that are older than its validators.
@@ -95,16 +104,16 @@ def exported_rows(bulk: BulkPort, entity: Entity) -> list[Document]:
 
     A row that cannot be decoded has neither document nor markers.
     """
-    records = chain.from_iterable(bulk.export(entity, EVERYTHING, batch_size=PAGE))
-    return [
-        {
-            "key": list(record.key or ()),
-            "tenant": record.tenant_id,
-            "document": None if record.model is None else wire(record.model),
-            "storage": {} if record.model is None else markers(record.storage),
-        }
-        for record in records
-    ]
+    with bulk.view() as view:
+        return [
+            {
+                "key": list(record.key or ()),
+                "tenant": record.owner.id if isinstance(record.owner, Tenant) else None,
+                "document": None if record.model is None else wire(record.model),
+                "storage": {} if record.model is None else markers(record.storage),
+            }
+            for record in chain.from_iterable(view.records(entity, EVERYTHING, batch_size=PAGE))
+        ]
 
 
 def markers(storage: Mapping[str, object]) -> Any:  # noqa: ANN401  # JSON
@@ -156,12 +165,27 @@ def page_of(storage: SchedulerStorage, entity: str, tenant: str, token: str | No
             return storage.run_summaries.list(tenant, limit=PAGE, page_token=token)
 
 
+def carried_over(job: Document) -> Document:
+    """Return a job of 0.1.0 as a later ledger holds it.
+
+    Ranges are numbered from 1, and none is in progress, because no worker of a later release holds one.
+    """
+    ranges = [{**item, "number": number} for number, item in enumerate(job["ranges"], 1)]
+    closed = {"tally": None, "finished_at": None}
+    return {
+        **job,
+        "ranges": [
+            item if item["state"] == "live" else {**item, "state": "pending", **closed} for item in ranges
+        ],
+    }
+
+
 def ledger_content(ledger: Ledger) -> list[Document]:
     """Return the jobs of a ledger, the latest start first, each with its lease and its ranges."""
     return [job_content(ledger, job) for job in ledger.jobs()]
 
 
-def job_content(ledger: Ledger, job: Job) -> Document:
+def job_content(ledger: Ledger, job: CopyJob) -> Document:
     """Return one job as JSON."""
     return {
         "id": job.id,

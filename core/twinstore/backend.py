@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import BulkPort
     from twinstore.clock import Clock
-    from twinstore.migrations import Initializer
+    from twinstore.migrations import Initializer, MigrationDraft
+    from twinstore.modules import ModuleSpec
     from twinstore.options import ModuleOptions
     from twinstore.scope import Scope
 
@@ -60,6 +61,7 @@ class Capabilities:
         cross_process_locks: locks exclude other processes.
         point_in_time_reads: exports and scans can be read as of a position.
         change_stream: changes can be followed.
+        bulk: tools can copy and verify; a first driver may do without.
         time_precision_ms: the finest stored step of an instant, in milliseconds.
         largest_document_bytes: the largest document the server takes, ``None`` for no limit of its own.
     """
@@ -74,6 +76,7 @@ class Capabilities:
     cross_process_locks: bool = False
     point_in_time_reads: bool = False
     change_stream: bool = False
+    bulk: bool = False
     time_precision_ms: int = 1
     largest_document_bytes: int | None = None
     remedy: str = ""
@@ -186,16 +189,24 @@ class OpenRequest:
     """What the factory of a driver gets. It must not connect yet.
 
     Attributes:
+        module: the module to open, with its catalog, repositories and migrations.
+        settings: the settings of the driver, as its specification describes them.
+        options: what a host may tune whichever driver answers.
+        resources: clients and pools that the modules of one storage share.
+        clock: the clock of the storage.
+        special: whether the driver may use its own statements for hot operations; off, every operation goes
+            the general way and gives the same answer.
         read_only: nothing will be written, and everything read in system scope, as from the source of a copy.
             A role that is safe for a service is not asked for then, and a driver that can keeps the server
             from taking a write.
     """
 
-    module: str
+    module: ModuleSpec[object]
     settings: BackendSettings
     options: ModuleOptions
     resources: SharedResources
     clock: Clock
+    special: bool = True
     read_only: bool = False
 
 
@@ -207,21 +218,23 @@ class BackendSpec:
         name: value of the switch, compared without case.
         schemes: URL schemes of its connection strings.
         api_version: the :data:`BACKEND_API_VERSION` it was written for.
-        modules: the modules it stores.
+        modules: the modules it stores; ``None`` for every one, because it knows entities by description.
         settings: model of its settings sections.
         factory: opens one module; connects on first use only.
         extra: the extra of twinstore (or the name of a distribution) that brings its client library.
         requires: import names which that extra brings.
+        draft: compares the description of a module with its shipped migrations; opens nothing.
     """
 
     name: str
     schemes: tuple[str, ...]
     api_version: int
-    modules: frozenset[str]
     settings: type[BackendSettings]
     factory: Callable[[OpenRequest], ModuleBackend[object]]
     extra: str
     requires: tuple[str, ...] = ()
+    modules: frozenset[str] | None = None
+    draft: Callable[[ModuleSpec[object]], MigrationDraft] | None = None
 
 
 class UnitState:
@@ -266,6 +279,22 @@ class UnitState:
             self._process.check("This session or unit of work")
 
 
+class Lifetime:
+    """Whether a storage is still open; everything that it handed out ends with it."""
+
+    __slots__ = ("_driver", "closed")
+
+    def __init__(self, driver: str | None = None) -> None:
+        """Take the name of the driver, for the message."""
+        self.closed = False
+        self._driver = driver
+
+    def check(self) -> None:
+        """Raise ``ConfigurationError`` after the end: it would connect again, and nobody would close that."""
+        if self.closed:
+            raise ConfigurationError("This storage is closed; open a new one.", driver=self._driver)
+
+
 class ModuleBackend(Protocol[R_co]):
     """One module on one driver. ``R`` is the set of repositories of the module.
 
@@ -294,7 +323,11 @@ class ModuleBackend(Protocol[R_co]):
 
     @property
     def bulk(self) -> BulkPort:
-        """Export, import and scan for tools, in system scope."""
+        """Export, import and scan for tools, in system scope.
+
+        Raises:
+            UnsupportedCapabilityError: the driver does without.
+        """
         ...
 
     def session(self, scope: Scope, *, causal_consistency: bool) -> AbstractContextManager[R_co]:
@@ -343,7 +376,10 @@ class ModuleBackend(Protocol[R_co]):
         ...
 
     def close(self) -> None:
-        """Release what this module opened and does not share; a second call does nothing."""
+        """Release what this module opened and does not share; a second call does nothing.
+
+        Every later call through what it handed out is a ``ConfigurationError``.
+        """
         ...
 
 

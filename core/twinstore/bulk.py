@@ -3,60 +3,69 @@
 A tool sees ranges of keys, records and positions; a driver decides how to read and write them fast.
 Everything here works in system scope. The words:
 
-- A **key** is the tuple of texts that identifies a row of an entity, compared by code point.
+- A **key** is the tuple of values that identifies a row of an entity: texts are compared by code point,
+  integers as numbers, UUIDs by their lower-case text.
 - A **range** is a half-open interval of keys, cut at keys that were observed.
-- A **position** is the logical time of a store. An export ``as_of`` a position reads the past, where
-  ``Capabilities.point_in_time_reads`` says so; a ledger remembers the position up to which it is complete.
-- The **ledger** lives in the target. It knows the job, its ranges and their state, and changes in one
-  transaction with the rows. Whoever commits a range must hold the lease of the job with its fence.
+- A **position** is the logical time of a store.
+- A **view** reads a store: records for a copy, rows for a comparison; the two share no code.
+- A **range writer** writes one range in one transaction, together with whatever else must change with it.
+
+The flow of a copy, range by range:
+
+    with source.view() as view, target.writer(entity, on_conflict=..., check=...) as writer:
+        for batch in view.records(entity, within):
+            writer.write(batch)
+        outcome = writer.flush()
+        ledger.finish(writer.access, claim, tally_of(outcome))
+        writer.commit()
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from twinstore.jobs import Claim, Job, JobState, Lease, RangeProgress, RangeState, RangeTally
+from twinstore.catalog import Key
+from twinstore.tenancy import UNKNOWN_TENANT, StoredOwner, label_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
+    from twinstore.access import Access
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
-    from twinstore.survey import Survey
+    from twinstore.migrations import Initializer
 
 __all__ = [
     "BulkPort",
-    "Claim",
+    "BulkView",
+    "Check",
     "Conflict",
     "ImportOutcome",
-    "Job",
-    "JobState",
     "Key",
     "KeyRange",
-    "Lease",
-    "Ledger",
+    "OnConflict",
     "Position",
-    "RangeProgress",
-    "RangeState",
-    "RangeTally",
+    "RangeWriter",
     "Record",
     "Rejected",
     "ScanRow",
+    "Survey",
 ]
 
-Key = tuple[str, ...]
 Position = str
 OnConflict = Literal["fail", "overwrite"]
+Check = Callable[["Access"], None]
+"""Run inside each transaction that a writer commits before the last one; raises to prevent the commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
     """Keys from ``lower`` (included) to ``upper`` (excluded); ``None`` is unbounded.
 
-    An unbounded end also covers stored keys that are no text at all, so that no document stays unseen.
+    An unbounded end also covers stored keys that are of another type, so that no row stays unseen.
     """
 
     lower: Key | None = None
@@ -65,11 +74,11 @@ class KeyRange:
 
 @dataclass(slots=True)
 class Record:
-    """One exported row.
+    """One row as a copy reads it.
 
     Attributes:
-        key: the key; ``None`` when the stored key is no text.
-        tenant_id: the owner, ``None`` when it cannot be told.
+        key: the key; ``None`` when what is stored is no key of the entity.
+        owner: who owns the row; "no tenant" and "cannot be told" are different.
         model: the decoded row, ``None`` when it cannot be decoded.
         storage: the storage markers of the entity, instants as datetimes; absent markers are left out.
         text_timestamp: whether an instant was stored as text.
@@ -78,12 +87,17 @@ class Record:
     """
 
     key: Key | None
-    tenant_id: str | None
+    owner: StoredOwner
     model: CanonicalModel | None
     storage: Mapping[str, object] = field(default_factory=dict[str, object])
     text_timestamp: bool = False
     error: str | None = None
     raw: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The text under which the owner is counted."""
+        return label_of(self.owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +113,13 @@ class Conflict:
     """A row that exists in the target with other content and was left as it is (or overwritten)."""
 
     key: Key
-    tenant_id: str | None
+    owner: StoredOwner
     overwritten: bool = False
+
+    @property
+    def label(self) -> str:
+        """The text under which the owner is counted."""
+        return label_of(self.owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +127,18 @@ class ImportOutcome:
     """What became of the records of one range.
 
     Attributes:
-        written: inserted and overwritten rows by tenant.
-        unchanged: rows that were there with equal content, by tenant.
+        written: inserted and overwritten rows by the label of their owner.
+        unchanged: rows that were there with equal content, by the label of their owner.
         conflicts: rows that were there with other content.
         rejected: records that the store refused.
+        removed: keys that were removed on request and had been there.
     """
 
     written: Mapping[str, int]
     unchanged: Mapping[str, int]
     conflicts: tuple[Conflict, ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    removed: int = 0
 
 
 @dataclass(slots=True)
@@ -125,8 +146,8 @@ class ScanRow:
     """One row as the verifier reads it.
 
     Attributes:
-        key: the key; ``None`` when the stored key is no text.
-        tenant_id: the owner, ``None`` when it cannot be told.
+        key: the key; ``None`` when what is stored is no key of the entity.
+        owner: who owns the row, as far as the stored value tells.
         content: JSON of ``{"doc": wire form, "storage": markers}`` with sorted keys and no blanks, taken from
             the stored values without the models; equal bytes mean equal content.
         expires: the instant by which retention judges the row.
@@ -134,85 +155,46 @@ class ScanRow:
     """
 
     key: Key | None
-    tenant_id: str | None
-    content: bytes
+    owner: StoredOwner = UNKNOWN_TENANT
+    content: bytes = b""
     expires: datetime | None = None
     text_timestamp: bool = False
 
+    @property
+    def label(self) -> str:
+        """The text under which the owner is counted."""
+        return label_of(self.owner)
 
-class Ledger(Protocol):
-    """The durable record of jobs and ranges, kept in the target."""
 
-    def find(self, job_id: str) -> Job | None:
-        """Return a job. Absent: ``None``."""
-        ...
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What a store has of one entity, for whoever only reads it.
 
-    def jobs(self) -> Iterator[Job]:
-        """Return all jobs, the latest start first."""
-        ...
+    Attributes:
+        entity: its name.
+        present: whether its collection or table exists; an absent one reads as empty.
+        warnings: what makes reading slow, each a sentence that names the cost.
+    """
 
-    def lease(self, job_id: str) -> Lease | None:
-        """Return the lease that somebody holds on a job now. Nobody, or expired: ``None``."""
-        ...
-
-    def start(self, job_id: str, settings: Mapping[str, str], as_of: datetime) -> Job:
-        """Create a job, or begin the next generation of a complete one: its ranges are forgotten.
-
-        A running job is returned as it is.
-        """
-        ...
-
-    def acquire(self, job_id: str, holder: str, lease: timedelta, *, dead: str | None = None) -> Lease:
-        """Take the lease of a job and grow its fence.
-
-        ``dead`` names a holder that is known to be gone; its lease is taken before it expires.
-
-        Raises:
-            LeaseLostError: another holder has it; the message names holder and expiry, ``key`` the holder.
-        """
-        ...
-
-    def renew(self, lease: Lease, duration: timedelta) -> Lease:
-        """Extend a lease.
-
-        Raises:
-            LeaseLostError: it expired or another holder has it.
-        """
-        ...
-
-    def release(self, lease: Lease) -> None:
-        """Give a lease back; does nothing when it is lost already."""
-        ...
-
-    def plan(self, lease: Lease, entity: str, ranges: Sequence[KeyRange]) -> None:
-        """Store the ranges of an entity, all or none; does nothing when they are stored already."""
-        ...
-
-    def ranges(self, job_id: str, entity: str | None = None) -> Iterator[RangeProgress]:
-        """Return the ranges of the current generation in order of number."""
-        ...
-
-    def claim(self, lease: Lease, number: int) -> Claim:
-        """Mark a range as copying, durably, before it is read.
-
-        A range that is ``live`` is opened again: its conflicts are to be looked at once more.
-
-        Raises:
-            LeaseLostError: the lease expired or was taken.
-        """
-        ...
-
-    def complete(self, lease: Lease) -> None:
-        """Mark the job as complete."""
-        ...
+    entity: str
+    present: bool = True
+    warnings: tuple[str, ...] = ()
 
 
 class BulkPort(Protocol):
-    """Whole entities of one module on one driver."""
+    """Whole entities of one module on one driver. A source needs no right to write for any of the reads."""
 
     @property
     def identity(self) -> str:
-        """A text without secrets that tells this store from others: driver, host and database."""
+        """A text without secrets by which the server itself tells this store from others.
+
+        It is the same under whatever name a client reaches the server.
+        """
+        ...
+
+    @property
+    def place(self) -> str:
+        """Driver, host and database as the settings name them, for people; without secrets."""
         ...
 
     def entities(self) -> tuple[Entity, ...]:
@@ -232,10 +214,7 @@ class BulkPort(Protocol):
         ...
 
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
-        """Return the number of rows by tenant, soft-deleted ones included.
-
-        Rows whose tenant cannot be told are counted under the empty text.
-        """
+        """Return the number of rows by the label of their owner, soft-deleted ones included."""
         ...
 
     def position(self) -> Position | None:
@@ -246,80 +225,110 @@ class BulkPort(Protocol):
         """Return ranges of about ``rows`` rows each that together cover every key, lazily, in order."""
         ...
 
-    def export(
-        self,
-        entity: Entity,
-        within: KeyRange,
-        *,
-        tenant_id: str | None = None,
-        batch_size: int = 1000,
-        as_of: Position | None = None,
-    ) -> Iterator[list[Record]]:
-        """Return the rows of a range in key order, in batches.
+    def view(self, *, as_of: Position | None = None) -> AbstractContextManager[BulkView]:
+        """Open a view.
 
-        Each row is either decoded, or carries ``error`` and ``raw``. Memory is bounded by one batch.
+        With ``as_of`` everything that is read through it is the state at that position. Without it a view is
+        one state where the store can hold one for as long as the view is open (PostgreSQL, memory); elsewhere
+        each read sees what is committed when it starts.
 
         Raises:
             UnsupportedCapabilityError: ``as_of`` on a store without point-in-time reads.
         """
         ...
 
-    def scan(
-        self,
-        entity: Entity,
-        within: KeyRange,
-        *,
-        tenant_id: str | None = None,
-        batch_size: int = 1000,
-        as_of: Position | None = None,
-    ) -> Iterator[list[ScanRow]]:
-        """Return the rows of a range in key order for comparison.
+    def writer(
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+    ) -> AbstractContextManager[RangeWriter]:
+        """Open a writer for one range; what it was not told to commit is rolled back at the end.
 
-        Shares neither paging nor decoding code with :meth:`export`, so that a fault there cannot hide here.
+        Args:
+            entity: what is written.
+            on_conflict: what happens to rows that exist with other content.
+            check: run inside each transaction that has to be committed before the range is complete, because
+                the store bounds transactions.
         """
         ...
 
-    def fetch(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        """Return single rows for comparison, in no particular order; absent keys are left out."""
+    def access(self) -> Access:
+        """Return the rows of any described entity in this store, call by call, in system scope."""
         ...
 
-    def ledger(self) -> Ledger:
-        """Return the ledger that lives in this store."""
-        ...
-
-    def importing(self) -> AbstractContextManager[RangeImporter]:
-        """Open an importer with a connection of its own; one importer serves one thread."""
+    @property
+    def ledger_initializer(self) -> Initializer:
+        """Creates and upgrades the schema of the ledger of copies; only a target has one."""
         ...
 
 
-class RangeImporter(Protocol):
-    """Writes the records of one range after the other."""
+class BulkView(Protocol):
+    """Reads of whole entities, one stream at a time: the next may begin when the last has ended."""
 
-    def import_range(
-        self,
-        entity: Entity,
-        batches: Iterator[list[Record]],
-        *,
-        on_conflict: OnConflict,
-        claim: Claim,
-        tally: Tally,
-    ) -> ImportOutcome:
-        """Write the records of a claimed range and mark it ``live``, in one transaction.
+    @property
+    def position(self) -> Position | None:
+        """The position whose state this view shows, ``None`` where it was not asked for one."""
+        ...
 
-        A row that exists with equal content is unchanged. One with other content is a conflict: left, or
-        with ``overwrite`` replaced unless the entity is append-only. A record that the store refuses is
-        rejected with its reason, and the others are written. ``tally`` turns the outcome into what the
-        ledger stores beside the range.
+    def records(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[list[Record]]:
+        """Return the rows of a range in key order, in batches, for a copy.
+
+        Each row is either decoded, or carries ``error`` and ``raw``. Memory is bounded by one batch.
+        """
+        ...
+
+    def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
+        """Return single rows for a copy, in no particular order; absent keys are left out."""
+        ...
+
+    def rows(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[list[ScanRow]]:
+        """Return the rows of a range in key order, in batches, for a comparison.
+
+        Shares neither paging nor decoding code with :meth:`records`, so that a fault there cannot hide here.
+        """
+        ...
+
+    def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
+        """Return single rows for a comparison, in no particular order; absent keys are left out."""
+        ...
+
+
+class RangeWriter(Protocol):
+    """Writes one range; nothing of it is visible before :meth:`commit`, where a store can hold it back.
+
+    A row that exists with equal content is unchanged. One with other content is a conflict: left, or with
+    ``overwrite`` replaced unless the entity is append-only. A record that the store refuses is rejected with
+    its reason, and the others are written.
+    """
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Take records in key order.
 
         Raises:
-            LeaseLostError: the lease of the claim expired or was taken; nothing was written.
+            ConcurrencyError: the transaction lost against another one; the range may be repeated as a whole.
         """
         ...
 
+    def remove(self, keys: Sequence[Key]) -> None:
+        """Take keys whose rows are to be removed; absent ones count for nothing."""
+        ...
 
-class Tally(Protocol):
-    """Turns what became of a range into the entry of the ledger, inside the same transaction."""
+    def flush(self) -> ImportOutcome:
+        """Write whatever still waits, inside the transaction; return what became of everything so far."""
+        ...
 
-    def __call__(self, outcome: ImportOutcome) -> RangeTally:
-        """Return the tally of a range."""
+    @property
+    def access(self) -> Access:
+        """The rows of any described entity inside the transaction of this range, from :meth:`flush` on."""
+        ...
+
+    def commit(self) -> None:
+        """Commit the range and what was changed through ``access``.
+
+        Raises:
+            ConcurrencyError: the transaction lost against another one; the range may be repeated as a whole.
+            UnavailableError: the connection was lost; the outcome says what is known.
+        """
         ...

@@ -1,67 +1,352 @@
-"""What exists: modules and entities with key, order, retention and storage markers."""
+"""What exists: the one description of every entity, from which drivers, tools, kit and documents derive.
+
+An :class:`Entity` says what is stored and who may see it. It names no column type of a server where the model
+says it already, no statement and no driver. Names of fields are wire names, or names of storage markers and
+derived fields.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Generic
 
+from typing_extensions import TypeVar
+
+from twinstore.canonical import CanonicalModel
+from twinstore.catalog_checks import problems
 from twinstore.errors import ValidationError
+from twinstore.keys import Key, KeyPart, KeyType, int64, text, uuid
+from twinstore.shapes import FieldShape, Kind, instant_paths, shapes_of
+from twinstore.tenancy import NO_TENANT, Owner, Tenancy, TenancyKind, Tenant
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
+    from twinstore.query import Condition
 
-    from twinstore.canonical import CanonicalModel
+__all__ = [
+    "Derived",
+    "Entity",
+    "Index",
+    "Key",
+    "KeyPart",
+    "KeyType",
+    "Layout",
+    "LifeInCopy",
+    "Marker",
+    "Module",
+    "Parent",
+    "Retention",
+    "StoreKind",
+    "Tenancy",
+    "TenancyKind",
+    "int64",
+    "text",
+    "uuid",
+]
 
-__all__ = ["Entity", "Module", "Retention"]
+# An entity whose model does not matter is written without its parameter.
+M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalModel)
+
+
+class StoreKind(Enum):
+    """A family of stores, for what exists in one family only."""
+
+    DOCUMENTS = "documents"
+    TABLES = "tables"
+
+
+EVERYWHERE: Final = frozenset(StoreKind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """One index. The fields are in order; a leading ``-`` means descending.
+
+    Attributes:
+        fields: wire names, markers or derived fields.
+        name: the short name, unique in its entity; servers prefix it by their own custom.
+        unique: no two rows that satisfy ``where`` agree in all fields.
+        where: the rows that the index holds; empty for all.
+        stores: the families of stores that have it.
+        expires: on stores that remove rows by themselves, the retention of the entity removes by this index.
+        sparse_unless: the option that, while off, keeps rows without the first field out of the index.
+        noun: what the last field is called in the message of a duplicate, ``None`` for the id.
+        table_name, document_name: names that a released migration gave it and that do not follow the custom.
+    """
+
+    fields: tuple[str, ...]
+    name: str
+    unique: bool = False
+    where: tuple[Condition, ...] = ()
+    stores: frozenset[StoreKind] = EVERYWHERE
+    expires: bool = False
+    nulls_first: bool = False
+    sparse_unless: str | None = None
+    noun: str | None = None
+    table_name: str | None = None
+    document_name: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fields without their direction."""
+        return tuple(name.removeprefix("-") for name in self.fields)
+
+    @property
+    def directions(self) -> tuple[tuple[str, bool], ...]:
+        """The fields, each with whether it descends."""
+        return tuple((name.removeprefix("-"), name.startswith("-")) for name in self.fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """A storage marker: an internal field whose value survives a copy.
+
+    Attributes:
+        name: its name in records, reports and queries.
+        kind: text, integer or instant.
+        required: whether every row has it.
+        plain: whether documents hold it under its own name; internal names start with ``_`` otherwise.
+    """
+
+    name: str
+    kind: Kind = Kind.TEXT
+    required: bool = False
+    plain: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """An internal field that follows from the model and its markers.
+
+    Attributes:
+        name: its name; documents prefix it with ``_``.
+        kind: text or integer.
+        value: computes it.
+        of_content: computes the same from the canonical JSON of the model, for stores that make it anyway.
+        bits: of an integer column.
+    """
+
+    name: str
+    kind: Kind
+    value: Callable[[CanonicalModel, Mapping[str, object]], object]
+    of_content: Callable[[bytes], object] | None = None
+    bits: int = 64
+
+
+class Layout(Enum):
+    """How a table holds the model; documents hold it by field in either case."""
+
+    COLUMNS = "one column per field of the model"
+    PAYLOAD = "the whole model in one JSON column, markers and repeated fields beside it"
+
+
+class LifeInCopy(Enum):
+    """What a copy does with the rows of an entity."""
+
+    COPIED = "copied"
+    LEFT_OUT = "left out and counted on both sides: the rows come again by themselves"
+    RELEASED = "copied as released, with the higher of the two fences"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """The entity whose row must exist, and the field that holds its key; removing it removes its children."""
+
+    entity: Entity
+    field: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """Rows whose instant in ``field`` is older than the option allows are due for removal."""
+    """Rows whose instant in ``field`` is older than the option allows are due for removal.
+
+    ``where`` narrows it to rows that are finished.
+    """
 
     field: str
     option: str
+    where: tuple[Condition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entity:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Entity(Generic[M_co]):
     """One stored entity.
 
     Attributes:
-        name: name of the collection, of the table inside the schema, and in commands and reports.
+        name: name of the table inside the schema, and in commands and reports.
         singular: name in messages.
-        key: wire names (or storage markers) that identify a row, in key order; unique across tenants.
-        tenant_field: wire name or storage marker that holds the tenant.
+        module: the module it belongs to.
+        model: what a row is to a caller.
+        key_parts: what identifies a row, in order; unique across tenants.
+        tenancy: how rows belong to tenants.
         group: logical group in parity reports.
-        markers: storage markers, internal fields whose value survives a backfill.
-        marker_times: those markers that are instants.
-        append_only: rows are never changed, not even by a backfill that overwrites.
+        layout: how a table holds the model.
+        beside: fields of the model that a payload layout repeats as columns.
+        narrow: integer fields that a table holds in 32 bits.
+        filled: text fields that a table refuses when they are empty.
+        storage: storage markers.
+        derived: internal fields that follow from model and markers, in the order of documents.
+        derived_key: where the one part of the key is a marker: computes it for rows without a key of their
+            own, from the markers and the canonical JSON of the model without its key. Such a model names the
+            key only where it is not the computed one.
+        indexes: all indexes but that of the key.
+        parent: the entity this one belongs to.
+        retention: which rows are due for removal.
+        append_only: rows are never changed, not even by a copy that overwrites.
+        versioned: stores count the changes of each row, so that writing an equal row again still conflicts
+            with another writer.
+        life: what a copy does with the rows.
+        sequence: the integer field of an ordered log that :meth:`~twinstore.access.Access.append` assigns.
+        collection: name of the collection; default: ``name``.
+        collection_setting: the setting of the driver that may replace the name of the collection.
     """
 
     name: str
     singular: str
     module: str
-    model: type[CanonicalModel]
-    key: tuple[str, ...]
-    tenant_field: str
+    model: type[M_co]
+    key_parts: tuple[KeyPart, ...]
+    tenancy: Tenancy
     group: str
-    markers: tuple[str, ...] = ()
-    marker_times: tuple[str, ...] = ()
+    layout: Layout = Layout.COLUMNS
+    beside: tuple[str, ...] = ()
+    narrow: tuple[str, ...] = ()
+    filled: tuple[str, ...] = ()
+    storage: tuple[Marker, ...] = ()
+    derived: tuple[Derived, ...] = ()
+    derived_key: Callable[[Mapping[str, object], bytes], str] | None = None
+    indexes: tuple[Index, ...] = ()
+    parent: Parent | None = None
     retention: Retention | None = None
     append_only: bool = False
+    versioned: bool = False
+    life: LifeInCopy = LifeInCopy.COPIED
+    sequence: str | None = None
+    collection: str = ""
+    collection_setting: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a description that contradicts itself, or that the stores would understand differently."""
+        if not self.collection:
+            object.__setattr__(self, "collection", self.name)
+        problem = next(problems(self), None)
+        if problem is not None:
+            raise ValueError(f"{self.name} {problem}")  # met by programmers only
+
+    def __hash__(self) -> int:
+        """Return a hash by identity of module and name."""
+        return hash((self.module, self.name))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the entity of the same module and name."""
+        return isinstance(other, Entity) and (self.module, self.name) == (other.module, other.name)
+
+    def __repr__(self) -> str:
+        """Return module and name."""
+        return f"<Entity {self.module}.{self.name}>"
+
+    @cached_property
+    def key(self) -> tuple[str, ...]:
+        """The fields of the key, in order."""
+        return tuple(part.field for part in self.key_parts)
 
     @property
+    def tenant_field(self) -> str | None:
+        """The field that names the tenant."""
+        return self.tenancy.field
+
+    @cached_property
+    def markers(self) -> tuple[str, ...]:
+        """The names of the storage markers."""
+        return tuple(marker.name for marker in self.storage)
+
+    @cached_property
+    def marker_times(self) -> tuple[str, ...]:
+        """The storage markers that are instants."""
+        return tuple(marker.name for marker in self.storage if marker.kind is Kind.INSTANT)
+
+    @cached_property
+    def shapes(self) -> dict[str, FieldShape]:
+        """The fields of the model by wire name, in canonical order."""
+        return {shape.wire: shape for shape in shapes_of(self.model)}
+
+    @cached_property
+    def known(self) -> dict[str, Kind]:
+        """Every name that a query, key or index may use, with its kind; a marker hides a field."""
+        kinds = {wire: shape.value.kind for wire, shape in self.shapes.items()}
+        kinds |= {derived.name: derived.kind for derived in self.derived}
+        return kinds | {marker.name: marker.kind for marker in self.storage}
+
+    @cached_property
+    def instants(self) -> tuple[tuple[str, ...], ...]:
+        """The paths of all instants of a row, markers included."""
+        return (*instant_paths(self.model), *((name,) for name in self.marker_times))
+
+    @cached_property
     def identity(self) -> dict[str, str]:
         """The wire names of key and tenant that stand in the model, each with its Python name.
 
         Those that are storage markers are left out.
         """
-        names = {field.serialization_alias or field.alias or name: name for name, field in self._fields}
-        return {wire: names[wire] for wire in (*self.key, self.tenant_field) if wire not in self.markers}
+        wanted = self.key if self.tenant_field is None else (*self.key, self.tenant_field)
+        return {wire: self.shapes[wire].name for wire in wanted if wire not in self.markers}
 
-    @property
-    def _fields(self) -> list[tuple[str, FieldInfo]]:
-        return list(self.model.model_fields.items())
+    @cached_property
+    def single_key(self) -> str | None:
+        """The one text or UUID field that identifies a row, ``None`` where several or a number do."""
+        (first, *rest) = self.key_parts
+        return first.field if not rest and first.type is not KeyType.INT64 else None
+
+    @cached_property
+    def uniques(self) -> tuple[Index, ...]:
+        """The unique indexes beside the key."""
+        return tuple(index for index in self.indexes if index.unique and set(index.names) != set(self.key))
+
+    def unique(self, name: str) -> Index:
+        """Return the unique index of that name; ``LookupError`` when there is none."""
+        for index in self.uniques:
+            if index.name == name:
+                return index
+        raise LookupError(f"{self.name} has no unique value {name!r}")  # met by programmers only
+
+    def value(self, model: CanonicalModel, storage: Mapping[str, object], name: str) -> object:
+        """Return what a row holds under a wire name, marker or derived field."""
+        if name in self.markers:
+            return storage.get(name)
+        shape = self.shapes.get(name)
+        if shape is not None:
+            found: object = getattr(model, shape.name)
+            return found
+        return next(item.value(model, storage) for item in self.derived if item.name == name)
+
+    def key_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> Key:
+        """Return the key of a row."""
+        return tuple(_key_value(self.value(model, storage, name)) for name in self.key)
+
+    def owner_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> Owner:
+        """Return who owns a row; of an entity without a tenant of its own nobody does."""
+        if self.tenant_field is None:
+            return NO_TENANT
+        tenant = self.value(model, storage, self.tenant_field)
+        return Tenant(tenant) if isinstance(tenant, str) else NO_TENANT
+
+    def key_text(self, key: Key) -> str:
+        """Return a key as messages and reports show it."""
+        return ":".join(map(str, key))
+
+    def admits_key(self, key: tuple[object, ...]) -> bool:
+        """Whether stored values can be a key of this entity."""
+        return len(key) == len(self.key_parts) and all(
+            part.type.admits(value) for part, value in zip(self.key_parts, key, strict=True)
+        )
+
+
+def _key_value(value: object) -> str | int:
+    if isinstance(value, (str, int)):
+        return value
+    raise TypeError(f"{type(value).__name__} is no part of a key")  # met by programmers only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +354,7 @@ class Module:
     """A module with its entities in the order in which they are copied: parents first."""
 
     name: str
-    entities: tuple[Entity, ...]
+    entities: tuple[Entity, ...] = field(default_factory=tuple)
 
     def entity(self, name: str) -> Entity:
         """Return the entity with that name.

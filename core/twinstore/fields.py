@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 __all__ = [
+    "INT32_MAX",
     "INT64_MAX",
     "INT64_MIN",
     "Actor",
     "Count",
+    "Count32",
     "DigestSet",
     "DigestText",
     "Flag",
@@ -37,6 +39,7 @@ __all__ = [
     "OptionalReference",
     "OptionalText",
     "PositiveInt",
+    "PositiveInt32",
     "SchemaVersion",
     "SimpleIdentifier",
     "StringSet",
@@ -51,6 +54,7 @@ __all__ = [
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
+INT32_MAX: Final = 2**31 - 1
 SYSTEM_TENANT: Final = "system"
 MICROSECONDS: Final = 1000  # of a millisecond
 
@@ -84,20 +88,22 @@ class WholeNumber:
     The strict native check answers first, so ordinary integers never reach Python code.
     """
 
-    def __init__(self, minimum: int = INT64_MIN) -> None:
-        """Take the smallest admitted value; the largest is always that of 64 bits."""
+    def __init__(self, minimum: int = INT64_MIN, maximum: int = INT64_MAX) -> None:
+        """Take the smallest and the largest admitted value."""
         self.minimum = minimum
+        self.maximum = maximum
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return native integer validation with a fallback for whole floats."""
-        strict = core_schema.int_schema(strict=True, ge=self.minimum, le=INT64_MAX)
+        strict = core_schema.int_schema(strict=True, ge=self.minimum, le=self.maximum)
         whole = core_schema.no_info_before_validator_function(integer_from_whole_float, strict)
+        bits = 64 if self.maximum == INT64_MAX else 32
         kind = "a whole number" if self.minimum == INT64_MIN else f"a whole number from {self.minimum}"
         return core_schema.union_schema(
             [strict, whole],
             mode="left_to_right",
             custom_error_type="int64",
-            custom_error_message=f"Input should be {kind} that fits into 64 bits",
+            custom_error_message=f"Input should be {kind} that fits into {bits} bits",
         )
 
 
@@ -255,6 +261,9 @@ LowerKeyMap = Annotated[dict[Trimmed, Trimmed], AfterValidator(lower_key_map)]
 Int64 = Annotated[int, WholeNumber()]
 Count = Annotated[int, WholeNumber(minimum=0)]
 PositiveInt = Annotated[int, WholeNumber(minimum=1)]
+# For fields that a table holds in 32 bits: one of the stores would refuse what the other takes.
+Count32 = Annotated[int, WholeNumber(minimum=0, maximum=INT32_MAX)]
+PositiveInt32 = Annotated[int, WholeNumber(minimum=1, maximum=INT32_MAX)]
 Flag = Annotated[bool, Strict()]
 Timestamp = Annotated[
     datetime,

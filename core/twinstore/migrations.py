@@ -24,6 +24,7 @@ __all__ = [
     "Effect",
     "EffectKind",
     "Initializer",
+    "MigrationDraft",
     "MigrationReport",
     "MigrationState",
     "MigrationStatus",
@@ -156,6 +157,23 @@ def consent_required(
         module=module,
         driver=driver,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationDraft:
+    """What the descriptions of a module want of a kind of store and no shipped migration makes.
+
+    Attributes:
+        folder: the folder of that kind of store in the migrations of a module.
+        suffix: how the names of its files end, such as ``.sql``.
+        text: the next migration, for a person to read; ``None`` when nothing is missing.
+        contradictions: what a shipped migration makes otherwise than described, one sentence each.
+    """
+
+    folder: str
+    suffix: str
+    text: str | None
+    contradictions: tuple[str, ...] = ()
 
 
 class Initializer(Protocol):

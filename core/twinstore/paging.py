@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 __all__ = ["KeyPart", "Page", "SortKey", "decode_token", "encode_token"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
-KeyPart = str | datetime | None
+KeyPart = str | int | datetime | None
 
 TOKEN_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Sequence[T], Generic[T]):
+class Page(Sequence[T_co], Generic[T_co]):
     """An immutable page of a list. ``next_page_token`` is ``None`` at the end."""
 
-    items: tuple[T, ...]
+    items: tuple[T_co, ...]
     next_page_token: str | None = None
 
     def __len__(self) -> int:
@@ -40,22 +41,23 @@ class Page(Sequence[T], Generic[T]):
         return len(self.items)
 
     @overload
-    def __getitem__(self, index: int) -> T: ...
+    def __getitem__(self, index: int) -> T_co: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
-    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+    def __getitem__(self, index: slice) -> tuple[T_co, ...]: ...
+    def __getitem__(self, index: int | slice) -> T_co | tuple[T_co, ...]:
         """Return an item, or a tuple of them."""
         return self.items[index]
 
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """One key of a total order. ``time`` keys are instants, the others text."""
+    """One key of a total order: ``time`` keys are instants, ``number`` keys integers, the others text."""
 
     field: str
     descending: bool = False
     time: bool = False
     nullable: bool = False
+    number: bool = False
 
 
 def fingerprint(filters: object) -> str:
@@ -103,6 +105,8 @@ def _token_content(token: str) -> dict[str, jsontext.JsonValue]:
 def _key_part(part: jsontext.JsonValue, key: SortKey) -> KeyPart:
     if part is None and key.nullable:
         return None
+    if key.number:
+        return _number(part)
     if not isinstance(part, str) or not _storable(part):
         raise _malformed()
     if not key.time:
@@ -111,6 +115,12 @@ def _key_part(part: jsontext.JsonValue, key: SortKey) -> KeyPart:
         return parse_timestamp(part)
     except pydantic_core.PydanticCustomError as error:
         raise _malformed() from error
+
+
+def _number(part: jsontext.JsonValue) -> int:
+    if type(part) is not int or not jsontext.INT64_MIN <= part <= jsontext.INT64_MAX:
+        raise _malformed()
+    return part
 
 
 def _storable(text: str) -> bool:

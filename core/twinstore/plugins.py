@@ -23,6 +23,7 @@ from pluggy import HookimplMarker, HookspecMarker, PluginManager, PluginValidati
 
 from twinstore.backend import BACKEND_API_VERSION, BackendSpec
 from twinstore.errors import ConfigurationError
+from twinstore.modules import MODULES
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -235,7 +236,7 @@ def _check_spec(claim: Claim, answer: object) -> BackendSpec:
 
 
 def _check_module(claim: Claim, spec: BackendSpec, module: str | None) -> None:
-    if module is not None and module not in spec.modules:
+    if module is not None and spec.modules is not None and module not in spec.modules:
         raise claim.error(
             f"does not store the module {module!r}, only {', '.join(sorted(spec.modules)) or 'none'}. "
             "Choose another driver for this module."
@@ -278,7 +279,12 @@ def _inspect(claim: Claim, same_name: Sequence[Claim]) -> BackendInfo:
     except ConfigurationError as error:
         return _info(claim, "broken", error.message, ())
     missing = _missing_extra(claim, spec)
-    return _info(claim, "missing extra" if missing else "ready", missing, tuple(sorted(spec.modules)))
+    return _info(
+        claim,
+        "missing extra" if missing else "ready",
+        missing,
+        tuple(sorted(MODULES if spec.modules is None else spec.modules)),
+    )
 
 
 def _info(claim: Claim, state: State, detail: str, modules: tuple[str, ...]) -> BackendInfo:

@@ -6,35 +6,44 @@ and each driver compiles that once. Field names are wire names, or names of stor
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, assert_never
 
 from twinstore.errors import ValidationError
+from twinstore.jsontext import format_timestamp
 from twinstore.paging import KeyPart, Page, SortKey, decode_token, fingerprint, paginate
+from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from typing import TypeVar
+
+    from twinstore.catalog import Entity, Key
 
     T = TypeVar("T")
     R = TypeVar("R")
 
 __all__ = [
     "After",
+    "AtLeast",
     "AtMost",
     "Before",
     "Condition",
     "Equals",
     "IsNull",
+    "IsPresent",
     "OneOf",
     "Query",
     "batch_size_argument",
     "build_query",
+    "label_of_value",
     "limit_argument",
 ]
 
-Value = str | bool | datetime
+Value = str | bool | int | datetime
+Bound = int | datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +64,34 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """The instant is later than this one."""
+    """The instant or number is present and greater than this one."""
 
     field: str
-    value: datetime
+    value: Bound
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The instant is earlier than this one."""
+    """The instant or number is present and less than this one."""
 
     field: str
-    value: datetime
+    value: Bound
 
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """The instant is present and not later than this one."""
+    """The instant or number is present and not greater than this one."""
 
     field: str
-    value: datetime
+    value: Bound
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """The instant or number is present and not less than this one."""
+
+    field: str
+    value: Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +101,29 @@ class IsNull:
     field: str
 
 
-Condition = Equals | OneOf | After | Before | AtMost | IsNull
+@dataclass(frozen=True, slots=True)
+class IsPresent:
+    """The field is there and not null."""
+
+    field: str
+
+
+Comparison = After | Before | AtMost | AtLeast
+COMPARISONS: Final[Mapping[type[Comparison], Callable[..., bool]]] = {
+    After: operator.gt,
+    Before: operator.lt,
+    AtMost: operator.le,
+    AtLeast: operator.ge,
+}
+Condition = Equals | OneOf | Comparison | IsNull | IsPresent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One list request. ``tenant_id=None`` means all tenants (system scope)."""
+    """One list request: the first ``limit`` rows of an entity in a scope that satisfy every condition."""
 
     entity: str
-    tenant_id: str | None
+    scope: Tenants
     where: tuple[Condition, ...]
     order: tuple[SortKey, ...]
     limit: int
@@ -114,7 +145,7 @@ class Query:
 def build_query(  # a list is made of exactly these
     entity: str,
     *,
-    tenant_id: str | None,
+    scope: Tenants,
     where: Sequence[Condition],
     order: Sequence[SortKey],
     limit: int,
@@ -124,14 +155,14 @@ def build_query(  # a list is made of exactly these
     """Return the query of a list; checks the limit and the token."""
     print_ = fingerprint(
         {
-            "t": tenant_id,
+            "t": _scope_print(scope),
             "w": [[type(item).__name__, item.field, _shown(item)] for item in where],
             "o": [[key.field, key.descending] for key in order],
         }
     )
     return Query(
         entity=entity,
-        tenant_id=tenant_id,
+        scope=scope,
         where=tuple(where),
         order=tuple(order),
         limit=limit_argument(limit, maximum),
@@ -140,10 +171,17 @@ def build_query(  # a list is made of exactly these
     )
 
 
+def _scope_print(scope: Tenants) -> object:
+    """Return what stands for a scope in a token; an id never looks like the list."""
+    if isinstance(scope, Tenant):
+        return scope.id
+    return None if scope is ALL_TENANTS else ["no tenant"]
+
+
 def _shown(condition: Condition) -> object:
     if isinstance(condition, OneOf):
         return sorted(condition.values)
-    return None if isinstance(condition, IsNull) else condition.value
+    return None if isinstance(condition, (IsNull, IsPresent)) else condition.value
 
 
 def limit_argument(limit: int, maximum: int) -> int:
@@ -160,3 +198,79 @@ def batch_size_argument(batch_size: int) -> int:
             f"Argument batch_size should be a whole number of at least 1, not {batch_size!r}."
         )
     return batch_size
+
+
+def query_of_key(entity: Entity, scope: Tenants, key: Key) -> Query:
+    """Return the query that matches the row of a key and no other."""
+    return Query(
+        entity=entity.name,
+        scope=scope,
+        where=tuple(Equals(name, value) for name, value in zip(entity.key, key, strict=True)),
+        order=key_order(entity),
+        limit=1,
+    )
+
+
+def key_order(entity: Entity) -> tuple[SortKey, ...]:
+    """Return the order by key."""
+    return tuple(SortKey(part.field, number=part.type.is_number) for part in entity.key_parts)
+
+
+def expired_query(entity: Entity, scope: Tenants, before: datetime, batch_size: int) -> Query:
+    """Return the query of the rows that retention removes next, oldest first.
+
+    Raises:
+        LookupError: the entity has no retention; a programmer's mistake.
+    """
+    retention = entity.retention
+    if retention is None:
+        raise LookupError(f"{entity.name} is never removed by age")
+    return Query(
+        entity=entity.name,
+        scope=scope,
+        where=(*retention.where, AtMost(retention.field, before)),
+        order=(SortKey(retention.field, time=True), *key_order(entity)),
+        limit=batch_size_argument(batch_size),
+    )
+
+
+def pinned_key(entity: Entity, query: Query) -> Key | None:
+    """Return the key whose row is the only one a query can match, ``None`` when it may match several."""
+    equal = {item.field: item.value for item in query.where if isinstance(item, Equals)}
+    parts = [equal.get(name) for name in entity.key]
+    found = tuple(part for part in parts if isinstance(part, (str, int)))
+    return found if len(found) == len(parts) else None
+
+
+def label_of_value(value: object) -> str:
+    """Return the text under which ``count`` counts a value: its wire form, empty when it is absent."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return format_timestamp(value) if isinstance(value, datetime) else str(value)
+
+
+def holds(condition: Condition, value: object) -> bool:
+    """Whether a condition is true of the value of its field."""
+    match condition:
+        case Equals(_, wanted):
+            return value == wanted
+        case OneOf(_, wanted):
+            return value in wanted
+        case IsNull():
+            return value is None
+        case IsPresent():
+            return value is not None
+        case After() | Before() | AtMost() | AtLeast():
+            return _compares(condition, value)
+        case _:
+            assert_never(condition)
+
+
+def _compares(condition: Comparison, value: object) -> bool:
+    """Whether an instant or number is on the right side of the bound; nothing else compares with it."""
+    kind = datetime if isinstance(condition.value, datetime) else int
+    if not isinstance(value, kind) or isinstance(value, bool):
+        return False
+    return COMPARISONS[type(condition)](value, condition.value)

@@ -11,7 +11,16 @@ import pydantic
 from pydantic import TypeAdapter
 
 from twinstore.errors import TenantScopeError, ValidationError
-from twinstore.fields import SYSTEM_TENANT, Actor, Id, OptionalReference, TenantText, explain, parse_timestamp
+from twinstore.fields import (
+    SYSTEM_TENANT,
+    Actor,
+    Count32,
+    Id,
+    OptionalReference,
+    TenantText,
+    explain,
+    parse_timestamp,
+)
 from twinstore.forks import ForkSafeLock
 
 if TYPE_CHECKING:
@@ -26,6 +35,7 @@ TENANT_TEXT_ADAPTER: Final = TypeAdapter[str](TenantText)
 ID_ADAPTER: Final = TypeAdapter[str](Id)
 TEXT_ADAPTER: Final = TypeAdapter[str](Actor)
 OPTIONAL_REFERENCE_ADAPTER: Final = TypeAdapter[str | None](OptionalReference)
+COUNT_ADAPTER: Final = TypeAdapter[int](Count32)
 
 _openings: Counter[str] = Counter()
 _openings_lock = ForkSafeLock()
@@ -148,6 +158,11 @@ def instant_argument(value: datetime, name: str) -> datetime:
         return parse_timestamp(value)
     except ValueError as error:
         raise ValidationError(f"Argument {name}: {error}") from error
+
+
+def count_argument(value: int, name: str) -> int:
+    """Return a whole number from 0 of at most 32 bits, or raise ``ValidationError`` naming the argument."""
+    return _argument(COUNT_ADAPTER, value, name)
 
 
 def model_argument(value: object, cls: type[T], name: str) -> T:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self, cast
 
-from twinstore.backend import OpenRequest, SharedResources
+from twinstore.backend import Lifetime, OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.config import load_settings
 from twinstore.forks import ForkSafeLock
+from twinstore.modules import module_spec
 from twinstore.plugins import load_backend
 from twinstore.scheduler.storage import SchedulerRepositories, SchedulerStorage
 
@@ -38,12 +39,14 @@ class Storage:
         self._resources = SharedResources()
         self._scheduler: SchedulerStorage | None = None
         self._lock = ForkSafeLock()
+        self._lifetime = Lifetime()
 
     @property
     def scheduler(self) -> SchedulerStorage:
         """The storage of the scheduler."""
         with self._lock:  # two threads may meet here at the first use
             if self._scheduler is None:
+                self._lifetime.check()
                 self._scheduler = self._open_scheduler()
             return self._scheduler
 
@@ -54,6 +57,7 @@ class Storage:
 
     def close(self) -> None:
         """Close every module that was opened, then the resources they share."""
+        self._lifetime.closed = True
         if self._scheduler is not None:
             self._scheduler.close()
         self._resources.close()
@@ -145,7 +149,7 @@ def open_module(
     """Load a driver and open one module on it; it connects on first use."""
     spec = load_backend(name, module=module)
     request = OpenRequest(
-        module=module,
+        module=module_spec(module),
         settings=settings.backend_settings(module, spec),
         options=settings.options(module),
         resources=resources,

@@ -53,7 +53,9 @@ def check_written(entity: Entity, tenant: str, key: Key, model: type[M], returne
     Raises:
         ValidationError: a value of another type, of another tenant or with another key.
     """
-    asked = dict(zip(entity.key, key, strict=True)) | {entity.tenant_field: tenant}
+    asked: dict[str, str | int] = dict(zip(entity.key, key, strict=True))
+    if entity.tenant_field is not None:
+        asked[entity.tenant_field] = tenant
     if not isinstance(returned, model):
         raise refused(entity, key, f"is no {model.__name__} but of type {type(returned).__name__}")
     for wire, name in entity.identity.items():

@@ -12,6 +12,7 @@ from pymongo import MongoClient
 
 from docs.parts import capabilities, schemas
 from twinstore import open_storage
+from twinstore.scheduler.catalog import SCHEDULER
 from twinstore_embedded import servers
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HOUSEKEEPING", "declared", "mongomock_settings", "schema_parts", "server_parts"]
 
-ENTITIES: Final = ("schedules", "triggers", "runs", "impact_snapshots", "audit", "run_summaries")
+ENTITIES: Final = tuple(entity.name for entity in SCHEDULER.entities)
 HOUSEKEEPING: Final = "housekeeping"
 MEMORY: Final = {"Persistence": {"Scheduler": "Memory"}}
 

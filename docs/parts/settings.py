@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import NoneType
-from typing import TYPE_CHECKING, Final, cast, get_args
+from typing import TYPE_CHECKING, Final, cast, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic import SecretStr
@@ -75,6 +76,8 @@ def option_table() -> str:
 
 def _kind(field: FieldInfo) -> str:
     """Return what a field takes, with its bounds."""
+    if get_origin(field.annotation) is Mapping:
+        return "texts, by name"
     inner = [part for part in get_args(field.annotation) if part is not NoneType]
     if SecretStr in {field.annotation, *inner}:
         return "text, secret"
@@ -95,7 +98,7 @@ def _bound(field: FieldInfo, kind: type[Ge | Le]) -> int | None:
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    default: object = field.get_default()
-    if default is None:
+    default: object = field.get_default(call_default_factory=True)
+    if default is None or default == {}:
         return NONE
     return code(str(default).lower() if isinstance(default, bool) else default)

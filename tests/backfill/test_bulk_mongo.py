@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import bson
@@ -13,20 +14,31 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, monitoring
 
 import twinstore
-from twinstore.bulk import (
-    BulkPort,
-    Conflict,
-    ImportOutcome,
-    JobState,
-    KeyRange,
-    Lease,
-    RangeState,
-    RangeTally,
-    Record,
+from twinstore.access import Row
+from twinstore.bulk import BulkPort, Conflict, ImportOutcome, KeyRange, Record, ScanRow
+from twinstore.catalog import LifeInCopy
+from twinstore.errors import (
+    ConcurrencyError,
+    ConfigurationError,
+    DuplicateError,
+    LeaseLostError,
+    NotFoundError,
+    TransactionAbortedError,
+    ValidationError,
 )
-from twinstore.errors import ConfigurationError, LeaseLostError, NotFoundError, ValidationError
 from twinstore.jsontext import dumps_sorted
-from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULER, SCHEDULES
+from twinstore.ledger import Claim, Ledger, RangeState, RangeTally
+from twinstore.ledger.catalog import JOBS, RANGES
+from twinstore.scheduler.catalog import (
+    AUDIT,
+    IMPACT_SNAPSHOTS,
+    RUN_SUMMARIES,
+    RUNS,
+    SCHEDULER,
+    SCHEDULES,
+    TRIGGERS,
+)
+from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.builders import (
     START,
     at,
@@ -39,12 +51,13 @@ from twinstore.testing.builders import (
     rich_run_summary,
     rich_schedule,
 )
-from twinstore_mongo.bulk_import import PART_BYTES
+from twinstore_mongo.bulk_writer import PART_BYTES
 
 if TYPE_CHECKING:
     from pymongo.database import Database
 
     from tests.databases import MongoDatabase, MongoServer
+    from twinstore.access import Access
     from twinstore.catalog import Entity
     from twinstore.scheduler.storage import SchedulerStorage
 
@@ -53,6 +66,12 @@ T = "tenant-1"
 HOUR = timedelta(hours=1)
 ALL = KeyRange()
 JOB = "job"
+
+each_copied = pytest.mark.parametrize(
+    "entity",
+    [entity for entity in SCHEDULER.entities if entity.life is not LifeInCopy.LEFT_OUT],
+    ids=lambda entity: entity.name,
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +85,10 @@ class Bench:
     @property
     def bulk(self) -> BulkPort:
         return self.storage.bulk
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.bulk.access())
 
     def oplog(self) -> int:
         """Return the number of writes to the data of this database."""
@@ -82,6 +105,7 @@ def bench_of(server: MongoServer, database: MongoDatabase) -> Iterator[Bench]:
     config = {**database.config, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
     with twinstore.add_scheduler_storage(config) as storage:
         storage.initializer.ensure_migrations()
+        storage.bulk.ledger_initializer.ensure_migrations()
         client: Any = server.client
         yield Bench(storage, client[database.name], database)
 
@@ -110,12 +134,32 @@ def fill(bench: Bench) -> None:
     storage.schedules.soft_delete(T, "s-0", "me", datetime(2026, 1, 1, tzinfo=UTC))
 
 
-def records(bench: Bench, entity: Entity, within: KeyRange = ALL, **options: Any) -> list[Record]:  # noqa: ANN401  # options of export
-    return [record for batch in bench.bulk.export(entity, within, **options) for record in batch]
+def records(
+    bench: Bench,
+    entity: Entity,
+    within: KeyRange = ALL,
+    *,
+    as_of: str | None = None,
+    **options: Any,  # noqa: ANN401  # options of the reading
+) -> list[Record]:
+    with bench.bulk.view(as_of=as_of) as view:
+        return [record for batch in view.records(entity, within, **options) for record in batch]
+
+
+def scanned(
+    bench: Bench,
+    entity: Entity,
+    within: KeyRange = ALL,
+    *,
+    as_of: str | None = None,
+    **options: Any,  # noqa: ANN401  # options of the reading
+) -> list[ScanRow]:
+    with bench.bulk.view(as_of=as_of) as view:
+        return [row for batch in view.rows(entity, within, **options) for row in batch]
 
 
 def contents(bench: Bench, entity: Entity) -> dict[object, bytes]:
-    return {row.key: row.content for batch in bench.bulk.scan(entity, ALL) for row in batch}
+    return {row.key: row.content for row in scanned(bench, entity)}
 
 
 def tally(outcome: ImportOutcome) -> RangeTally:
@@ -124,16 +168,10 @@ def tally(outcome: ImportOutcome) -> RangeTally:
 
 @dataclass
 class Copier:
-    """Copies entities into a bench under one lease."""
+    """Copies entities into a bench, each as one range of a job."""
 
     target: Bench
-    lease: Lease
-
-    @classmethod
-    def of(cls, target: Bench) -> Copier:
-        ledger = target.bulk.ledger()
-        ledger.start(JOB, {"from": "here"}, START)
-        return cls(target, ledger.acquire(JOB, "me", HOUR))
+    claim: Claim | None = None
 
     def copy(
         self,
@@ -142,20 +180,33 @@ class Copier:
         *,
         overwrite: bool = False,
     ) -> ImportOutcome:
-        """Import everything as one range."""
-        ledger = self.target.bulk.ledger()
-        ledger.plan(self.lease, entity.name, [ALL])
+        """Write everything as one range."""
+        ledger = self.target.ledger
+        ledger.start(JOB, {"from": "here"}, START)
+        lease = ledger.acquire(JOB, "me", HOUR)
+        ledger.plan(lease, entity.name, [ALL])
         (progress,) = ledger.ranges(JOB, entity.name)
-        claim = ledger.claim(self.lease, progress.number)
+        if progress.state is RangeState.LIVE:
+            ledger.reopen(lease, [progress.number])
+        ledger.beat(JOB, "worker", HOUR)
+        self.claim = ledger.claim(JOB, "worker", progress.number)
         batches = iter([list(rows)]) if isinstance(rows, Sequence) else rows
-        with self.target.bulk.importing() as importer:
-            return importer.import_range(
-                entity,
-                batches,
-                on_conflict="overwrite" if overwrite else "fail",
-                claim=claim,
-                tally=tally,
-            )
+        return import_range(self.target, self.claim, entity, batches, overwrite=overwrite)
+
+
+def import_range(
+    target: Bench, claim: Claim, entity: Entity, batches: Iterator[list[Record]], *, overwrite: bool = False
+) -> ImportOutcome:
+    """Write a claimed range with its entry in the ledger."""
+    ledger, conflict = target.ledger, "overwrite" if overwrite else "fail"
+    check = partial(ledger.hold, claim=claim)
+    with target.bulk.writer(entity, on_conflict=conflict, check=check) as writer:  # type: ignore[arg-type]  # one of the two
+        for batch in batches:
+            writer.write(batch)
+        outcome = writer.flush()
+        ledger.finish(writer.access, claim, tally(outcome))
+        writer.commit()
+    return outcome
 
 
 # ------------------------------------------------------------------------------------ reading
@@ -166,8 +217,8 @@ def test_keys_that_are_no_text_are_seen_by_export_and_scan(bench: Bench) -> None
     odd: list[Document] = [{"_id": key} for key in (5, bson.ObjectId(), {"a": 1}, True, None)]
     bench.force("runs", *odd)
     exported = records(bench, RUNS, batch_size=3)
-    scanned = [row for batch in bench.bulk.scan(RUNS, ALL, batch_size=4) for row in batch]
-    assert [record.key for record in exported] == [row.key for row in scanned]
+    rows = scanned(bench, RUNS, batch_size=4)
+    assert [record.key for record in exported] == [row.key for row in rows]
     assert sum(record.key is None for record in exported) == len(odd)
     broken = [record for record in exported if record.error is not None]
     assert len(broken) == len(odd)
@@ -186,15 +237,15 @@ def test_the_ranges_cover_every_row_once(bench: Bench, entity: Entity, rows: int
     assert [item.upper for item in ranges[:-1]] == [item.lower for item in ranges[1:]]
     whole = records(bench, entity)
     assert [row.key for item in ranges for row in records(bench, entity, item)] == [row.key for row in whole]
-    scanned = [row for item in ranges for batch in bench.bulk.scan(entity, item) for row in batch]
-    assert [row.key for row in scanned] == [row.key for row in whole]
+    rows_seen = [row for item in ranges for row in scanned(bench, entity, item)]
+    assert [row.key for row in rows_seen] == [row.key for row in whole]
     assert len(whole) == 9
 
 
 def test_an_empty_entity_is_one_empty_range(bench: Bench) -> None:
     assert list(bench.bulk.cut(RUNS, 5)) == [ALL]
-    assert list(bench.bulk.export(RUNS, ALL)) == []
-    assert list(bench.bulk.scan(RUNS, ALL)) == []
+    assert records(bench, RUNS) == []
+    assert scanned(bench, RUNS) == []
     assert bench.bulk.counts(RUNS) == {}
 
 
@@ -212,7 +263,7 @@ def test_rows_without_a_tenant_are_counted_under_the_empty_text(bench: Bench) ->
     assert bench.bulk.counts(RUNS) == {"": 2, T: 1}
 
 
-@pytest.mark.parametrize("entity", SCHEDULER.entities, ids=lambda entity: entity.name)
+@each_copied
 def test_the_scan_writes_what_the_models_mean(bench: Bench, entity: Entity) -> None:
     fill(bench)
     expected = {
@@ -231,7 +282,8 @@ def test_markers_come_with_the_records(bench: Bench) -> None:
     assert {len(record.storage) for record in others} == {0}
     for record in records(bench, IMPACT_SNAPSHOTS):
         assert record.key == (record.storage["snapshotId"],)
-        assert record.storage["tenantId"] == record.tenant_id == T
+        assert record.storage["tenantId"] == T
+        assert record.owner == Tenant(T)
 
 
 def test_single_rows_are_fetched_as_the_scan_has_them(bench: Bench) -> None:
@@ -240,7 +292,10 @@ def test_single_rows_are_fetched_as_the_scan_has_them(bench: Bench) -> None:
         wanted = contents(bench, entity)
         keys = [key for key in wanted if isinstance(key, tuple)]
         absent = tuple("absent" for _ in entity.key)
-        assert {row.key: row.content for row in bench.bulk.fetch(entity, [*keys, absent])} == wanted
+        with bench.bulk.view() as view:
+            assert {row.key: row.content for row in view.rows_of(entity, [*keys, absent])} == wanted
+            found = {record.key: record.model for record in view.records_of(entity, [*keys, absent])}
+        assert found == {record.key: record.model for record in records(bench, entity)}
 
 
 def test_instants_stored_as_text_count_as_equal_and_are_reported(bench: Bench) -> None:
@@ -248,7 +303,7 @@ def test_instants_stored_as_text_count_as_equal_and_are_reported(bench: Bench) -
     (before,) = contents(bench, RUNS).values()
     change = {"$set": {"createdAt": "2025-10-26T15:05:00+01:00"}}
     bench.database.command("update", "runs", updates=[{"q": {}, "u": change}], bypassDocumentValidation=True)
-    ((row,),) = bench.bulk.scan(RUNS, ALL)
+    (row,) = scanned(bench, RUNS)
     (record,) = records(bench, RUNS)
     assert (row.content, row.text_timestamp) == (before, True)
     assert (record.model, record.text_timestamp) == (run, True)
@@ -293,9 +348,9 @@ def test_an_id_that_is_not_utf_8_is_a_row_without_a_key(bench: Bench) -> None:
     sound = len(records(bench, RUNS))
     good = RawBSONDocument(bson.encode({"_id": "XXXX", "tenantId": T}))
     bench.force("runs", RawBSONDocument(bytes(good.raw).replace(b"XXXX", b"r\xff-1")))
-    rows = [row for batch in bench.bulk.scan(RUNS, KeyRange()) for row in batch]
+    rows = scanned(bench, RUNS)
     assert len(rows) == sound + 1
-    assert [row.tenant_id for row in rows if row.key is None] == [T]
+    assert [row.owner for row in rows if row.key is None] == [Tenant(T)]
 
 
 def test_text_that_is_not_utf_8_spoils_one_row_only(bench: Bench) -> None:
@@ -304,10 +359,9 @@ def test_text_that_is_not_utf_8_spoils_one_row_only(bench: Bench) -> None:
     bench.force("runs", RawBSONDocument(bytes(good.raw).replace(b"XXXX", b"\xff\xfe\xff\xfe")))
     exported = records(bench, RUNS)
     (broken,) = [record for record in exported if record.error is not None]
-    assert (broken.key, broken.tenant_id) == (("r-3a",), T)
+    assert (broken.key, broken.owner) == (("r-3a",), Tenant(T))
     assert "UTF-8" in str(broken.error)
-    scanned = contents(bench, RUNS)
-    assert list(scanned) == [record.key for record in exported]
+    assert list(contents(bench, RUNS)) == [record.key for record in exported]
 
 
 def test_an_instant_beyond_the_calendar_spoils_one_row_only(bench: Bench) -> None:
@@ -335,27 +389,30 @@ def test_the_raw_form_keeps_types(bench: Bench) -> None:
 def test_the_retention_instant_comes_with_the_row(bench: Bench) -> None:
     run = bench.storage.runs.create(make_run(T, "r-1"))
     bench.storage.runs.update(run.evolve(state="cancelled", finished_at=at(9)))
-    ((row,),) = bench.bulk.scan(RUNS, ALL)
+    (row,) = scanned(bench, RUNS)
     assert row.expires == at(9)
 
 
 # ------------------------------------------------------------------------------ points in time
 
 
-@pytest.mark.parametrize("reading", ["export", "scan"])
+@pytest.mark.parametrize("reading", ["records", "rows"])
 def test_a_position_shows_the_past_across_batches(bench: Bench, reading: str) -> None:
     fill(bench)
     position = bench.bulk.position()
-    read: Callable[..., Iterator[list[Any]]] = getattr(bench.bulk, reading)
-    rows = read(RUNS, ALL, batch_size=2, as_of=position)
-    first = next(rows)
-    bench.database["runs"].delete_many({})
-    bench.storage.runs.create(make_run(T, "r-0new"))
-    keys = [row.key for batch in [first, *rows] for row in batch]
-    assert keys == [(f"r-{number}",) for number in range(7)]
-    again = [row.key for batch in read(RUNS, ALL, batch_size=2, as_of=position) for row in batch]
-    assert again == keys
-    assert [row.key for batch in read(RUNS, ALL) for row in batch] == [("r-0new",)]
+    with bench.bulk.view(as_of=position) as view:
+        assert view.position == position
+        read: Callable[..., Iterator[list[Any]]] = getattr(view, reading)
+        rows = read(RUNS, ALL, batch_size=2)
+        first = next(rows)
+        bench.database["runs"].delete_many({})
+        bench.storage.runs.create(make_run(T, "r-0new"))
+        keys = [row.key for batch in [first, *rows] for row in batch]
+        assert keys == [(f"r-{number}",) for number in range(7)]
+        again = [row.key for batch in read(RUNS, ALL, batch_size=2) for row in batch]
+        assert again == keys
+    with bench.bulk.view() as view:
+        assert [row.key for batch in getattr(view, reading)(RUNS, ALL) for row in batch] == [("r-0new",)]
 
 
 def test_positions_follow_the_writes(bench: Bench) -> None:
@@ -389,10 +446,16 @@ def test_the_server_gets_the_cluster_time(bench: Bench) -> None:
     listener = Listener()
     with MongoClient[Document](bench.name.url, event_listeners=[listener]) as client:
         mongo = {"Client": client, "Database": bench.name.name}
-        with twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}}) as storage:
-            for name in ("export", "scan"):
-                list(getattr(storage.bulk, name)(RUNS, ALL, as_of=storage.bulk.position()))
+        with (
+            twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}}) as storage,
+            storage.bulk.view(as_of=storage.bulk.position()) as view,
+        ):
+            for read in (view.records, view.rows):
+                list(read(RUNS, ALL))
+            for read_of in (view.records_of, view.rows_of):
+                list(read_of(RUNS, [("r-1",)]))
     reads = [command for command in listener.commands if {"find", "aggregate"} & set(command)]
+    assert len(reads) == 4
     assert {command["readConcern"]["level"] for command in reads} == {"snapshot"}
     assert all("atClusterTime" in command["readConcern"] for command in reads)
     assert all("maxTimeMS" in command for command in reads)
@@ -404,20 +467,45 @@ def test_a_position_of_another_store_is_refused(bench: Bench) -> None:
 
 
 def test_the_identity_names_server_and_database_without_secrets(bench: Bench) -> None:
-    assert bench.bulk.identity.startswith("Mongo 127.0.0.1:")
-    assert bench.bulk.identity.endswith(f"/{bench.database.name}")
-    assert "replicaSet" not in bench.bulk.identity
+    config = bench.database.client.admin.command("replSetGetConfig")["config"]
+    assert bench.bulk.identity == f"Mongo {config['settings']['replicaSetId']}/{bench.database.name}"
+    assert bench.bulk.place.startswith("Mongo 127.0.0.1:")
+    assert bench.bulk.place.endswith(f"/{bench.database.name}")
+    assert "replicaSet" not in bench.bulk.place
+
+
+def test_the_identity_is_the_same_under_another_name_of_the_server(bench: Bench) -> None:
+    url = bench.name.url.replace("127.0.0.1", "localhost")
+    mongo = {"ConnectionString": url, "Database": bench.name.name}
+    with twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}}) as storage:
+        assert storage.bulk.identity == bench.bulk.identity
+        assert storage.bulk.place != bench.bulk.place
+
+
+def test_a_view_reads_one_list_at_a_time_and_none_after_its_end(bench: Bench) -> None:
+    fill(bench)
+    with bench.bulk.view() as view:
+        first = view.records(RUNS, ALL, batch_size=1)
+        next(first)
+        with pytest.raises(ValidationError, match="reading a list already"):
+            next(view.rows(RUNS, ALL))
+        assert sum(map(len, first)) == 6
+        half = view.rows(RUNS, ALL, batch_size=1)
+        next(half)
+    for stream in (half, view.records(RUNS, ALL)):
+        with pytest.raises((StopIteration, TransactionAbortedError)):
+            next(stream)
 
 
 # ------------------------------------------------------------------------------------- import
 
 
-@pytest.mark.parametrize("entity", SCHEDULER.entities, ids=lambda entity: entity.name)
+@each_copied
 def test_a_copy_is_equal_and_the_second_one_writes_nothing(
     source: Bench, bench: Bench, entity: Entity
 ) -> None:
     fill(source)
-    copier = Copier.of(bench)
+    copier = Copier(bench)
     rows = records(source, entity)
     assert copier.copy(entity, rows).written == {T: 7}
     assert contents(bench, entity) == contents(source, entity)
@@ -429,7 +517,7 @@ def test_a_copy_is_equal_and_the_second_one_writes_nothing(
 
 def test_copied_documents_equal_those_of_the_repositories(source: Bench, bench: Bench) -> None:
     fill(source)
-    copier = Copier.of(bench)
+    copier = Copier(bench)
     for entity in SCHEDULER.entities:
         copier.copy(entity, records(source, entity))
         there = [bson.encode(item) for item in source.database[entity.name].find().sort("_id")]
@@ -439,7 +527,7 @@ def test_copied_documents_equal_those_of_the_repositories(source: Bench, bench: 
 
 def test_another_version_field_order_or_number_type_is_no_difference(source: Bench, bench: Bench) -> None:
     fill(source)
-    copier = Copier.of(bench)
+    copier = Copier(bench)
     rows = records(source, RUNS)
     copier.copy(RUNS, rows)
     document = bench.database["runs"].find_one({"_id": "r-1"})
@@ -452,16 +540,16 @@ def test_another_version_field_order_or_number_type_is_no_difference(source: Ben
 
 def test_a_row_with_other_content_is_left_or_overwritten_as_asked(source: Bench, bench: Bench) -> None:
     fill(source)
-    copier = Copier.of(bench)
+    copier = Copier(bench)
     rows = records(source, RUNS)
     copier.copy(RUNS, rows)
     run = bench.storage.runs.get_required(T, "r-1")
     bench.storage.runs.update(run.evolve(state="queued"))
     left = copier.copy(RUNS, rows)
-    assert (left.written, left.conflicts) == ({}, (Conflict(("r-1",), T),))
+    assert (left.written, left.conflicts) == ({}, (Conflict(("r-1",), Tenant(T)),))
     assert bench.storage.runs.get_required(T, "r-1").state == "queued"
     forced = copier.copy(RUNS, rows, overwrite=True)
-    assert (forced.written, forced.conflicts) == ({T: 1}, (Conflict(("r-1",), T, overwritten=True),))
+    assert (forced.written, forced.conflicts) == ({T: 1}, (Conflict(("r-1",), Tenant(T), overwritten=True),))
     assert contents(bench, RUNS) == contents(source, RUNS)
     document = bench.database["runs"].find_one({"_id": "r-1"})
     assert document is not None
@@ -470,19 +558,19 @@ def test_a_row_with_other_content_is_left_or_overwritten_as_asked(source: Bench,
 
 def test_an_append_only_row_is_never_overwritten(source: Bench, bench: Bench) -> None:
     fill(source)
-    copier = Copier.of(bench)
+    copier = Copier(bench)
     rows = records(source, AUDIT)
     copier.copy(AUDIT, rows)
     bench.database["audit"].update_one({"_id": "a-1"}, {"$set": {"message": "changed"}})
     outcome = copier.copy(AUDIT, rows, overwrite=True)
-    assert (outcome.written, outcome.conflicts) == ({}, (Conflict(("a-1",), T),))
+    assert (outcome.written, outcome.conflicts) == ({}, (Conflict(("a-1",), Tenant(T)),))
 
 
 def test_an_undecodable_row_in_the_target_is_a_conflict(source: Bench, bench: Bench) -> None:
     fill(source)
     bench.force("runs", {"_id": "r-1", "tenantId": T})
-    outcome = Copier.of(bench).copy(RUNS, records(source, RUNS))
-    assert (outcome.written, outcome.conflicts) == ({T: 6}, (Conflict(("r-1",), T),))
+    outcome = Copier(bench).copy(RUNS, records(source, RUNS))
+    assert (outcome.written, outcome.conflicts) == ({T: 6}, (Conflict(("r-1",), Tenant(T)),))
 
 
 def test_refused_records_are_set_aside_and_the_others_written(source: Bench, bench: Bench) -> None:
@@ -491,7 +579,7 @@ def test_refused_records_are_set_aside_and_the_others_written(source: Bench, ben
     bench.database.command(
         "collMod", "schedules", validator={"$or": [{"name": {"$nin": ["n-1", "n-5"]}}, {"never": True}]}
     )
-    outcome = Copier.of(bench).copy(SCHEDULES, records(source, SCHEDULES))
+    outcome = Copier(bench).copy(SCHEDULES, records(source, SCHEDULES))
     reasons = {item.record.key: item.reason for item in outcome.rejected}
     assert reasons == {
         ("s-1",): "the validator of the target refuses it",
@@ -500,14 +588,14 @@ def test_refused_records_are_set_aside_and_the_others_written(source: Bench, ben
     }
     assert outcome.written == {T: 4}
     assert set(contents(bench, SCHEDULES)) == {("mine",), ("s-0",), ("s-2",), ("s-4",), ("s-6",)}
-    (progress,) = bench.bulk.ledger().ranges(JOB)
+    (progress,) = bench.ledger.ranges(JOB)
     assert progress.state is RangeState.LIVE
     assert progress.tally == RangeTally(read={}, written={T: 4})
 
 
 def test_refused_replacements_are_set_aside_too(source: Bench, bench: Bench) -> None:
     fill(source)
-    copier = Copier.of(bench)
+    copier = Copier(bench)
     rows = records(source, SCHEDULES)
     copier.copy(SCHEDULES, rows)
     bench.database["schedules"].update_many({}, {"$set": {"updatedBy": "else"}})
@@ -530,22 +618,24 @@ def test_a_document_that_does_not_fit_is_set_aside(source: Bench, bench: Bench) 
     images = [make_image(number, labels={"x": "y" * 1_000_000}) for number in range(17)]
     huge = make_impact_set(snapshot_id="huge", images=tuple(images))
     storage = {"snapshotId": "huge", "tenantId": T, "selectorDigest": "sha256:0"}
-    rows = [*records(source, IMPACT_SNAPSHOTS), Record(("huge",), T, huge, storage)]
-    outcome = Copier.of(bench).copy(IMPACT_SNAPSHOTS, rows)
+    rows = [*records(source, IMPACT_SNAPSHOTS), Record(("huge",), Tenant(T), huge, storage)]
+    outcome = Copier(bench).copy(IMPACT_SNAPSHOTS, rows)
     assert [item.record.key for item in outcome.rejected] == [("huge",)]
     assert outcome.written == {T: 7}
 
 
 def test_a_snapshot_under_a_key_that_a_read_would_not_give_back_is_set_aside(bench: Bench) -> None:
     storage = {"snapshotId": "strange", "tenantId": T, "selectorDigest": "sha256:0"}
-    outcome = Copier.of(bench).copy(IMPACT_SNAPSHOTS, [Record(("strange",), T, make_impact_set(), storage)])
+    outcome = Copier(bench).copy(
+        IMPACT_SNAPSHOTS, [Record(("strange",), Tenant(T), make_impact_set(), storage)]
+    )
     (rejected,) = outcome.rejected
     assert "neither its own" in rejected.reason
 
 
 def test_a_record_that_was_never_decoded_is_set_aside(source: Bench, bench: Bench) -> None:
     source.force("runs", {"_id": "x", "tenantId": T})
-    outcome = Copier.of(bench).copy(RUNS, records(source, RUNS))
+    outcome = Copier(bench).copy(RUNS, records(source, RUNS))
     (rejected,) = outcome.rejected
     assert rejected.record.key == ("x",)
     assert "state" in rejected.reason
@@ -555,49 +645,173 @@ def heavy(number: int) -> Record:
     image = make_image(1, labels={"x": "y" * 1_000_000})
     snapshot = make_impact_set(snapshot_id=f"i-{number:02}", images=(image,))
     storage = {"snapshotId": f"i-{number:02}", "tenantId": T, "selectorDigest": "sha256:0"}
-    return Record((f"i-{number:02}",), T, snapshot, storage)
+    return Record((f"i-{number:02}",), Tenant(T), snapshot, storage)
 
 
 def test_a_heavy_range_is_written_in_parts_and_finished_once(bench: Bench) -> None:
     count = 3 * PART_BYTES // 1_000_000
-    copier = Copier.of(bench)
-    outcome = copier.copy(IMPACT_SNAPSHOTS, iter([[heavy(number)] for number in range(count)]))
+    checks: list[int] = []
+    ledger = bench.ledger
+    claim = claimed(bench, IMPACT_SNAPSHOTS)
+
+    def check(access: Access) -> None:
+        ledger.hold(access, claim)
+        checks.append(bench.bulk.counts(IMPACT_SNAPSHOTS).get(T, 0))
+
+    with bench.bulk.writer(IMPACT_SNAPSHOTS, check=check) as writer:
+        for number in range(count):
+            writer.write([heavy(number)])
+        outcome = writer.flush()
+        ledger.finish(writer.access, claim, tally(outcome))
+        assert [item.state for item in ledger.ranges(JOB)] == [RangeState.COPYING]
+        writer.commit()
     assert outcome.written == {T: count}
-    row = bench.database["backfill_ranges"].find_one({})
-    assert row is not None
-    assert row["parts"] == 2
-    again = copier.copy(IMPACT_SNAPSHOTS, iter([[heavy(number)] for number in range(count)]))
+    assert len(checks) == 2
+    assert checks[0] == 0 < checks[1] < count
+    assert [item.state for item in ledger.ranges(JOB)] == [RangeState.LIVE]
+    again = Copier(bench).copy(IMPACT_SNAPSHOTS, iter([[heavy(number)] for number in range(count)]))
     assert again.unchanged == {T: count}
+
+
+def test_no_part_is_written_after_the_range_was_taken_over(bench: Bench) -> None:
+    claim = claimed(bench, IMPACT_SNAPSHOTS)
+    ledger = bench.ledger
+    with bench.bulk.writer(IMPACT_SNAPSHOTS, check=partial(ledger.hold, claim=claim)) as writer:
+        writer.write([heavy(0)])
+        take_over(ledger, claim)
+        with pytest.raises(LeaseLostError):
+            writer.write([heavy(number) for number in range(1, 9)])
+    assert bench.bulk.counts(IMPACT_SNAPSHOTS) == {}
+
+
+def claimed(bench: Bench, entity: Entity) -> Claim:
+    ledger = bench.ledger
+    ledger.start(JOB, {}, START)
+    lease = ledger.acquire(JOB, "me", HOUR)
+    ledger.plan(lease, entity.name, [ALL])
+    claim = ledger.take(JOB, "worker", entity.name, HOUR)
+    assert claim is not None
+    return claim
+
+
+def take_over(ledger: Ledger, claim: Claim) -> None:
+    ledger.leave(JOB, claim.worker)
+    assert ledger.take(JOB, "heir", claim.entity, HOUR) is not None
 
 
 def test_nothing_is_written_after_the_lease_was_taken(source: Bench, bench: Bench) -> None:
     fill(source)
-    ledger = bench.bulk.ledger()
-    zombie = Copier.of(bench)
+    ledger = bench.ledger
+    claim = claimed(bench, RUNS)
 
     def rows() -> Iterator[list[Record]]:
         yield records(source, RUNS)
-        ledger.acquire(JOB, "heir", HOUR, dead="me")
+        take_over(ledger, claim)
 
-    with pytest.raises(LeaseLostError, match="fence 1"):
-        zombie.copy(RUNS, rows())
+    with pytest.raises(LeaseLostError, match="heir"):
+        import_range(bench, claim, RUNS, rows())
     assert contents(bench, RUNS) == {}
     (progress,) = ledger.ranges(JOB)
     assert progress.state is RangeState.COPYING
 
 
-def test_nothing_is_written_after_the_lease_expired(source: Bench, bench: Bench) -> None:
+def test_a_range_taken_over_before_its_commit_leaves_no_rows(source: Bench, bench: Bench) -> None:
     fill(source)
-    copier = Copier.of(bench)
+    ledger = bench.ledger
+    claim = claimed(bench, RUNS)
+    with bench.bulk.writer(RUNS) as writer:
+        writer.write(records(source, RUNS))
+        outcome = writer.flush()
+        take_over(ledger, claim)
+        with pytest.raises((ConcurrencyError, LeaseLostError)):
+            ledger.finish(writer.access, claim, tally(outcome))
+        with pytest.raises(TransactionAbortedError):
+            writer.commit()
+    assert contents(bench, RUNS) == {}
 
-    def rows() -> Iterator[list[Record]]:
-        yield records(source, RUNS)
-        bench.database["backfill_jobs"].update_one(
-            {}, {"$set": {"expiresAt": datetime(2020, 1, 1, tzinfo=UTC)}}
-        )
 
-    with pytest.raises(LeaseLostError):
-        copier.copy(RUNS, rows())
+def test_a_row_that_a_rival_holds_makes_the_range_fail_as_a_whole(source: Bench, bench: Bench) -> None:
+    fill(source)
+    client = bench.database.client
+    with client.start_session() as session, session.start_transaction():
+        bench.database["runs"].insert_one({**make_document("r-3")}, session=session)
+        with bench.bulk.writer(RUNS) as writer:
+            writer.write(records(source, RUNS))
+            with pytest.raises(ConcurrencyError):
+                writer.flush()
+    outcome = Copier(bench).copy(RUNS, records(source, RUNS))
+    assert sum(outcome.written.values()) + sum(outcome.unchanged.values()) == 7
+
+
+def test_a_row_removed_before_it_is_overwritten_makes_the_range_fail_as_a_whole(
+    source: Bench, bench: Bench
+) -> None:
+    fill(source)
+    copier = Copier(bench)
+    copier.copy(RUNS, records(source, RUNS))
+    bench.database["runs"].update_many({}, {"$set": {"error": "else"}})
+    with bench.bulk.writer(RUNS, on_conflict="overwrite") as writer:
+        writer.write(records(source, RUNS))
+        bench.database["runs"].delete_one({"_id": "r-3"})
+        with pytest.raises(ConcurrencyError, match="removed meanwhile"):
+            writer.flush()
+    assert sum(bench.bulk.counts(RUNS).values()) == 6
+    outcome = copier.copy(RUNS, records(source, RUNS), overwrite=True)
+    assert (outcome.written, len(outcome.conflicts)) == ({T: 7}, 6)
+
+
+def test_rows_are_removed_and_written_in_the_order_of_the_calls(source: Bench, bench: Bench) -> None:
+    fill(source)
+    rows = records(source, SCHEDULES)
+    keys = [record.key for record in rows if record.key is not None]
+    with bench.bulk.writer(SCHEDULES) as writer:
+        writer.write(rows)
+        writer.remove([keys[1], ("absent",)])
+        writer.remove([keys[2]])
+        writer.write([rows[2]])
+        outcome = writer.flush()
+        writer.commit()
+    assert (outcome.written, outcome.removed) == ({T: 8}, 2)
+    assert list(contents(bench, SCHEDULES)) == [keys[0], *keys[2:]]
+
+
+def test_children_are_removed_with_their_parents_however_many(source: Bench, bench: Bench) -> None:
+    fill(source)
+    for entity in (SCHEDULES, TRIGGERS):
+        Copier(bench).copy(entity, records(source, entity))
+    keys = [(f"s-{number}",) for number in range(1, 7)]
+    with bench.bulk.writer(SCHEDULES) as writer:
+        writer.remove([*keys, *((f"absent-{number}",) for number in range(1200))])
+        assert writer.flush().removed == 6
+        assert bench.bulk.counts(TRIGGERS) == {T: 7}
+        writer.commit()
+    assert (bench.bulk.counts(SCHEDULES), bench.bulk.counts(TRIGGERS)) == ({T: 1}, {T: 1})
+
+
+def test_a_flushed_writer_takes_no_more_rows_and_a_fresh_one_has_no_transaction(bench: Bench) -> None:
+    with bench.bulk.writer(RUNS) as writer:
+        with pytest.raises(ValidationError, match="before flush"):
+            _ = writer.access
+        writer.flush()
+        with pytest.raises(ValidationError, match="was flushed"):
+            writer.write([])
+        with pytest.raises(ValidationError, match="was flushed"):
+            writer.remove([])
+        writer.commit()
+        with pytest.raises(TransactionAbortedError):
+            writer.access.find(RUNS, ALL_TENANTS, [("r-1",)])
+
+
+def test_a_caught_error_of_the_store_undoes_the_range(source: Bench, bench: Bench) -> None:
+    fill(source)
+    with bench.bulk.writer(RUNS) as writer:
+        writer.write(records(source, RUNS))
+        writer.flush()
+        run = make_run(T, "r-1")
+        with pytest.raises(DuplicateError):
+            writer.access.insert(RUNS, ALL_TENANTS, Row(run))
+        with pytest.raises(TransactionAbortedError):
+            writer.commit()
     assert contents(bench, RUNS) == {}
 
 
@@ -609,28 +823,27 @@ def test_a_failure_of_the_source_leaves_no_rows(source: Bench, bench: Bench) -> 
         raise ConnectionError
 
     with pytest.raises(ConnectionError):
-        Copier.of(bench).copy(RUNS, rows())
+        Copier(bench).copy(RUNS, rows())
     assert contents(bench, RUNS) == {}
 
 
 def test_workers_with_one_lease_import_side_by_side(source: Bench, bench: Bench) -> None:
     for number in range(60):
         source.storage.runs.create(make_run(T, f"r-{number:02}"))
-    ledger = bench.bulk.ledger()
+    ledger = bench.ledger
     ledger.start(JOB, {}, START)
     lease = ledger.acquire(JOB, "me", HOUR)
     ledger.plan(lease, RUNS.name, list(source.bulk.cut(RUNS, 5)))
 
     def work(number: int) -> int:
-        claim = ledger.claim(lease, number)
-        batches = source.bulk.export(RUNS, claim.within)
-        with bench.bulk.importing() as importer:
-            outcome = importer.import_range(RUNS, batches, on_conflict="fail", claim=claim, tally=tally)
-        return sum(outcome.written.values())
+        written = 0
+        while (claim := ledger.take(JOB, f"worker-{number}", RUNS.name, HOUR)) is not None:
+            rows = iter([records(source, RUNS, claim.within)])
+            written += sum(import_range(bench, claim, RUNS, rows).written.values())
+        return written
 
-    numbers = [progress.number for progress in ledger.ranges(JOB)]
     with ThreadPoolExecutor(4) as pool:
-        assert sum(pool.map(work, numbers)) == 60
+        assert sum(pool.map(work, range(4))) == 60
     assert {progress.state for progress in ledger.ranges(JOB)} == {RangeState.LIVE}
     assert contents(bench, RUNS) == contents(source, RUNS)
 
@@ -638,130 +851,28 @@ def test_workers_with_one_lease_import_side_by_side(source: Bench, bench: Bench)
 # ------------------------------------------------------------------------------------- ledger
 
 
-def test_a_running_job_is_returned_and_a_complete_one_begins_again(bench: Bench) -> None:
-    ledger = bench.bulk.ledger()
-    assert ledger.find(JOB) is None
-    job = ledger.start(JOB, {"a.b": "$c"}, START)
-    assert (job.generation, job.state, job.settings, job.as_of) == (1, JobState.RUNNING, {"a.b": "$c"}, START)
-    assert ledger.start(JOB, {"a.b": "other"}, at(5)) == job == ledger.find(JOB)
-    lease = ledger.acquire(JOB, "me", HOUR)
-    ledger.plan(lease, RUNS.name, [ALL])
-    ledger.complete(lease)
-    again = ledger.start(JOB, {}, at(5))
-    assert (again.generation, again.as_of, list(ledger.ranges(JOB))) == (2, at(5), [])
-
-
 def test_jobs_are_listed_with_the_latest_start_first(bench: Bench) -> None:
-    ledger = bench.bulk.ledger()
+    ledger = bench.ledger
     for name in ("a", "b"):
         ledger.start(name, {}, START)
-        bench.database["backfill_jobs"].update_one({"_id": "a"}, {"$set": {"startedAt": START}})
+    bench.database[JOBS.collection].update_one({"_id": "a"}, {"$set": {"startedAt": START}})
     assert [job.id for job in ledger.jobs()] == ["b", "a"]
-
-
-def test_one_holder_at_a_time_and_the_fence_grows(bench: Bench) -> None:
-    ledger = bench.bulk.ledger()
-    ledger.start(JOB, {}, START)
-    assert ledger.lease(JOB) is None
-    first = ledger.acquire(JOB, "me", HOUR)
-    assert ledger.lease(JOB) == first
-    with pytest.raises(LeaseLostError, match="me works on") as caught:
-        ledger.acquire(JOB, "rival", HOUR)
-    assert caught.value.key == "me"
-    assert ledger.acquire(JOB, "rival", HOUR, dead="me").fence == first.fence + 1
-    with pytest.raises(LeaseLostError):
-        ledger.renew(first, HOUR)
-    with pytest.raises(LeaseLostError):
-        ledger.complete(first)
-    ledger.release(first)
-    held = ledger.lease(JOB)
-    assert held is not None
-    assert held.holder == "rival"
-    ledger.release(held)
-    assert ledger.lease(JOB) is None
-    assert ledger.acquire(JOB, "me", HOUR).fence == 3
-
-
-def test_an_expired_lease_is_free(bench: Bench) -> None:
-    ledger = bench.bulk.ledger()
-    ledger.start(JOB, {}, START)
-    ledger.acquire(JOB, "me", timedelta(seconds=-1))
-    assert ledger.lease(JOB) is None
-    assert ledger.acquire(JOB, "rival", HOUR).holder == "rival"
-
-
-def test_a_renewed_lease_lasts_longer(bench: Bench) -> None:
-    ledger = bench.bulk.ledger()
-    ledger.start(JOB, {}, START)
-    lease = ledger.acquire(JOB, "me", timedelta(minutes=1))
-    renewed = ledger.renew(lease, HOUR)
-    assert renewed.expires_at > lease.expires_at
-    assert ledger.lease(JOB) == renewed
-
-
-def test_ranges_are_planned_once_and_numbered_through(bench: Bench) -> None:
-    ledger = bench.bulk.ledger()
-    ledger.start(JOB, {}, START)
-    lease = ledger.acquire(JOB, "me", HOUR)
-    halves = [KeyRange(None, ("m",)), KeyRange(("m",), None)]
-    ledger.plan(lease, RUNS.name, halves)
-    ledger.plan(lease, RUN_SUMMARIES.name, [KeyRange(("t", "s"), None)])
-    ledger.plan(lease, RUNS.name, [ALL])
-    found = [(item.number, item.entity, item.within, item.state) for item in ledger.ranges(JOB)]
-    assert found == [
-        (0, "runs", halves[0], RangeState.PENDING),
-        (1, "runs", halves[1], RangeState.PENDING),
-        (2, "run_summaries", KeyRange(("t", "s"), None), RangeState.PENDING),
-    ]
-    assert [item.number for item in ledger.ranges(JOB, "run_summaries")] == [2]
-    assert list(ledger.ranges("absent")) == []
-
-
-def test_planning_and_claiming_need_the_lease(bench: Bench) -> None:
-    ledger = bench.bulk.ledger()
-    ledger.start(JOB, {}, START)
-    lease = ledger.acquire(JOB, "me", HOUR)
-    stale = replace(lease, fence=lease.fence - 1)
-    with pytest.raises(LeaseLostError):
-        ledger.plan(stale, RUNS.name, [ALL])
-    ledger.plan(lease, RUNS.name, [ALL])
-    with pytest.raises(LeaseLostError):
-        ledger.claim(stale, 0)
-    with pytest.raises(NotFoundError):
-        ledger.claim(lease, 7)
-    claim = ledger.claim(lease, 0)
-    assert (claim.entity, claim.within) == (RUNS.name, ALL)
 
 
 def test_an_unknown_job_cannot_be_leased(bench: Bench) -> None:
     with pytest.raises(NotFoundError, match="start it first"):
-        bench.bulk.ledger().acquire("absent", "me", HOUR)
+        bench.ledger.acquire("absent", "me", HOUR)
 
 
-def test_a_live_range_is_opened_again_by_a_claim(source: Bench, bench: Bench) -> None:
+def test_a_live_range_is_opened_again_and_claimed(source: Bench, bench: Bench) -> None:
     fill(source)
-    copier = Copier.of(bench)
-    copier.copy(RUNS, records(source, RUNS))
-    (live,) = bench.bulk.ledger().ranges(JOB)
+    Copier(bench).copy(RUNS, records(source, RUNS))
+    (live,) = bench.ledger.ranges(JOB)
     assert live.state is RangeState.LIVE
     assert live.finished_at is not None
     assert live.tally == RangeTally(read={}, written={T: 7})
-    bench.bulk.ledger().claim(copier.lease, live.number)
-    assert next(bench.bulk.ledger().ranges(JOB)).state is RangeState.COPYING
-
-
-def test_rivals_for_a_lease_are_served_one_by_one(bench: Bench) -> None:
-    bench.bulk.ledger().start(JOB, {}, START)
-
-    def attempt(number: int) -> int | None:
-        try:
-            return bench.bulk.ledger().acquire(JOB, f"holder-{number}", HOUR).fence
-        except LeaseLostError:
-            return None
-
-    with ThreadPoolExecutor(8) as pool:
-        fences = [fence for fence in pool.map(attempt, range(8)) if fence is not None]
-    assert fences == [1]
+    assert bench.database[RANGES.collection].count_documents({"state": "live"}) == 1
+    assert Copier(bench).copy(RUNS, records(source, RUNS)).unchanged == {T: 7}
 
 
 def test_a_wrong_handle_is_refused(bench: Bench) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -14,34 +18,63 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 import twinstore
-from twinstore.bulk import KeyRange, RangeTally, Record
-from twinstore.errors import ConfigurationError, LeaseLostError, UnsupportedCapabilityError
+from twinstore.access import Row
+from twinstore.bulk import KeyRange, Record
+from twinstore.errors import (
+    ConcurrencyError,
+    ConfigurationError,
+    DuplicateError,
+    LeaseLostError,
+    MigrationError,
+    Outcome,
+    TransactionAbortedError,
+    UnavailableError,
+    UnsupportedCapabilityError,
+    ValidationError,
+)
 from twinstore.jsontext import dumps_sorted
+from twinstore.ledger import Ledger, RangeTally
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.runs import DeltaSummary
+from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.builders import digest_text, make_audit_record, make_run, make_schedule, make_trigger
-from twinstore_postgres.bulk import importing
+from twinstore_postgres.bulk import writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tests.databases import PostgresDatabase
-    from twinstore.bulk import BulkPort, Claim, ImportOutcome, OnConflict
+    from twinstore.bulk import BulkPort, ImportOutcome, OnConflict, RangeWriter, ScanRow
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
+    from twinstore.ledger import Claim, Lease
+    from twinstore.scheduler.runs import Run
 
 NOW = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
+# A table as somebody else may have made it.
+OTHER_TYPES = b"""
+ALTER TABLE scheduler.runs DROP CONSTRAINT runs_state_check, DROP CONSTRAINT runs_trigger_check;
+DROP INDEX scheduler.idx_runs_pending;
+ALTER TABLE scheduler.runs ALTER deltas DROP DEFAULT;
+ALTER TABLE scheduler.runs
+    ALTER state TYPE text, ALTER trigger TYPE numeric, ALTER stats TYPE text, ALTER created_at TYPE text,
+    ALTER deltas TYPE text[] USING '{}', ALTER retry_of TYPE float8 USING 0
+"""
+OTHER_ROW = """
+INSERT INTO scheduler.runs
+    (id, tenant_id, schema_version, state, trigger, stats, deltas, created_at, retry_of)
+VALUES ('r', %(tenant)s, 'v', '3', 1.5, '{}', '{x,NULL}', 'now', 2)
+"""
 LEASE = timedelta(minutes=5)
-
-
-def no_tally(outcome: ImportOutcome) -> RangeTally:
-    del outcome
-    return RangeTally(read={})
+NO_ROWS = RangeTally(read={})
+THREADS = 8
+EACH = 20
 
 
 @pytest.fixture
 def bulk(module_postgres_database: PostgresDatabase) -> Iterator[BulkPort]:
     with twinstore.add_scheduler_postgres_storage(module_postgres_database.config) as storage:
+        storage.bulk.ledger_initializer.ensure_migrations()
         yield storage.bulk
 
 
@@ -51,26 +84,67 @@ def admin(module_postgres_database: PostgresDatabase) -> Iterator[psycopg.Connec
         yield connection
 
 
-def claimed(bulk: BulkPort, entity: Entity, *, holder: str = "worker") -> Claim:
-    """Return a claim on the only range of a new job."""
-    ledger, job = bulk.ledger(), uuid4().hex
+def ledger_of(bulk: BulkPort) -> Ledger:
+    return Ledger(bulk.access())
+
+
+def started(bulk: BulkPort, entity: Entity, ranges: int = 1) -> Lease:
+    """Return the lease of a new job with some ranges, which overlap because nothing is read from them."""
+    ledger, job = ledger_of(bulk), uuid4().hex
     ledger.start(job, {}, NOW)
-    lease = ledger.acquire(job, holder, LEASE)
-    ledger.plan(lease, entity.name, [KeyRange()])
-    return ledger.claim(lease, 1)
+    lease = ledger.acquire(job, "coordinator", LEASE)
+    ledger.plan(lease, entity.name, [KeyRange()] * ranges)
+    return lease
+
+
+def taken(bulk: BulkPort, lease: Lease, entity: Entity) -> Claim:
+    claim = ledger_of(bulk).take(lease.job_id, "worker", entity.name, LEASE)
+    assert claim is not None
+    return claim
 
 
 def records(models: Iterable[CanonicalModel]) -> list[Record]:
-    return [Record((str(model.wire()["id"]),), str(model.wire()["tenantId"]), model) for model in models]
+    wires = ((model.wire(), model) for model in models)
+    return [Record((str(wire["id"]),), Tenant(str(wire["tenantId"])), model) for wire, model in wires]
 
 
 def load(
     bulk: BulkPort, entity: Entity, batch: list[Record], *, on_conflict: OnConflict = "fail"
 ) -> ImportOutcome:
-    with bulk.importing() as importer:
-        return importer.import_range(
-            entity, iter([batch]), on_conflict=on_conflict, claim=claimed(bulk, entity), tally=no_tally
-        )
+    with bulk.writer(entity, on_conflict=on_conflict) as writer:
+        writer.write(batch)
+        outcome = writer.flush()
+        writer.commit()
+    return outcome
+
+
+@contextmanager
+def written(bulk: BulkPort, claim: Claim, batch: list[Record]) -> Iterator[RangeWriter]:
+    """Write a range and finish it in the ledger, all but the commit."""
+    with bulk.writer(RUNS) as writer:
+        writer.write(batch)
+        writer.flush()
+        ledger_of(bulk).finish(writer.access, claim, NO_ROWS)
+        yield writer
+
+
+def await_lock(connection: psycopg.Connection[Any], backend: int) -> None:
+    """Return as soon as a session waits for a lock."""
+    waits = "SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s"
+    while connection.execute(waits, [backend]).fetchone() != ("Lock",):
+        pass
+
+
+def exported(bulk: BulkPort, tenant: str, batch_size: int = 1000) -> list[Record]:
+    with bulk.view() as view:
+        batches = view.records(RUNS, KeyRange(), tenant_id=tenant, batch_size=batch_size)
+        return [record for batch in batches for record in batch]
+
+
+def scanned(bulk: BulkPort, run: Run) -> ScanRow:
+    with bulk.view() as view:
+        (row,) = view.rows_of(RUNS, [(run.id,)])
+    return row
 
 
 def stamps(connection: psycopg.Connection[Any], table: str, tenant: str) -> list[tuple[Any, ...]]:
@@ -102,7 +176,7 @@ def test_a_key_that_occurs_twice_in_a_range_is_written_once(
 def test_a_range_of_several_portions_is_written_like_one(
     bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importing, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(writing, "CHUNK_ROWS", 7)
     runs = [make_run(tenant, f"r{number:02}@{tenant}") for number in range(30)]
     load(bulk, RUNS, records(runs[10:12]))
     runs[11] = runs[11].evolve(schedule_id="other")
@@ -126,7 +200,7 @@ def test_equal_ends_of_a_range_say_nothing_about_the_rows_between(
     outcome = load(bulk, RUNS, records(runs), on_conflict=on_conflict)
     assert sum(outcome.written.values()) == holes + (on_conflict == "overwrite")
     assert outcome.unchanged == {tenant: 8 - holes}
-    assert [(conflict.key, conflict.tenant_id) for conflict in outcome.conflicts] == [((runs[6].id,), tenant)]
+    assert [(item.key, item.owner) for item in outcome.conflicts] == [((runs[6].id,), Tenant(tenant))]
     row = admin.execute("SELECT schedule_id FROM scheduler.runs WHERE id = %s", [runs[6].id]).fetchone()
     assert (row == ("other",)) == (on_conflict == "overwrite")
 
@@ -176,60 +250,214 @@ def test_overwriting_raises_the_version_of_the_row(
     assert admin.execute(statement, [run.id]).fetchone() == ("other", 2)
 
 
-def test_a_lease_taken_while_a_range_is_written_undoes_the_range(
+def test_a_range_taken_over_while_it_is_written_is_undone(
     bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str
 ) -> None:
-    claim = claimed(bulk, RUNS)
-
-    def batches() -> Iterator[list[Record]]:
-        yield records([make_run(tenant, f"r@{tenant}")])
-        bulk.ledger().acquire(claim.lease.job_id, "thief", LEASE, dead="worker")
-
-    with bulk.importing() as importer, pytest.raises(LeaseLostError):
-        importer.import_range(RUNS, batches(), on_conflict="fail", claim=claim, tally=no_tally)
+    ledger, lease = ledger_of(bulk), started(bulk, RUNS)
+    claim = taken(bulk, lease, RUNS)
+    with bulk.writer(RUNS) as writer:
+        writer.write(records([make_run(tenant, f"r@{tenant}")]))
+        writer.flush()
+        ledger.leave(lease.job_id, "worker")
+        thief = ledger.take(lease.job_id, "thief", RUNS.name, LEASE)
+        with pytest.raises(LeaseLostError):
+            ledger.finish(writer.access, claim, NO_ROWS)
+    assert thief is not None
+    assert thief.number == claim.number
     assert stamps(admin, "runs", tenant) == []
 
 
-def test_a_lease_can_be_renewed_while_its_range_is_written(bulk: BulkPort, tenant: str) -> None:
-    claim = claimed(bulk, RUNS)
-
-    def batches() -> Iterator[list[Record]]:
-        yield records([make_run(tenant, f"r@{tenant}")])
-        assert bulk.ledger().renew(claim.lease, LEASE).fence == claim.lease.fence
-
-    with bulk.importing() as importer:
-        outcome = importer.import_range(RUNS, batches(), on_conflict="fail", claim=claim, tally=no_tally)
-    assert outcome.written == {tenant: 1}
-
-
-def test_an_importer_goes_on_after_a_failure(bulk: BulkPort, tenant: str) -> None:
-    def failing() -> Iterator[list[Record]]:
-        yield records([make_run(tenant, f"r@{tenant}")])
-        raise ZeroDivisionError
-
-    with bulk.importing() as importer:
-        with pytest.raises(ZeroDivisionError):
-            importer.import_range(
-                RUNS, failing(), on_conflict="fail", claim=claimed(bulk, RUNS), tally=no_tally
-            )
-        batch = records([make_run(tenant, f"r@{tenant}")])
-        outcome = importer.import_range(
-            RUNS, iter([batch]), on_conflict="fail", claim=claimed(bulk, RUNS), tally=no_tally
-        )
-    assert outcome.written == {tenant: 1}
+def test_a_finished_range_that_is_not_committed_holds_up_neither_the_lease_nor_other_ranges(
+    bulk: BulkPort, module_postgres_database: PostgresDatabase, tenant: str
+) -> None:
+    lease = started(bulk, RUNS, ranges=2)
+    first, second = (taken(bulk, lease, RUNS) for _ in range(2))
+    config = {**module_postgres_database.config}
+    # Whoever waits for a row of the first range gets an error instead of waiting for ever.
+    url = f"{module_postgres_database.app_url}?options=-c%20lock_timeout%3D2s"
+    config["Persistence"] = {"Postgres": {"ConnectionString": url}}
+    with (
+        twinstore.add_scheduler_postgres_storage(config) as impatient,
+        written(bulk, first, records([make_run(tenant, f"a@{tenant}")])) as writer,
+    ):
+        ledger = ledger_of(impatient.bulk)
+        assert ledger.renew(lease, LEASE).fence == lease.fence
+        ledger.beat(lease.job_id, "worker", LEASE)
+        with written(impatient.bulk, second, records([make_run(tenant, f"b@{tenant}")])) as other:
+            other.commit()
+        writer.commit()
+    assert ledger_of(bulk).counts(lease.job_id) == {"live": 2}
 
 
-def test_one_importer_serves_several_entities(bulk: BulkPort, tenant: str) -> None:
-    with bulk.importing() as importer:
-        for entity, model in (
-            (SCHEDULES, make_schedule(tenant, f"s@{tenant}")),
-            (AUDIT, make_audit_record(tenant, f"a@{tenant}")),
-        ):
-            claim = claimed(bulk, entity)
-            outcome = importer.import_range(
-                entity, iter([records([model])]), on_conflict="fail", claim=claim, tally=no_tally
-            )
-            assert outcome.written == {tenant: 1}
+def test_renewals_go_on_while_every_thread_commits_ranges(bulk: BulkPort, tenant: str) -> None:
+    lease = started(bulk, RUNS, ranges=THREADS * EACH)
+    ledger, begin = ledger_of(bulk), Barrier(THREADS + 1)
+
+    def work(number: int) -> None:
+        begin.wait()
+        for turn in range(EACH):
+            claim = taken(bulk, lease, RUNS)
+            run = make_run(tenant, f"r{number}.{turn}@{tenant}")
+            with written(bulk, claim, records([run])) as writer:
+                writer.commit()
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        results = [pool.submit(work, number) for number in range(THREADS)]
+        begin.wait()
+        renewed = 0
+        while not all(result.done() for result in results):
+            assert ledger.renew(lease, LEASE).fence == lease.fence
+            renewed += 1
+        for result in results:
+            result.result()
+    assert ledger.counts(lease.job_id) == {"live": THREADS * EACH}
+    # One that waited for the end of the load would be alone.
+    assert renewed > THREADS
+
+
+def test_a_writer_that_failed_takes_nothing_more_and_commits_nothing(
+    bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str
+) -> None:
+    run = make_run(tenant, f"r@{tenant}")
+    with bulk.writer(RUNS) as writer:
+        writer.write(records([run]))
+        writer.flush()
+        writer.access.insert(RUNS, ALL_TENANTS, Row(make_run(tenant, f"s@{tenant}")))
+        with pytest.raises(DuplicateError):
+            writer.access.insert(RUNS, ALL_TENANTS, Row(run))
+        for use in (lambda: writer.write([]), writer.flush, writer.commit):
+            with pytest.raises(TransactionAbortedError):
+                use()
+    assert stamps(admin, "runs", tenant) == []
+
+
+def test_a_range_that_deadlocks_with_a_rival_may_be_repeated(
+    bulk: BulkPort,
+    admin: psycopg.Connection[Any],
+    module_postgres_database: PostgresDatabase,
+    tenant: str,
+) -> None:
+    runs = [make_run(tenant, f"{name}@{tenant}") for name in "ab"]
+    load(bulk, RUNS, records(runs))
+    changed = [run.evolve(schedule_id="other") for run in runs]
+    touch = "UPDATE scheduler.runs SET schedule_id = 'rival' WHERE id = %s"
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(module_postgres_database.superuser_url) as rival:
+        # The rival does not look for deadlocks, so it is always the range that the server ends.
+        rival.execute("SET deadlock_timeout = '1h'")
+        rival.execute(touch, [runs[1].id])
+        with bulk.writer(RUNS, on_conflict="overwrite") as writer:
+            writer.write(records(changed[:1]))
+            writer.flush()
+            waiting = pool.submit(rival.execute, touch, [runs[0].id])
+            await_lock(admin, rival.info.backend_pid)
+            writer.write(records(changed[1:]))
+            with pytest.raises(ConcurrencyError):
+                writer.flush()
+        waiting.result()
+        rival.rollback()
+    assert load(bulk, RUNS, records(changed), on_conflict="overwrite").written == {tenant: 2}
+
+
+def test_a_connection_serves_one_range_after_the_other(
+    bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str
+) -> None:
+    with bulk.writer(RUNS) as writer:
+        writer.write(records([make_run(tenant, f"r@{tenant}")]))
+        writer.flush()
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    before = admin.execute(sessions).fetchone()
+    for entity, model in (
+        (RUNS, make_run(tenant, f"r@{tenant}")),
+        (SCHEDULES, make_schedule(tenant, f"s@{tenant}")),
+        (AUDIT, make_audit_record(tenant, f"a@{tenant}")),
+        (RUNS, make_run(tenant, f"q@{tenant}")),
+    ):
+        assert load(bulk, entity, records([model])).written == {tenant: 1}
+    assert admin.execute(sessions).fetchone() == before
+
+
+KILL_ALL = (
+    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND application_name = 'twinstore'"
+)
+
+
+@pytest.mark.parametrize("step", ["write", "remove", "flush", "access", "commit"])
+def test_a_connection_lost_before_the_commit_leaves_nothing(
+    postgres_database: PostgresDatabase, tenant: str, step: str
+) -> None:
+    run = make_run(tenant, f"r@{tenant}")
+    with (
+        twinstore.add_scheduler_postgres_storage(postgres_database.config) as storage,
+        psycopg.connect(postgres_database.superuser_url, autocommit=True) as admin,
+    ):
+        with storage.bulk.writer(RUNS) as writer:
+            uses = {
+                "write": lambda: writer.write([record for _ in range(2600) for record in records([run])]),
+                "remove": lambda: writer.remove([(run.id,)]),
+                "flush": writer.flush,
+                "access": lambda: writer.access.insert(RUNS, ALL_TENANTS, Row(run.evolve(id="other"))),
+                "commit": writer.commit,
+            }
+            writer.write(records([run]))
+            admin.execute(KILL_ALL)
+            with pytest.raises(UnavailableError) as lost:
+                uses[step]()
+            assert lost.value.outcome is Outcome.NOT_APPLIED
+        assert storage.bulk.counts(RUNS) == {}
+        assert load(storage.bulk, RUNS, records([run])).written == {tenant: 1}
+
+
+def test_connections_that_died_at_rest_are_not_lent_again(
+    postgres_database: PostgresDatabase, tenant: str
+) -> None:
+    with (
+        twinstore.add_scheduler_postgres_storage(postgres_database.config) as storage,
+        psycopg.connect(postgres_database.superuser_url, autocommit=True) as admin,
+    ):
+        for number in range(3):
+            assert load(storage.bulk, RUNS, records([make_run(tenant, f"r{number}")])).written == {tenant: 1}
+            admin.execute(KILL_ALL)
+            assert storage.bulk.counts(RUNS) == {tenant: number + 1}
+            admin.execute(KILL_ALL)
+
+
+def test_a_writer_is_of_no_use_after_its_end(bulk: BulkPort, tenant: str) -> None:
+    with bulk.writer(RUNS) as writer:
+        access = writer.access
+        writer.commit()
+    for use in (
+        lambda: writer.write([]),
+        writer.flush,
+        writer.commit,
+        lambda: access.insert(RUNS, ALL_TENANTS, Row(make_run(tenant, "late"))),
+    ):
+        with pytest.raises(TransactionAbortedError, match="has ended"):
+            use()
+
+
+def test_keys_that_no_row_can_have_are_neither_found_nor_removed(bulk: BulkPort, tenant: str) -> None:
+    run = make_run(tenant, f"r@{tenant}")
+    load(bulk, RUNS, records([run]))
+    keys = [("a\x00b",), (run.id,), ("\ud800",)]
+    with bulk.view() as view:
+        assert [record.key for record in view.records_of(RUNS, keys)] == [(run.id,)]
+        assert [row.key for row in view.rows_of(RUNS, keys)] == [(run.id,)]
+    with bulk.writer(RUNS) as writer:
+        writer.remove(keys)
+        assert writer.flush().removed == 1
+        writer.commit()
+
+
+def test_a_row_is_removed_after_the_records_before_it_were_written(bulk: BulkPort, tenant: str) -> None:
+    run = make_run(tenant, f"r@{tenant}")
+    with bulk.writer(RUNS) as writer:
+        writer.write(records([run]))
+        writer.remove([(run.id,)])
+        outcome = writer.flush()
+        writer.commit()
+    assert (outcome.written, outcome.removed) == ({tenant: 1}, 1)
+    assert exported(bulk, tenant) == []
 
 
 def test_a_missing_right_to_temporary_tables_is_explained(
@@ -257,36 +485,74 @@ def test_streaming_outlasts_the_limit_on_statements(postgres_database: PostgresD
             RUNS,
             records(make_run(tenant, f"r{n}@{tenant}", deltas=(wide,)) for n in range(500)),
         )
-        rows = storage.bulk.export(RUNS, KeyRange(), batch_size=10)
-        next(rows)
-        with psycopg.connect(postgres_database.app_url) as connection:
-            connection.execute("SELECT pg_sleep(0.2)")
-        assert sum(map(len, rows)) == 490
+        with storage.bulk.view() as view:
+            rows = view.records(RUNS, KeyRange(), batch_size=10)
+            next(rows)
+            with psycopg.connect(postgres_database.app_url) as connection:
+                connection.execute("SELECT pg_sleep(0.2)")
+            assert sum(map(len, rows)) == 490
 
 
-def test_an_export_that_is_given_up_frees_its_connection(bulk: BulkPort, tenant: str) -> None:
+def test_a_list_that_is_given_up_does_not_end_its_view(
+    bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str
+) -> None:
     load(bulk, RUNS, records(make_run(tenant, f"r{number}@{tenant}") for number in range(200)))
-    for _ in range(5):
-        rows = bulk.export(RUNS, KeyRange(), batch_size=1)
-        next(rows)
-        assert isinstance(rows, Generator)
-        rows.close()
-    assert sum(map(len, bulk.export(RUNS, KeyRange(), tenant_id=tenant))) == 200
+    with bulk.view() as view:
+        for read in (view.records, view.rows) * 3:
+            rows = read(RUNS, KeyRange(), batch_size=1)
+            next(rows)
+            assert isinstance(rows, Generator)
+            rows.close()
+        admin.execute("DELETE FROM scheduler.runs WHERE tenant_id = %s", [tenant])
+        assert sum(map(len, view.records(RUNS, KeyRange(), tenant_id=tenant))) == 200
+    assert exported(bulk, tenant) == []
 
 
-@pytest.mark.parametrize("read", ["export", "scan"])
+def test_a_view_shows_one_state_in_all_its_lists(bulk: BulkPort, tenant: str) -> None:
+    kept, gone, later = (make_run(tenant, f"{name}@{tenant}") for name in ("kept", "gone", "later"))
+    load(bulk, RUNS, records([gone, kept]))
+    with bulk.view() as view:
+        with bulk.writer(RUNS) as writer:
+            writer.write(records([later]))
+            writer.remove([(gone.id,)])
+            writer.flush()
+            writer.commit()
+        keys = [(gone.id,), (kept.id,)]
+        assert view.position is None
+        assert [item.key for batch in view.rows(RUNS, KeyRange(), tenant_id=tenant) for item in batch] == keys
+        assert sorted(item.key or () for item in view.records_of(RUNS, [*keys, (later.id,)])) == keys
+    assert [record.key for record in exported(bulk, tenant)] == [(kept.id,), (later.id,)]
+
+
+def test_a_view_reads_one_list_at_a_time_and_none_after_its_end(bulk: BulkPort, tenant: str) -> None:
+    load(bulk, RUNS, records(make_run(tenant, f"{name}@{tenant}") for name in "ab"))
+    with bulk.view() as view:
+        first = view.records(RUNS, KeyRange(), tenant_id=tenant, batch_size=1)
+        next(first)
+        with pytest.raises(ValidationError, match="reading a list already"):
+            next(view.rows(RUNS, KeyRange(), tenant_id=tenant))
+        assert sum(map(len, first)) == 1
+        left = view.rows(RUNS, KeyRange(), tenant_id=tenant, batch_size=1)
+        next(left)
+    assert list(left) == []
+    with pytest.raises(TransactionAbortedError, match="This view has ended"):
+        next(view.rows(RUNS, KeyRange()))
+
+
+@pytest.mark.parametrize("read", ["records", "rows"])
 def test_reading_needs_the_memory_of_a_batch_only(bulk: BulkPort, tenant: str, read: str) -> None:
     wide = DeltaSummary(image_digest=digest_text(1), report_url="x" * 20_000)
     models = [make_run(tenant, f"r{number:04}@{tenant}", deltas=(wide,)) for number in range(1000)]
     load(bulk, RUNS, records(models))
     del models
-    rows = getattr(bulk, read)(RUNS, KeyRange(), tenant_id=tenant, batch_size=10)
-    tracemalloc.start()
-    try:
-        assert sum(map(len, rows)) == 1000
-        assert tracemalloc.get_traced_memory()[1] < 4_000_000
-    finally:
-        tracemalloc.stop()
+    with bulk.view() as view:
+        rows = getattr(view, read)(RUNS, KeyRange(), tenant_id=tenant, batch_size=10)
+        tracemalloc.start()
+        try:
+            assert sum(map(len, rows)) == 1000
+            assert tracemalloc.get_traced_memory()[1] < 4_000_000
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_scan_goes_on_past_values_that_no_model_takes(
@@ -296,12 +562,12 @@ def test_a_scan_goes_on_past_values_that_no_model_takes(
     stats = Jsonb([1.0, None, {"a": None}])
     change = "UPDATE scheduler.runs SET created_at = 'infinity', stats = %s WHERE id = %s"
     admin.execute(change, [stats, f"r1@{tenant}"])
-    (batch,) = bulk.scan(RUNS, KeyRange(), tenant_id=tenant)
+    with bulk.view() as view:
+        (batch,) = view.rows(RUNS, KeyRange(), tenant_id=tenant)
     assert [row.key for row in batch] == [(f"r{number}@{tenant}",) for number in range(3)]
     assert b'"createdAt":"infinity"' in batch[1].content
     assert b'"stats":[1,null,{}]' in batch[1].content
-    (exported,) = bulk.export(RUNS, KeyRange(), tenant_id=tenant)
-    assert [record.error is None for record in exported] == [True, False, True]
+    assert [record.error is None for record in exported(bulk, tenant)] == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -318,10 +584,61 @@ def test_a_scan_goes_on_past_values_that_no_model_takes(
 def test_a_scan_leaves_out_nulls_and_the_fractions_of_whole_numbers(
     bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str, stored: str, shown: bytes
 ) -> None:
-    load(bulk, RUNS, records([make_run(tenant, f"r@{tenant}")]))
-    admin.execute("UPDATE scheduler.runs SET stats = %s WHERE id = %s", [stored, f"r@{tenant}"])
-    (row,) = bulk.fetch(RUNS, [(f"r@{tenant}",)])
-    assert b'"stats":' + shown + b"," in row.content
+    run = make_run(tenant, f"r@{tenant}")
+    load(bulk, RUNS, records([run]))
+    admin.execute("UPDATE scheduler.runs SET stats = %s WHERE id = %s", [stored, run.id])
+    assert b'"stats":' + shown + b"," in scanned(bulk, run).content
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("ADD COLUMN extra int", r"description of runs does not know column extra of table scheduler\.runs"),
+        (
+            "DROP COLUMN retry_of",
+            r"table scheduler\.runs lacks column retry_of, which the description of runs",
+        ),
+        ("RENAME COLUMN error TO fault", "does not know column fault"),
+    ],
+)
+def test_a_scan_refuses_a_table_that_is_not_described(
+    postgres_database: PostgresDatabase, tenant: str, change: str, message: str
+) -> None:
+    with twinstore.add_scheduler_postgres_storage(postgres_database.config) as storage:
+        load(storage.bulk, RUNS, records([make_run(tenant, f"r@{tenant}")]))
+    with psycopg.connect(postgres_database.owner_url, autocommit=True) as owner:
+        owner.execute(f"ALTER TABLE scheduler.runs {change}".encode())
+    with twinstore.add_scheduler_postgres_storage(postgres_database.config) as storage:
+        with storage.bulk.view() as view, pytest.raises(MigrationError, match=message):
+            next(view.rows(RUNS, KeyRange()))
+        with storage.bulk.view() as view, pytest.raises(MigrationError, match=message):
+            next(view.rows_of(RUNS, [(f"r@{tenant}",)]))
+        with storage.bulk.view() as view:
+            assert list(view.rows(AUDIT, KeyRange())) == []
+
+
+def test_a_scan_shows_values_by_the_types_of_the_server(
+    postgres_database: PostgresDatabase, tenant: str
+) -> None:
+    with psycopg.connect(postgres_database.superuser_url) as admin:
+        admin.execute(OTHER_TYPES)
+        admin.execute(OTHER_ROW, {"tenant": tenant})
+    with (
+        twinstore.add_scheduler_postgres_storage(postgres_database.config) as storage,
+        storage.bulk.view() as view,
+    ):
+        ((row,),) = view.rows(RUNS, KeyRange())
+    assert json.loads(row.content)["doc"] == {
+        "id": "r",
+        "tenantId": tenant,
+        "schemaVersion": "v",
+        "state": "3",
+        "trigger": 1.5,
+        "stats": "{}",
+        "deltas": ["x", None],
+        "createdAt": "now",
+        "retryOf": 2,
+    }
 
 
 @pytest.mark.parametrize(
@@ -330,13 +647,39 @@ def test_a_scan_leaves_out_nulls_and_the_fractions_of_whole_numbers(
 def test_the_scan_reads_every_text_as_it_was_written(bulk: BulkPort, tenant: str, text: str) -> None:
     run = make_run(tenant, f"r@{tenant}", schedule_id=f"x{text}x")
     load(bulk, RUNS, records([run]))
-    (row,) = bulk.fetch(RUNS, [(run.id,)])
-    assert row.content == dumps_sorted({"doc": run.wire(), "storage": {}})
+    assert scanned(bulk, run).content == dumps_sorted({"doc": run.wire(), "storage": {}})
 
 
 def test_the_past_cannot_be_read(bulk: BulkPort) -> None:
     assert bulk.position() is None
-    with pytest.raises(UnsupportedCapabilityError, match="point in time"):
-        bulk.export(RUNS, KeyRange(), as_of="yesterday")
-    with pytest.raises(UnsupportedCapabilityError, match="point in time"):
-        bulk.scan(RUNS, KeyRange(), as_of="yesterday")
+    with pytest.raises(UnsupportedCapabilityError, match="point in time"), bulk.view(as_of="yesterday"):
+        pass
+
+
+def test_a_tenant_that_would_look_like_another_label_counts_as_unknown(
+    bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str
+) -> None:
+    run = make_run(tenant, f"r@{tenant}")
+    load(bulk, RUNS, records([run]))
+    admin.execute("UPDATE scheduler.runs SET tenant_id = ':none' WHERE id = %s", [run.id])
+    counts = bulk.counts(RUNS)
+    assert (counts[""], counts.get(":none"), counts.get(tenant)) == (1, None, None)
+    with bulk.view() as view:
+        (record,), row = list(view.records_of(RUNS, [(run.id,)])), scanned(bulk, run)
+    assert (record.label, row.label) == ("", "")
+    admin.execute("DELETE FROM scheduler.runs WHERE id = %s", [run.id])
+
+
+def test_a_server_that_does_not_tell_its_number_is_told_apart_all_the_same(
+    postgres_database: PostgresDatabase, module_postgres_database: PostgresDatabase
+) -> None:
+    def identity(database: PostgresDatabase) -> str:
+        with twinstore.add_scheduler_postgres_storage(database.config) as storage:
+            return storage.bulk.identity
+
+    told = identity(postgres_database)
+    with psycopg.connect(postgres_database.superuser_url, autocommit=True) as admin:
+        admin.execute("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
+    hidden = identity(postgres_database)
+    assert len({told, hidden, identity(module_postgres_database)}) == 3
+    assert identity(postgres_database) == hidden

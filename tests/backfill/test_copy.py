@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
-from threading import Event
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.backfill.toolkit import AS_OF, TENANTS, MemoryPair, fill, memory_pair, rows_of
+from tests.backfill.toolkit import AS_OF, TENANTS, MemoryPair, contents_of, fill, memory_pair, rows_of
 from twinstore.bulk import ImportOutcome, KeyRange
 from twinstore.errors import LeaseLostError, TwinstoreError, ValidationError
+from twinstore.ledger import RangeState
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.builders import at, make_audit_record, make_run, make_schedule
 from twinstore_backfill.copy.engine import run_copy
-from twinstore_backfill.copy.lease import Holder, start_time
+from twinstore_backfill.copy.holder import Holder, start_time
 from twinstore_backfill.copy.limiter import RateLimiter
 from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings
-from twinstore_backfill.copy.reading import RangeReader, Tally
+from twinstore_backfill.copy.reading import RangeReader
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.progress import Silent
 from twinstore_backfill.stopping import StopRequestedError, StopSwitch
-from twinstore_memory.rows import Row, encode, plant, stored_rows
+from twinstore_memory.bulk import MemoryView
+from twinstore_memory.rows import StoredRow, encode, plant, stored_rows, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from twinstore.bulk import BulkPort
+    from twinstore.bulk import Record
     from twinstore.catalog import Entity
+    from twinstore.keys import Key
 
 SIGTERM = 15
-NO_TEXT = cast("tuple[str, ...]", (17,))
+NO_TEXT = (17,)
+LONG = timedelta(seconds=60)
 
 
 @pytest.fixture
@@ -42,17 +46,32 @@ def pair(tmp_path: Path) -> Iterator[MemoryPair]:
         yield pair
 
 
-def contents(port: BulkPort, entity: Entity) -> list[bytes]:
-    return [row.content for batch in port.scan(entity, KeyRange()) for row in batch]
-
-
 def lines(pair: MemoryPair, name: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in (pair.directory / name).read_text().splitlines()]
 
 
-def stamps(pair: MemoryPair) -> dict[tuple[str, ...], object]:
+def stamps(pair: MemoryPair) -> dict[Key, object]:
     store = pair.stores[1]
-    return {row: store.slot(RUNS.name, row) for row in stored_rows(store, RUNS)}
+    return {row: store.slot(table(RUNS).name, row) for row in stored_rows(store, RUNS)}
+
+
+def at_first_read_of(entity: Entity, action: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do something while the first range of an entity is being copied."""
+    honest, actions = MemoryView.records, [action]
+
+    def records(
+        self: MemoryView,
+        read: Entity,
+        within: KeyRange,
+        *,
+        tenant_id: str | None = None,
+        batch_size: int = 1000,
+    ) -> Iterator[list[Record]]:
+        if read == entity and actions:
+            actions.pop()()
+        return honest(self, read, within, tenant_id=tenant_id, batch_size=batch_size)
+
+    monkeypatch.setattr(MemoryView, "records", records)
 
 
 def test_a_copy_brings_every_entity_over_byte_for_byte(pair: MemoryPair) -> None:
@@ -60,7 +79,7 @@ def test_a_copy_brings_every_entity_over_byte_for_byte(pair: MemoryPair) -> None
     result = pair.copy()
     assert result.exit is Exit.OK
     for entity in pair.source.bulk.entities():
-        assert contents(pair.target.bulk, entity) == contents(pair.source.bulk, entity) != []
+        assert contents_of(pair.target.bulk, entity) == contents_of(pair.source.bulk, entity) != []
 
 
 def test_without_execute_nothing_is_written_and_the_counts_say_what_would_be(pair: MemoryPair) -> None:
@@ -68,7 +87,7 @@ def test_without_execute_nothing_is_written_and_the_counts_say_what_would_be(pai
     result = pair.copy(execute=False, out=None)
     assert result.totals.all()["written"] == sum(rows_of(pair.source.bulk).values())
     assert sum(rows_of(pair.target.bulk).values()) == 0
-    assert list(pair.target.bulk.ledger().jobs()) == []
+    assert list(pair.target.ledger.jobs()) == []
     assert list(pair.directory.iterdir()) == []
 
 
@@ -126,7 +145,7 @@ def test_counts_are_kept_by_entity_and_tenant(pair: MemoryPair) -> None:
 def test_an_unknown_entity_is_refused_before_anything_is_written(pair: MemoryPair) -> None:
     with pytest.raises(ValidationError, match="no entity 'rnus'; there are schedules, triggers, runs"):
         pair.copy(entities=["rnus"])
-    assert list(pair.target.bulk.ledger().jobs()) == []
+    assert list(pair.target.ledger.jobs()) == []
 
 
 def test_a_store_is_never_copied_onto_itself(pair: MemoryPair) -> None:
@@ -205,8 +224,8 @@ class TestQuarantine:
             "bad-type": {"createdAt": 17},
         }
         for key, changes in bad_documents.items():
-            plant(source, Row(RUNS, (key,), {**good.document, "id": key, **changes}, {}))
-        plant(source, Row(RUNS, NO_TEXT, {**good.document, "id": 17}, {}))
+            plant(source, StoredRow(RUNS, (key,), {**good.document, "id": key, **changes}, {}))
+        plant(source, StoredRow(RUNS, NO_TEXT, {**good.document, "id": 17}, {}))
 
     def test_bad_rows_never_stop_the_load_and_never_leave_it_green(self, pair: MemoryPair) -> None:
         result = pair.copy()
@@ -263,7 +282,7 @@ class TestLease:
         """Start the job of ``pair.copy()`` as somebody else and keep its lease."""
         options = CopyOptions(as_of=AS_OF)
         settings = job_settings(options, pair.source.bulk, pair.target.bulk, pair.source.bulk.entities())
-        ledger = pair.target.bulk.ledger()
+        ledger = pair.target.ledger
         ledger.start(job_id(settings), settings, AS_OF)
         ledger.acquire(job_id(settings), holder, timedelta(seconds=60))
         return job_id(settings)
@@ -274,44 +293,38 @@ class TestLease:
             pair.copy()
 
     def test_a_living_process_of_this_host_keeps_its_lease(self, pair: MemoryPair) -> None:
-        me = Holder.this_process()
-        parent = Holder(me.host, 1, start_time(1) or "")
+        parent = replace(Holder.this_process(), pid=1, started=start_time(1) or "")
         self.started(pair, str(parent))
         with pytest.raises(LeaseLostError):
             pair.copy()
 
     def test_a_dead_process_of_this_host_is_taken_over_at_once(self, pair: MemoryPair) -> None:
-        me = Holder.this_process()
         fill(pair.source.storage)
-        self.started(pair, f"{me.host}/{me.pid}/1")
+        self.started(pair, str(replace(Holder.this_process(), started="1")))
         assert pair.copy().complete
 
     def test_the_lease_is_given_back_at_the_end(self, pair: MemoryPair) -> None:
         pair.copy()
-        ledger = pair.target.bulk.ledger()
+        ledger = pair.target.ledger
         assert [ledger.lease(job.id) for job in ledger.jobs()] == [None]
 
-    def test_a_zombie_cannot_commit(self, pair: MemoryPair) -> None:
+    def test_a_zombie_cannot_commit(self, pair: MemoryPair, monkeypatch: pytest.MonkeyPatch) -> None:
         fill(pair.source.storage)
-        ledger = pair.target.bulk.ledger()
-        overtaken = Event()
+        ledger = pair.target.ledger
 
-        class Usurper(Silent):
-            """Takes the lease away in the middle of the copy."""
+        def take_everything_away() -> None:
+            """Take the lease, and every range of the runs, in the middle of the first one."""
+            (job,) = ledger.jobs()
+            held = ledger.lease(job.id)
+            ledger.acquire(job.id, "usurper", LONG, dead=held.holder if held else None)
+            (at_work,) = ledger.ranges(job.id, "runs", state=RangeState.COPYING)
+            ledger.leave(job.id, at_work.worker or "")
+            while ledger.take(job.id, "usurper", "runs", LONG):
+                pass
 
-            def start(self, name: str, total: int, done: int = 0) -> None:
-                del total, done
-                if name == "runs" and not overtaken.is_set():
-                    overtaken.set()
-                    (job,) = ledger.jobs()
-                    held = ledger.lease(job.id)
-                    ledger.acquire(
-                        job.id, "usurper", timedelta(seconds=60), dead=held.holder if held else None
-                    )
-
-        options = CopyOptions(execute=True, out=pair.directory, as_of=AS_OF, range_size=3)
+        at_first_read_of(RUNS, take_everything_away, monkeypatch)
         with pytest.raises(LeaseLostError):
-            run_copy(pair.source, pair.target, options, Usurper(), StopSwitch())
+            pair.copy(jobs=1, lease=timedelta(seconds=0.3))
         assert rows_of(pair.target.bulk)["schedules"] == 6
         assert rows_of(pair.target.bulk)["runs"] == 0
 
@@ -336,14 +349,14 @@ class TestInterruption:
         with pytest.raises(InterruptedRunError, match=r"SIGTERM.*run the same command again") as caught:
             self.interrupted_at(pair, "runs")
         assert caught.value.signal_number == SIGTERM
-        ledger = pair.target.bulk.ledger()
+        ledger = pair.target.ledger
         assert [ledger.lease(job.id) for job in ledger.jobs()] == [None]
 
     def test_finished_ranges_are_not_copied_again(self, pair: MemoryPair) -> None:
         fill(pair.source.storage)
         with pytest.raises(InterruptedRunError):
             self.interrupted_at(pair, "audit")
-        ledger = pair.target.bulk.ledger()
+        ledger = pair.target.ledger
         (job,) = ledger.jobs()
         before = [item for item in ledger.ranges(job.id) if item.finished_at is not None]
         assert {item.entity for item in before} >= {"schedules", "runs"}
@@ -356,21 +369,21 @@ class TestInterruption:
 class Nowhere:
     """A sink that must not be asked to keep anything."""
 
-    def add(self, entry: object) -> None:
-        del entry
+    def quarantine(self, entry: object) -> None:
+        pytest.fail(f"{entry} is fine")
 
-    def commit(self) -> None:
-        pytest.fail("an incomplete tally reached the disk")
+    def conflict(self, entry: object) -> None:
+        pytest.fail(f"{entry} is fine")
 
 
 def test_a_range_whose_driver_lost_a_record_is_not_committed(pair: MemoryPair) -> None:
     fill(pair.source.storage)
-    stop = StopSwitch()
-    limiter = RateLimiter(None, stop)
-    reader = RangeReader(SCHEDULES, expired=None, limiter=limiter, stop=stop, quarantine=Nowhere())
-    list(reader.batches(pair.source.bulk.export(SCHEDULES, KeyRange())))
+    reader = RangeReader(SCHEDULES, expired=None, lines=Nowhere())
+    with pair.source.bulk.view() as view:
+        for batch in view.records(SCHEDULES, KeyRange()):
+            assert reader.wanted(batch) == batch
     with pytest.raises(TwinstoreError, match="accounted for 5 of 6 records"):
-        Tally(reader, Nowhere(), Nowhere())(ImportOutcome({"acme": 3, "umbrella": 2}, {}))
+        reader.tally(ImportOutcome({"acme": 3, "umbrella": 2}, {}))
 
 
 def test_the_limiter_makes_callers_wait_until_their_documents_fit() -> None:

@@ -16,24 +16,25 @@ import pytest
 from pymongo import MongoClient
 
 from tests.backfill.toolkit import AS_OF, write_config
-from twinstore.bulk import RangeState
 from twinstore.config import load_settings
+from twinstore.ledger import RangeState
 from twinstore.testing.builders import at, make_run
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.stores import open_store
+from twinstore_backfill.stores import has_ledger, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from tests.databases import MongoDatabase, PostgresDatabase
-    from twinstore.bulk import Job, RangeProgress
+    from twinstore.ledger import CopyJob, Lease, Ledger, RangeProgress
     from twinstore_backfill.stores import Store
 
 DOCUMENTS: Final = 15_000
 RANGE: Final = 150
 KILLS: Final = 20
 PATIENCE: Final = 60
+LONG: Final = timedelta(minutes=10)
 
 
 @pytest.fixture
@@ -90,14 +91,14 @@ def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(arguments, check=False, capture_output=True, text=True, timeout=PATIENCE)
 
 
-def only_job(store: Store) -> Job | None:
-    return next(iter(store.bulk.ledger().jobs()), None)
+def only_job(store: Store) -> CopyJob | None:
+    return next(store.ledger.jobs(), None) if has_ledger(store) else None
 
 
 def live(store: Store) -> dict[int, RangeProgress]:
     job = only_job(store)
-    ranges = store.bulk.ledger().ranges(job.id) if job else ()
-    return {item.number: item for item in ranges if item.state is RangeState.LIVE}
+    ranges = store.ledger.ranges(job.id, state=RangeState.LIVE) if job else ()
+    return {item.number: item for item in ranges}
 
 
 def wait_until_live(store: Store, wanted: int, process: subprocess.Popen[str]) -> None:
@@ -113,7 +114,7 @@ def wait_until_at_work(store: Store, fence: int, process: subprocess.Popen[str])
     deadline = time.monotonic() + PATIENCE
     while process.poll() is None:
         job = only_job(store)
-        lease = store.bulk.ledger().lease(job.id) if job else None
+        lease = store.ledger.lease(job.id) if job else None
         if lease is not None and lease.fence > fence:
             return lease.fence
         assert time.monotonic() < deadline, "the copy does not begin"
@@ -160,7 +161,7 @@ def test_a_signal_stops_it_at_a_safe_point(config: Path, target: Store, number: 
     assert "Traceback" not in errors
     job = only_job(target)
     assert job is not None
-    assert target.bulk.ledger().lease(job.id) is None
+    assert target.ledger.lease(job.id) is None
     before = live(target)
     assert run(copying(config)).returncode == Exit.OK
     after = live(target)
@@ -181,6 +182,14 @@ def test_another_worker_is_kept_out_and_told_who_works(config: Path, target: Sto
     assert f"/{process.pid}/" in error["message"]
 
 
+def take_everything_away(ledger: Ledger, held: Lease) -> None:
+    """Take the lease of a job and every range of its runs, as if the worker were dead."""
+    ledger.acquire(held.job_id, "usurper", LONG, dead=held.holder)
+    ledger.leave(held.job_id, held.holder)
+    while ledger.take(held.job_id, "usurper", "runs", LONG):
+        pass
+
+
 def test_a_stopped_worker_that_wakes_up_too_late_cannot_commit(config: Path, target: Store) -> None:
     process = start(copying(config, "--max-rate", "500"))
     try:
@@ -188,10 +197,9 @@ def test_a_stopped_worker_that_wakes_up_too_late_cannot_commit(config: Path, tar
         process.send_signal(signal.SIGSTOP)
         job = only_job(target)
         assert job is not None
-        ledger = target.bulk.ledger()
-        held = ledger.lease(job.id)
+        held = target.ledger.lease(job.id)
         assert held is not None
-        ledger.acquire(job.id, "usurper", timedelta(seconds=60), dead=held.holder)
+        take_everything_away(target.ledger, held)
         before = live(target)
         process.send_signal(signal.SIGCONT)
         _, errors = process.communicate(timeout=PATIENCE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -40,10 +40,36 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
     from tests.databases import PostgresDatabase
-    from twinstore.bulk import BulkPort
+    from twinstore.bulk import BulkPort, Key
+    from twinstore.catalog import Entity
     from twinstore_embedded import MongoServer
 
 Command = Callable[..., Answer]
+
+
+READINGS = ("records", "rows")
+SINGLE_READINGS = ("records_of", "rows_of")
+
+
+def keys_in(
+    bulk: BulkPort,
+    reading: str,
+    entity: Entity,
+    ranges: Sequence[KeyRange],
+    *,
+    as_of: str | None = None,
+    **options: object,
+) -> list[Key | None]:
+    """Return the keys in some ranges as one way of reading finds them."""
+    with bulk.view(as_of=as_of) as view:
+        read = getattr(view, reading)
+        return [row.key for within in ranges for batch in read(entity, within, **options) for row in batch]
+
+
+def single_keys_in(bulk: BulkPort, reading: str, entity: Entity, keys: Sequence[Key]) -> list[Key | None]:
+    """Return which of some keys one way of reading finds."""
+    with bulk.view() as view:
+        return [row.key for row in getattr(view, reading)(entity, keys)]
 
 
 @pytest.fixture(scope="module")
@@ -234,10 +260,8 @@ def test_keys_that_are_no_text_are_seen_without_an_index(foreign: Foreign, bulk:
         ranges = list(bulk.cut(RUN_SUMMARIES, size))
         assert (ranges[0].lower, ranges[-1].upper) == (None, None)
         assert [item.upper for item in ranges[:-1]] == [item.lower for item in ranges[1:]]
-        exported = [
-            record.key for item in ranges for batch in bulk.export(RUN_SUMMARIES, item) for record in batch
-        ]
-        scanned = [row.key for item in ranges for batch in bulk.scan(RUN_SUMMARIES, item) for row in batch]
+        exported = keys_in(bulk, "records", RUN_SUMMARIES, ranges)
+        scanned = keys_in(bulk, "rows", RUN_SUMMARIES, ranges)
         assert [key for key in exported if key] == [key for key in scanned if key] == wanted
         assert exported.count(None) == scanned.count(None) == 4
     assert len(list(bulk.cut(RUN_SUMMARIES, 1))) == len(texts)
@@ -248,15 +272,11 @@ def test_one_tenant_is_read_alone_without_an_index(foreign: Foreign, bulk: BulkP
     foreign.database["run_summaries"].insert_many(rows)
     ranges = list(bulk.cut(RUN_SUMMARIES, 2, tenant_id="u"))
     assert len(ranges) == 3
-    for reading in (bulk.export, bulk.scan):
-        keys = [
-            row.key
-            for item in ranges
-            for batch in reading(RUN_SUMMARIES, item, tenant_id="u")
-            for row in batch
-        ]
+    for reading in READINGS:
+        keys = keys_in(bulk, reading, RUN_SUMMARIES, ranges, tenant_id="u")
         assert keys == [("u", f"s-{number}") for number in range(6)]
-    assert [row.key for row in bulk.fetch(RUN_SUMMARIES, [("t", "s-3"), ("t", "none")])] == [("t", "s-3")]
+    for single in SINGLE_READINGS:
+        assert single_keys_in(bulk, single, RUN_SUMMARIES, [("t", "s-3"), ("t", "none")]) == [("t", "s-3")]
 
 
 def test_a_reader_sees_one_point_in_time_with_and_without_an_index(foreign: Foreign, bulk: BulkPort) -> None:
@@ -266,19 +286,33 @@ def test_a_reader_sees_one_point_in_time_with_and_without_an_index(foreign: Fore
     foreign.database["runs"].delete_many({})
     foreign.database["run_summaries"].delete_many({})
     for entity, rows in ((RUNS, 30), (RUN_SUMMARIES, 3)):
-        for reading in (bulk.export, bulk.scan):
-            then = reading(entity, KeyRange(), batch_size=2, as_of=position)
-            assert sum(map(len, then)) == rows
-            assert list(reading(entity, KeyRange())) == []
+        for reading in READINGS:
+            then = keys_in(bulk, reading, entity, [KeyRange()], as_of=position, batch_size=2)
+            assert len(then) == rows
+            assert keys_in(bulk, reading, entity, [KeyRange()]) == []
+
+
+def test_the_identity_needs_no_right_beyond_reading_and_no_name_of_the_server(
+    foreign: Foreign, bulk: BulkPort
+) -> None:
+    (member,) = foreign.database.client.admin.command("hello")["hosts"]
+    assert bulk.identity == f"Mongo twinstore {member}/{foreign.database.name}"
+    renamed = Foreign(foreign.database, foreign.reader_url.replace("127.0.0.1", "localhost"))
+    assert renamed.reader_url != foreign.reader_url
+    settings = load_settings(renamed.settings, environ={})
+    with open_store("scheduler", "mongo", settings, read_only=True) as store:
+        assert store.bulk.identity == bulk.identity
+        assert store.bulk.place != bulk.place
 
 
 def test_absent_collections_read_as_empty(bulk: BulkPort) -> None:
     for entity in SCHEDULER.entities:
         assert bulk.counts(entity) == {}
         assert list(bulk.cut(entity, 5)) == [KeyRange()]
-        assert list(bulk.export(entity, KeyRange())) == []
-        assert list(bulk.scan(entity, KeyRange())) == []
-        assert list(bulk.fetch(entity, [tuple("k" for _ in entity.key)])) == []
+        for reading in READINGS:
+            assert keys_in(bulk, reading, entity, [KeyRange()]) == []
+        for single in SINGLE_READINGS:
+            assert single_keys_in(bulk, single, entity, [tuple("k" for _ in entity.key)]) == []
     assert not any(item.present for item in bulk.survey())
 
 
@@ -307,15 +341,10 @@ class TestCollation:
             wanted = sorted((*prefix, key) for key in self.KEYS)
             for item in (bulk.cut(entity, 2, tenant_id="acme"), [KeyRange()]):
                 ranges = list(item)
-                for reading in (bulk.export, bulk.scan):
-                    rows = [
-                        row.key
-                        for within in ranges
-                        for batch in reading(entity, within, tenant_id="acme")
-                        for row in batch
-                    ]
-                    assert rows == wanted
-        assert list(bulk.fetch(RUNS, [("a",), ("Q",)])) == []
+                for reading in READINGS:
+                    assert keys_in(bulk, reading, entity, ranges, tenant_id="acme") == wanted
+        for single in SINGLE_READINGS:
+            assert single_keys_in(bulk, single, RUNS, [("a",), ("Q",)]) == []
 
     def test_the_cost_is_named(self, collated: Foreign, bulk: BulkPort) -> None:
         del collated
@@ -389,7 +418,7 @@ def test_an_index_that_leaves_rows_out_is_not_used(foreign: Foreign, bulk: BulkP
     }
     for name, options in unfit.items():
         foreign.database["run_summaries"].create_index(key, name=name, **options)
-        found = [row for batch in bulk.export(RUN_SUMMARIES, KeyRange()) for row in batch]
+        found = keys_in(bulk, "records", RUN_SUMMARIES, [KeyRange()])
         assert len(found) == 6, name
         foreign.database["run_summaries"].drop_index(name)
 
@@ -398,8 +427,9 @@ def test_a_broken_document_spoils_nothing_without_an_index(foreign: Foreign, bul
     good = bson.encode({"tenantId": "t", "scheduleId": "s-1", "note": "XXXX"})
     broken = RawBSONDocument(good.replace(b"XXXX", b"\xff\xfe\xff\xfe"))
     foreign.database["run_summaries"].insert_many([broken, {"tenantId": "t", "scheduleId": "s-2"}])
-    (records,) = bulk.export(RUN_SUMMARIES, KeyRange())
+    with bulk.view() as view:
+        (records,) = view.records(RUN_SUMMARIES, KeyRange())
+        (rows,) = view.rows(RUN_SUMMARIES, KeyRange())
     assert [record.key for record in records] == [("t", "s-1"), ("t", "s-2")]
     assert "UTF-8" in str(records[0].error)
-    (rows,) = bulk.scan(RUN_SUMMARIES, KeyRange())
     assert [row.key for row in rows] == [("t", "s-1"), ("t", "s-2")]

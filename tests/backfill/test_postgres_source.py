@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases import MongoDatabase, PostgresDatabase, PostgresServer
+    from twinstore.bulk import BulkPort, Key
+    from twinstore.catalog import Entity
 
 Connection = psycopg.Connection[Any]
 Command = Callable[..., Answer]
@@ -129,6 +131,27 @@ def command(
         return invoke(capsys, "backfill", name, *sides, *files, "--as-of", AS_OF.isoformat(), *more)
 
     return run
+
+
+READINGS = ("records", "rows")
+SINGLE_READINGS = ("records_of", "rows_of")
+
+
+def keys_in(
+    bulk: BulkPort, reading: str, entity: Entity, ranges: Sequence[KeyRange], *, tenant_id: str | None = None
+) -> list[Key | None]:
+    """Return the keys in some ranges as one way of reading finds them."""
+    with bulk.view() as view:
+        read = getattr(view, reading)
+        return [
+            row.key for item in ranges for batch in read(entity, item, tenant_id=tenant_id) for row in batch
+        ]
+
+
+def single_keys_in(bulk: BulkPort, reading: str, entity: Entity, keys: Sequence[Key]) -> list[Key | None]:
+    """Return which of some keys one way of reading finds."""
+    with bulk.view() as view:
+        return [row.key for row in getattr(view, reading)(entity, keys)]
 
 
 def footprint(admin: Connection) -> tuple[object, ...]:
@@ -315,9 +338,11 @@ class TestShape:
             for entity in SCHEDULER.entities:
                 assert store.bulk.counts(entity) == store.bulk.counts(entity, tenant_id="t") == {}
                 assert list(store.bulk.cut(entity, 5)) == [KeyRange()]
-                assert list(store.bulk.export(entity, KeyRange())) == []
-                assert list(store.bulk.scan(entity, KeyRange())) == []
-                assert list(store.bulk.fetch(entity, [tuple("k" for _ in entity.key)])) == []
+                for reading in READINGS:
+                    assert keys_in(store.bulk, reading, entity, [KeyRange()]) == []
+                for single in SINGLE_READINGS:
+                    assert single_keys_in(store.bulk, single, entity, [tuple("k" for _ in entity.key)]) == []
+            assert not any(item.present for item in store.bulk.survey())
 
 
 class TestKeys:
@@ -336,10 +361,8 @@ class TestKeys:
             for entity, keyless, rows in ((RUNS, 7, 14), (RUN_SUMMARIES, 2, 4)):
                 for size in (1, 2, 100):
                     ranges = list(store.bulk.cut(entity, size))
-                    for reading in (store.bulk.export, store.bulk.scan):
-                        keys = [
-                            row.key for item in ranges for batch in reading(entity, item) for row in batch
-                        ]
+                    for reading in READINGS:
+                        keys = keys_in(store.bulk, reading, entity, ranges)
                         assert (len(keys), keys.count(None)) == (rows, keyless)
                         found = [key for key in keys if key is not None]
                         assert found == sorted(set(found))
@@ -368,7 +391,7 @@ def test_keys_come_by_code_point_whatever_the_collation(stripped: Foreign) -> No
     with open_store("scheduler", "postgres", loaded, read_only=True) as store:
         assert store.bulk.counts(RUNS) == {"acme": 7, "umbrella": 7}
         ranges = list(store.bulk.cut(RUNS, 2))
-        for reading in (store.bulk.export, store.bulk.scan):
-            keys = [row.key for item in ranges for batch in reading(RUNS, item) for row in batch]
+        for reading in READINGS:
+            keys = keys_in(store.bulk, reading, RUNS, ranges)
             assert keys == sorted(key for key in keys if key is not None)
             assert len(keys) == 14

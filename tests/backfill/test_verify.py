@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.backfill.toolkit import AS_OF, MemoryPair, fill, memory_pair
+from tests.backfill.toolkit import AS_OF, MemoryPair, contents_of, fill, memory_pair
 from twinstore.bulk import KeyRange, ScanRow
 from twinstore.errors import TwinstoreError, ValidationError
+from twinstore.paging import Page
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.enums import RunState
+from twinstore.tenancy import Tenant
 from twinstore.testing.builders import at, make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.verify.contents import Contents
@@ -20,7 +22,7 @@ from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_number
 from twinstore_backfill.verify.merge import keyed
 from twinstore_backfill.verify.options import Approval
-from twinstore_memory.rows import Row, encode, plant, stored_rows, table
+from twinstore_memory.rows import StoredRow, encode, plant, stored_rows, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport
     from twinstore_memory.store import Store
 
-NO_TEXT = cast("tuple[str, ...]", (17,))
+NO_TEXT = (17,)
 
 
 @pytest.fixture
@@ -45,13 +47,13 @@ def pair(tmp_path: Path) -> Iterator[MemoryPair]:
         yield pair
 
 
-def change(store: Store, entity: Entity, key: str, **changes: object) -> None:
+def change(store: Store, entity: Entity, key: str | int, **changes: object) -> None:
     """Change stored values past every rule; ``None`` removes one."""
     row = stored_rows(store, entity)[key,]
     document = {**row.document, **changes}
     plant(
         store,
-        Row(
+        StoredRow(
             entity,
             row.key,
             {name: document[name] for name in document if document[name] is not None},
@@ -89,7 +91,7 @@ def test_equal_stores_pass_every_check(pair: MemoryPair) -> None:
 def test_a_document_in_quarantine_may_name_a_tenant_that_no_call_accepts(pair: MemoryPair) -> None:
     row = stored_rows(pair.stores[0], RUNS)["acme-run-1",]
     document = {**row.document, "id": "stray", "tenantId": "a:b"}
-    plant(pair.stores[0], Row(RUNS, ("stray",), document, row.markers))
+    plant(pair.stores[0], StoredRow(RUNS, ("stray",), document, row.markers))
     report = pair.verify()
     assert report.verdict == "INCONCLUSIVE"
     assert entity_of(report, "runs").counts.missing == 0
@@ -129,7 +131,7 @@ def test_lists_are_capped_but_count_truly(pair: MemoryPair) -> None:
 def test_a_soft_deleted_schedule_must_be_deleted_on_both_sides(pair: MemoryPair) -> None:
     target = pair.stores[1]
     row = stored_rows(target, SCHEDULES)["acme-schedule-2",]
-    plant(target, Row(SCHEDULES, row.key, row.document, {**row.markers, "deletedBy": "eve"}))
+    plant(target, StoredRow(SCHEDULES, row.key, row.document, {**row.markers, "deletedBy": "eve"}))
     (different,) = entity_of(pair.verify(), "schedules").different.shown
     assert different.paths == ("storage.deletedBy",)
 
@@ -190,7 +192,7 @@ def test_expired_rows_are_left_out_on_both_sides_and_counted(pair: MemoryPair) -
 
 def test_rows_without_a_text_key_in_the_target_are_extra(pair: MemoryPair) -> None:
     row = stored_rows(pair.stores[1], RUNS)["acme-run-1",]
-    plant(pair.stores[1], Row(RUNS, NO_TEXT, row.document, {}))
+    plant(pair.stores[1], StoredRow(RUNS, NO_TEXT, row.document, {}))
     report = pair.verify()
     assert report.verdict == "FAIL"
     assert [item.key for item in entity_of(report, "runs").extra.shown] == [None]
@@ -210,9 +212,13 @@ def test_a_wrong_order_of_the_lists_fails_though_every_document_is_equal(
     runs = type(pair.target.storage.runs)
     honest = runs.get_pending_runs
 
-    def reversed_order(self: RunRepository, tenant_id: str, *, limit: int = 200) -> tuple[Run, ...]:
-        found = honest(self, tenant_id, limit=limit)
-        return tuple(reversed(found)) if self is pair.target.storage.runs else found
+    def reversed_order(
+        self: RunRepository, tenant_id: str, *, limit: int = 200, page_token: str | None = None
+    ) -> Page[Run]:
+        found = honest(self, tenant_id, limit=limit, page_token=page_token)
+        if self is not pair.target.storage.runs:
+            return found
+        return Page(tuple(reversed(found.items)), found.next_page_token)
 
     monkeypatch.setattr(runs, "get_pending_runs", reversed_order)
     report = pair.verify()
@@ -264,7 +270,7 @@ class TestSample:
         plant(pair.stores[0], encode(RUNS, old))
         plant(
             pair.stores[0],
-            Row(
+            StoredRow(
                 RUNS,
                 ("bad",),
                 {**encode(RUNS, old).document, "id": "bad", "state": "x", "finishedAt": AS_OF},
@@ -306,13 +312,13 @@ def test_a_store_is_never_compared_with_itself(pair: MemoryPair) -> None:
 
 
 def scanned(*keys: str) -> Iterator[list[ScanRow]]:
-    yield [ScanRow((key,), "acme", b"{}") for key in keys]
+    yield [ScanRow((key,), Tenant("acme"), b"{}") for key in keys]
 
 
 @pytest.mark.parametrize("keys", [("b", "a"), ("a", "a"), ("A", "b"), ("b", "z")])
 def test_a_scan_that_is_out_of_order_or_out_of_range_is_not_trusted(keys: tuple[str, ...]) -> None:
     with pytest.raises(TwinstoreError, match="cannot be trusted"):
-        list(keyed(scanned(*keys), KeyRange(("a",), ("x",)), "source", lambda _: None))
+        list(keyed(scanned(*keys), RUNS, KeyRange(("a",), ("x",)), "source", lambda _: None))
 
 
 def test_digests_of_ranges_combine_in_any_order() -> None:
@@ -352,9 +358,8 @@ def test_paths_name_places_and_types_but_no_values() -> None:
 @pytest.mark.parametrize("entity", [SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT])
 def test_the_fast_way_to_judge_a_content_agrees_with_the_slow_one(pair: MemoryPair, entity: Entity) -> None:
     contents = Contents(entity)
-    for batch in pair.source.bulk.scan(entity, KeyRange()):
-        for row in batch:
-            assert contents.decodable(row.content)
-            assert contents.canonical(row.content) == row.content
-            broken = row.content.replace(b'"tenantId":"', b'"tenantId":"a:', 1)
-            assert contents.decodable(broken) == (contents.canonical(broken) is not None)
+    for content in contents_of(pair.source.bulk, entity):
+        assert contents.decodable(content)
+        assert contents.canonical(content) == content
+        broken = content.replace(b'"tenantId":"', b'"tenantId":"a:', 1)
+        assert contents.decodable(broken) == (contents.canonical(broken) is not None)

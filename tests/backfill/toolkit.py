@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from twinstore.bulk import KeyRange
 from twinstore.config import load_settings
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.builders import at, make_audit_record, make_impact_set, make_run, make_schedule, moved
@@ -30,12 +31,23 @@ if TYPE_CHECKING:
     import pytest
 
     from twinstore.bulk import BulkPort
+    from twinstore.catalog import Entity
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore_backfill.copy.reporting import CopyResult
     from twinstore_backfill.report.model import ParityReport
     from twinstore_backfill.stores import Store
 
-__all__ = ["AS_OF", "Answer", "Pair", "fill", "invoke", "memory_pair", "rows_of", "write_config"]
+__all__ = [
+    "AS_OF",
+    "Answer",
+    "Pair",
+    "contents_of",
+    "fill",
+    "invoke",
+    "memory_pair",
+    "rows_of",
+    "write_config",
+]
 
 AS_OF: Final = at(86_400)
 TENANTS: Final = ("acme", "umbrella")
@@ -136,6 +148,12 @@ def _fill_runs(storage: SchedulerStorage, tenant: str) -> None:
             run = moved(run, RunState.CANCELLED)
             storage.runs.update(run)
         storage.run_summary_service.project(run, now=at(number))
+
+
+def contents_of(port: BulkPort, entity: Entity) -> list[bytes]:
+    """Return the content of every row of an entity in key order, as the verifier reads it."""
+    with port.view() as view:
+        return [row.content for batch in view.rows(entity, KeyRange()) for row in batch]
 
 
 def rows_of(port: BulkPort) -> dict[str, int]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.deployments.memory import memory_deployments
-from twinstore.testing import SchedulerContract
+from twinstore.testing import AccessContract, AccessDefaultsContract, SchedulerContract
 
 if TYPE_CHECKING:
     from twinstore.testing import BackendFactory
@@ -18,3 +18,11 @@ def backend_factory() -> BackendFactory:
 
 class TestMemory(SchedulerContract):
     """The executable specification."""
+
+
+class TestMemoryAccess(AccessContract):
+    """The ten operations over entities of every kind."""
+
+
+class TestMemoryDefaults(AccessDefaultsContract):
+    """The same with the defaults of core alone."""

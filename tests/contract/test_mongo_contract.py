@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.deployments.mongo import mongo_deployments
-from twinstore.testing import SchedulerContract
+from twinstore.testing import AccessContract, AccessDefaultsContract, SchedulerContract
 
 if TYPE_CHECKING:
     from tests.databases import MongoServer
@@ -19,3 +19,11 @@ def backend_factory(mongo_server: MongoServer) -> BackendFactory:
 
 class TestMongo(SchedulerContract):
     """A replica set."""
+
+
+class TestMongoAccess(AccessContract):
+    """The ten operations over entities of every kind."""
+
+
+class TestMongoDefaults(AccessDefaultsContract):
+    """The same with the defaults of core alone."""

@@ -10,11 +10,13 @@ import pytest
 from psycopg import sql
 from psycopg.types.json import Jsonb
 from psycopg_pool import ConnectionPool
+from pydantic.alias_generators import to_snake
 
 import twinstore
 from twinstore.errors import ConfigurationError, DuplicateError
 from twinstore.scheduler.catalog import RUNS, SCHEDULER
-from twinstore.testing.builders import make_audit_record, make_impact_set, make_run, make_schedule
+from twinstore.testing.builders import make_audit_record, make_run, make_schedule
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,9 +26,10 @@ if TYPE_CHECKING:
 
 Connection = psycopg.Connection[Any]
 
-TABLES = [entity.name for entity in SCHEDULER.entities]
-KEYS = {"impact_snapshots": "snapshot_id", "run_summaries": "schedule_id"}
-CHANGEABLE = [name for name in TABLES if name != "audit"]
+OWNED = [entity for entity in SCHEDULER.entities if entity.tenant_field is not None]
+TABLES = [entity.name for entity in OWNED]
+KEYS = {entity.name: to_snake(entity.key[-1]) for entity in OWNED}
+CHANGEABLE = [entity.name for entity in OWNED if not entity.append_only]
 
 
 def table(name: str) -> sql.Identifier:
@@ -47,13 +50,7 @@ def filled(storage: SchedulerStorage, tenant: str) -> str:
 
 
 def fill(storage: SchedulerStorage, tenant: str) -> None:
-    schedule = make_schedule(tenant, f"s@{tenant}")
-    storage.schedules.upsert(schedule)
-    run = make_run(tenant, f"r@{tenant}", schedule_id=schedule.id)
-    storage.runs.create(run)
-    storage.run_summary_service.project(run)
-    storage.audit.append(make_audit_record(tenant, f"a@{tenant}"))
-    storage.impact_snapshots.upsert(tenant, make_impact_set())
+    SCHEDULER_EXAMPLES.store_each(storage.unbound, tenant, f"x@{tenant}")
 
 
 @pytest.fixture
@@ -92,7 +89,7 @@ def insert(connection: Connection, name: str, row: dict[str, Any]) -> None:
     statement = sql.SQL("INSERT INTO {0} SELECT * FROM jsonb_populate_record(NULL::{0}, %s)").format(
         table(name)
     )
-    connection.execute(statement, [Jsonb({**row, KEYS.get(name, "id"): f"new-{uuid4().hex}", "name": "new"})])
+    connection.execute(statement, [Jsonb({**row, KEYS[name]: f"new-{uuid4().hex}", "name": "new"})])
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -205,11 +202,11 @@ def test_a_foreign_id_is_a_duplicate_and_its_owner_stays_unknown(
 ) -> None:
     thief = f"thief-{filled}"
     with pytest.raises(DuplicateError) as schedule:
-        storage.schedules.upsert(make_schedule(thief, f"s@{filled}"))
+        storage.schedules.upsert(make_schedule(thief, f"x@{filled}"))
     with pytest.raises(DuplicateError) as run:
-        storage.runs.create(make_run(thief, f"r@{filled}"))
+        storage.runs.create(make_run(thief, f"x@{filled}"))
     with pytest.raises(DuplicateError) as record:
-        storage.audit.append(make_audit_record(thief, f"a@{filled}"))
+        storage.audit.append(make_audit_record(thief, f"x@{filled}"))
     for caught in (schedule, run, record):
         assert filled not in caught.value.message.replace(f"@{filled}", "")
         assert "row-level" not in caught.value.message

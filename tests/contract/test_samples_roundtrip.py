@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -11,132 +12,97 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from bson.codec_options import CodecOptions
+from pydantic.alias_generators import to_snake
 from pymongo import MongoClient
 
 import twinstore
 from tests.stores import DRIVERS, fresh_settings, kept
 from twinstore import scheduler
-from twinstore.bulk import KeyRange, RangeTally, Record
+from twinstore.bulk import KeyRange, Record
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
-from twinstore.scheduler import (
-    AuditRecord,
-    ImpactSet,
-    Run,
-    RunState,
-    RunStats,
-    RunSummary,
-    Schedule,
-    Trigger,
-    selector_digest,
-)
+from twinstore.ledger import Ledger, RangeTally
 from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from tests.databases import MongoDatabase
     from twinstore import SchedulerStorage
     from twinstore.bulk import BulkPort, ImportOutcome
     from twinstore.catalog import Entity
+    from twinstore.scheduler.storage import SchedulerSession
+    from twinstore.testing.examples import Example
 
 FOLDER: Final = Path(__file__).parents[2] / "samples/api/scheduler"
 TENANT: Final = "acme"
-SAMPLES: Final[dict[str, tuple[str, type[CanonicalModel]]]] = {
-    "schedule.json": ("schedules", Schedule),
-    "schedule-minimal.json": ("schedules", Schedule),
-    "trigger.json": ("triggers", Trigger),
-    "run.json": ("runs", Run),
-    "run-no-deltas.json": ("runs", Run),
-    "impact-set.json": ("impact_snapshots", ImpactSet),
-    "audit.json": ("audit", AuditRecord),
-    "run-summary.json": ("run_summaries", RunSummary),
-}
-# A trigger is written with its schedule and has no write of its own, so its sample is imported.
-WRITABLE: Final = tuple(name for name in SAMPLES if name != "trigger.json")
+MINUTES: Final = timedelta(minutes=5)
 
 
-def sample(name: str) -> Any:  # noqa: ANN401  # the callers know which model it is
-    return CanonicalJsonSerializer.deserialize(SAMPLES[name][1], (FOLDER / name).read_bytes())
+def kebab(name: str) -> str:
+    """Return a name in the spelling of the files."""
+    return to_snake(name).replace("_", "-").replace(" ", "-")
 
 
-def write_run(storage: SchedulerStorage, wanted: Run) -> None:
-    """Take a run through the allowed states until it is the wanted one."""
-    if wanted.state is RunState.PLANNING:
-        storage.runs.create(wanted)
-        return
-    planning = wanted.evolve(
-        state=RunState.PLANNING, stats=RunStats(), started_at=None, finished_at=None, deltas=(), reason=None
-    )
-    storage.runs.create(planning)
-    queued = planning.evolve(
-        state=RunState.QUEUED, stats=wanted.stats.evolve(completed=0), reason=wanted.reason
-    )
-    running = queued.evolve(state=RunState.RUNNING, started_at=wanted.started_at)
-    for step in (queued, running, wanted):
-        assert storage.runs.update(step)
+def example_of(stem: str) -> Example[SchedulerSession]:
+    """Return the entity of a sample: its file is named after the model or the entity, and what is special."""
+    named = [
+        (name, item)
+        for item in SCHEDULER_EXAMPLES.examples
+        for name in (kebab(item.entity.model.__name__), kebab(item.entity.name))
+        if stem == name or stem.startswith(f"{name}-")
+    ]
+    assert named, f"{stem}.json is named after no entity"
+    return max(named, key=lambda pair: len(pair[0]))[1]
 
 
-WRITE: Final[dict[str, Callable[[SchedulerStorage, Any], object]]] = {
-    "schedules": lambda storage, model: storage.schedules.upsert(model),
-    "runs": write_run,
-    "impact_snapshots": lambda storage, model: storage.impact_snapshots.upsert(TENANT, model),
-    "audit": lambda storage, model: storage.audit.append(model),
-    "run_summaries": lambda storage, model: storage.run_summaries.upsert(model),
-}
-READ: Final[dict[str, Callable[[SchedulerStorage, Any], CanonicalModel]]] = {
-    "schedules": lambda storage, model: storage.schedules.get_required(TENANT, model.id),
-    "triggers": lambda storage, model: storage.triggers.get_required(TENANT, model.schedule_id),
-    "runs": lambda storage, model: storage.runs.get_required(TENANT, model.id),
-    "impact_snapshots": lambda storage, model: storage.impact_snapshots.get_required(
-        TENANT, model.snapshot_id
-    ),
-    "audit": lambda storage, model: storage.audit.get_required(TENANT, model.id),
-    "run_summaries": lambda storage, model: storage.run_summaries.get_required(TENANT, model.schedule_id),
-}
+SAMPLES: Final = {path.name: example_of(path.stem) for path in sorted(FOLDER.glob("*.json"))}
+# What is written with another entity has no write of its own, so its sample is imported.
+WRITABLE: Final = tuple(name for name, item in SAMPLES.items() if item.drawn is not None)
+
+
+def sample(name: str) -> CanonicalModel:
+    return CanonicalJsonSerializer.deserialize(SAMPLES[name].entity.model, (FOLDER / name).read_bytes())
 
 
 def by_repository(storage: SchedulerStorage) -> None:
     for name in WRITABLE:
-        WRITE[SAMPLES[name][0]](storage, sample(name))
+        SAMPLES[name].store(storage.unbound, TENANT, sample(name))
 
 
 def by_import(storage: SchedulerStorage) -> None:
     """Import each entity as one range."""
     port = storage.bulk
-    ledger = port.ledger()
+    port.ledger_initializer.ensure_migrations()
+    ledger = Ledger(port.access())
     job = ledger.start("samples", {}, datetime(2025, 11, 1, tzinfo=UTC))
-    lease = ledger.acquire(job.id, "test", timedelta(minutes=5))
+    lease = ledger.acquire(job.id, "test", MINUTES)
     for entity in SCHEDULER.entities:
         ledger.plan(lease, entity.name, [KeyRange()])
-    with port.importing() as importer:
-        for item in list(ledger.ranges(job.id)):
-            entity = SCHEDULER.entity(item.entity)
-            records = [record(entity, name) for name, (owner, _) in SAMPLES.items() if owner == entity.name]
-            importer.import_range(
-                entity,
-                iter([records]),
-                on_conflict="fail",
-                claim=ledger.claim(lease, item.number),
-                tally=partial(all_written, len(records)),
-            )
+        claim = ledger.take(job.id, "test", entity.name, MINUTES)
+        assert claim is not None
+        records = [record(name) for name, item in SAMPLES.items() if item.entity == entity]
+        with port.writer(entity, check=partial(ledger.hold, claim=claim)) as writer:
+            writer.write(records)
+            tally = all_written(records, writer.flush())
+            ledger.finish(writer.access, claim, tally)
+            writer.commit()
     ledger.release(lease)
 
 
-def record(entity: Entity, name: str) -> Record:
-    model = sample(name)
-    storage: dict[str, object] = {}
-    if isinstance(model, ImpactSet):
-        digest = selector_digest(model.selector, TENANT)
-        storage = {"snapshotId": model.snapshot_id, "tenantId": TENANT, "selectorDigest": digest}
-    values = {**model.wire(), **storage}
-    return Record(tuple(str(values[part]) for part in entity.key), TENANT, model, storage)
+def record(name: str) -> Record:
+    item, model = SAMPLES[name], sample(name)
+    row = item.row(TENANT, model)
+    owner = item.entity.owner_of(row.model, row.storage)
+    return Record(item.entity.key_of(row.model, row.storage), owner, model, row.storage)
 
 
-def all_written(expected: int, outcome: ImportOutcome) -> RangeTally:
-    assert outcome.written == {TENANT: expected}
+def all_written(records: Sequence[Record], outcome: ImportOutcome) -> RangeTally:
+    expected = Counter(record.label for record in records)
+    assert outcome.written == expected
     assert not outcome.rejected
     assert not outcome.conflicts
-    return RangeTally(read={TENANT: expected}, written=outcome.written)
+    return RangeTally(read=expected, written=outcome.written)
 
 
 ROADS: Final[dict[str, Callable[[SchedulerStorage], None]]] = {
@@ -157,17 +123,20 @@ def road(request: pytest.FixtureRequest) -> Iterator[tuple[str, SchedulerStorage
             yield name, reading.scheduler
 
 
-def test_this_file_knows_every_sample() -> None:
+def test_every_entity_has_a_sample() -> None:
     assert {path.name for path in FOLDER.iterdir()} == set(SAMPLES)
+    assert {item.entity for item in SAMPLES.values()} == set(SCHEDULER.entities)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_stored_sample_comes_back_byte_for_byte(road: tuple[str, SchedulerStorage], name: str) -> None:
     way, storage = road
-    found = READ[SAMPLES[name][0]](storage, sample(name))
+    item, wanted = SAMPLES[name], sample(name)
+    found = item.found(storage.unbound, TENANT, wanted)
+    assert isinstance(found, CanonicalModel)
     if way == "repository" and name not in WRITABLE:
-        assert isinstance(found, Trigger)
-        assert found.id == sample(name).id  # the derived id of the sample is the one a schedule's write gives
+        # The derived id of the sample is the one that the write of its schedule gives.
+        assert item.key(TENANT, found) == item.key(TENANT, wanted)
         return
     assert CanonicalJsonSerializer.serialize_pretty(found) == (FOLDER / name).read_bytes()
 
@@ -176,12 +145,12 @@ def test_a_stored_sample_comes_back_byte_for_byte(road: tuple[str, SchedulerStor
 def test_an_exported_sample_comes_back_byte_for_byte(road: tuple[str, SchedulerStorage], name: str) -> None:
     way, storage = road
     if way == "import":
-        entity = SCHEDULER.entity(SAMPLES[name][0])
-        assert (FOLDER / name).read_bytes() in exported(storage.bulk, entity)
+        assert (FOLDER / name).read_bytes() in exported(storage.bulk, SAMPLES[name].entity)
 
 
 def exported(port: BulkPort, entity: Entity) -> list[bytes]:
-    rows = [row for batch in port.export(entity, KeyRange()) for row in batch]
+    with port.view() as view:
+        rows = [row for batch in view.records(entity, KeyRange()) for row in batch]
     return [CanonicalJsonSerializer.serialize_pretty(row.model) for row in rows if row.model is not None]
 
 
@@ -193,35 +162,36 @@ def test_the_stored_document_of_mongodb_is_the_sample(way: str, mongo_database: 
     names = WRITABLE if way == "repository" else tuple(SAMPLES)
     with closing(MongoClient[dict[str, Any]](mongo_database.url)) as client:
         for name in names:
-            stored = wire_of(raw_document(client, mongo_database.name, name), name)
+            entity = SAMPLES[name].entity
+            stored = wire_of(raw_document(client, mongo_database.name, name), entity)
             wanted = json.loads((FOLDER / name).read_text("utf-8"))
             assert stored == wanted, name
-            assert in_order(stored) == in_order(wanted), name
+            assert in_order(stored, entity) == in_order(wanted, entity), name
 
 
 def raw_document(client: MongoClient[dict[str, Any]], database: str, name: str) -> dict[str, Any]:
+    item = SAMPLES[name]
     collection = client[database].get_collection(
-        SAMPLES[name][0], codec_options=CodecOptions[dict[str, Any]](tz_aware=True)
+        item.entity.collection, codec_options=CodecOptions[dict[str, Any]](tz_aware=True)
     )
-    values = json.loads((FOLDER / name).read_text("utf-8"))
-    own = values.get("id", values.get("snapshotId"))
-    key = {"_id": own} if own else {name: values[name] for name in ("tenantId", "scheduleId")}
-    document = collection.find_one(key)
+    key = item.key(TENANT, sample(name))
+    names = item.entity.key if item.entity.single_key is None else ("_id",)
+    document = collection.find_one(dict(zip(names, key, strict=True)))
     assert document is not None, name
     return document
 
 
-def wire_of(document: dict[str, Any], name: str) -> dict[str, Any]:
+def wire_of(document: dict[str, Any], entity: Entity) -> dict[str, Any]:
     """Turn a raw document into the wire form by the rules alone, without the driver."""
     assert next(iter(document)) == "_id"
-    identity = {"impact-set.json": "snapshotId", "run-summary.json": ""}.get(name, "id")
-    named = {identity if field == "_id" else field: value for field, value in document.items()}
-    return {field: json_value(value) for field, value in named.items() if field and not field.startswith("_")}
+    names = {"_id": entity.single_key or "_id"}
+    named = {names.get(field, field): value for field, value in document.items()}
+    return {field: json_value(value) for field, value in named.items() if not field.startswith("_")}
 
 
-def in_order(values: dict[str, Any]) -> str:
+def in_order(values: dict[str, Any], entity: Entity) -> str:
     """Show values with the order of all fields but the id, which MongoDB keeps in front."""
-    return json.dumps({field: value for field, value in values.items() if field not in {"id", "snapshotId"}})
+    return json.dumps({field: value for field, value in values.items() if field != entity.single_key})
 
 
 def json_value(value: object) -> Any:  # noqa: ANN401  # JSON
@@ -235,4 +205,4 @@ def json_value(value: object) -> Any:  # noqa: ANN401  # JSON
 
 
 def test_every_model_of_a_sample_is_public() -> None:
-    assert {kind.__name__ for _, kind in SAMPLES.values()} <= set(scheduler.__all__)
+    assert {item.entity.model.__name__ for item in SAMPLES.values()} <= set(scheduler.__all__)

@@ -16,6 +16,7 @@ from tests.differential.sides import Side, memory_side
 from tests.servers import postgres_config, postgres_url
 from twinstore.clock import FixedClock
 from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.testing.builders import at
 from twinstore_memory.backend import MemoryBackend
@@ -66,7 +67,7 @@ def profile() -> hypothesis.settings:
 @pytest.fixture
 def memory() -> Side:
     """Return the memory driver."""
-    return memory_side("memory", MemoryBackend(), CLOCK)
+    return memory_side("memory", MemoryBackend(MODULE), CLOCK)
 
 
 @pytest.fixture
@@ -93,8 +94,8 @@ def mongo(mongo_server: MongoServer, mongo_database: MongoDatabase, mongo_config
 def memory_rivals() -> tuple[Side, Side]:
     """Return two storages on one store in memory."""
     store = Store()
-    side = memory_side("memory", MemoryBackend(store), CLOCK)
-    return side, side.beside(SchedulerStorage(MemoryBackend(store), CLOCK))
+    side = memory_side("memory", MemoryBackend(MODULE, store), CLOCK)
+    return side, side.beside(SchedulerStorage(MemoryBackend(MODULE, store), CLOCK))
 
 
 @pytest.fixture

@@ -12,17 +12,23 @@ from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.enums import TERMINAL_STATES, RunState
 from twinstore.scheduler.runs import RunQueryOptions, RunStats
 from twinstore.scheduler.schedules import ScheduleQueryOptions
+from twinstore.shapes import Kind
 from twinstore.testing.builders import moved
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
+    from twinstore.testing.examples import Example
+    from twinstore.testing.signatures import Listed, Lookup
 
-OPTIONS: Final = {
-    "schedules.list": ScheduleQueryOptions,
-    "runs.list": RunQueryOptions,
-    "audit.list": AuditQueryOptions,
+# The lists that take their filters, limit and token in one object.
+OPTIONS: Final[dict[str, Callable[..., object]]] = {
+    f"{item.repository}.{listed.method.name}": listed.method.options
+    for item in SCHEDULER_EXAMPLES.examples
+    for listed in item.lists
+    if listed.method.options is not None
 }
 LATEST_SEED: Final = 2**32 - 1
 
@@ -101,6 +107,39 @@ def written(path: str, model: Callable[[Dice], object]) -> Callable[[Dice], Oper
 def expecting(path: str, model: Callable[[Dice], object]) -> Callable[[Dice], Operation]:
     """Return writes of a model that expect a stored instant."""
     return lambda dice: Call(path, (model(dice),), {"expected_updated_at": dice.moment()})
+
+
+def looked_up(item: Example[SchedulerSession], lookup: Lookup) -> Callable[[Dice], Operation]:
+    """Return look-ups of one row."""
+    path = f"{item.repository}.{lookup.method.name}"
+
+    def look_up(dice: Dice) -> Operation:
+        owner = (dice.tenant(),) if lookup.method.names_tenant else ()
+        return Call(path, (*owner, *(dice.id() for _ in lookup.fields)))
+
+    return look_up
+
+
+def listed_by(item: Example[SchedulerSession], listed: Listed) -> Callable[[Dice], Operation]:
+    """Return lists without the filters that may be left out."""
+    path = f"{item.repository}.{listed.method.name}"
+
+    def ask(dice: Dice) -> Operation:
+        owner = (dice.tenant(),) if listed.method.names_tenant else ()
+        args = (*owner, *(told(dice, item, name) for name in listed.fields))
+        kind = listed.method.options
+        if kind is not None:
+            return Call(path, (*args, kind(**paged(dice))))
+        return Call(path, args, paged(dice))
+
+    return ask
+
+
+def told(dice: Dice, item: Example[SchedulerSession], name: str) -> object:
+    """Return a value for a field by which a list chooses its rows."""
+    shape = item.entity.shapes.get(name)
+    members = shape is not None and shape.value.kind in {Kind.NUMBERED, Kind.NAMED}
+    return dice.choice(shape.value.members) if shape is not None and members else dice.id()
 
 
 def purged(path: str) -> Callable[[Dice], Operation]:
@@ -191,8 +230,27 @@ def project(dice: Dice) -> Operation:
     return Call("run_summary_service.project", (run,), {"now": dice.moment()} if dice.randrange(2) else {})
 
 
+# What is asked through filters, or in more ways than one, below.
+WRITTEN_OUT: Final = frozenset(
+    {"schedules.get", "schedules.get_required", "schedules.list", "runs.list", "audit.list"}
+)
+
+
+def derived() -> Iterator[tuple[str, tuple[int, Callable[[Dice], Operation]]]]:
+    """Yield the look-ups, lists and purges of every repository, each with its weight."""
+    for item in SCHEDULER_EXAMPLES.examples:
+        for lookup in item.lookups:
+            yield f"{item.repository}.{lookup.method.name}", (1, looked_up(item, lookup))
+        for listed in item.lists:
+            yield f"{item.repository}.{listed.method.name}", (1, listed_by(item, listed))
+        for purge in item.purges:
+            path = f"{item.repository}.{purge.method.name}"
+            yield path, (2, purged(path))
+
+
 # Each with its weight.
 OPERATIONS: Final[dict[str, tuple[int, Callable[[Dice], Operation]]]] = {
+    **{path: operation for path, operation in derived() if path not in WRITTEN_OUT},
     "upsert_schedule": (4, written("schedules.upsert", Dice.a_schedule)),
     "upsert_expected": (1, expecting("schedules.upsert", Dice.a_schedule)),
     "get_schedule": (2, lambda dice: Call("schedules.get", (dice.tenant(), dice.id()), deletion(dice))),
@@ -218,9 +276,6 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[Dice], Operation]]]] = {
         2,
         lambda dice: Call("schedules.get_due_schedules", (dice.time_of_day(),), {"limit": dice.limit()}),
     ),
-    "get_trigger": (1, keyed("triggers.get")),
-    "get_required_trigger": (1, keyed("triggers.get_required")),
-    "list_triggers": (2, listed("triggers.list")),
     "recalculate": (
         2,
         lambda dice: Call("triggers.recalculate", (dice.tenant(), dice.id(), dice.moment())),
@@ -234,23 +289,9 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[Dice], Operation]]]] = {
         ),
     ),
     "move_run": (5, move_run),
-    "get_run": (1, keyed("runs.get")),
-    "get_required_run": (1, keyed("runs.get_required")),
     "list_runs": (3, list_runs),
-    "get_pending_runs": (
-        1,
-        lambda dice: Call("runs.get_pending_runs", (dice.tenant(),), {"limit": dice.limit()}),
-    ),
-    "get_runs_by_schedule": (
-        1,
-        lambda dice: Call("runs.get_runs_by_schedule", (dice.tenant(), dice.id(), dice.limit())),
-    ),
-    "list_runs_by_state": (1, lambda dice: Call("runs.list_by_state", (dice.a_state(),), paged(dice))),
     "retry": (2, retry),
-    "purge_finished": (2, purged("runs.purge_finished")),
     "upsert_snapshot": (4, upsert_snapshot),
-    "get_snapshot": (1, keyed("impact_snapshots.get")),
-    "get_required_snapshot": (1, keyed("impact_snapshots.get_required")),
     "get_latest_snapshot": (
         1,
         lambda dice: Call(
@@ -258,24 +299,13 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[Dice], Operation]]]] = {
             (dice.tenant(), dice.mostly((dice.a_selector(),), (None,))),
         ),
     ),
-    "list_snapshots_by_run": (
-        1,
-        lambda dice: Call("impact_snapshots.list_by_run", (dice.tenant(), dice.id()), paged(dice)),
-    ),
-    "list_snapshots": (1, listed("impact_snapshots.list")),
     "delete_snapshot": (1, keyed("impact_snapshots.delete")),
-    "purge_generated": (2, purged("impact_snapshots.purge_generated")),
     "append_audit": (3, written("audit.append", Dice.a_record)),
     "write_audit": (2, written("audit_service.write", Dice.an_event)),
-    "get_audit": (1, keyed("audit.get")),
-    "get_required_audit": (1, keyed("audit.get_required")),
     "list_audit": (2, list_audit),
     "upsert_summary": (2, written("run_summaries.upsert", Dice.a_summary)),
     "upsert_expected_summary": (1, expecting("run_summaries.upsert", Dice.a_summary)),
     "modify_summary": (2, modify_summary),
-    "get_summary": (1, keyed("run_summaries.get")),
-    "get_required_summary": (1, keyed("run_summaries.get_required")),
-    "list_summaries": (1, listed("run_summaries.list")),
     "project": (3, project),
     "rebuild": (
         1,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pydantic
 
+from twinstore.access import Row
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.errors import InvalidTransitionError, TwinstoreError
 from twinstore.paging import Page
@@ -56,6 +57,8 @@ def comparable(value: object) -> object:
         return (type(value).__name__, CanonicalJsonSerializer.serialize(value))
     if isinstance(value, Page):
         return ("page", [comparable(item) for item in value], value.next_page_token)
+    if isinstance(value, Row):
+        return (comparable(value.model), sorted(value.storage.items()))
     if isinstance(value, tuple):
         return [comparable(item) for item in value]
     return (type(value).__name__, value)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from twinstore.clock import Clock
+    from twinstore.scheduler.repositories import Repositories
     from twinstore.scheduler.storage import SchedulerSession
     from twinstore_memory.backend import MemoryBackend
 
@@ -70,14 +71,15 @@ class Side:
     def stored(self) -> Contents:
         """Return all rows of all entities in order, as the verifier of the backfill reads them."""
         bulk = self.storage.bulk
-        return [
-            (entity.name, row.key, row.tenant_id, row.content, row.expires, row.text_timestamp)
-            for entity in bulk.entities()
-            for batch in bulk.scan(entity, WHOLE)
-            for row in batch
-        ]
+        with bulk.view() as view:
+            return [
+                (entity.name, row.key, row.owner, row.content, row.expires, row.text_timestamp)
+                for entity in bulk.entities()
+                for batch in view.rows(entity, WHOLE)
+                for row in batch
+            ]
 
 
-def memory_side(name: str, backend: MemoryBackend, clock: Clock) -> Side:
+def memory_side(name: str, backend: MemoryBackend[Repositories], clock: Clock) -> Side:
     """Return a side in memory."""
     return Side(name, SchedulerStorage(backend, clock), backend.store.clear)

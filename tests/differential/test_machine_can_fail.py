@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import hypothesis
 import pytest
@@ -13,17 +13,16 @@ import pytest
 from tests.differential.machine import DivergenceError, run_machine
 from tests.differential.rivals import run_rivals
 from tests.differential.sides import memory_side
+from twinstore.canonical import CanonicalModel
 from twinstore.clock import FixedClock
 from twinstore.errors import ConcurrencyError
+from twinstore.guard import GuardedAccess
+from twinstore.scheduler.module import MODULE
+from twinstore.scheduler.repositories import AuditRecords, Repositories, Runs, RunSummaries, Schedules
 from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.scope import instant_argument
 from twinstore.testing.builders import at
-from twinstore_memory.backend import MemoryBackend, MemoryRepositories
-from twinstore_memory.repository import Single
-from twinstore_memory.scheduler.audit import MemoryAuditRepository
-from twinstore_memory.scheduler.run_summaries import MemoryRunSummaryRepository
-from twinstore_memory.scheduler.runs import MemoryRunRepository
-from twinstore_memory.scheduler.schedules import MemoryScheduleRepository
+from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import Store, Unit
 
 if TYPE_CHECKING:
@@ -31,15 +30,18 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tests.differential.sides import Side
+    from twinstore.access import Access
     from twinstore.catalog import Entity
+    from twinstore.paging import Page
     from twinstore.query import Query
     from twinstore.scheduler.audit import AuditRecord
     from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.schedules import Schedule
     from twinstore.scope import Scope
-    from twinstore_memory.repository import Link
-    from twinstore_memory.rows import Row
+    from twinstore.tenancy import Tenants
     from twinstore_memory.store import Contents
+
+A = TypeVar("A", bound=CanonicalModel)
 
 # No shrinking: whether the mistake is found is the question, not how short its report is.
 SEARCH = hypothesis.settings(
@@ -57,46 +59,49 @@ SEARCH = hypothesis.settings(
 )
 
 
-class SortsTiesBackwards(MemoryBackend):
+Backend = MemoryBackend[Repositories]
+
+
+class SortsTiesBackwards(Backend):
     """Sorts runs of the same instant by descending id."""
 
-    class Runs(MemoryRunRepository):
-        def _select(self, entity: Entity, query: Query) -> list[Row]:
+    class Room(Runs):
+        def _page(self, entity: Entity[A], query: Query) -> Page[A]:
             *others, last = query.order
-            return super()._select(entity, replace(query, order=(*others, replace(last, descending=True))))
+            return super()._page(entity, replace(query, order=(*others, replace(last, descending=True))))
 
-    def _over(self, link: Link, scope: Scope) -> MemoryRepositories:
-        return replace(super()._over(link, scope), runs=self.Runs(link, scope))
+    def _over(self, access: Access) -> Repositories:
+        return replace(super()._over(access), runs=self.Room(GuardedAccess(access)))
 
 
-class PurgesTooLittle(MemoryBackend):
+class PurgesTooLittle(Backend):
     """Spares what finished exactly at the bound."""
 
-    class Runs(MemoryRunRepository):
-        def _purge_before(self, entity: Entity, tenant: str | None, before: datetime, batch_size: int) -> int:
+    class Room(Runs):
+        def _purge(self, entity: Entity, scope: Tenants, before: datetime, batch_size: int) -> int:
             instant = instant_argument(before, "before")
-            return super()._purge_before(entity, tenant, instant - timedelta(milliseconds=1), batch_size)
+            return super()._purge(entity, scope, instant - timedelta(milliseconds=1), batch_size)
 
-    def _over(self, link: Link, scope: Scope) -> MemoryRepositories:
-        return replace(super()._over(link, scope), runs=self.Runs(link, scope))
+    def _over(self, access: Access) -> Repositories:
+        return replace(super()._over(access), runs=self.Room(GuardedAccess(access)))
 
 
-class ShowsDeletedSchedules(MemoryBackend):
+class ShowsDeletedSchedules(Backend):
     """Returns soft-deleted schedules to a caller who did not ask for them."""
 
-    class Schedules(MemoryScheduleRepository):
+    class Room(Schedules):
         def get(self, tenant_id: str, schedule_id: str, *, include_deleted: bool = False) -> Schedule | None:
             del include_deleted
             return super().get(tenant_id, schedule_id, include_deleted=True)
 
-    def _over(self, link: Link, scope: Scope) -> MemoryRepositories:
-        return replace(super()._over(link, scope), schedules=self.Schedules(link, scope))
+    def _over(self, access: Access) -> Repositories:
+        return replace(super()._over(access), schedules=self.Room(GuardedAccess(access)))
 
 
-class WordsItDifferently(MemoryBackend):
+class WordsItDifferently(Backend):
     """Raises the right error with a text of its own."""
 
-    class Audit(MemoryAuditRepository):
+    class Room(AuditRecords):
         def get_required(self, tenant_id: str, audit_id: str) -> AuditRecord:
             try:
                 return super().get_required(tenant_id, audit_id)
@@ -104,33 +109,30 @@ class WordsItDifferently(MemoryBackend):
                 error.args = (f"{error.args[0]} Sorry.",)
                 raise
 
-    def _over(self, link: Link, scope: Scope) -> MemoryRepositories:
-        return replace(super()._over(link, scope), audit=self.Audit(link, scope))
+    def _over(self, access: Access) -> Repositories:
+        return replace(super()._over(access), audit=self.Room(GuardedAccess(access)))
 
 
-class IgnoresTheExpectation(MemoryBackend):
+class IgnoresTheExpectation(Backend):
     """Writes a summary although another one was expected."""
 
-    class Summaries(MemoryRunSummaryRepository):
+    class Room(RunSummaries):
         def upsert(self, summary: RunSummary, *, expected_updated_at: datetime | None = None) -> RunSummary:
             del expected_updated_at
             return super().upsert(summary)
 
-    def _over(self, link: Link, scope: Scope) -> MemoryRepositories:
-        return replace(super()._over(link, scope), run_summaries=self.Summaries(link, scope))
+    def _over(self, access: Access) -> Repositories:
+        return replace(super()._over(access), run_summaries=self.Room(GuardedAccess(access)))
 
 
-class CommitsEveryCall(MemoryBackend):
+class CommitsEveryCall(Backend):
     """Hands out a unit of work whose writes are seen at once and never rolled back."""
 
     @contextmanager
-    def transaction(self, scope: Scope, *, read_only: bool) -> Iterator[MemoryRepositories]:
+    def open_transaction(self, scope: Scope, *, read_only: bool) -> Iterator[Access]:
         del read_only
-        link = Single(self.store)
-        try:
-            yield self._over(link, scope)
-        finally:
-            link.state.closed = True
+        with self.open_session(scope, causal_consistency=True) as access:
+            yield access
 
 
 class ReadsWhatOthersCommit(Store):
@@ -178,9 +180,9 @@ WRONG = (
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_driver_that_is_wrong_in_one_point_is_found(wrong: type[MemoryBackend]) -> None:
+def test_a_driver_that_is_wrong_in_one_point_is_found(wrong: type[Backend]) -> None:
     clock = FixedClock(at(10))
-    sides = [memory_side("right", MemoryBackend(), clock), memory_side("wrong", wrong(), clock)]
+    sides = [memory_side("right", Backend(MODULE), clock), memory_side("wrong", wrong(MODULE), clock)]
     with pytest.raises(DivergenceError):
         run_machine(sides, SEARCH)
 
@@ -199,11 +201,11 @@ def test_rival_units_of_the_right_driver_are_accepted() -> None:
 def rival_sides(store: Store) -> tuple[Side, Side]:
     """Return two storages on one store."""
     clock = FixedClock(at(10))
-    side = memory_side("memory", MemoryBackend(store), clock)
-    return side, side.beside(SchedulerStorage(MemoryBackend(store), clock))
+    side = memory_side("memory", MemoryBackend(MODULE, store), clock)
+    return side, side.beside(SchedulerStorage(MemoryBackend(MODULE, store), clock))
 
 
 def test_two_equal_drivers_agree() -> None:
     clock = FixedClock(at(10))
-    sides = [memory_side(name, MemoryBackend(), clock) for name in ("left", "right")]
+    sides = [memory_side(name, Backend(MODULE), clock) for name in ("left", "right")]
     run_machine(sides, hypothesis.settings(SEARCH, max_examples=40))

@@ -27,16 +27,18 @@ from pymongo import MongoClient
 
 import twinstore
 from twinstore import aio
-from twinstore.bulk import Claim, KeyRange, Lease, RangeTally
+from twinstore.bulk import KeyRange, Record
 from twinstore.errors import TwinstoreError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import at, make_run, moved
+from twinstore.tenancy import Tenant
+from twinstore.testing.builders import make_run, moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from twinstore.bulk import ImportOutcome, RangeImporter
+    from twinstore.bulk import RangeWriter
+    from twinstore.scheduler.runs import Run
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
     Report = dict[str, Any]
@@ -162,57 +164,57 @@ def while_threads_work(storage: SchedulerStorage, settings: Settings) -> Report:
     }
 
 
-def no_tally(outcome: ImportOutcome) -> RangeTally:
-    """Return a tally that nobody will see."""
-    return RangeTally(read=outcome.written)
-
-
 def use_what_is_open(
-    unit: SchedulerSession, session: SchedulerSession, stream: Iterator[object], importer: RangeImporter
+    unit: SchedulerSession, session: SchedulerSession, stream: Iterator[object], writer: RangeWriter
 ) -> Report:
     """Use in a child what the parent opened."""
-    claim = Claim(Lease("job", "holder", 1, at()), 1, RUNS.name, KeyRange())
     return {
-        "importer": outcome(
-            lambda: importer.import_range(RUNS, iter(()), on_conflict="fail", claim=claim, tally=no_tally)
-        ),
         "unit": outcome(lambda: unit.runs.create(make_run(MINE, "by the child"))),
         "read": outcome(lambda: unit.runs.get(MINE, "first")),
         "session": outcome(lambda: session.runs.list(MINE)),
         "stream": outcome(lambda: next(stream)),
+        "writer": outcome(writer.flush),
     }
 
 
 def with_open_work(storage: SchedulerStorage, _: Settings) -> Report:
-    """Fork inside a unit, a session and an export; children end in three ways, then the parent goes on."""
+    """Fork inside a unit, a session, a view and a writer; children end in three ways, the parent goes on."""
     for number in range(50):
         storage.runs.create(make_run(MINE, f"stored-{number:02}"))
     children = Children()
-    seen: list[str] = []
+    seen: list[object] = []
     with storage.sessions.open(MINE) as session, ExitStack() as stack:
-        stream = storage.bulk.export(RUNS, KeyRange(), batch_size=10)
+        stream = stack.enter_context(storage.bulk.view()).records(RUNS, KeyRange(), batch_size=10)
         seen += [record.key[0] for record in next(stream) if record.key]
-        importer = stack.enter_context(storage.bulk.importing())
+        writer = stack.enter_context(storage.bulk.writer(RUNS))
+        writer.write([record_of(make_run(MINE, "written"))])
+        writer.flush()
         with storage.transaction(MINE) as unit:
             unit.runs.create(make_run(MINE, "first"))
             for raising in (False, True):
-                children.fork(lambda: use_what_is_open(unit, session, stream, importer), raising=raising)
-            children.fork(lambda: own_work_and_gone(storage, stream, importer))
+                children.fork(lambda: use_what_is_open(unit, session, stream, writer), raising=raising)
+            children.fork(lambda: own_work_and_gone(storage, stream, writer))
             reports = children.reports()
             unit.runs.create(make_run(MINE, "second"))
         listed = len(session.runs.list(MINE))
         seen += [record.key[0] for batch in stream for record in batch if record.key]
-    stored = [key for key in ("first", "second", "by the child") if storage.runs.get(MINE, key)]
+        writer.commit()
+    stored = [key for key in ("first", "second", "written", "by the child") if storage.runs.get(MINE, key)]
     return {"children": reports, "stored": stored, "listed": listed, "streamed": len(seen)}
 
 
-def own_work_and_gone(storage: SchedulerStorage, stream: Any, importer: Any) -> Report:  # noqa: ANN401  # of any driver
+def record_of(run: Run) -> Record:
+    """Return a run as a copy writes it."""
+    return Record((run.id,), Tenant(run.tenant_id), run)
+
+
+def own_work_and_gone(storage: SchedulerStorage, stream: Any, writer: Any) -> Report:  # noqa: ANN401  # of any driver
     """Work in a child, throw away what the parent has open, close the storage and collect the garbage."""
     with storage.transaction(THEIRS) as unit:
         unit.runs.create(make_run(THEIRS, "own"))
     report = {"own": outcome(lambda: storage.runs.get_required(THEIRS, "own").id)}
     stream.close()
-    del stream, importer
+    del stream, writer
     storage.close()
     gc.collect()
     return report

@@ -84,13 +84,12 @@ def test_what_was_open_before_the_fork_is_refused_in_the_child_and_goes_on_in_th
     for child in users:
         for name, what in (("unit", "session"), ("read", "session"), ("session", "session")):
             assert child[name].startswith(refused(f"This {what} or unit of work"))
-        assert child["stream"].startswith(refused("This export"))
-        assert child["importer"].startswith(
-            (refused("This importer"), refused("This session or unit of work"))
-        )
+        assert child["stream"].startswith(refused("This view"))
+        assert child["writer"].startswith(refused("This writer"))
     assert len(users) == 2
     assert last == {"own": "'own'"}
-    assert (report["stored"], report["listed"], report["streamed"]) == (["first", "second"], 50, 50)
+    assert report["stored"] == ["first", "second", "written"]
+    assert (report["listed"], report["streamed"]) == (50, 50)
 
 
 @pytest.mark.parametrize("settings", ALL, indirect=True)

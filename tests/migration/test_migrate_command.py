@@ -14,6 +14,7 @@ from tests.backfill.foreign import Document, fill_with_pymongo, foreign_runs
 from tests.backfill.toolkit import Answer, fill, invoke, write_config
 from tests.stores import kept
 from twinstore import add_scheduler_postgres_storage
+from twinstore.scheduler.module import MODULE
 from twinstore_backfill.outcome import Exit
 from twinstore_postgres.migrator import shipped_migrations
 
@@ -169,7 +170,7 @@ class TestPostgres:
     def test_rows_are_hidden_only_with_the_consent_that_the_message_names(
         self, migrate: Migrate, owner: psycopg.Connection[Any]
     ) -> None:
-        owner.execute(shipped_migrations("scheduler")[0].text.encode())
+        owner.execute(shipped_migrations(MODULE)[0].text.encode())
         owner.execute(
             "INSERT INTO scheduler.run_summaries VALUES ('acme', 's', now(), NULL, '[]', '{}'), "
             "('acme', 't', now(), NULL, '[]', '{}')"

@@ -13,6 +13,7 @@ from pymongo import MongoClient
 
 import twinstore
 from tests.backfill.foreign import Document, fill_with_pymongo, footprint, foreign_runs
+from tests.shipped import MONGO_STEPS as STEPS
 from twinstore.errors import ConsentRequiredError, MigrationError
 from twinstore.migrations import COUNTED_ROWS, Consent, Effect, EffectKind
 from twinstore_mongo.schema import Schema
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerStorage
 
 DAY: Final = timedelta(days=1)
-STEPS = ("001_scheduler_baseline", "010_backfill_ledger")
 RUN_AGE = "ttl_finishedAt"
 
 

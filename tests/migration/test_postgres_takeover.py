@@ -9,10 +9,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.shipped import POSTGRES_FILES as FILES
 from twinstore import add_scheduler_postgres_storage
 from twinstore.errors import ConsentRequiredError, MigrationError
 from twinstore.migrations import COUNTED_ROWS, Consent, Effect, EffectKind, MigrationState
 from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.scheduler.module import MODULE
 from twinstore_postgres import migrator
 from twinstore_postgres.migrator import Migration, shipped_migrations
 from twinstore_postgres.schema import describe_schema
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerStorage
 
 Connection = psycopg.Connection[Any]
-FILES = ("001_create_scheduler_schema.sql", "002_row_level_security.sql", "010_backfill_ledger.sql")
 TABLES = tuple(entity.name for entity in SCHEDULER.entities)
 PLANNED = "V001_CreateSchedulerSchema"
 LEDGER = """
@@ -65,7 +66,7 @@ def wanted_tables(owner: Connection, *, planned: bool) -> None:
     """Make the tables of the first file as the customer's plan names it, or without any ledger."""
     if planned:
         owner.execute(LEDGER.encode())
-    owner.execute(shipped_migrations("scheduler")[0].text.encode())
+    owner.execute(shipped_migrations(MODULE)[0].text.encode())
 
 
 def everything(owner: Connection) -> tuple[object, ...]:
@@ -207,7 +208,7 @@ class TestShape:
         initializer.ensure_migrations()
         owner.execute("CREATE TABLE scheduler.late (id int)")
         late = Migration("100_late.sql", "CREATE TABLE IF NOT EXISTS scheduler.late (id text);")
-        shipped = (*shipped_migrations("scheduler"), late)
+        shipped = (*shipped_migrations(MODULE), late)
         monkeypatch.setattr(migrator, "shipped_migrations", lambda _module: shipped)
         assert initializer.ensure_migrations().applied == ()
         with unchanged(owner), pytest.raises(MigrationError, match=r"Not wanted: column late\.id: integer"):
@@ -298,7 +299,7 @@ class TestConsent:
     def test_the_exported_script_asks_too(self, initializer: Initializer, owner: Connection) -> None:
         wanted_tables(owner, planned=True)
         rename = "UPDATE scheduler.schema_migrations SET migration_name = %s, checksum = %s"
-        owner.execute(rename, [FILES[0], shipped_migrations("scheduler")[0].checksum])
+        owner.execute(rename, [FILES[0], shipped_migrations(MODULE)[0].checksum])
         owner.execute(ROW, [1, 3])
         script = initializer.export().encode()
         with pytest.raises(
@@ -362,3 +363,31 @@ class TestReadiness:
         owner.execute(change.encode())
         storage.check_ready()
         assert storage.initializer.verify() != ()
+
+
+class TestLedgerOfCopies:
+    """A schema of the ledger's name may be somebody else's too."""
+
+    @pytest.fixture
+    @staticmethod
+    def ledger(empty_postgres_database: PostgresDatabase) -> Iterator[Initializer]:
+        with add_scheduler_postgres_storage(empty_postgres_database.config) as storage:
+            yield storage.bulk.ledger_initializer
+
+    def test_tables_of_somebody_else_stay_as_they_are(self, ledger: Initializer, owner: Connection) -> None:
+        owner.execute("CREATE SCHEMA twinstore")
+        owner.execute("CREATE TABLE twinstore.jobs (id uuid PRIMARY KEY, title text)")
+        owner.execute("INSERT INTO twinstore.jobs VALUES (gen_random_uuid(), 'theirs')")
+        before = describe_schema(owner, "twinstore")
+        for refused in (ledger.effects, ledger.ensure_migrations):
+            with pytest.raises(MigrationError, match=r"Not wanted: column jobs\.title: text") as caught:
+                refused()
+            assert "nothing was changed" in caught.value.message
+        assert describe_schema(owner, "twinstore") == before
+        assert owner.execute("SELECT title FROM twinstore.jobs").fetchall() == [("theirs",)]
+
+    def test_it_hides_nothing_so_it_needs_no_consent(self, ledger: Initializer) -> None:
+        assert ledger.effects() == ()
+        consent = Consent(EffectKind.RLS, "jobs", 3)
+        assert ledger.ensure_migrations(accept={consent}).applied == ("001_create_ledger.sql",)
+        assert (ledger.effects(), ledger.verify()) == ((), ())

@@ -11,22 +11,41 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from twinstore.access import Row
 from twinstore.paging import KeyPart
+from twinstore.query import expired_query
 from twinstore.scheduler import queries
 from twinstore.scheduler.audit import AuditQueryOptions
+from twinstore.scheduler.catalog import (
+    AUDIT,
+    IMPACT_SNAPSHOTS,
+    RUN_SUMMARIES,
+    RUNS,
+    SCHEDULER,
+    SCHEDULES,
+    TRIGGERS,
+)
 from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.repositories.impact_snapshots import row_of
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
-from twinstore_postgres.codec import Replanned
-from twinstore_postgres.compile import compile_query
-from twinstore_postgres.scheduler import audit, impact_snapshots, run_summaries, runs, schedules, triggers
-from twinstore_postgres.scheduler.tables import TABLES
+from twinstore.tenancy import ALL_TENANTS, Tenant
+from twinstore.testing.builders import make_impact_set, make_run_summary
+from twinstore_postgres import statements
+from twinstore_postgres.codec import Json, Replanned
+from twinstore_postgres.compile import compile_claim, compile_count, compile_query, compile_removal
+from twinstore_postgres.derive import table_of
+from twinstore_postgres.owners import Sight
+from twinstore_postgres.special.scheduler import SELECT_DUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.databases import PostgresDatabase
+    from twinstore.catalog import Entity
     from twinstore.query import Query
+    from twinstore.tenancy import Tenants
+    from twinstore_postgres.work import Step
 
 Connection = psycopg.Connection[Any]
 Node = dict[str, Any]
@@ -35,6 +54,7 @@ START = datetime(2025, 1, 1, tzinfo=UTC)
 ROWS = 6000
 LATER = START + timedelta(seconds=ROWS // 2)
 TENANT = "t3"
+SCOPE = Tenant(TENANT)
 
 # Ten tenants that take turns, four schedules each; most runs are finished, and rows are as wide as in life.
 FILL = """
@@ -67,9 +87,21 @@ INSERT INTO scheduler.run_summaries SELECT tenant, 's' || i, at, NULL, wide, '{}
 TOKEN_AFTER: dict[str, tuple[KeyPart, ...]] = {"time": (LATER, "m"), "text": ("name 3", "m")}
 
 
-def listed(query: Query) -> tuple[bytes, list[Any]]:
-    statement, parameters = compile_query(query, TABLES[query.entity])
+def prepared(step: Step) -> tuple[bytes, list[Any]]:
+    statement, parameters = step
     return statement, list(parameters)
+
+
+def listed(query: Query) -> tuple[bytes, list[Any]]:
+    return prepared(compile_query(query, table_of(SCHEDULER.entity(query.entity))))
+
+
+def claimed(query: Query) -> tuple[bytes, list[Any]]:
+    return prepared(compile_claim(query, table_of(SCHEDULER.entity(query.entity))))
+
+
+def purged(entity: Entity, scope: Tenants) -> tuple[bytes, list[Any]]:
+    return prepared(compile_removal(expired_query(entity, scope, LATER, 100), table_of(entity)))
 
 
 def continued(query: Query) -> tuple[bytes, list[Any]]:
@@ -78,93 +110,90 @@ def continued(query: Query) -> tuple[bytes, list[Any]]:
     return listed(replace(query, after=after))
 
 
-RUN_LIST = queries.runs(TENANT, RunQueryOptions(limit=20))
-BY_SCHEDULE = queries.runs(TENANT, RunQueryOptions(schedule_id="s3", limit=20))
-OLDEST = queries.runs(TENANT, RunQueryOptions(ascending=True, limit=20))
-SNAPSHOTS = queries.snapshots(TENANT, 5, None)
-TRIGGERS = queries.triggers(TENANT, 20, None)
-AUDIT = queries.audit(TENANT, AuditQueryOptions(limit=20))
+RUN_LIST = queries.runs(SCOPE, RunQueryOptions(limit=20))
+BY_SCHEDULE = queries.runs(SCOPE, RunQueryOptions(schedule_id="s3", limit=20))
+OLDEST = queries.runs(SCOPE, RunQueryOptions(ascending=True, limit=20))
+SNAPSHOT_LIST = queries.snapshots(SCOPE, 5, None)
+TRIGGER_LIST = queries.triggers(SCOPE, 20, None)
+AUDIT_LIST = queries.audit(SCOPE, AuditQueryOptions(limit=20))
 
 WITH_ORDER = {
     "runs": (listed(RUN_LIST), TENANT, "idx_runs_tenant_created"),
     "runs, later page": (continued(RUN_LIST), TENANT, "idx_runs_tenant_created"),
     "runs, window": (
-        listed(queries.runs(TENANT, RunQueryOptions(created_after=START, created_before=LATER, limit=20))),
+        listed(queries.runs(SCOPE, RunQueryOptions(created_after=START, created_before=LATER, limit=20))),
         TENANT,
         "idx_runs_tenant_created",
     ),
     "runs of a schedule": (listed(BY_SCHEDULE), TENANT, "idx_runs_tenant_schedule_created"),
     "runs of a schedule, later page": (continued(BY_SCHEDULE), TENANT, "idx_runs_tenant_schedule_created"),
     "latest runs of a schedule": (
-        listed(queries.runs_by_schedule(TENANT, "s3", 20)),
+        listed(queries.runs_by_schedule(SCOPE, "s3", 20, None)),
         TENANT,
         "idx_runs_tenant_schedule_created",
     ),
-    "pending runs": (listed(queries.pending_runs(TENANT, 20)), TENANT, "idx_runs_pending"),
+    "pending runs": (listed(queries.pending_runs(SCOPE, 20, None)), TENANT, "idx_runs_pending"),
     "runs by state": (
         listed(queries.runs_by_state(RunState.QUEUED, 20, None)),
         "system",
         "idx_runs_state_created",
     ),
-    "snapshots": (listed(SNAPSHOTS), TENANT, "idx_impact_snapshots_tenant"),
-    "snapshots, later page": (continued(SNAPSHOTS), TENANT, "idx_impact_snapshots_tenant"),
+    "snapshots": (listed(SNAPSHOT_LIST), TENANT, "idx_impact_snapshots_tenant"),
+    "snapshots, later page": (continued(SNAPSHOT_LIST), TENANT, "idx_impact_snapshots_tenant"),
     "snapshots of a run": (
-        listed(queries.snapshots(TENANT, 5, None, "r2")),
+        listed(queries.snapshots(SCOPE, 5, None, "r2")),
         TENANT,
         "idx_impact_snapshots_run",
     ),
     "latest snapshot": (
-        listed(queries.latest_snapshot(TENANT, "digest2")),
+        listed(queries.latest_snapshot(SCOPE, "digest2")),
         TENANT,
         "idx_impact_snapshots_selector",
     ),
-    "audit": (listed(AUDIT), TENANT, "idx_audit_tenant_occurred"),
-    "audit, later page": (continued(AUDIT), TENANT, "idx_audit_tenant_occurred"),
+    "audit": (listed(AUDIT_LIST), TENANT, "idx_audit_tenant_occurred"),
+    "audit, later page": (continued(AUDIT_LIST), TENANT, "idx_audit_tenant_occurred"),
     "audit of a schedule": (
-        listed(queries.audit(TENANT, AuditQueryOptions(schedule_id="s3", limit=20))),
+        listed(queries.audit(SCOPE, AuditQueryOptions(schedule_id="s3", limit=20))),
         TENANT,
         "idx_audit_tenant_schedule",
     ),
     "audit of a run": (
-        listed(queries.audit(TENANT, AuditQueryOptions(run_id="r3", limit=20))),
+        listed(queries.audit(SCOPE, AuditQueryOptions(run_id="r3", limit=20))),
         TENANT,
         "idx_audit_tenant_run",
     ),
     "audit of a category": (
-        listed(queries.audit(TENANT, AuditQueryOptions(category="c3", limit=20))),
+        listed(queries.audit(SCOPE, AuditQueryOptions(category="c3", limit=20))),
         TENANT,
         "idx_audit_tenant_category",
     ),
-    "triggers": (listed(TRIGGERS), TENANT, "idx_triggers_tenant_next"),
-    "triggers, later page": (continued(TRIGGERS), TENANT, "idx_triggers_tenant_next"),
+    "triggers": (listed(TRIGGER_LIST), TENANT, "idx_triggers_tenant_next"),
+    "triggers, later page": (continued(TRIGGER_LIST), TENANT, "idx_triggers_tenant_next"),
     "due schedules": (
-        (schedules.SELECT_DUE, [START + timedelta(seconds=60), 100]),
+        (SELECT_DUE, [START + timedelta(seconds=60), 100]),
         "system",
         "idx_triggers_due",
     ),
-    "summaries": (listed(queries.run_summaries(TENANT, 20, None)), TENANT, "run_summaries_pkey"),
-    "purge of runs": ((runs.PURGE, [LATER, 100]), "system", "idx_runs_finished"),
-    "purge of snapshots": (
-        (impact_snapshots.PURGE, [LATER, 100]),
-        "system",
-        "idx_impact_snapshots_generated",
-    ),
+    "summaries": (listed(queries.run_summaries(SCOPE, 20, None)), TENANT, "run_summaries_pkey"),
+    "claim of pending runs": (claimed(queries.pending_runs(SCOPE, 20, None)), TENANT, "idx_runs_pending"),
+    "purge of runs": (purged(RUNS, ALL_TENANTS), "system", "idx_runs_finished"),
+    "purge of snapshots": (purged(IMPACT_SNAPSHOTS, ALL_TENANTS), "system", "idx_impact_snapshots_generated"),
 }
 # The index gives the first part of the order; the ids that break its ties are sorted group by group.
 NEARLY_ORDERED = {
     "runs, oldest first": (listed(OLDEST), TENANT, "idx_runs_tenant_created"),
     "schedules": (
-        listed(queries.schedules(TENANT, ScheduleQueryOptions(limit=20))),
+        listed(queries.schedules(SCOPE, ScheduleQueryOptions(limit=20))),
         TENANT,
         "uq_schedules_tenant_name",
     ),
     "schedules, later page": (
-        continued(queries.schedules(TENANT, ScheduleQueryOptions(limit=20))),
+        continued(queries.schedules(SCOPE, ScheduleQueryOptions(limit=20))),
         TENANT,
         "uq_schedules_tenant_name",
     ),
     "enabled schedules": (
-        listed(queries.schedules(TENANT, ScheduleQueryOptions(include_disabled=False, limit=20))),
+        listed(queries.schedules(SCOPE, ScheduleQueryOptions(include_disabled=False, limit=20))),
         TENANT,
         "uq_schedules_tenant_name",
     ),
@@ -188,7 +217,7 @@ def plan(
     statement, parameters = step
     numbers = iter(range(1, 100))
     prepared = re.sub("%s", lambda _: f"${next(numbers)}", statement.decode())
-    values = sql.SQL(", ").join(map(sql.Literal, parameters))
+    values = sql.SQL(", ").join(literal(item) for item in parameters)
     try:
         connection.execute("SELECT set_config('app.tenant_id', %s, true)", [tenant])
         connection.execute("SELECT set_config('plan_cache_mode', %s, true)", [mode])
@@ -199,6 +228,11 @@ def plan(
         connection.rollback()
     assert row is not None
     return dict(row[0][0]["Plan"])
+
+
+def literal(value: object) -> sql.Literal:
+    """Return a parameter as it is written into a statement."""
+    return sql.Literal(value.decode() if isinstance(value, Json) else value)
 
 
 def nodes(node: Node) -> Iterator[Node]:
@@ -244,19 +278,62 @@ def test_such_statements_are_planned_for_their_values(name: str) -> None:
     assert isinstance(statement, Replanned)
 
 
-@pytest.mark.parametrize("statement", [runs.PURGE_TENANT, impact_snapshots.PURGE_TENANT])
-def test_the_purge_of_one_tenant_does_not_read_the_whole_table(app: Connection, statement: bytes) -> None:
-    assert "Seq Scan" not in kinds(plan(app, (statement, [LATER, TENANT, 100]), TENANT))
+@pytest.mark.parametrize("entity", [RUNS, IMPACT_SNAPSHOTS], ids=lambda entity: entity.name)
+def test_the_purge_of_one_tenant_does_not_read_the_whole_table(app: Connection, entity: Entity) -> None:
+    assert "Seq Scan" not in kinds(plan(app, purged(entity, SCOPE), TENANT))
+
+
+def test_rows_are_counted_from_an_index(app: Connection) -> None:
+    step = prepared(compile_count(queries.pending_runs(SCOPE, 20, None), table_of(RUNS), "state"))
+    root = plan(app, step, TENANT)
+    assert "idx_runs_pending" in indexes(root)
+    assert "Seq Scan" not in kinds(root)
+
+
+@pytest.mark.parametrize("several", [1, 100])
+def test_several_keys_are_probed_one_by_one(app: Connection, several: int) -> None:
+    step = (
+        statements.find_several(table_of(RUNS), Sight.TENANT),
+        [[f"r{n}" for n in range(several)], TENANT],
+    )
+    root = plan(app, step, TENANT)
+    assert indexes(root) == {"runs_pkey"}
+    assert "Seq Scan" not in kinds(root)
+
+
+def looked_up(entity: Entity, unique: str | None = None) -> bytes:
+    return statements.find(table_of(entity), Sight.TENANT, unique)
 
 
 BY_KEY = {
-    "schedule": (schedules.SELECT, ["s3", TENANT], "schedules_pkey"),
-    "trigger": (triggers.SELECT, ["s3", TENANT], "uq_triggers_schedule"),
-    "run": (runs.SELECT, ["r3", TENANT], "runs_pkey"),
-    "snapshot": (impact_snapshots.SELECT, ["i3", TENANT], "impact_snapshots_pkey"),
-    "audit record": (audit.SELECT, ["a3", TENANT], "audit_pkey"),
-    "summary": (run_summaries.SELECT, [TENANT, "s3"], "run_summaries_pkey"),
+    "schedule": (looked_up(SCHEDULES), ["s3", TENANT], "schedules_pkey"),
+    "schedule by name": (
+        looked_up(SCHEDULES, "tenant_name"),
+        [TENANT, "name 3", TENANT],
+        "uq_schedules_tenant_name",
+    ),
+    "trigger": (looked_up(TRIGGERS, "schedule"), ["s3", TENANT], "uq_triggers_schedule"),
+    "run": (looked_up(RUNS), ["r3", TENANT], "runs_pkey"),
+    "snapshot": (looked_up(IMPACT_SNAPSHOTS), ["i3", TENANT], "impact_snapshots_pkey"),
+    "audit record": (looked_up(AUDIT), ["a3", TENANT], "audit_pkey"),
+    "summary": (looked_up(RUN_SUMMARIES), [TENANT, "s3", TENANT], "run_summaries_pkey"),
+    "removal": (statements.delete(table_of(RUNS), Sight.TENANT), ["r3", TENANT], "runs_pkey"),
 }
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("entity", [IMPACT_SNAPSHOTS, RUN_SUMMARIES], ids=lambda entity: entity.name)
+def test_a_put_probes_its_key_with_any_plan(app: Connection, entity: Entity, mode: str) -> None:
+    rows = {
+        IMPACT_SNAPSHOTS: row_of(SCOPE, "i3", make_impact_set(), None),
+        RUN_SUMMARIES: Row(make_run_summary(TENANT, "s3")),
+    }
+    table, row = table_of(entity), rows[entity]
+    values = table.encode(row.model, row.storage)
+    rest = () if entity is RUN_SUMMARIES else ("i3", TENANT) * 2
+    root = plan(app, (statements.put(table, Sight.TENANT), [*values, *rest]), TENANT, mode)
+    assert indexes(root) <= {f"{entity.name}_pkey"}
+    assert "Seq Scan" not in kinds(root)
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])

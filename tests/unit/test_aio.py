@@ -65,7 +65,7 @@ async def swallow_a_store_error(opened: AsyncStorage) -> None:
 
 def test_the_generated_module_is_current() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "twinstore.aio.generate", "--check"],
+        [sys.executable, "-m", "twinstore.generate_aio", "--check"],
         check=False,
         capture_output=True,
         text=True,

@@ -311,8 +311,21 @@ def test_progress_after_a_resume_counts_what_is_new_and_ends_without_an_estimate
     stream = StringIO()
     with progress_on(stream) as progress:
         progress.start("runs", 1000, 900)
-        progress.finish()
+        progress.finish("runs")
     assert stream.getvalue() == "runs: 900 of 1,000, 0/s\n"
+
+
+def test_progress_of_two_parts_at_a_time_is_counted_apart() -> None:
+    stream = StringIO()
+    with progress_on(stream) as progress:
+        progress.start("runs", 10)
+        progress.start("audit", 20)
+        progress.advance("runs", 10)
+        progress.advance("audit", 19)
+        progress.finish("audit")
+        progress.finish("runs")
+    said = [line.partition(",")[0] for line in stream.getvalue().splitlines()]
+    assert said == ["audit: 19 of 20", "runs: 10 of 10"]
 
 
 def test_nothing_of_a_key_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,25 +1,35 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.bulk import Claim, ImportOutcome, JobState, KeyRange, RangeState, RangeTally, Record
+from twinstore.access import Row
+from twinstore.bulk import ImportOutcome, KeyRange, Record
+from twinstore.canonical import CanonicalModel
+from twinstore.catalog import Entity, Module, Parent, Tenancy, int64, text
 from twinstore.clock import ManualClock
-from twinstore.errors import LeaseLostError, NotFoundError, UnsupportedCapabilityError
+from twinstore.errors import ConcurrencyError, LeaseLostError, NotFoundError, UnsupportedCapabilityError
+from twinstore.fields import Id, PositiveInt, TenantId
+from twinstore.ledger import JobState, Ledger, RangeState, RangeTally
+from twinstore.modules import ModuleSpec
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
+from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
+from twinstore.tenancy import ALL_TENANTS, UNKNOWN_TENANT, Tenant
 from twinstore.testing.builders import START, at, make_audit_record, make_run, make_schedule
 from twinstore_memory.backend import MemoryBackend
-from twinstore_memory.rows import Row, plant, stored_rows
+from twinstore_memory.rows import StoredRow, plant, stored_rows, table
 from twinstore_memory.store import Store
 
 if TYPE_CHECKING:
-    from twinstore.bulk import Lease, OnConflict
-    from twinstore.catalog import Entity
+    from twinstore.bulk import OnConflict
+    from twinstore.ledger import Claim, Lease
 
 TENANT: Final = "tenant"
+OWNER: Final = Tenant(TENANT)
 MINUTE: Final = timedelta(minutes=1)
 WHOLE: Final = KeyRange()
 
@@ -30,30 +40,37 @@ class World:
     def __init__(self) -> None:
         self.clock = ManualClock(datetime(2025, 1, 1, tzinfo=UTC))
         self.store = Store(clock=self.clock)
-        self.storage = SchedulerStorage(MemoryBackend(self.store), self.clock)
+        self.storage = SchedulerStorage(MemoryBackend(MODULE, self.store), self.clock)
         self.bulk = self.storage.bulk
-        self.ledger = self.bulk.ledger()
+        self.ledger = Ledger(self.bulk.access())
 
     def lease(self, holder: str = "me") -> Lease:
         self.ledger.start("job", {}, self.clock.now())
         return self.ledger.acquire("job", holder, MINUTE)
 
     def claim(self, entity: Entity) -> Claim:
-        lease = self.lease()
-        self.ledger.plan(lease, entity.name, [WHOLE])
-        return self.ledger.claim(lease, next(self.ledger.ranges("job", entity.name)).number)
+        self.ledger.plan(self.lease(), entity.name, [WHOLE])
+        claim = self.ledger.take("job", "worker", entity.name, MINUTE)
+        assert claim is not None
+        return claim
 
-    def take(
-        self, entity: Entity, *records: Record, claim: Claim | None = None, on_conflict: OnConflict = "fail"
-    ) -> ImportOutcome:
-        with self.bulk.importing() as importer:
-            return importer.import_range(
-                entity,
-                iter([list(records)]),
-                on_conflict=on_conflict,
-                claim=claim or self.claim(entity),
-                tally=lambda outcome: RangeTally(read={}, written=outcome.written),
-            )
+    def write(self, entity: Entity, *records: Record, on_conflict: OnConflict = "fail") -> ImportOutcome:
+        with self.bulk.writer(entity, on_conflict=on_conflict) as writer:
+            writer.write(records)
+            outcome = writer.flush()
+            writer.commit()
+        return outcome
+
+    def finish(self, entity: Entity, claim: Claim, *records: Record) -> None:
+        with self.bulk.writer(entity) as writer:
+            writer.write(records)
+            written = writer.flush().written
+            self.ledger.finish(writer.access, claim, RangeTally(read={}, written=written))
+            writer.commit()
+
+    def records(self, entity: Entity, within: KeyRange = WHOLE) -> list[Record]:
+        with self.bulk.view() as view:
+            return [record for batch in view.records(entity, within) for record in batch]
 
 
 @pytest.fixture
@@ -62,131 +79,257 @@ def world() -> World:
 
 
 def run_record(run_id: str, created_at: datetime = START) -> Record:
-    return Record((run_id,), TENANT, make_run(TENANT, run_id, created_at=created_at))
+    return Record((run_id,), OWNER, make_run(TENANT, run_id, created_at=created_at))
 
 
-def test_ranges_cover_every_key_once(world: World) -> None:
-    for number in range(7):
-        world.storage.runs.create(make_run(TENANT, f"r{number}"))
-    ranges = list(world.bulk.cut(RUNS, 3))
-    keys = [record.key for within in ranges for batch in world.bulk.export(RUNS, within) for record in batch]
-    assert len(ranges) == 3
-    assert keys == [(f"r{number}",) for number in range(7)]
+class TestReading:
+    def test_ranges_cover_every_key_once(self, world: World) -> None:
+        for number in range(7):
+            world.storage.runs.create(make_run(TENANT, f"r{number}"))
+        ranges = list(world.bulk.cut(RUNS, 3))
+        keys = [record.key for within in ranges for record in world.records(RUNS, within)]
+        assert len(ranges) == 3
+        assert keys == [(f"r{number}",) for number in range(7)]
+
+    def test_the_last_range_shows_keys_that_are_no_text(self, world: World) -> None:
+        plant(world.store, StoredRow(RUNS, (7,), {"tenantId": TENANT}))
+        assert [record.key for record in world.records(RUNS, KeyRange(("zzz",), None))] == [None]
+        assert world.records(RUNS, KeyRange(None, ("zzz",))) == []
+
+    def test_a_row_that_cannot_be_decoded_is_exported_with_its_reason_and_content(self, world: World) -> None:
+        plant(world.store, StoredRow(RUNS, ("bad",), {"id": "bad", "tenantId": TENANT, "state": "nonsense"}))
+        (record,) = world.records(RUNS)
+        assert record.model is None
+        assert "nonsense" not in (record.error or "")
+        assert "nonsense" in (record.raw or "")
+
+    def test_an_instant_stored_as_text_counts_and_compares_as_an_instant(self, world: World) -> None:
+        world.storage.runs.create(make_run(TENANT, "r"))
+        with world.bulk.view() as view:
+            ((dated,),) = view.rows(RUNS, WHOLE)
+        row = stored_rows(world.store, RUNS)["r",]
+        texted_at = {**row.document, "createdAt": "2025-10-26T16:05:00.000+02:00"}
+        plant(world.store, StoredRow(RUNS, row.key, texted_at))
+        with world.bulk.view() as view:
+            ((texted,),) = view.rows(RUNS, WHOLE)
+        assert (dated.text_timestamp, texted.text_timestamp) == (False, True)
+        assert dated.content == texted.content
+
+    def test_there_is_no_past_to_read(self, world: World) -> None:
+        assert world.bulk.position() is None
+        with pytest.raises(UnsupportedCapabilityError), world.bulk.view(as_of="1"):
+            pass
+
+    def test_a_view_is_one_state_however_long_it_is_open(self, world: World) -> None:
+        world.storage.runs.create(make_run(TENANT, "a"))
+        with world.bulk.view() as view:
+            first = next(view.records(RUNS, WHOLE))
+            world.storage.runs.create(make_run(TENANT, "b"))
+            world.storage.audit.append(make_audit_record(TENANT, "c"))
+            assert list(view.records(RUNS, WHOLE)) == [first]
+            assert list(view.rows_of(RUNS, [("b",)])) == []
+            assert list(view.records(AUDIT, WHOLE)) == []
+        assert len(world.records(RUNS)) == 2
+
+    def test_a_row_whose_tenant_cannot_be_told_is_counted_as_such(self, world: World) -> None:
+        for key, tenant in (("none", None), ("number", 17), ("nul", "a\x00b"), ("reserved", ":none")):
+            document = {"id": key} if tenant is None else {"id": key, "tenantId": tenant}
+            plant(world.store, StoredRow(RUNS, (key,), document))
+        world.storage.runs.create(make_run(TENANT, "r"))
+        assert world.bulk.counts(RUNS) == {"": 4, TENANT: 1}
+        owners = {record.key: record.owner for record in world.records(RUNS)}
+        assert owners["none",] is owners["number",] is UNKNOWN_TENANT
+        assert {record.label for record in world.records(RUNS)} == {"", TENANT}
+        assert world.bulk.counts(RUNS, tenant_id=TENANT) == {TENANT: 1}
 
 
-def test_the_last_range_shows_keys_that_are_no_text(world: World) -> None:
-    plant(world.store, Row(RUNS, (7,), {"tenantId": TENANT}))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # what a foreign writer left behind
-    (batch,) = world.bulk.export(RUNS, KeyRange(("zzz",), None))
-    assert [record.key for record in batch] == [None]
-    assert list(world.bulk.export(RUNS, KeyRange(None, ("zzz",)))) == []
+class Page(CanonicalModel):
+    """A row that may be without tenant."""
+
+    id: Id
+    tenant_id: TenantId | None = None
 
 
-def test_a_row_that_cannot_be_decoded_is_exported_with_its_reason_and_content(world: World) -> None:
-    plant(world.store, Row(RUNS, ("bad",), {"id": "bad", "tenantId": TENANT, "state": "nonsense"}))
-    ((record,),) = world.bulk.export(RUNS, WHOLE)
-    assert record.model is None
-    assert "nonsense" not in (record.error or "")
-    assert "nonsense" in (record.raw or "")
+class Line(CanonicalModel):
+    """A row that belongs to whoever owns its page."""
+
+    page_id: Id
+    number: PositiveInt
 
 
-def test_an_instant_stored_as_text_counts_and_compares_as_an_instant(world: World) -> None:
-    world.storage.runs.create(make_run(TENANT, "r"))
-    ((dated,),) = world.bulk.scan(RUNS, WHOLE)
-    row = stored_rows(world.store, RUNS)["r",]
-    plant(world.store, Row(RUNS, row.key, {**row.document, "createdAt": "2025-10-26T16:05:00.000+02:00"}))
-    ((texted,),) = world.bulk.scan(RUNS, WHOLE)
-    assert (dated.text_timestamp, texted.text_timestamp) == (False, True)
-    assert dated.content == texted.content
+PAGES: Final = Entity(
+    name="pages",
+    singular="page",
+    module="book",
+    model=Page,
+    key_parts=(text("id"),),
+    tenancy=Tenancy.optional(),
+    group="pages",
+)
+LINES: Final = Entity(
+    name="lines",
+    singular="line",
+    module="book",
+    model=Line,
+    key_parts=(text("pageId"), int64("number")),
+    tenancy=Tenancy.through_parent(),
+    group="pages",
+    parent=Parent(entity=PAGES, field="pageId"),
+)
 
 
-def test_there_is_no_past_to_read(world: World) -> None:
-    assert world.bulk.position() is None
-    with pytest.raises(UnsupportedCapabilityError):
-        list(world.bulk.scan(RUNS, WHOLE, as_of="1"))
+class TestKinds:
+    """Entities that the scheduler does not have."""
+
+    @pytest.fixture
+    def backend(self) -> MemoryBackend[None]:
+        spec: ModuleSpec[None] = ModuleSpec(
+            catalog=Module(name="book", entities=(PAGES, LINES)),
+            repositories=lambda _: None,
+            title="Book",
+            package="tests",
+        )
+        backend = MemoryBackend(spec)
+        access = backend.bulk.access()
+        for page, tenant in (("a", "acme"), ("b", None)):
+            access.insert(PAGES, ALL_TENANTS, Row(Page(id=page, tenant_id=tenant)))
+            for number in (10, 9):
+                access.insert(LINES, ALL_TENANTS, Row(Line(page_id=page, number=number)))
+        return backend
+
+    def test_rows_without_tenant_are_told_from_those_of_all(self, backend: MemoryBackend[None]) -> None:
+        assert backend.bulk.counts(PAGES) == {":none": 1, "acme": 1}
+        assert backend.bulk.counts(PAGES, tenant_id="acme") == {"acme": 1}
+
+    def test_children_are_read_with_the_tenant_of_their_parent(self, backend: MemoryBackend[None]) -> None:
+        with backend.bulk.view() as view:
+            (batch,) = view.records(LINES, WHOLE, tenant_id="acme")
+            assert [record.key for record in batch] == [("a", 9), ("a", 10)]
+            (rows,) = view.rows(LINES, WHOLE, tenant_id="acme")
+            assert [row.key for row in rows] == [("a", 9), ("a", 10)]
+
+    def test_ranges_of_keys_with_numbers_are_cut_in_the_order_of_numbers(
+        self, backend: MemoryBackend[None]
+    ) -> None:
+        assert [within.lower for within in backend.bulk.cut(LINES, 1)] == [
+            None,
+            ("a", 10),
+            ("b", 9),
+            ("b", 10),
+        ]
+
+    def test_children_are_removed_with_their_parent(self, backend: MemoryBackend[None]) -> None:
+        with backend.bulk.writer(PAGES) as writer:
+            writer.remove([("a",)])
+            writer.commit()
+        assert backend.bulk.counts(LINES) == {":none": 2}
+        assert list(stored_rows(backend.store, LINES)) == [("b", 10), ("b", 9)]
 
 
-def test_only_one_holder_has_the_lease_until_it_expires(world: World) -> None:
-    first = world.lease("first")
-    with pytest.raises(LeaseLostError, match="first works on job 'job'") as refusal:
-        world.lease("second")
-    assert refusal.value.key == "first"
-    world.clock.advance(MINUTE)
-    assert world.lease("second").fence == first.fence + 1
-    with pytest.raises(LeaseLostError):
-        world.ledger.renew(first, MINUTE)
+class TestLedger:
+    def test_only_one_holder_has_the_lease_until_it_expires(self, world: World) -> None:
+        first = world.lease("first")
+        with pytest.raises(LeaseLostError, match="Job 'job' is leased to 'first'") as refusal:
+            world.lease("second")
+        assert refusal.value.key == "first"
+        world.clock.advance(MINUTE)
+        assert world.lease("second").fence == first.fence + 1
+        with pytest.raises(LeaseLostError):
+            world.ledger.renew(first, MINUTE)
+
+    def test_the_lease_of_a_dead_holder_is_taken_before_it_expires(self, world: World) -> None:
+        first = world.lease("first")
+        assert world.ledger.acquire("job", "second", MINUTE, dead="first").fence == first.fence + 1
+
+    def test_a_released_lease_is_free_and_its_fence_keeps_growing(self, world: World) -> None:
+        first = world.lease("first")
+        world.ledger.release(first)
+        assert world.ledger.lease("job") is None
+        assert world.lease("second").fence == first.fence + 1
+
+    def test_a_complete_job_starts_again_without_ranges(self, world: World) -> None:
+        world.claim(RUNS)
+        world.ledger.complete(world.lease())
+        again = world.ledger.start("job", {}, world.clock.now())
+        assert (again.generation, again.state) == (2, JobState.RUNNING)
+        assert list(world.ledger.ranges("job")) == []
+
+    def test_an_unknown_job_has_no_lease(self, world: World) -> None:
+        with pytest.raises(NotFoundError):
+            world.ledger.acquire("nothing", "me", MINUTE)
+
+    def test_rows_and_ledger_change_together(self, world: World) -> None:
+        claim = world.claim(RUNS)
+        world.finish(RUNS, claim, run_record("a"), run_record("b"))
+        (progress,) = world.ledger.ranges("job", RUNS.name)
+        assert len(stored_rows(world.store, RUNS)) == 2
+        assert (progress.state, progress.finished_at) == (RangeState.LIVE, world.clock.now())
+        assert progress.tally == RangeTally(read={}, written={TENANT: 2})
+
+    def test_a_worker_that_was_thought_dead_and_overtaken_writes_nothing(self, world: World) -> None:
+        claim = world.claim(RUNS)
+        world.clock.advance(MINUTE)
+        assert world.ledger.take("job", "other", RUNS.name, MINUTE) is not None
+        with pytest.raises(LeaseLostError):
+            world.finish(RUNS, claim, run_record("a"))
+        assert stored_rows(world.store, RUNS) == {}
+
+    def test_a_worker_that_was_thought_dead_may_finish_what_nobody_took(self, world: World) -> None:
+        claim = world.claim(RUNS)
+        world.clock.advance(MINUTE)
+        world.finish(RUNS, claim, run_record("a"))
+        assert list(stored_rows(world.store, RUNS)) == [("a",)]
+
+    def test_a_commit_holds_its_own_range_and_no_other_row_of_the_ledger(self, world: World) -> None:
+        claim = world.claim(RUNS)
+        with world.bulk.writer(RUNS) as writer:
+            world.ledger.finish(writer.access, claim, RangeTally(read={}))
+            world.ledger.beat("job", claim.worker, MINUTE)
+            world.ledger.renew(world.lease(), MINUTE)
+            # In one thread nobody can wait, so a row that is held is refused at once.
+            with pytest.raises(ConcurrencyError):
+                world.ledger.give_back(claim)
 
 
-def test_the_lease_of_a_dead_holder_is_taken_before_it_expires(world: World) -> None:
-    first = world.lease("first")
-    assert world.ledger.acquire("job", "second", MINUTE, dead="first").fence == first.fence + 1
+class TestWriting:
+    def test_a_second_import_finds_everything_unchanged(self, world: World) -> None:
+        world.write(RUNS, run_record("a"))
+        before = world.store.slot(table(RUNS).name, ("a",))
+        outcome = world.write(RUNS, run_record("a"))
+        assert (outcome.written, outcome.unchanged) == ({}, {TENANT: 1})
+        assert world.store.slot(table(RUNS).name, ("a",)) is before
 
+    @pytest.mark.parametrize(("on_conflict", "overwritten"), [("fail", False), ("overwrite", True)])
+    def test_other_content_is_a_conflict_and_overwritten_on_demand_only(
+        self, world: World, on_conflict: OnConflict, *, overwritten: bool
+    ) -> None:
+        world.write(RUNS, run_record("a"))
+        outcome = world.write(RUNS, run_record("a", created_at=at(5)), on_conflict=on_conflict)
+        (conflict,) = outcome.conflicts
+        assert (conflict.key, conflict.owner, conflict.overwritten) == (("a",), OWNER, overwritten)
+        found = world.storage.runs.get_required(TENANT, "a")
+        assert (found.created_at == at(5)) is overwritten
 
-def test_a_released_lease_is_free_and_its_fence_keeps_growing(world: World) -> None:
-    first = world.lease("first")
-    world.ledger.release(first)
-    assert world.ledger.lease("job") is None
-    assert world.lease("second").fence == first.fence + 1
+    def test_append_only_rows_are_never_overwritten(self, world: World) -> None:
+        old, new = (make_audit_record(TENANT, "a", message=text) for text in ("old", "new"))
+        world.write(AUDIT, Record(("a",), OWNER, old))
+        world.write(AUDIT, Record(("a",), OWNER, new), on_conflict="overwrite")
+        assert world.storage.audit.get(TENANT, "a") == old
 
+    def test_a_record_that_the_store_refuses_does_not_stop_the_others(self, world: World) -> None:
+        schedule = partial(make_schedule, TENANT, name="one name")
+        records = [Record((key,), OWNER, schedule(key), {}) for key in ("a", "b")]
+        outcome = world.write(SCHEDULES, *records, Record(None, UNKNOWN_TENANT, None, error="unreadable"))
+        assert outcome.written == {TENANT: 1}
+        assert [item.reason for item in outcome.rejected] == [
+            "The schedule name 'one name' is taken in this tenant; choose another name.",
+            "unreadable",
+        ]
 
-def test_a_complete_job_starts_again_without_ranges(world: World) -> None:
-    claim = world.claim(RUNS)
-    world.ledger.complete(claim.lease)
-    again = world.ledger.start("job", {}, world.clock.now())
-    assert (again.generation, again.state) == (2, JobState.RUNNING)
-    assert list(world.ledger.ranges("job")) == []
-
-
-def test_an_unknown_job_has_no_lease(world: World) -> None:
-    with pytest.raises(NotFoundError):
-        world.ledger.acquire("nothing", "me", MINUTE)
-
-
-def test_rows_and_ledger_change_together(world: World) -> None:
-    outcome = world.take(RUNS, run_record("a"), run_record("b"))
-    (progress,) = world.ledger.ranges("job", RUNS.name)
-    assert outcome.written == {TENANT: 2}
-    assert (progress.state, progress.finished_at) == (RangeState.LIVE, world.clock.now())
-    assert progress.tally == RangeTally(read={}, written={TENANT: 2})
-
-
-def test_a_worker_that_lost_its_lease_writes_nothing(world: World) -> None:
-    claim = world.claim(RUNS)
-    world.clock.advance(MINUTE)
-    with pytest.raises(LeaseLostError):
-        world.take(RUNS, run_record("a"), claim=claim)
-    assert stored_rows(world.store, RUNS) == {}
-
-
-def test_a_second_import_finds_everything_unchanged(world: World) -> None:
-    world.take(RUNS, run_record("a"))
-    outcome = world.take(RUNS, run_record("a"))
-    assert (outcome.written, outcome.unchanged) == ({}, {TENANT: 1})
-
-
-@pytest.mark.parametrize(("on_conflict", "overwritten"), [("fail", False), ("overwrite", True)])
-def test_other_content_is_a_conflict_and_overwritten_on_demand_only(
-    world: World, on_conflict: OnConflict, *, overwritten: bool
-) -> None:
-    world.take(RUNS, run_record("a"))
-    outcome = world.take(RUNS, run_record("a", created_at=at(5)), on_conflict=on_conflict)
-    (conflict,) = outcome.conflicts
-    assert (conflict.key, conflict.overwritten) == (("a",), overwritten)
-    found = world.storage.runs.get_required(TENANT, "a")
-    assert (found.created_at == at(5)) is overwritten
-
-
-def test_append_only_rows_are_never_overwritten(world: World) -> None:
-    old, new = (make_audit_record(TENANT, "a", message=text) for text in ("old", "new"))
-    world.take(AUDIT, Record(("a",), TENANT, old))
-    world.take(AUDIT, Record(("a",), TENANT, new), on_conflict="overwrite")
-    assert world.storage.audit.get(TENANT, "a") == old
-
-
-def test_a_record_that_the_store_refuses_does_not_stop_the_others(world: World) -> None:
-    records = [Record((key,), TENANT, make_schedule(TENANT, key, name="one name"), {}) for key in ("a", "b")]
-    outcome = world.take(SCHEDULES, *records, Record(None, None, None, error="unreadable"))
-    assert outcome.written == {TENANT: 1}
-    assert [item.reason for item in outcome.rejected] == [
-        "The schedule name 'one name' is taken in this tenant; choose another name.",
-        "unreadable",
-    ]
+    def test_nothing_is_seen_before_the_commit(self, world: World) -> None:
+        with world.bulk.writer(RUNS) as writer:
+            writer.write([run_record("a")])
+            assert writer.flush().written == {TENANT: 1}
+            assert world.records(RUNS) == []
+            writer.commit()
+        assert len(world.records(RUNS)) == 1

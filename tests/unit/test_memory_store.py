@@ -9,6 +9,7 @@ import pytest
 import twinstore
 from twinstore.clock import FixedClock
 from twinstore.errors import ConcurrencyError, ConfigurationError, TransactionAbortedError
+from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.testing.builders import at, make_audit_record, make_run, make_schedule
 from twinstore_memory.backend import MemoryBackend
@@ -23,7 +24,7 @@ TENANT: Final = "tenant"
 
 
 def storage_on(store: Store) -> SchedulerStorage:
-    return SchedulerStorage(MemoryBackend(store), FixedClock(at(0)))
+    return SchedulerStorage(MemoryBackend(MODULE, store), FixedClock(at(0)))
 
 
 def put(unit: Unit, text: str) -> None:

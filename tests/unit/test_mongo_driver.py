@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from subprocess import run
 from traceback import format_exception
@@ -11,13 +12,19 @@ import pytest
 from bson.timestamp import Timestamp
 
 import twinstore
-from twinstore.bulk import KeyRange, RangeState, RangeTally
+from twinstore.backend import SharedResources
 from twinstore.errors import ConfigurationError, UnsupportedCapabilityError, ValidationError
-from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULES
-from twinstore.testing.builders import START, make_run, make_schedule, rich_run, rich_schedule
-from twinstore_mongo.ordering import along_index
+from twinstore.tenancy import NO_TENANT, Tenant
+from twinstore.testing.builders import make_schedule, rich_run
+from twinstore.testing.entities import COUNTERS, KIT, NOTES, KitOptions
+from twinstore.testing.entities import MODULE as KIT_MODULE
+from twinstore.testing.rooms import COUNTER, NOTE, Room
+from twinstore_mongo.backend import MongoBackend
+from twinstore_mongo.connection import Connection
+from twinstore_mongo.derive import collection_specs
 from twinstore_mongo.positions import PointInTime, position_of, timestamp_of
 from twinstore_mongo.settings import MongoSettings
+from twinstore_mongo.steps import Step
 
 if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerStorage
@@ -124,58 +131,11 @@ def test_the_client_of_the_caller_stays_open() -> None:
     assert client.db.list_collection_names()
 
 
-def test_a_double_copies_to_another_one() -> None:
-    with double() as source, double() as target:
-        for storage in (source, target):
-            storage.initializer.ensure_migrations()
-        source.schedules.upsert(rich_schedule(TENANT, "s-1"))
-        source.schedules.soft_delete(TENANT, "s-1", "me", LATER)
-        for number in range(5):
-            source.runs.create(make_run(TENANT, f"r-{number}"))
-        for entity in (SCHEDULES, RUNS):
-            copied = copy_all(source, target, entity.name)
-            assert copied == sum(source.bulk.counts(entity).values())
-            assert contents(source, entity.name) == contents(target, entity.name)
-        assert target.bulk.counts(RUN_SUMMARIES) == {}
-
-
-def copy_all(source: SchedulerStorage, target: SchedulerStorage, name: str) -> int:
-    (entity,) = [entity for entity in source.bulk.entities() if entity.name == name]
-    ledger = target.bulk.ledger()
-    ledger.start(name, {}, START)
-    lease = ledger.acquire(name, "me", HOUR)
-    ledger.plan(lease, name, list(source.bulk.cut(entity, 2)))
-    written = 0
-    with target.bulk.importing() as importer:
-        for progress in list(ledger.ranges(name)):
-            claim = ledger.claim(lease, progress.number)
-            outcome = importer.import_range(
-                entity,
-                source.bulk.export(entity, claim.within),
-                on_conflict="fail",
-                claim=claim,
-                tally=lambda outcome: RangeTally(read={}, written=outcome.written),
-            )
-            written += sum(outcome.written.values())
-    assert {progress.state for progress in ledger.ranges(name)} == {RangeState.LIVE}
-    ledger.complete(lease)
-    return written
-
-
-def contents(storage: SchedulerStorage, name: str) -> list[bytes]:
-    (entity,) = [entity for entity in storage.bulk.entities() if entity.name == name]
-    return [row.content for batch in storage.bulk.scan(entity, KeyRange()) for row in batch]
-
-
-@pytest.mark.parametrize("wanted", [1, 3, 20, 40, 100])
-@pytest.mark.parametrize("size", [1, 7, 60])
-def test_rows_come_by_time_and_id_whatever_the_index_does_within_one_instant(wanted: int, size: int) -> None:
-    collection: Any = mongomock.MongoClient().db.rows
-    rows = [{"_id": f"{(number * 37) % 61:02}", "at": number // size} for number in range(60)]
-    collection.insert_many(rows)
-    expected = sorted(rows, key=lambda row: (row["at"], row["_id"]))[:wanted]
-    for along in ([("at", 1), ("_id", -1)], [("at", 1)]):
-        assert along_index(collection, {}, along, wanted, None) == expected
+def test_a_double_refuses_bulk_because_it_has_no_ranges_of_an_index() -> None:
+    with double() as storage:
+        assert not storage.capabilities.bulk
+        with pytest.raises(UnsupportedCapabilityError, match="has no bulk"):
+            _ = storage.bulk
 
 
 def test_a_run_stored_as_double_reads_back_whole() -> None:
@@ -184,3 +144,42 @@ def test_a_run_stored_as_double_reads_back_whole() -> None:
         run_ = rich_run(TENANT, "r-1").evolve(state="planning", started_at=None, finished_at=None, error=None)
         storage.runs.create(run_)
         assert storage.runs.get(TENANT, "r-1") == run_
+
+
+RENAMED = replace(COUNTERS, collection_setting="CountersCollection")
+RENAMING = replace(KIT_MODULE, catalog=replace(KIT, entities=(NOTES, RENAMED)))
+
+
+def test_a_setting_names_the_collection_of_an_entity_that_allows_it() -> None:
+    client: Any = mongomock.MongoClient()
+    collections = {"counters": "tallies"}
+    settings = MongoSettings(client=client, database="db", allow_standalone=True, collections=collections)
+    room = Room(NO_TENANT, "batch")
+    with SharedResources() as resources:
+        backend = MongoBackend(RENAMING, Connection(settings, resources), KitOptions())
+        backend.repositories.insert(NOTES, Tenant("t"), NOTE.row(Room(Tenant("t"), "batch")))
+        row = backend.repositories.insert(RENAMED, NO_TENANT, COUNTER.row(room))
+        assert backend.repositories.find(RENAMED, NO_TENANT, [COUNTER.key(room)]) == (row,)
+    assert sorted(client.db.list_collection_names()) == ["notes", "tallies"]
+
+
+def test_the_migrations_of_a_renamed_entity_make_the_named_collection() -> None:
+    step = Step("001_kit", "sha256:0", collection_specs(RENAMING.catalog))
+    renamed = step.renamed({"counters": "tallies"})
+    assert [item.name for item in renamed.collections] == ["notes", "tallies"]
+    assert renamed.checksum == step.checksum
+
+
+def test_a_collection_is_named_in_the_settings() -> None:
+    settings = MongoSettings.model_validate(
+        {"ConnectionString": "mongodb://h/db", "Collections": {"counters": "tallies"}}
+    )
+    assert settings.collections == {"counters": "tallies"}
+    with pytest.raises(ConfigurationError, match="Collections:schedules"):
+        double(Collections={"schedules": ""})
+
+
+def test_a_collection_whose_name_is_fixed_is_not_named_otherwise() -> None:
+    with pytest.raises(ConfigurationError, match="always called runs") as caught:
+        double(Collections={"runs": "history"})
+    assert caught.value.driver == "Mongo"

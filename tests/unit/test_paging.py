@@ -12,27 +12,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinstore.errors import ValidationError
-from twinstore.paging import Page, encode_token
-from twinstore.query import build_query
+from twinstore.paging import Page, SortKey, encode_token
+from twinstore.query import Query, build_query
 from twinstore.scheduler import RunQueryOptions, RunState, queries
+from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant, Tenants
 
 NOW = datetime(2025, 10, 26, 14, 5, 0, 123000, tzinfo=UTC)
 
 
+TENANT = Tenant("t")
+FIRST_RELEASE = (
+    "eyJlIjoicnVucyIsImYiOiI4OTAzOTU3M2Q3OWNiMzZhIiwiayI6WyIyMDI1LTEwLTI2VDE0OjA1OjAwLjEyMyswMDowMCIsInJ1bi0xIl0sI"
+    "nYiOjF9"
+)
+
+
 def token_for(options: RunQueryOptions = RunQueryOptions()) -> str:  # noqa: B008  # frozen
-    return encode_token("runs", queries.runs("t", options).fingerprint, (NOW, "run-1"))
+    return encode_token("runs", queries.runs(TENANT, options).fingerprint, (NOW, "run-1"))
 
 
 def continued(
     token: str,
     options: RunQueryOptions = RunQueryOptions(),  # noqa: B008  # frozen
-    tenant: str = "t",
+    scope: Tenants = TENANT,
 ) -> tuple[object, ...] | None:
-    return queries.runs(tenant, replace(options, page_token=token)).after
+    return queries.runs(scope, replace(options, page_token=token)).after
 
 
 def test_a_token_continues_after_its_row() -> None:
     assert continued(token_for()) == (NOW, "run-1")
+
+
+def test_a_token_of_the_first_release_still_continues() -> None:
+    assert token_for() == FIRST_RELEASE
+    assert queries.runs_by_state(RunState.QUEUED, 5, None).fingerprint == "1fd12a723ea2bbe8"
 
 
 def test_a_token_is_canonical_json_in_base64url_without_padding() -> None:
@@ -62,9 +75,10 @@ def test_a_token_of_other_filters_is_refused(changed: RunQueryOptions) -> None:
         continued(token_for(), changed)
 
 
-def test_a_token_of_another_tenant_is_refused() -> None:
+@pytest.mark.parametrize("scope", [Tenant("u"), NO_TENANT, ALL_TENANTS], ids=repr)
+def test_a_token_of_another_scope_is_refused(scope: Tenants) -> None:
     with pytest.raises(ValidationError, match="tenant"):
-        continued(token_for(), tenant="u")
+        continued(token_for(), scope=scope)
 
 
 def test_the_limit_may_change_between_pages() -> None:
@@ -86,26 +100,46 @@ def test_no_text_crashes_the_decoder(token: str) -> None:
     "key", [[], ["x"], ["2025-10-26T14:05:00+00:00", 1], ["never", "run"], [None, "run"], "k"]
 )
 def test_a_token_with_a_forged_key_is_refused(key: object) -> None:
-    query = queries.runs("t", None)
+    query = queries.runs(TENANT, None)
     content = {"e": "runs", "f": query.fingerprint, "k": key, "v": 1}
     token = base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
     with pytest.raises(ValidationError, match="malformed"):
         continued(token)
 
 
+def numbered(token: str | None = None) -> Query:
+    order = (SortKey("amount", number=True, nullable=True), SortKey("number", number=True))
+    return build_query(
+        "counters", scope=ALL_TENANTS, where=(), order=order, limit=5, maximum=10, page_token=token
+    )
+
+
+@pytest.mark.parametrize("key", [(2**63 - 1, -(2**63)), (None, 0)])
+def test_a_token_holds_numbers(key: tuple[int | None, int]) -> None:
+    token = encode_token("counters", numbered().fingerprint, key)
+    assert numbered(token).after == key
+
+
+@pytest.mark.parametrize("key", [(2**63, 0), ("1", 0), (True, 0), (1.0, 0), (0, None)])
+def test_a_token_with_what_is_no_number_is_refused(key: tuple[int, int]) -> None:
+    token = encode_token("counters", numbered().fingerprint, key)
+    with pytest.raises(ValidationError, match="malformed"):
+        numbered(token)
+
+
 @pytest.mark.parametrize("limit", [0, -1, True, 1.0, "5"])
 def test_a_limit_below_one_is_refused(limit: int) -> None:
     with pytest.raises(ValidationError, match="limit"):
-        build_query("runs", tenant_id="t", where=(), order=queries.OLDEST_RUNS, limit=limit, maximum=10)
+        build_query("runs", scope=TENANT, where=(), order=queries.OLDEST_RUNS, limit=limit, maximum=10)
 
 
 def test_a_limit_above_the_maximum_is_reduced() -> None:
-    assert queries.runs("t", RunQueryOptions(limit=10_000)).limit == 200
+    assert queries.runs(TENANT, RunQueryOptions(limit=10_000)).limit == 200
 
 
 def test_an_empty_filter_collection_matches_nothing_and_none_filters_nothing() -> None:
-    assert queries.runs("t", RunQueryOptions(states=())).matches_nothing
-    assert not queries.runs("t", RunQueryOptions(states=None)).matches_nothing
+    assert queries.runs(TENANT, RunQueryOptions(states=())).matches_nothing
+    assert not queries.runs(TENANT, RunQueryOptions(states=None)).matches_nothing
 
 
 def test_a_page_is_an_immutable_sequence() -> None:

@@ -1,17 +1,25 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import pytest
 
 from twinstore.errors import ValidationError
 from twinstore.paging import SortKey
-from twinstore.query import After, Equals, IsNull, OneOf, Query
+from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf, Query
 from twinstore.scheduler import queries
+from twinstore.scheduler.catalog import RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.runs import RunQueryOptions
+from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
 from twinstore_postgres.compile import compile_query
-from twinstore_postgres.scheduler.tables import RUNS_TABLE, SCHEDULES_TABLE, TRIGGERS_TABLE
+from twinstore_postgres.derive import table_of
 
+if TYPE_CHECKING:
+    from twinstore.tenancy import Tenants
+
+RUNS_TABLE, SCHEDULES_TABLE, TRIGGERS_TABLE = map(table_of, (RUNS, SCHEDULES, TRIGGERS))
+SCOPE = Tenant("t")
 NOW = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
 HOSTILE = "x'; DROP TABLE scheduler.runs; --"
 
@@ -21,39 +29,46 @@ def where(statement: bytes) -> str:
 
 
 def test_values_are_parameters_never_text() -> None:
-    statement, parameters = compile_query(queries.runs_by_schedule(HOSTILE, HOSTILE, 5), RUNS_TABLE)
+    statement, parameters = compile_query(
+        queries.runs_by_schedule(Tenant(HOSTILE), HOSTILE, 5, None), RUNS_TABLE
+    )
     assert "DROP" not in statement.decode()
     assert parameters == [HOSTILE, HOSTILE, 6]
 
 
 @pytest.mark.parametrize("field", ["nothing", "row_version", 'id" OR true --'])
 def test_an_unknown_name_is_refused(field: str) -> None:
-    query = Query(entity="runs", tenant_id="t", where=(Equals(field, "x"),), order=(SortKey("id"),), limit=1)
+    query = Query(entity="runs", scope=SCOPE, where=(Equals(field, "x"),), order=(SortKey("id"),), limit=1)
     with pytest.raises(ValidationError, match="has no field"):
         compile_query(query, RUNS_TABLE)
 
 
 def test_states_are_written_out_so_that_the_partial_index_applies() -> None:
-    statement, parameters = compile_query(queries.pending_runs("t", 10), RUNS_TABLE)
+    statement, parameters = compile_query(queries.pending_runs(SCOPE, 10, None), RUNS_TABLE)
     assert '"state" IN (0, 1)' in statement.decode()
     assert parameters == ["t", 11]
 
 
 def test_one_row_more_than_the_limit_is_fetched() -> None:
-    _, parameters = compile_query(queries.runs("t", RunQueryOptions(limit=7)), RUNS_TABLE)
+    _, parameters = compile_query(queries.runs(SCOPE, RunQueryOptions(limit=7)), RUNS_TABLE)
     assert parameters[-1] == 8
 
 
 def test_every_condition_has_its_operator() -> None:
     query = Query(
         entity="schedules",
-        tenant_id=None,
+        scope=ALL_TENANTS,
         where=(
             IsNull("deletedAt"),
             Equals("enabled", value=True),
             Equals("enabled", value=False),
             OneOf("name", ("a", "b")),
             After("createdAt", NOW),
+            Before("createdAt", NOW),
+            AtMost("createdAt", NOW),
+            AtLeast("createdAt", NOW),
+            IsPresent("deletedBy"),
+            Equals("mode", "content-refresh"),
         ),
         order=(SortKey("id"),),
         limit=1,
@@ -61,9 +76,34 @@ def test_every_condition_has_its_operator() -> None:
     statement, parameters = compile_query(query, SCHEDULES_TABLE)
     assert where(statement) == (
         '"deleted_at" IS NULL AND "enabled" AND NOT "enabled" AND "name" = ANY(%s) AND "created_at" > %s'
-        ' ORDER BY "id" COLLATE "C" LIMIT %s'
+        ' AND "created_at" < %s AND "created_at" <= %s AND "created_at" >= %s AND "deleted_by" IS NOT NULL'
+        ' AND "mode" IN (1) ORDER BY "id" COLLATE "C" LIMIT %s'
     )
-    assert parameters == [["a", "b"], NOW, 2]
+    assert parameters == [["a", "b"], NOW, NOW, NOW, NOW, 2]
+
+
+def test_numbers_are_parameters_like_other_values() -> None:
+    query = Query(
+        entity="triggers",
+        scope=SCOPE,
+        where=(Equals("fireCount", 3), AtLeast("misfireCount", 0)),
+        order=(SortKey("fireCount", number=True), SortKey("id")),
+        limit=1,
+        after=(7, "x"),
+    )
+    statement, parameters = compile_query(query, TRIGGERS_TABLE)
+    assert '"fire_count" = %s AND "misfire_count" >= %s' in where(statement)
+    assert parameters == ["t", 3, 0, 7, 7, "x", 2]
+
+
+@pytest.mark.parametrize(
+    ("scope", "condition"),
+    [(SCOPE, '"tenant_id" = %s'), (NO_TENANT, '"tenant_id" IS NULL'), (ALL_TENANTS, "true")],
+)
+def test_a_scope_is_a_condition_of_its_own(scope: Tenants, condition: str) -> None:
+    query = Query(entity="runs", scope=scope, where=(), order=(SortKey("id"),), limit=1)
+    statement, _ = compile_query(query, RUNS_TABLE)
+    assert where(statement) == f'{condition} ORDER BY "id" COLLATE "C" LIMIT %s'
 
 
 @pytest.mark.parametrize(
@@ -81,7 +121,7 @@ def test_a_list_goes_on_strictly_after_its_key(
     after: tuple[datetime | None, str], condition: str, values: list[object]
 ) -> None:
     order = (SortKey("nextFireAt", time=True, nullable=True), SortKey("id"))
-    query = Query(entity="triggers", tenant_id="t", where=(), order=order, limit=1, after=after)
+    query = Query(entity="triggers", scope=SCOPE, where=(), order=order, limit=1, after=after)
     statement, parameters = compile_query(query, TRIGGERS_TABLE)
     assert where(statement) == (
         f'"tenant_id" = %s AND {condition} ORDER BY "next_fire_at" NULLS FIRST, "id" COLLATE "C" LIMIT %s'
@@ -91,7 +131,7 @@ def test_a_list_goes_on_strictly_after_its_key(
 
 def test_a_descending_list_goes_on_below_its_key() -> None:
     order = (SortKey("createdAt", descending=True, time=True), SortKey("id"))
-    query = Query(entity="runs", tenant_id="t", where=(), order=order, limit=1, after=(NOW, "x"))
+    query = Query(entity="runs", scope=SCOPE, where=(), order=order, limit=1, after=(NOW, "x"))
     assert '("created_at" <= %s AND ("created_at" < %s OR "id" COLLATE "C" > %s))' in where(
         compile_query(query, RUNS_TABLE)[0]
     )

@@ -9,6 +9,7 @@ import psycopg_pool
 import pytest
 from psycopg import errors as pg
 
+from twinstore.access import Row
 from twinstore.errors import (
     ConcurrencyError,
     ConfigurationError,
@@ -23,7 +24,8 @@ from twinstore.errors import (
     UnavailableError,
     ValidationError,
 )
-from twinstore.scheduler.catalog import SCHEDULES
+from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
+from twinstore.testing.builders import make_schedule, make_trigger
 from twinstore_postgres.errors import STATES, Subject, kind_of, translate, translated
 
 if TYPE_CHECKING:
@@ -48,13 +50,14 @@ WITH_STATE = [item for item in PUBLIC if isinstance(getattr(item, "sqlstate", No
 
 
 class FromServer(pg.UniqueViolation):
-    """An error that names a constraint, as those of a server do."""
+    """An error that names a constraint and its table, as those of a server do."""
 
     constraint = ""
+    table: str | None = None
 
     @property
     def diag(self) -> Any:  # noqa: ANN401  # a stand-in for the diagnostics of a server
-        return SimpleNamespace(constraint_name=self.constraint)
+        return SimpleNamespace(constraint_name=self.constraint, table_name=self.table)
 
 
 @pytest.mark.parametrize("cls", PUBLIC, ids=lambda cls: cls.__qualname__)
@@ -137,15 +140,31 @@ def test_a_missing_table_names_the_command_that_creates_it() -> None:
 def test_a_duplicate_says_whether_it_is_the_id_or_the_name(constraint: str, part: str) -> None:
     error = FromServer("text of the server")
     error.constraint = constraint
-    answer = translate(error, Subject(SCHEDULES, "k", "nightly"))
+    row = Row(make_schedule("tenant", "k", name="nightly"))
+    answer = translate(error, Subject(SCHEDULES, row=row))
     assert isinstance(answer, DuplicateError)
     assert part in answer.message
     assert answer.key == "k"
 
 
+def test_of_several_writes_the_one_that_failed_is_named() -> None:
+    subjects = Subject(SCHEDULES, ("k",)), Subject(TRIGGERS, row=Row(make_trigger("tenant", "k")))
+    error = FromServer("text of the server")
+    error.table, error.constraint = TRIGGERS.name, "triggers_pkey"
+    answer = translate(error, Subject(SCHEDULES, ("k",), others=subjects))
+    assert (answer.entity, answer.key) == (TRIGGERS.name, make_trigger("tenant", "k").id)
+
+
+def test_a_missing_parent_is_what_does_not_exist() -> None:
+    row = Row(make_trigger("tenant", "nowhere"))
+    answer = translate(pg.ForeignKeyViolation("text of the server"), Subject(TRIGGERS, row=row))
+    assert isinstance(answer, NotFoundError)
+    assert (answer.entity, answer.key) == (SCHEDULES.name, "nowhere")
+
+
 @pytest.mark.parametrize("cls", WITH_STATE, ids=lambda cls: cls.__qualname__)
 def test_no_message_repeats_the_text_of_the_server(cls: type[psycopg.Error]) -> None:
-    answer = translate(cls("Key (name)=(SECRET) exists"), Subject(SCHEDULES, "k"))
+    answer = translate(cls("Key (name)=(SECRET) exists"), Subject(SCHEDULES, ("k",)))
     assert "SECRET" not in answer.message
 
 

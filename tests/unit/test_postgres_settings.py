@@ -12,6 +12,7 @@ from twinstore.backend import OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.errors import ConfigurationError, UnavailableError
 from twinstore.options import SchedulerOptions
+from twinstore.scheduler.module import MODULE
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.plugin import open_backend, twinstore_register_backend
 from twinstore_postgres.settings import PostgresSettings
@@ -21,7 +22,7 @@ URL = "postgresql://app:PLANTED@db.example:5433/things"
 
 def request(settings: PostgresSettings) -> OpenRequest:
     return OpenRequest(
-        module="scheduler",
+        module=MODULE,
         settings=settings,
         options=SchedulerOptions(),
         resources=SharedResources(),

@@ -22,6 +22,7 @@ from twinstore_backfill.report.model import (
     Equivalence,
     Group,
     KeyList,
+    LeftOut,
     Named,
     ParityReport,
     RangeReport,
@@ -130,7 +131,7 @@ class Page(HTMLParser):
 class TestHtml:
     def test_names_every_difference_with_its_paths(self) -> None:
         text = Page(render(report(), ReportFormat.HTML).decode()).text
-        for expected in ("FAIL", "changed", "doc.stats.completed", "and 3 more", "gone", "(no text key)"):
+        for expected in ("FAIL", "changed", "doc.stats.completed", "and 3 more", "gone", "(no usable key)"):
             assert expected in text
 
     def test_stands_alone_and_runs_nothing(self) -> None:
@@ -241,3 +242,45 @@ def test_nothing_in_a_report_is_invisible(output: ReportFormat) -> None:
 def test_a_report_whose_exit_code_contradicts_its_verdict_cannot_be() -> None:
     with pytest.raises(pydantic.ValidationError, match="does not belong to the verdict PASS"):
         report("PASS")
+
+
+class TestOwners:
+    """Rows without tenant and rows whose tenant cannot be told are two things in every rendering."""
+
+    @pytest.fixture(params=ReportFormat, ids=str)
+    def rendered(self, request: pytest.FixtureRequest) -> str:
+        whole = report(evil="x")
+        (one,) = whole.entities
+        tenants = tuple(one.tenants[0].model_copy(update={"tenant": label}) for label in ("", ":none", "x"))
+        changed = one.model_copy(update={"tenants": tenants})
+        shown = whole.model_copy(update={"entities": (changed,)})
+        return render(shown, request.param).decode().replace("\\", "")
+
+    def test_are_named_apart(self, rendered: str) -> None:
+        texts = ("(no tenant)", "(unknown tenant)")
+        labels = ('"tenant": ":none"', '"tenant": ""')
+        is_json = rendered.startswith("{")
+        assert [text in rendered for text in texts] == [not is_json] * 2
+        assert [label in rendered for label in labels] == [is_json] * 2
+
+
+class TestPlaces:
+    def test_people_are_shown_the_place_and_programs_both(self) -> None:
+        source = Side(backend="Mongo", identity="6f2c/db", place="Mongo host/db", server_version="6.0.5")
+        shown = report().model_copy(update={"source": source})
+        assert "Mongo host/db (server 6.0.5)" in render(shown, ReportFormat.MARKDOWN).decode().replace(
+            "\\", ""
+        )
+        assert parse_report(render(shown, ReportFormat.JSON), "it").source == source
+
+    def test_a_report_of_an_earlier_release_has_its_place_as_identity(self) -> None:
+        assert "mongo://host/db (server 6.0.5)" in render(report(), ReportFormat.HTML).decode()
+
+
+def test_what_is_not_compared_is_said_in_every_text() -> None:
+    item = LeftOut(entity="workers", why="left out", source={":none": 2, "x": 1}, target={})
+    shown = report(evil="x").model_copy(update={"left_out": (item,)})
+    for output in (ReportFormat.MARKDOWN, ReportFormat.HTML):
+        text = render(shown, output).decode()
+        assert "workers: left out; 3 rows in source, 0 in target" in text
+    assert parse_report(render(shown, ReportFormat.JSON), "it").left_out == (item,)

@@ -6,27 +6,34 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic.alias_generators import to_snake
 
 from twinstore import scheduler
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.errors import TwinstoreError
+from twinstore.scheduler.catalog import SCHEDULER
 
 SAMPLES = Path(__file__).parents[2] / "samples"
-MODELS: dict[str, type[CanonicalModel]] = {
-    "audit.json": scheduler.AuditRecord,
-    "impact-set.json": scheduler.ImpactSet,
-    "run-no-deltas.json": scheduler.Run,
-    "run-summary.json": scheduler.RunSummary,
-    "run.json": scheduler.Run,
-    "schedule-minimal.json": scheduler.Schedule,
-    "schedule.json": scheduler.Schedule,
-    "trigger.json": scheduler.Trigger,
-}
+
+
+def model_of(sample: str) -> type[CanonicalModel]:
+    """Return the model of a sample by its name: the longest that it begins with, or that begins with it."""
+    models = {
+        to_snake(name).replace("_", "-"): item
+        for name in scheduler.__all__
+        if isinstance(item := getattr(scheduler, name), type) and issubclass(item, CanonicalModel)
+    }
+    stem = sample.removesuffix(".json")
+    exact = [name for name in models if stem == name or stem.startswith(f"{name}-")]
+    return models[max(exact or [name for name in models if name.startswith(f"{stem}-")], key=len)]
+
+
+MODELS = {path.name: model_of(path.name) for path in sorted((SAMPLES / "api/scheduler").iterdir())}
 EXPECTED: dict[str, dict[str, str]] = json.loads((SAMPLES / "invalid" / "expected.json").read_text())
 
 
-def test_every_sample_is_named_here() -> None:
-    assert {path.name for path in (SAMPLES / "api/scheduler").iterdir()} == set(MODELS)
+def test_there_is_a_sample_of_every_entity_and_each_invalid_one_is_explained() -> None:
+    assert {entity.model for entity in SCHEDULER.entities} <= set(MODELS.values())
     assert {path.name for path in (SAMPLES / "invalid").iterdir()} == {*EXPECTED, "expected.json"}
 
 

@@ -2,30 +2,21 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 import twinstore.testing
-from twinstore.scheduler.audit import AuditRepository, SchedulerAuditService
-from twinstore.scheduler.impact_snapshots import ImpactSnapshotRepository
-from twinstore.scheduler.run_summaries import RunSummaryRepository, RunSummaryService
-from twinstore.scheduler.runs import RunRepository
-from twinstore.scheduler.schedules import ScheduleRepository
-from twinstore.scheduler.triggers import TriggerRepository
-from twinstore.testing import SchedulerContract
+from twinstore.generate_aio import facades
+from twinstore.testing import AccessDefaultsContract, SchedulerContract
 from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS
-from twinstore.testing.listings import LISTINGS, SYSTEM_LISTING
+from twinstore.testing.listings import LISTINGS, SYSTEM_LISTINGS
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
+# What a session has, by attribute.
 PROTOCOLS: dict[str, Any] = {
-    "schedules": ScheduleRepository,
-    "triggers": TriggerRepository,
-    "runs": RunRepository,
-    "impact_snapshots": ImpactSnapshotRepository,
-    "audit": AuditRepository,
-    "run_summaries": RunSummaryRepository,
-    "run_summary_service": RunSummaryService,
-    "audit_service": SchedulerAuditService,
+    facade.attribute: getattr(import_module(facade.module), facade.protocol) for facade in facades()
 }
 METHODS = {
     f"{name}.{method}"
@@ -33,9 +24,13 @@ METHODS = {
     for method, _ in inspect.getmembers(protocol, inspect.isfunction)
     if not method.startswith("_")
 }
-MIXINS = [
-    cls for cls in SchedulerContract.__mro__ if cls.__module__.startswith("twinstore.testing.contracts")
-]
+
+
+def mixins_of(aggregate: type) -> list[type]:
+    return [cls for cls in aggregate.__mro__ if cls.__module__.startswith("twinstore.testing.contracts")]
+
+
+MIXINS = mixins_of(SchedulerContract)
 
 
 def test_every_method_of_every_repository_and_service_is_called_for_a_foreign_tenant() -> None:
@@ -54,21 +49,30 @@ def test_every_list_with_a_token_is_paged_through() -> None:
         )
     }
     # The service passes the list of the repository on.
-    assert {item.name.split()[0] for item in (*LISTINGS, SYSTEM_LISTING)} == paged - {
+    assert {item.name.split()[0] for item in (*LISTINGS, *SYSTEM_LISTINGS)} == paged - {
         "run_summary_service.list"
     }
 
 
-def test_no_contract_hides_a_test_of_another() -> None:
-    names = Counter(name for cls in MIXINS for name in vars(cls) if name.startswith("test_"))
+def test_every_entity_has_an_example_with_the_protocol_of_its_repository() -> None:
+    assert {item.repository: item.protocol for item in SCHEDULER_EXAMPLES.examples} == {
+        name: protocol for name, protocol in PROTOCOLS.items() if not name.endswith("_service")
+    }
+
+
+@pytest.mark.parametrize("aggregate", [SchedulerContract, AccessDefaultsContract])
+def test_no_contract_hides_a_test_of_another(aggregate: type) -> None:
+    mixins = mixins_of(aggregate)
+    names = Counter(name for cls in mixins for name in vars(cls) if name.startswith("test_"))
     assert [name for name, number in names.items() if number > 1] == []
 
 
 def test_the_aggregate_holds_every_contract() -> None:
     exported = {name for name in twinstore.testing.__all__ if name.endswith("Contract")}
-    assert {cls.__name__ for cls in MIXINS} == exported - {"Contract"}
+    of_the_access = {"AccessContract", "AccessDefaultsContract"}
+    assert {cls.__name__ for cls in MIXINS} == exported - {"Contract"} - of_the_access
 
 
-@pytest.mark.parametrize("cls", MIXINS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", [*MIXINS, *mixins_of(AccessDefaultsContract)], ids=lambda cls: cls.__name__)
 def test_a_contract_is_inherited_and_not_collected_by_itself(cls: type) -> None:
     assert not cls.__name__.startswith("Test")

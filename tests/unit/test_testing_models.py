@@ -1,30 +1,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.scheduler.catalog import TRIGGERS
 from twinstore.scheduler.enums import RunState
 from twinstore.testing import builders, scalars, strategies
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
+EXAMPLES = SCHEDULER_EXAMPLES.examples
+# A trigger is written with its schedule, which says nothing about what has fired so far.
 RICH: list[Callable[[], CanonicalModel]] = [
-    lambda: builders.rich_schedule("t", "s"),
-    lambda: builders.rich_run("t", "r"),
-    lambda: builders.rich_impact_set("t", snapshot_id="own"),
-    lambda: builders.rich_audit_record("t", "a"),
-    lambda: builders.rich_run_summary("t", "s"),
+    partial(item.rich, "t", "name") for item in EXAMPLES if item.entity is not TRIGGERS
 ]
-EVERY_MODEL: list[st.SearchStrategy[CanonicalModel]] = [
-    strategies.schedules(),
-    strategies.runs(),
-    strategies.impact_sets(),
-    strategies.audit_records(),
-    strategies.run_summaries(),
-    strategies.selectors("tenant"),
-]
+EVERY_MODEL: dict[str, st.SearchStrategy[CanonicalModel]] = {
+    **{item.name: item.drawn("tenant", "key") for item in EXAMPLES if item.drawn is not None},
+    "any run": strategies.runs(),
+    "derived id": strategies.impact_sets(),
+    "selector": strategies.selectors("tenant"),
+}
 
 
 @pytest.mark.parametrize("build", RICH)
@@ -45,13 +44,11 @@ def test_a_moved_run_is_valid_in_every_state(state: RunState, following: RunStat
     assert builders.moved(run, following).state is following
 
 
-@pytest.mark.parametrize("models", EVERY_MODEL, ids=str)
+@pytest.mark.parametrize("name", EVERY_MODEL)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_a_generated_model_survives_its_canonical_form(
-    models: st.SearchStrategy[CanonicalModel], data: st.DataObject
-) -> None:
-    model = data.draw(models)
+def test_a_generated_model_survives_its_canonical_form(name: str, data: st.DataObject) -> None:
+    model = data.draw(EVERY_MODEL[name])
     text = CanonicalJsonSerializer.serialize(model)
     again = CanonicalJsonSerializer.deserialize(type(model), text)
     assert again == model

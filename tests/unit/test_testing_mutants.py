@@ -1,23 +1,24 @@
 """The kit must be able to fail: a memory driver with one fault is caught by the contract that forbids it."""
 
-# ruff: noqa: ANN401, SLF001  # faults are planted inside, where types do not help
+# ruff: noqa: ANN401  # faults are planted inside, where types do not help
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from threading import Barrier, get_ident
 from typing import Any
 
 import pytest
 
 from tests.contract.deployments.memory import memory_deployments
-from twinstore import units
+from tests.mutants import Mutant, Patch, replacing
+from twinstore import guard, units
 from twinstore.backend import UnitState
 from twinstore.query import Before
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.repositories import run_summaries as summaries
 from twinstore.scheduler.rules import run_summaries as summary_rules
 from twinstore.scheduler.rules import runs as run_rules
 from twinstore.scheduler.rules import schedules as schedule_rules
@@ -44,26 +45,16 @@ from twinstore.testing.calls import TENANT_CALLS, furnish
 from twinstore.testing.contracts.bulk import populate
 from twinstore.testing.contracts.decoding import TOUCHES
 from twinstore.testing.contracts.isolation import count_up
+from twinstore.testing.contracts.paging import FilledLists
 from twinstore.testing.contracts.tenancy import Neighbour
 from twinstore.testing.listings import LISTINGS
-from twinstore_memory import bulk, repository, rows, store
+from twinstore_memory import access, bulk, rows, store, writing
 from twinstore_memory import compile as compiler
-from twinstore_memory.scheduler import run_summaries as memory_summaries
 
-Patch = pytest.MonkeyPatch
 RIVALS = 8
 RUNS_LISTING = next(listing for listing in LISTINGS if listing.name == "runs.list")
 GET_RUN = next(call for call in TENANT_CALLS if call.name == "runs.get")
 LIST_OF_RUNS = next(touch for touch in TOUCHES if touch.name == "list" and touch.entity.name == "runs")
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A fault, and the test that must catch it."""
-
-    name: str
-    plant: Callable[[Patch], None]
-    case: Callable[[Bench], object]
 
 
 def commit_instead(patch: Patch) -> None:
@@ -122,12 +113,12 @@ def ties_by_insertion(patch: Patch) -> None:
 
 
 def broken_rows_are_skipped(patch: Patch) -> None:
-    select = repository.MemoryRepository._select
+    rows_in = access.rows_in
 
-    def healthy(self: Any, entity: Any, query: Any) -> list[Any]:
-        return [row for row in select(self, entity, query) if "foreign" not in row.document]
+    def healthy(*arguments: Any) -> list[Any]:
+        return [row for row in rows_in(*arguments) if "foreign" not in row.document]
 
-    patch.setattr(repository.MemoryRepository, "_select", healthy)
+    patch.setattr(access, "rows_in", healthy)
 
 
 def recomputed_always(patch: Patch) -> None:
@@ -139,15 +130,18 @@ def recomputed_always(patch: Patch) -> None:
 
 
 def names_stay_taken(patch: Patch) -> None:
-    def unique(row: rows.Row) -> tuple[object, ...]:
-        return (rows.name_of(row.tenant_id, row.value("name")),) if "name" in row.document else ()
+    def unique(row: rows.StoredRow) -> tuple[object, ...]:
+        return tuple(
+            (index, rows.unique_value(index, tuple(map(row.value, index.names))))
+            for index in row.entity.uniques
+        )
 
-    patch.setattr(rows.Row, "unique", property(unique))
+    patch.setattr(rows.StoredRow, "unique", property(unique))
 
 
 def exported_twice(patch: Patch) -> None:
     original = bulk.covers
-    patch.setattr(bulk, "covers", lambda within, key: original(within, key) or key == within.upper)
+    patch.setattr(bulk, "covers", lambda within, row: original(within, row) or row.key == within.upper)
 
 
 def populated(bench: Bench) -> Bench:
@@ -155,14 +149,10 @@ def populated(bench: Bench) -> Bench:
     return bench
 
 
-def replacing(owner: Any, name: str, value: Any) -> Callable[[Patch], None]:
-    return lambda patch: patch.setattr(owner, name, value)
-
-
 MUTANTS = [
     Mutant(
         "rows of other tenants are found",
-        replacing(repository, "own", lambda unit, entity, _, *key: unit.get(rows.table(entity), key)),
+        replacing(writing, "is_seen", lambda *_: True),
         lambda bench: TenancyContract().test_rows_of_another_tenant_do_not_exist(
             bench, Neighbour(bench.foreign, furnish(bench.elsewhere)), GET_RUN
         ),
@@ -183,7 +173,7 @@ MUTANTS = [
     ),
     Mutant(
         "a unit goes on after an error of the store",
-        replacing(repository, "STORE_ERRORS", ()),
+        replacing(guard, "WRITE_ERRORS", ()),
         lambda bench: TransactionContract().test_an_error_of_the_store_makes_the_unit_unusable(
             bench=bench, name="run"
         ),
@@ -219,7 +209,7 @@ MUTANTS = [
     ),
     Mutant(
         "whatever a change returns is written",
-        replacing(memory_summaries, "checked", lambda change, *_: change),
+        replacing(summaries, "checked", lambda change, *_: change),
         lambda bench: (
             RunSummaryRepositoryContract().test_a_change_that_returns_another_summary_writes_nothing(
                 bench, "another tenant", stored=True
@@ -244,7 +234,9 @@ MUTANTS = [
     Mutant(
         "ties follow the insertion",
         ties_by_insertion,
-        lambda bench: PagingContract().test_all_pages_make_the_whole_list_in_order(bench, RUNS_LISTING, 3),
+        lambda bench: PagingContract().test_all_pages_make_the_whole_list_in_order(
+            FilledLists(bench.deployment, bench.storage), RUNS_LISTING, 3
+        ),
     ),
     Mutant(
         "broken rows are skipped",
@@ -255,7 +247,7 @@ MUTANTS = [
     ),
     Mutant(
         "identical records are written again",
-        replacing(rows.Row, "__eq__", lambda *_: False),
+        replacing(rows.StoredRow, "__eq__", lambda *_: False),
         lambda bench: AuditRepositoryContract().test_an_identical_record_is_not_written_again(bench),
     ),
     Mutant(

@@ -4,34 +4,44 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from twinstore.bulk import KeyRange, Record
+from twinstore.bulk import KeyRange, Record, Survey
+from twinstore.catalog import TenancyKind
 from twinstore.errors import DocumentDecodeError
-from twinstore.scheduler.catalog import SCHEDULER
-from twinstore.survey import Survey
-from twinstore_memory.content import extended_json, has_text_timestamp, scan_row, text_key
-from twinstore_memory.importer import MemoryImporter
-from twinstore_memory.ledger import MemoryLedger
-from twinstore_memory.rows import Row, decode, table
+from twinstore.ledger import LEDGER_MODULE
+from twinstore.scope import UNBOUND
+from twinstore.tenancy import Tenant, label_of
+from twinstore_memory.access import MemoryAccess
+from twinstore_memory.content import extended_json, has_text_timestamp, key_of, scan_row
+from twinstore_memory.initializer import MemoryInitializer
+from twinstore_memory.range_writer import MemoryRangeWriter
+from twinstore_memory.rows import StoredRow, decode, table
+from twinstore_memory.units import Single
+from twinstore_memory.writing import is_seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from twinstore.access import Access
     from twinstore.backend import Capabilities
-    from twinstore.bulk import Key, Position, ScanRow
-    from twinstore.catalog import Entity
-    from twinstore_memory.store import Store
+    from twinstore.bulk import Check, OnConflict, Position, ScanRow
+    from twinstore.catalog import Entity, Key, Module
+    from twinstore.migrations import Initializer
+    from twinstore_memory.store import Store, Unit
 
-__all__ = ["MemoryBulk"]
+__all__ = ["MemoryBulk", "MemoryView"]
+
+T = TypeVar("T")
 
 
 class MemoryBulk:
     """Implements :class:`~twinstore.bulk.BulkPort`."""
 
-    def __init__(self, store: Store, capabilities: Capabilities) -> None:
-        """Take the store."""
+    def __init__(self, store: Store, module: Module, capabilities: Capabilities) -> None:
+        """Take the store and the module whose rows are read and written."""
         self._store = store
+        self._module = module
         self._capabilities = capabilities
 
     @property
@@ -39,17 +49,28 @@ class MemoryBulk:
         """Tells this store from others."""
         return f"memory:{self._store.name}"
 
+    @property
+    def place(self) -> str:
+        """The same: a store of this process is nowhere else."""
+        return self.identity
+
+    @property
+    def ledger_initializer(self) -> Initializer:
+        """Has nothing to create."""
+        return MemoryInitializer(LEDGER_MODULE.name)
+
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities, parents first."""
-        return SCHEDULER.entities
+        return self._module.entities
 
     def survey(self) -> tuple[Survey, ...]:
         """Return every entity: each is there, and sorted."""
         return tuple(Survey(entity=entity.name) for entity in self.entities())
 
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
-        """Return the number of rows by tenant."""
-        return dict(Counter(row.tenant_id or "" for row in self._rows(entity, tenant_id=tenant_id)))
+        """Return the number of rows by the label of their owner."""
+        rows = rows_in(self._store.begin(), entity, tenant_id=tenant_id)
+        return dict(Counter(label_of(row.owner) for row in rows))
 
     def position(self) -> Position | None:
         """Return ``None``: this store knows the present only."""
@@ -57,40 +78,67 @@ class MemoryBulk:
 
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
         """Yield ranges of about ``rows`` rows each that together cover every key."""
-        keys = (text_key(row.key) for row in self._rows(entity, tenant_id=tenant_id))
-        edges = [key for key in keys if key is not None][rows::rows]
+        found = rows_in(self._store.begin(), entity, tenant_id=tenant_id)
+        keys = [key for row in found if (key := key_of(row)) is not None]
+        edges = keys[rows::rows]
         for lower, upper in zip([None, *edges], [*edges, None], strict=True):
             yield KeyRange(lower, upper)
 
-    def export(
-        self,
-        entity: Entity,
-        within: KeyRange,
-        *,
-        tenant_id: str | None = None,
-        batch_size: int = 1000,
-        as_of: Position | None = None,
+    @contextmanager
+    def view(self, *, as_of: Position | None = None) -> Iterator[MemoryView]:
+        """Open a view of what is committed at its first read."""
+        if as_of is not None:
+            self._capabilities.require("point_in_time_reads")
+        unit = self._store.begin(read_only=True, isolated=True)
+        try:
+            yield MemoryView(unit)
+        finally:
+            unit.rollback()
+
+    @contextmanager
+    def writer(
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+    ) -> Iterator[MemoryRangeWriter]:
+        """Open a writer; its one unit needs no ``check`` of its own."""
+        del check
+        unit = self._store.begin()
+        try:
+            yield MemoryRangeWriter(unit, entity, self._module.entities, on_conflict)
+        finally:
+            unit.rollback()
+
+    def access(self) -> Access:
+        """Return the rows of any entity, call by call."""
+        return MemoryAccess(Single(self._store), UNBOUND, self._module.entities)
+
+
+class MemoryView:
+    """Implements :class:`~twinstore.bulk.BulkView` in a unit that reads one state."""
+
+    position: Position | None = None
+
+    def __init__(self, unit: Unit) -> None:
+        """Take the unit."""
+        self._unit = unit
+
+    def records(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[Record]]:
         """Yield the rows of a range in key order, decoded."""
-        self._refuse_past(as_of)
-        rows = self._rows(entity, within, tenant_id=tenant_id)
-        for start in range(0, len(rows), batch_size):
-            yield [record(row) for row in rows[start : start + batch_size]]
+        rows = rows_in(self._unit, entity, within, tenant_id=tenant_id)
+        return ([record(row) for row in batch] for batch in batches(rows, batch_size))
 
-    def scan(
-        self,
-        entity: Entity,
-        within: KeyRange,
-        *,
-        tenant_id: str | None = None,
-        batch_size: int = 1000,
-        as_of: Position | None = None,
+    def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
+        """Yield single rows, decoded."""
+        return map(record, self._rows_of(entity, keys))
+
+    def rows(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[ScanRow]]:
         """Yield the rows of a range in key order, as they are stored."""
-        self._refuse_past(as_of)
         batch: list[ScanRow] = []
-        for row in sorted(self._store.begin().values(table(entity)), key=lambda row: place(row.key)):
-            if covers(within, row.key) and tenant_id in {None, row.tenant_id}:
+        for row in sorted(self._unit.values(table(entity)), key=place):
+            if covers(within, row) and belongs(self._unit, row, tenant_id):
                 batch.append(scan_row(row))
             if len(batch) == batch_size:
                 yield batch
@@ -98,59 +146,66 @@ class MemoryBulk:
         if batch:
             yield batch
 
-    def fetch(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
+    def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
         """Yield single rows for comparison."""
-        unit = self._store.begin()
-        rows = (unit.get(table(entity), key) for key in keys)
-        return (scan_row(row) for row in rows if row is not None)
+        return map(scan_row, self._rows_of(entity, keys))
 
-    def ledger(self) -> MemoryLedger:
-        """Return the ledger of this store."""
-        return MemoryLedger(self._store)
-
-    @contextmanager
-    def importing(self) -> Iterator[MemoryImporter]:
-        """Open an importer."""
-        yield MemoryImporter(self._store)
-
-    def _rows(self, entity: Entity, within: KeyRange | None = None, *, tenant_id: str | None) -> list[Row]:
-        found = [
-            row
-            for row in self._store.begin().values(table(entity))
-            if tenant_id in {None, row.tenant_id} and (within is None or covers(within, row.key))
-        ]
-        return sorted(found, key=lambda row: place(row.key))
-
-    def _refuse_past(self, as_of: Position | None) -> None:
-        if as_of is not None:
-            self._capabilities.require("point_in_time_reads")
+    def _rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[StoredRow]:
+        found = (self._unit.get(table(entity), key) for key in keys)
+        return (row for row in found if row is not None)
 
 
-def record(row: Row) -> Record:
+def rows_in(
+    unit: Unit, entity: Entity, within: KeyRange | None = None, *, tenant_id: str | None
+) -> list[StoredRow]:
+    """Return the rows of a range in key order, for a copy."""
+    found = [
+        row
+        for row in unit.values(table(entity))
+        if belongs(unit, row, tenant_id) and (within is None or covers(within, row))
+    ]
+    return sorted(found, key=place)
+
+
+def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in order, at most ``size`` at a time."""
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def record(row: StoredRow) -> Record:
     """Return a row decoded, or with the reason why it cannot be."""
     exported = Record(
-        key=text_key(row.key),
-        tenant_id=row.tenant_id,
+        key=key_of(row),
+        owner=row.owner,
         model=None,
         storage=row.markers,
         text_timestamp=has_text_timestamp(row),
     )
     try:
-        exported.model = decode(row, row.entity.model)
+        exported.model = decode(row.entity, row).model
     except DocumentDecodeError as error:
         exported.error, exported.raw = error.message, extended_json(row)
     return exported
 
 
-def place(key: Key) -> tuple[bool, tuple[str, ...]]:
-    """Return the place of a key in the order: texts by code point, then what is no text."""
-    text = text_key(key)
-    return (text is None, tuple(map(repr, key)) if text is None else text)
+def belongs(unit: Unit, row: StoredRow, tenant_id: str | None) -> bool:
+    """Whether a row is among those of a tenant, or of all of them."""
+    if tenant_id is None:
+        return True
+    if row.entity.tenancy.kind is TenancyKind.PARENT:
+        return is_seen(unit, Tenant(tenant_id), row)
+    return row.owner == Tenant(tenant_id)
 
 
-def covers(within: KeyRange, key: Key) -> bool:
-    """Whether a range covers a key; an unbounded end also covers keys that are no text."""
-    text = text_key(key)
-    if text is None:
+def place(row: StoredRow) -> tuple[bool, tuple[str | int, ...]]:
+    """Return the place of a row in the order of the keys; what can be no key comes last."""
+    key = key_of(row)
+    return (key is None, tuple(map(repr, row.key)) if key is None else key)
+
+
+def covers(within: KeyRange, row: StoredRow) -> bool:
+    """Whether a range covers a row; an unbounded end also covers what can be no key."""
+    key = key_of(row)
+    if key is None:
         return within.upper is None
-    return (within.lower is None or within.lower <= text) and (within.upper is None or text < within.upper)
+    return (within.lower is None or within.lower <= key) and (within.upper is None or key < within.upper)

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticCustomError
 
 from twinstore.fields import parse_timestamp
-from twinstore.query import After, AtMost, Before, Condition, Equals, IsNull, OneOf, Query
+from twinstore.query import Comparison, Condition, Query, holds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from twinstore.paging import KeyPart, SortKey
-    from twinstore_memory.rows import Row
+    from twinstore_memory.rows import StoredRow
 
 __all__ = ["ordered", "select", "sort_key"]
 
-Rank = tuple[int, str | datetime]
+Rank = tuple[int, str | int | datetime]
 
 
-def select(rows: Iterable[Row], query: Query) -> list[Row]:
+def select(rows: Iterable[StoredRow], query: Query) -> list[StoredRow]:
     """Return up to ``limit + 1`` rows of a query, in its order."""
     return ordered(rows, query)[: query.limit + 1]
 
 
-def ordered(rows: Iterable[Row], query: Query) -> list[Row]:
+def ordered(rows: Iterable[StoredRow], query: Query) -> list[StoredRow]:
     """Return all rows of a query, in its order."""
     found = [row for row in rows if matches(row, query)]
     for key in reversed(query.order):
@@ -34,40 +34,26 @@ def ordered(rows: Iterable[Row], query: Query) -> list[Row]:
     return found
 
 
-def sort_key(row: Row, order: tuple[SortKey, ...]) -> tuple[KeyPart, ...]:
+def sort_key(row: StoredRow, order: tuple[SortKey, ...]) -> tuple[KeyPart, ...]:
     """Return the values by which a row is sorted, for a page token."""
     return tuple(part(row, key) for key in order)
 
 
-def matches(row: Row, query: Query) -> bool:
-    """Whether a row belongs to the list and follows its starting point."""
-    if query.tenant_id is not None and row.tenant_id != query.tenant_id:
-        return False
-    if not all(holds(condition, row) for condition in query.where):
+def matches(row: StoredRow, query: Query) -> bool:
+    """Whether a row satisfies the conditions of the list and follows its starting point."""
+    if not all(is_true(condition, row) for condition in query.where):
         return False
     return query.after is None or follows(row, query.order, query.after)
 
 
-def holds(condition: Condition, row: Row) -> bool:
-    """Whether one condition is true of a row."""
-    match condition:
-        case Equals(field, value):
-            return row.value(field) == value
-        case OneOf(field, values):
-            return row.value(field) in values
-        case IsNull(field):
-            return row.value(field) is None
-        case After(field, bound):
-            return (found := instant(row.value(field))) is not None and found > bound
-        case Before(field, bound):
-            return (found := instant(row.value(field))) is not None and found < bound
-        case AtMost(field, bound):
-            return (found := instant(row.value(field))) is not None and found <= bound
-        case _:
-            assert_never(condition)
+def is_true(condition: Condition, row: StoredRow) -> bool:
+    """Whether one condition is true of a row; an instant that is stored as text compares as the instant."""
+    value = row.value(condition.field)
+    timed = isinstance(condition, Comparison) and isinstance(condition.value, datetime)
+    return holds(condition, instant(value) if timed else value)
 
 
-def follows(row: Row, order: tuple[SortKey, ...], after: tuple[KeyPart, ...]) -> bool:
+def follows(row: StoredRow, order: tuple[SortKey, ...], after: tuple[KeyPart, ...]) -> bool:
     """Whether a row comes strictly after a sort key."""
     for key, bound in zip(order, after, strict=True):
         mine, other = rank(part(row, key)), rank(bound)
@@ -76,19 +62,23 @@ def follows(row: Row, order: tuple[SortKey, ...], after: tuple[KeyPart, ...]) ->
     return False
 
 
-def part(row: Row, key: SortKey) -> KeyPart:
+def part(row: StoredRow, key: SortKey) -> KeyPart:
     """Return one sort value of a row; what is stored with a wrong type counts as its text."""
     value = row.value(key.field)
     if key.time and (found := instant(value)) is not None:
         return found
+    if key.number and isinstance(value, int):
+        return value
     return None if value is None else str(value)
 
 
 def rank(value: KeyPart) -> Rank:
-    """Return a value that is comparable with every other: nulls first, then text, then instants."""
+    """Return a value that is comparable with every other: nulls first, then text, instants and numbers."""
     if value is None:
         return (0, "")
-    return (2, value) if isinstance(value, datetime) else (1, value)
+    if isinstance(value, str):
+        return (1, value)
+    return (2, value) if isinstance(value, datetime) else (3, value)
 
 
 def instant(value: object) -> datetime | None:

@@ -6,100 +6,88 @@ import base64
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from twinstore import jsontext
 from twinstore.bulk import ScanRow
+from twinstore.shapes import left_out_when_empty
 from twinstore_memory.compile import instant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from twinstore.bulk import Key
-    from twinstore_memory.rows import Row
+    from twinstore.catalog import Entity
+    from twinstore.shapes import Path
+    from twinstore_memory.rows import StoredRow
 
-__all__ = ["extended_json", "has_text_timestamp", "scan_row", "text_key"]
-
-INSTANTS: Final = frozenset(
-    {
-        "createdAt",
-        "deletedAt",
-        "detectedAt",
-        "finishedAt",
-        "generatedAt",
-        "impactWindowFrom",
-        "impactWindowTo",
-        "lastFireAt",
-        "nextFireAt",
-        "occurredAt",
-        "startedAt",
-        "updatedAt",
-    }
-)
-# Their keys are chosen by users, so a key that looks like an instant is none.
-FREE_MAPS: Final = frozenset({"labels", "metadata"})
+__all__ = ["extended_json", "has_text_timestamp", "key_of", "scan_row"]
 
 
-def scan_row(row: Row) -> ScanRow:
+def scan_row(row: StoredRow) -> ScanRow:
     """Return a row for comparison."""
     retention = row.entity.retention
     return ScanRow(
-        key=text_key(row.key),
-        tenant_id=row.tenant_id,
+        key=key_of(row),
+        owner=row.owner,
         content=content(row),
         expires=None if retention is None else instant(row.value(retention.field)),
         text_timestamp=has_text_timestamp(row),
     )
 
 
-def content(row: Row) -> bytes:
+def content(row: StoredRow) -> bytes:
     """Return the bytes that are equal exactly when two rows hold the same."""
-    document = plain(row.document)
-    if isinstance(document, dict) and document.get("deltas") == []:
-        del document["deltas"]
-    return jsontext.dumps_sorted({"doc": document, "storage": plain(row.markers)})
+    document = {
+        name: value
+        for name, value in row.document.items()
+        if value or name not in left_out_when_empty(row.entity.model)
+    }
+    return jsontext.dumps_sorted({"doc": plain(row, document), "storage": plain(row, row.markers)})
 
 
-def extended_json(row: Row) -> str:
+def extended_json(row: StoredRow) -> str:
     """Return a row that cannot be decoded, with everything that is there."""
     return jsontext.dumps_sorted(
-        {"_id": [plain(part) for part in row.key], "doc": plain(row.document), "storage": plain(row.markers)}
+        {
+            "_id": [plain(row, part) for part in row.key],
+            "doc": plain(row, row.document),
+            "storage": plain(row, row.markers),
+        }
     ).decode()
 
 
-def text_key(key: tuple[object, ...]) -> Key | None:
-    """Return a key, ``None`` when it is no text."""
-    texts = tuple(part for part in key if isinstance(part, str))
-    return texts if len(texts) == len(key) else None
+def key_of(row: StoredRow) -> Key | None:
+    """Return the key of a row, ``None`` when it can be no key of the entity."""
+    return row.key if row.entity.admits_key(row.key) else None
 
 
-def has_text_timestamp(row: Row) -> bool:
+def has_text_timestamp(row: StoredRow) -> bool:
     """Whether an instant was stored as text."""
-    return any(isinstance(value, str) for source in (row.document, row.markers) for value in instants(source))
+    sources = (row.document, row.markers)
+    return any(isinstance(value, str) for source in sources for value in instants(row.entity, source))
 
 
-def instants(value: object) -> Iterator[object]:
+def instants(entity: Entity, value: object, path: Path = ()) -> Iterator[object]:
     """Yield what is stored where instants belong, at any depth."""
-    if isinstance(value, Mapping):
+    if path in entity.instants:
+        yield value
+    elif isinstance(value, Mapping):
         for name, item in value.items():
-            if name in INSTANTS:
-                yield item
-            elif name not in FREE_MAPS:
-                yield from instants(item)
+            yield from instants(entity, item, (*path, name))
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from instants(item)
+            yield from instants(entity, item, path)
 
 
-def plain(value: object, name: str | None = None) -> object:
+def plain(row: StoredRow, value: object, path: Path = ()) -> object:
     """Return a stored value as canonical JSON has it; nulls inside objects are left out."""
-    if name in INSTANTS and (found := instant(value)) is not None:
+    if path in row.entity.instants and (found := instant(value)) is not None:
         return found
     if isinstance(value, Mapping):
-        inner = {} if name in FREE_MAPS else dict(zip(value, value, strict=True))
-        return {str(key): plain(item, inner.get(key)) for key, item in value.items() if item is not None}
+        return {str(key): plain(row, item, (*path, key)) for key, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [plain(row, item, path) for item in value]
     if isinstance(value, str):
         return str(value).encode("utf-8", "backslashreplace").decode()
     return value if value is None or isinstance(value, (bool, datetime)) else number_or_other(value)

@@ -18,12 +18,16 @@ __all__ = ["MemoryInitializer"]
 class MemoryInitializer:
     """Implements :class:`~twinstore.migrations.Initializer`: there is nothing to migrate."""
 
+    def __init__(self, module: str) -> None:
+        """Take the name of the module, for reports."""
+        self._module = module
+
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
         """Return an empty report."""
         del release, accept
-        return MigrationReport(module="scheduler", backend=DRIVER)
+        return MigrationReport(module=self._module, backend=DRIVER)
 
     def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
         """Return nothing: no server acts on the rows."""

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 def open_module(request: OpenRequest) -> ModuleBackend[object]:
     """Open one module in memory."""
-    from twinstore_memory.backend import MemoryBackend
+    from twinstore_memory.backend import open_backend
 
-    return MemoryBackend.of(request)
+    return open_backend(request)
 
 
 @hookimpl
@@ -26,7 +26,6 @@ def twinstore_register_backend() -> BackendSpec:
         name="Memory",
         schemes=("memory",),
         api_version=BACKEND_API_VERSION,
-        modules=frozenset({"scheduler"}),
         settings=MemorySettings,
         factory=open_module,
         extra="twinstore",

@@ -1,93 +1,116 @@
-"""Rows: an entity as it is stored, that is its wire form by field and its storage markers."""
+"""Rows: an entity as it is stored, that is its wire form by field, its storage markers and derived fields."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from twinstore.access import Row
 from twinstore.canonical import CanonicalModel, decode_stored
-from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
+from twinstore.catalog import TenancyKind
+from twinstore.query import holds
+from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, Tenant
 from twinstore_memory.store import DRIVER, Store, Table, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from twinstore.bulk import Key
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Index, Key
+    from twinstore.tenancy import StoredOwner
 
-__all__ = ["Row", "decode", "encode", "table", "write"]
+__all__ = ["StoredRow", "decode", "encode", "table", "write"]
 
 M = TypeVar("M", bound=CanonicalModel)
 NO_MARKERS: Final[Mapping[str, object]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One stored row. Neither mapping is ever changed."""
+class StoredRow:
+    """One stored row. None of the mappings is ever changed."""
 
     entity: Entity
     key: Key
     document: Mapping[str, object]
     markers: Mapping[str, object] = field(default_factory=dict)
+    derived: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def owner(self) -> StoredOwner:
+        """Who owns the row; of an entity without a tenant of its own nobody does."""
+        name = self.entity.tenant_field
+        tenant = None if name is None else self.value(name)
+        if isinstance(tenant, str):
+            return Tenant(tenant)
+        required = self.entity.tenancy.kind is TenancyKind.REQUIRED
+        return UNKNOWN_TENANT if required or tenant is not None else NO_TENANT
 
     @property
     def tenant_id(self) -> str | None:
-        """The owner, ``None`` when it cannot be told."""
-        tenant = self.value(self.entity.tenant_field)
-        return tenant if isinstance(tenant, str) else None
+        """The tenant, ``None`` when there is none or it cannot be told."""
+        owner = self.owner
+        return owner.id if isinstance(owner, Tenant) else None
+
+    @property
+    def parent_key(self) -> Key | None:
+        """The key of the parent, ``None`` when there is none."""
+        parent = self.entity.parent
+        value = None if parent is None else self.value(parent.field)
+        return (value,) if isinstance(value, (str, int)) else None
 
     @property
     def key_text(self) -> str:
         """The key as messages show it."""
-        return ":".join(map(str, self.key))
+        return self.entity.key_text(self.key)
 
     def value(self, name: str) -> object:
-        """Return a storage marker, or a property of the document; ``None`` when absent."""
-        return (self.markers if name in self.entity.markers else self.document).get(name)
+        """Return a storage marker, a property of the document or a derived field; ``None`` when absent."""
+        if name in self.entity.markers:
+            return self.markers.get(name)
+        return self.document.get(name, self.derived.get(name))
 
     @property
-    def unique(self) -> tuple[Hashable, ...]:
+    def unique(self) -> tuple[tuple[Index, Hashable], ...]:
         """The unique values that the row occupies beside its key."""
-        if self.entity is SCHEDULES and self.value("deletedAt") is None:
-            return (name_of(self.tenant_id, self.value("name")),)
-        if self.entity is TRIGGERS:
-            return (self.value("scheduleId"),)
-        return ()
+        return tuple(
+            (index, unique_value(index, tuple(self.value(name) for name in index.names)))
+            for index in self.entity.uniques
+            if all(holds(condition, self.value(condition.field)) for condition in index.where)
+        )
 
 
-def name_of(tenant_id: object, name: object) -> Hashable:
-    """Return the unique value that the name of a schedule occupies."""
-    return ("name", tenant_id, name)
+def unique_value(index: Index, values: tuple[object, ...]) -> Hashable:
+    """Return what stands in the store for the values of a unique index."""
+    return (index.name, *values)
 
 
-def table(entity: Entity) -> Table[Row]:
+def table(entity: Entity) -> Table[StoredRow]:
     """Return the table of an entity."""
-    return Table(entity.name)
+    return Table(f"{entity.module}.{entity.name}")
 
 
-def encode(entity: Entity, model: CanonicalModel, markers: Mapping[str, object] = NO_MARKERS) -> Row:
+def encode(entity: Entity, model: CanonicalModel, markers: Mapping[str, object] = NO_MARKERS) -> StoredRow:
     """Return the row of a model; absent markers are left out."""
-    document = model.wire()
     present = {name: value for name, value in markers.items() if value is not None}
-    key = tuple(str((present if name in entity.markers else document)[name]) for name in entity.key)
-    return Row(entity, key, document, present)
+    derived = {item.name: item.value(model, present) for item in entity.derived}
+    return StoredRow(entity, entity.key_of(model, present), model.wire(), present, derived)
 
 
-def decode(row: Row, cls: type[M]) -> M:
-    """Return the model of a row.
+def decode(entity: Entity[M], row: StoredRow) -> Row[M]:
+    """Return the model of a row with its markers.
 
     Raises:
         DocumentDecodeError: the document does not form one.
     """
-    return decode_stored(cls, row.document, entity=row.entity.name, key=row.key_text, driver=DRIVER)
+    model = decode_stored(entity.model, row.document, entity=entity.name, key=row.key_text, driver=DRIVER)
+    return Row(model, row.markers)
 
 
-def write(unit: Unit, row: Row) -> None:
+def write(unit: Unit, row: StoredRow) -> None:
     """Stage a row; its key and its unique values must be claimed and free."""
-    unit.put(table(row.entity), row.key, row, row.unique)
+    unit.put(table(row.entity), row.key, row, (value for _, value in row.unique))
 
 
-def plant(store: Store, row: Row) -> None:
+def plant(store: Store, row: StoredRow) -> None:
     """Write a row past every rule and check, also a broken one: for tests of what reads make of it."""
     unit = store.begin()
     unit.claim(table(row.entity), row.key)
@@ -95,6 +118,6 @@ def plant(store: Store, row: Row) -> None:
     unit.commit()
 
 
-def stored_rows(store: Store, entity: Entity) -> dict[Key, Row]:
+def stored_rows(store: Store, entity: Entity) -> dict[Key, StoredRow]:
     """Return what is committed, past the repositories."""
     return {row.key: row for row in store.begin().values(table(entity))}

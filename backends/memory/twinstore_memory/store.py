@@ -24,7 +24,7 @@ from twinstore.forks import ForkSafeLock, renew_in_child
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from twinstore.bulk import Key
+    from twinstore.catalog import Key
     from twinstore.clock import Clock
 
 __all__ = ["DRIVER", "Store", "Table", "Unit", "drop_store", "shared_store"]

@@ -1,84 +1,102 @@
-"""Whole entities on MongoDB: counts, ranges, export, scan, import and ledger."""
+"""The bulk port of a module on MongoDB."""
 
 from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from twinstore.backend import UnitState
 from twinstore.bulk import KeyRange
-from twinstore.forks import of_one_process
-from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.ledger import LEDGER_MODULE
+from twinstore.options import ModuleOptions
+from twinstore.query import batch_size_argument
 from twinstore.scope import UNBOUND, note_system_scope
-from twinstore_mongo.bulk_export import Exporter
-from twinstore_mongo.bulk_import import MongoImporter
-from twinstore_mongo.bulk_ledger import MongoLedger
-from twinstore_mongo.bulk_scan import SCANS
-from twinstore_mongo.doubles import raw_batches
+from twinstore.tenancy import label_of
+from twinstore_mongo.access import MongoAccess
+from twinstore_mongo.bulk_owners import chosen, owner_of_value
+from twinstore_mongo.bulk_view import MongoView
+from twinstore_mongo.bulk_writer import MongoRangeWriter
+from twinstore_mongo.codec import codec_of
+from twinstore_mongo.derive import ID
 from twinstore_mongo.errors import DRIVER
+from twinstore_mongo.identity import identity_of
 from twinstore_mongo.key_order import SIMPLE, has_key_index, key_after, order_of, sorted_cuts
-from twinstore_mongo.positions import PointInTime, position_of, timestamp_of
-from twinstore_mongo.scheduler.transfer import TRANSFERS
+from twinstore_mongo.migrator import MongoInitializer
+from twinstore_mongo.positions import position_of
 from twinstore_mongo.survey import survey_of
 from twinstore_mongo.units import Unit, translating
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from pymongo.collection import Collection
-
-    from twinstore.bulk import Key, Position, Record, ScanRow
-    from twinstore.catalog import Entity
-    from twinstore.survey import Survey
-    from twinstore_mongo.connection import Connection, Document, Store
-    from twinstore_mongo.errors import Where
+    from twinstore.access import Access
+    from twinstore.bulk import Check, Key, OnConflict, Position, Survey
+    from twinstore.catalog import Entity, Module
+    from twinstore.migrations import Initializer
+    from twinstore_mongo.bulk_owners import Chosen
+    from twinstore_mongo.connection import Connection, Document
 
 __all__ = ["MongoBulk"]
 
-BATCH: Final = 1000
 
-
-@dataclass(frozen=True, slots=True)
 class MongoBulk:
-    """Implements :class:`~twinstore.bulk.BulkPort`."""
+    """Implements :class:`~twinstore.bulk.BulkPort` for any module."""
 
-    connection: Connection
+    def __init__(self, connection: Connection, module: Module) -> None:
+        """Take the connection and the module; nothing is connected yet."""
+        self._connection = connection
+        self._module = module
 
     @property
     def identity(self) -> str:
+        """What the server calls itself, and the database; connects at the first call."""
+        return self._identity
+
+    @cached_property
+    def _identity(self) -> str:
+        store = self._connection.store
+        with translating(store.where):
+            return f"{DRIVER} {identity_of(store)}"
+
+    @property
+    def place(self) -> str:
         """Driver, hosts and database."""
-        store = self.connection.store
+        store = self._connection.store
         return f"{DRIVER} {store.where.hosts}/{store.database.name}"
+
+    @property
+    def ledger_initializer(self) -> Initializer:
+        """Creates and upgrades the collections of the ledger of copies."""
+        validators = self._connection.validators
+        return MongoInitializer.of(self._connection, LEDGER_MODULE, ModuleOptions(), validators=validators)
 
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities in copy order: parents first."""
-        return SCHEDULER.entities
+        return self._module.entities
 
     def survey(self) -> tuple[Survey, ...]:
         """Return what there is to read, and at what cost; see the Protocol."""
         note_system_scope("bulk survey")
-        return survey_of(self.connection.store, self.entities())
+        return survey_of(self._connection, self.entities())
 
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
-        """Return the number of rows by tenant; see the Protocol."""
+        """Return the number of rows by the label of their owner; see the Protocol."""
         note_system_scope("bulk counts")
-        store, tenant = self.connection.store, TRANSFERS[entity].tenant
-        pipeline: list[Document] = [] if tenant_id is None else [{"$match": {tenant: tenant_id}}]
-        pipeline.append({"$group": {"_id": f"${tenant}", "count": {"$sum": 1}}})
+        store, tenant = self._connection.store, codec_of(entity).tenant
+        group: Document = {ID: None if tenant is None else f"${tenant}", "count": {"$sum": 1}}
+        pipeline = [*self._chosen(entity, tenant_id).stages, {"$group": group}]
+        collection = store.collection(self._connection.collection_name(entity))
         counted: Counter[str] = Counter()
-        # A double knows no collations.
-        options: Document = {"collation": SIMPLE, "allowDiskUse": True} if store.complete else {}
-        with translating(self._where(store, entity)), store.unhurried():
-            for group in store.collection(entity.name).aggregate(pipeline, **options):
-                owner = group["_id"]
-                counted[owner if isinstance(owner, str) else ""] += group["count"]
+        with translating(store.where.of(entity)), store.unhurried():
+            for found in collection.aggregate(pipeline, collation=SIMPLE, allowDiskUse=True):
+                counted[label_of(owner_of_value(entity, found[ID]))] += found["count"]
         return dict(sorted(counted.items()))
 
     def position(self) -> Position | None:
         """Return the present cluster time; see the Protocol."""
-        store = self.connection.store
+        store = self._connection.store
         if not store.capabilities.point_in_time_reads:
             return None
         with translating(store.where), store.limited():
@@ -87,139 +105,65 @@ class MongoBulk:
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
         """Return ranges of about ``rows`` rows each; see the Protocol."""
         note_system_scope("bulk cut")
+        return self._cut(entity, batch_size_argument(rows), self._chosen(entity, tenant_id))
+
+    @contextmanager
+    def view(self, *, as_of: Position | None = None) -> Iterator[MongoView]:
+        """Open a view; see the Protocol."""
+        note_system_scope("bulk view")
+        if as_of is not None:
+            self._connection.store.capabilities.require("point_in_time_reads")
+        view = MongoView(self._connection, as_of)
+        try:
+            yield view
+        finally:
+            view.close()
+
+    @contextmanager
+    def writer(
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+    ) -> Iterator[MongoRangeWriter]:
+        """Open a writer for one range; heavy ranges are committed in parts, see the Protocol."""
+        note_system_scope("bulk write")
+        overwrite = on_conflict == "overwrite" and not entity.append_only
+        writer = MongoRangeWriter(self._unit(), entity, self.entities(), overwrite=overwrite, check=check)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+    def access(self) -> Access:
+        """Return the rows of any described entity, call by call; see the Protocol."""
+        note_system_scope("bulk access")
+        return MongoAccess(self._unit(), self.entities())
+
+    def _unit(self) -> Unit:
+        return Unit(self._connection, UNBOUND, UnitState(unbound=True))
+
+    def _chosen(self, entity: Entity, tenant_id: str | None) -> Chosen:
+        return chosen(entity, tenant_id, self._connection.collection_name)
+
+    def _cut(self, entity: Entity, rows: int, of: Chosen) -> Iterator[KeyRange]:
         lower: Key | None = None
-        for upper in self._cuts(entity, rows, tenant_id):
+        for upper in self._cuts(entity, rows, of):
             yield KeyRange(lower, upper)
             lower = upper
         yield KeyRange(lower, None)
 
-    def _cuts(self, entity: Entity, rows: int, tenant_id: str | None) -> Iterator[Key]:
-        """Yield the keys at which ranges end."""
-        store, transfer = self.connection.store, TRANSFERS[entity]
-        condition: Document = {} if tenant_id is None else {transfer.tenant: tenant_id}
-        collection = store.collection(entity.name)
-        if store.complete:
-            with translating(self._where(store, entity)), store.limited():
-                indexed = has_key_index(collection, order_of(transfer.key))
+    def _cuts(self, entity: Entity, rows: int, of: Chosen) -> Iterator[Key]:
+        """Yield the keys at which ranges end: from the index, or from one pass where none can tell."""
+        store, codec = self._connection.store, codec_of(entity)
+        collection = store.collection(self._connection.collection_name(entity))
+        with translating(store.where.of(entity)):
+            with store.limited():
+                indexed = not of.joins and has_key_index(collection, order_of(codec.key))
             if not indexed:
-                with translating(self._where(store, entity)):
-                    cuts = sorted_cuts(store, collection, transfer.key, rows, condition)
-                yield from cuts
+                yield from sorted_cuts(store, collection, codec, rows, of.stages)
                 return
-        lower: Key | None = None
-        while (lower := self._key_after(entity, lower, rows, condition)) is not None:
-            yield lower
-
-    def _key_after(self, entity: Entity, lower: Key | None, rows: int, condition: Document) -> Key | None:
-        """Return the text key that follows ``rows`` rows after a key."""
-        store, key = self.connection.store, TRANSFERS[entity].key
-        texts: Document = {name: {"$type": "string"} for name in key}
-        if not store.complete:
-            return self._key_in_double(entity, lower, rows, texts | condition)
-        with translating(self._where(store, entity)), store.limited():
-            collection = store.collection(entity.name)
-            found = key_after(collection, key, lower, rows, condition)
-            if found is not None and not all(isinstance(part, str) for part in found):
-                # Half of a composed key may be no text; a range cannot end there.
-                found = key_after(collection, key, lower, rows, texts | condition)
-        return found
-
-    def _key_in_double(self, entity: Entity, lower: Key | None, rows: int, condition: Document) -> Key | None:
-        collection, names = self.connection.store.collection(entity.name), TRANSFERS[entity].key
-        keys = sorted(tuple(document[name] for name in names) for document in collection.find(condition))
-        later = [key for key in keys if lower is None or key >= lower]
-        return later[rows] if len(later) > rows else None
-
-    def export(
-        self,
-        entity: Entity,
-        within: KeyRange,
-        *,
-        tenant_id: str | None = None,
-        batch_size: int = BATCH,
-        as_of: Position | None = None,
-    ) -> Iterator[list[Record]]:
-        """Return the rows of a range in key order, in batches; see the Protocol."""
-        batches = self._exported(entity, within, tenant_id, batch_size, as_of)
-        return of_one_process(batches, "This export")
-
-    def _exported(
-        self, entity: Entity, within: KeyRange, tenant_id: str | None, batch_size: int, as_of: Position | None
-    ) -> Iterator[list[Record]]:
-        store, exporter = self.connection.store, Exporter(TRANSFERS[entity])
-        with self._reading(store, entity, as_of) as collection:
-            if store.complete:
-                yield from exporter.batches(
-                    store, collection, within, tenant_id=tenant_id, batch_size=batch_size
-                )
-            else:
-                transfer = exporter.transfer
-                condition = {} if tenant_id is None else {transfer.tenant: tenant_id}
-                for raw in raw_batches(collection, transfer.key, within, condition, batch_size):
-                    yield exporter.decoded(raw)
-
-    def scan(
-        self,
-        entity: Entity,
-        within: KeyRange,
-        *,
-        tenant_id: str | None = None,
-        batch_size: int = BATCH,
-        as_of: Position | None = None,
-    ) -> Iterator[list[ScanRow]]:
-        """Return the rows of a range in key order for comparison; see the Protocol."""
-        batches = self._scanned(entity, within, tenant_id, batch_size, as_of)
-        return of_one_process(batches, "This scan")
-
-    def _scanned(
-        self, entity: Entity, within: KeyRange, tenant_id: str | None, batch_size: int, as_of: Position | None
-    ) -> Iterator[list[ScanRow]]:
-        store, scan = self.connection.store, SCANS[entity.name]
-        with self._reading(store, entity, as_of) as collection:
-            if store.complete:
-                yield from scan.batches(store, collection, within, tenant_id=tenant_id, batch_size=batch_size)
-            else:
-                condition = {} if tenant_id is None else {scan.tenant: tenant_id}
-                for raw in raw_batches(collection, scan.key, within, condition, batch_size):
-                    yield scan.rows(raw)
-
-    def fetch(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        """Return single rows for comparison; see the Protocol."""
-        return of_one_process(self._fetched(entity, keys), "This scan")
-
-    def _fetched(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        store, scan = self.connection.store, SCANS[entity.name]
-        with self._reading(store, entity, None) as collection:
-            if store.complete:
-                yield from scan.fetch(store, collection, keys)
-            elif keys:
-                for raw in raw_batches(collection, scan.key, KeyRange(), scan.any_of(keys), BATCH):
-                    yield from scan.rows(raw)
-
-    def ledger(self) -> MongoLedger:
-        """Return the ledger that lives in this database."""
-        return MongoLedger(self._unit())
-
-    @contextmanager
-    def importing(self) -> Iterator[MongoImporter]:
-        """Open an importer; see the Protocol."""
-        note_system_scope("bulk import")
-        unit = Unit(self.connection, UNBOUND)
-        yield MongoImporter(unit, MongoLedger(unit))
-
-    def _unit(self) -> Unit:
-        return Unit(self.connection, UNBOUND, UnitState(unbound=True))
-
-    @contextmanager
-    def _reading(self, store: Store, entity: Entity, as_of: Position | None) -> Iterator[Collection[Any]]:
-        note_system_scope("bulk read")
-        collection = store.collection(entity.name)
-        if as_of is not None:
-            store.capabilities.require("point_in_time_reads")
-            collection = collection.with_options(read_concern=PointInTime(timestamp_of(as_of)))
-        with translating(self._where(store, entity)):
-            yield collection
-
-    @staticmethod
-    def _where(store: Store, entity: Entity) -> Where:
-        return store.where.of(entity)
+            last: Key | None = None
+            while True:
+                with store.limited():
+                    last = key_after(collection, codec, last, rows, of.condition)
+                if last is None:
+                    return
+                yield last

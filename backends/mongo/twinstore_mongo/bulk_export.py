@@ -6,10 +6,10 @@ would compare texts with texts only. Without such an index an expression compare
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from bson import InvalidBSON, decode, decode_all
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -18,18 +18,28 @@ from bson.json_util import CANONICAL_JSON_OPTIONS, dumps
 from twinstore.bulk import Record
 from twinstore.errors import DocumentDecodeError
 from twinstore.forks import ending
+from twinstore_mongo.bulk_owners import owner_of_value
 from twinstore_mongo.codec import FOREIGN_TYPES
-from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch, order_of
-from twinstore_mongo.validators import instant_paths
+from twinstore_mongo.derive import ID
+from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch, order_of, plain_part
+from twinstore_mongo.paths import PathTree
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
+    from pymongo.command_cursor import RawBatchCommandCursor
+    from pymongo.cursor import RawBatchCursor
 
     from twinstore.bulk import Key, KeyRange
+    from twinstore.tenancy import StoredOwner
+    from twinstore_mongo.bulk_owners import Chosen
+    from twinstore_mongo.codec import Codec
     from twinstore_mongo.connection import Document, Store
-    from twinstore_mongo.scheduler.transfer import Transfer
+    from twinstore_mongo.key_order import Order
 
-__all__ = ["Exporter", "between", "bounds"]
+    # The client declares the one kind where it gives the other.
+    RawBatches = RawBatchCursor[Document] | RawBatchCommandCursor[Document]
+
+__all__ = ["Exporter", "between", "bounds", "conditions_of"]
 
 # Naive instants decode twice as fast; they are marked as UTC where the model has one.
 NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
@@ -37,42 +47,22 @@ NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 )
 LENIENT: Final = NAIVE.with_options(unicode_decode_error_handler="backslashreplace")
 LENGTH_BYTES: Final = 4
-ID: Final = "_id"
-BY_ID: Final = (ID,)
+# Of one query, whose text grows with them.
+KEYS_AT_ONCE: Final = 1000
 # Adding to an aware instant costs a tenth of `replace(tzinfo=UTC)`, and a document has about five.
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
 
 
-@dataclass(frozen=True, slots=True)
-class InstantPlan:
-    """Where the instants of a document are: fields here, and objects or lists of objects below."""
-
-    leaves: tuple[str, ...]
-    branches: tuple[tuple[str, InstantPlan], ...]
-
-    @classmethod
-    def of(cls, paths: Iterable[tuple[str, ...]]) -> InstantPlan:
-        """Return the plan of some paths."""
-        below: dict[str, list[tuple[str, ...]]] = {}
-        leaves: list[str] = []
-        for head, *rest in paths:
-            if rest:
-                below.setdefault(head, []).append(tuple(rest))
-            else:
-                leaves.append(head)
-        return cls(tuple(leaves), tuple((name, cls.of(rest)) for name, rest in below.items()))
-
-
-def bounds(transfer: Transfer, within: KeyRange) -> dict[str, dict[str, str]]:
+def bounds(codec: Codec[Any], within: KeyRange) -> Document:
     """Return the ``min`` and ``max`` of a range; an open end has none."""
     ends = {"min": within.lower, "max": within.upper}
-    return {name: dict(zip(transfer.key, key, strict=True)) for name, key in ends.items() if key is not None}
+    return {name: dict(zip(codec.key, key, strict=True)) for name, key in ends.items() if key is not None}
 
 
-def between(transfer: Transfer, within: KeyRange) -> Document:
+def between(codec: Codec[Any], within: KeyRange) -> Document:
     """Return the filter of a range; arrays are compared element by element, across types."""
-    stored = [f"${name}" for name in transfer.key]
+    stored = [f"${name}" for name in codec.key]
     ends = (("$gte", within.lower), ("$lt", within.upper))
     clauses = [
         {operator: [stored, [{"$literal": part} for part in key]]}
@@ -86,15 +76,13 @@ def between(transfer: Transfer, within: KeyRange) -> Document:
 class Exporter:
     """Turns the documents of one entity into records."""
 
-    transfer: Transfer
-    plan: InstantPlan = field(init=False)
+    codec: Codec[Any]
+    instants: PathTree = field(init=False)
 
     def __post_init__(self) -> None:
         """Lay out where the instants are."""
-        markers = self.transfer.codec.entity.marker_times
-        self.plan = InstantPlan.of(
-            [*instant_paths(self.transfer.codec.model), *((name,) for name in markers)]
-        )
+        names = self.codec.names
+        self.instants = PathTree.of((names[head], *rest) for head, *rest in self.codec.entity.instants)
 
     def batches(
         self,
@@ -102,26 +90,58 @@ class Exporter:
         collection: Collection[Document],
         within: KeyRange,
         *,
-        tenant_id: str | None,
+        rows: Chosen,
         batch_size: int,
     ) -> Iterator[list[Record]]:
         """Yield the records of a range in key order."""
-        condition = {} if tenant_id is None else {self.transfer.tenant: tenant_id}
-        order = order_of(self.transfer.key)
+        order = order_of(self.codec.key)
         with store.limited():
-            indexed = has_key_index(collection, order)
-        reading = {"batch_size": batch_size, "collation": SIMPLE}
+            indexed = not rows.joins and has_key_index(collection, order)
         if indexed:
-            along: dict[str, Any] = {"sort": order, "hint": order, **bounds(self.transfer, within)}
+            cursor = self._along_index(collection, within, rows.condition, order, batch_size)
         else:
-            condition |= between(self.transfer, within)
             # Rows that share a key come in the same order in each pass.
-            along = {"sort": [*order, *([] if (ID, 1) in order else [(ID, 1)])], "allow_disk_use": True}
-        cursor = collection.find_raw_batches(condition, **reading, **along)
+            order += [] if (ID, 1) in order else [(ID, 1)]
+            with store.unhurried():
+                cursor = self._sorted(collection, within, rows, order, batch_size)
         with ending(cursor.close):
             while (batch := next_batch(store, cursor, indexed=indexed)) is not None:
                 if records := self.decoded(batch):
                     yield records
+
+    def _along_index(
+        self,
+        collection: Collection[Document],
+        within: KeyRange,
+        condition: Document,
+        order: Order,
+        batch_size: int,
+    ) -> RawBatches:
+        ends = bounds(self.codec, within)
+        return collection.find_raw_batches(
+            condition, sort=order, hint=order, batch_size=batch_size, collation=SIMPLE, **ends
+        )
+
+    def _sorted(
+        self,
+        collection: Collection[Document],
+        within: KeyRange,
+        rows: Chosen,
+        order: Order,
+        batch_size: int,
+    ) -> RawBatches:
+        pipeline = [{"$match": between(self.codec, within)}, *rows.stages, {"$sort": dict(order)}]
+        return collection.aggregate_raw_batches(
+            pipeline, batchSize=batch_size, collation=SIMPLE, allowDiskUse=True
+        )
+
+    def of(self, store: Store, collection: Collection[Document], keys: Sequence[Key]) -> Iterator[Record]:
+        """Yield single records."""
+        for condition in conditions_of(self.codec.key, keys):
+            cursor = collection.find_raw_batches(condition, collation=SIMPLE)
+            with ending(cursor.close):
+                while (batch := store.next_batch(cursor)) is not None:
+                    yield from self.decoded(batch)
 
     def decoded(self, batch: bytes) -> list[Record]:
         """Return the records of a raw batch; one broken document does not spoil the others."""
@@ -140,38 +160,51 @@ class Exporter:
 
     def record(self, document: Document) -> Record:
         """Return the record of a document."""
-        text_timestamp = mark_utc(document, self.plan)
+        text_timestamp = mark_utc(document, self.instants)
         try:
-            model = self.transfer.codec.decode(document)
-            storage = self.transfer.markers(document)
+            row = self.codec.decode(document)
         except DocumentDecodeError as error:
             return self.unreadable(document, reason_of(error), text_timestamp=text_timestamp)
         key = self.key_of(document)
         if key is None:
             return self.unreadable(document, "its key is no text", text_timestamp=text_timestamp)
-        return Record(key, document[self.transfer.tenant], model, storage, text_timestamp)
+        return Record(key, self.owner_of(document), row.model, row.storage, text_timestamp)
 
     def unreadable(self, document: Document, reason: str, *, text_timestamp: bool = False) -> Record:
         """Return the record of a document that forms no model."""
         raw = dumps(document, json_options=CANONICAL_JSON_OPTIONS)
-        tenant = document.get(self.transfer.tenant)
         return Record(
             key=self.key_of(document),
-            tenant_id=tenant if isinstance(tenant, str) else None,
+            owner=self.owner_of(document),
             model=None,
             text_timestamp=text_timestamp,
             error=reason,
             raw=raw,
         )
 
+    def owner_of(self, document: Mapping[str, Any]) -> StoredOwner:
+        """Return the owner of a document, as far as it can be told."""
+        tenant = self.codec.tenant
+        return owner_of_value(self.codec.entity, None if tenant is None else document.get(tenant))
+
     def key_of(self, document: Mapping[str, Any]) -> Key | None:
-        """Return the key of a document; ``None`` when it is no text."""
-        if self.transfer.key == BY_ID:
-            key = document.get("_id")
+        """Return the key of a document; ``None`` when a part is of another type."""
+        if self.codec.entity.single_key is not None:
+            key = document.get(ID)
             return (key,) if isinstance(key, str) else None
-        values = [document.get(name) for name in self.transfer.key]
-        texts = tuple(value for value in values if isinstance(value, str))
-        return texts if len(texts) == len(values) else None
+        values = tuple(plain_part(document.get(name)) for name in self.codec.key)
+        return cast("Key", values) if self.codec.entity.admits_key(values) else None
+
+
+def conditions_of(names: Sequence[str], keys: Sequence[Key]) -> Iterator[Document]:
+    """Yield filters that together find some keys by the key index."""
+    *heads, last = names
+    for some in (keys[start : start + KEYS_AT_ONCE] for start in range(0, len(keys), KEYS_AT_ONCE)):
+        groups: dict[Key, list[object]] = {}
+        for key in some:
+            groups.setdefault(key[:-1], []).append(key[-1])
+        for head, tails in groups.items():
+            yield {**dict(zip(heads, head, strict=True)), last: {"$in": tails}}
 
 
 def reason_of(error: DocumentDecodeError) -> str:
@@ -180,16 +213,16 @@ def reason_of(error: DocumentDecodeError) -> str:
     return reason.removesuffix(". Repair or quarantine the document.") or error.message
 
 
-def mark_utc(document: Document, plan: InstantPlan) -> bool:
+def mark_utc(document: Document, tree: PathTree) -> bool:
     """Mark the naive instants of a document as UTC, in place; return whether one is stored as text."""
     found_text = False
-    for name in plan.leaves:
+    for name in tree.leaves:
         value = document.get(name)
         if type(value) is datetime:
             document[name] = EPOCH + (value - NAIVE_EPOCH)
         elif type(value) is str:
             found_text = True
-    for name, below in plan.branches:
+    for name, below in tree.branches:
         value = document.get(name)
         for part in value if type(value) is list else (value,):
             if type(part) is dict:

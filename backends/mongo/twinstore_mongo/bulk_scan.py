@@ -6,32 +6,35 @@ JSON without the models.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import bson
 import orjson
 from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.int64 import Int64
 from pydantic_core import PydanticCustomError
 
 from twinstore.bulk import Key, KeyRange, ScanRow
 from twinstore.fields import parse_timestamp
 from twinstore.forks import ending
-from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
+from twinstore.shapes import Kind, left_out_when_empty
+from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
 from twinstore_mongo.codec import FOREIGN_TYPES
+from twinstore_mongo.derive import stored_names
 from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from twinstore.catalog import Entity
+    from twinstore_mongo.bulk_owners import Chosen
     from twinstore_mongo.connection import Document, Store
 
-__all__ = ["SCANS", "Scan"]
+__all__ = ["Scan"]
 
 STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, type_registry=FOREIGN_TYPES
@@ -43,32 +46,54 @@ WRITING: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
 FETCH_KEYS: Final = 500
+# What a field that is left out for another reason than null is then.
+EMPTY: Final[Mapping[Kind, object]] = {Kind.LIST: [], Kind.MAP: {}, Kind.INTEGER: 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """What one entity looks like in its collection.
+    """What one entity looks like in its collection: names and places only, for values are read as stored.
 
     Attributes:
         key: stored names of the key.
-        tenant: stored name of the tenant.
+        numbers: those parts of it that are integers.
+        tenant: stored name of the tenant, ``None`` where rows name none.
+        may_lack_tenant: a row may be without tenant.
         wire_id: the wire name of ``_id``, where it is part of the wire form.
         markers: storage markers and their stored names.
         instants: paths of instants from the top.
-        optional_lists: lists that are left out when empty.
+        empty: what is left out when it has this value.
         expires: the instant by which retention judges.
-        derived_id: the id is part of the wire form unless it was derived from the content.
+        derived_key: the id is part of the wire form unless it is what this returns.
     """
 
-    entity: Entity
-    key: tuple[str, ...] = ("_id",)
-    tenant: str = "tenantId"
-    wire_id: str | None = "id"
+    key: tuple[str, ...]
+    numbers: frozenset[str] = frozenset()
+    tenant: str | None = None
+    may_lack_tenant: bool = False
+    wire_id: str | None = None
     markers: Mapping[str, str] = field(default_factory=dict)
     instants: tuple[tuple[str, ...], ...] = ()
-    optional_lists: tuple[str, ...] = ()
+    empty: Mapping[str, object] = field(default_factory=dict)
     expires: str | None = None
-    derived_id: bool = False
+    derived_key: Callable[[Mapping[str, object], bytes], str] | None = None
+
+    @classmethod
+    def of(cls, entity: Entity) -> Self:
+        """Return the scan of an entity."""
+        names, retention = stored_names(entity), entity.retention
+        return cls(
+            key=tuple(names[name] for name in entity.key),
+            numbers=frozenset(names[part.field] for part in entity.key_parts if part.type.is_number),
+            tenant=None if entity.tenant_field is None else names[entity.tenant_field],
+            may_lack_tenant=entity.tenancy.kind is TenancyKind.OPTIONAL,
+            wire_id=entity.single_key if entity.single_key in entity.shapes else None,
+            markers={name: names[name] for name in entity.markers},
+            instants=tuple((names[head], *rest) for head, *rest in entity.instants),
+            empty={name: EMPTY[entity.known[name]] for name in left_out_when_empty(entity.model)},
+            expires=None if retention is None else names[retention.field],
+            derived_key=entity.derived_key,
+        )
 
     def batches(
         self,
@@ -76,7 +101,7 @@ class Scan:
         collection: Collection[Document],
         within: KeyRange,
         *,
-        tenant_id: str | None,
+        rows: Chosen,
         batch_size: int,
     ) -> Iterator[list[ScanRow]]:
         """Yield the rows of a range in key order."""
@@ -85,8 +110,9 @@ class Scan:
             indexed = has_key_index(collection, list(order.items()))
         # Without an index, rows of one key come in the same order in each pass.
         order = order if indexed else {**order, "_id": 1}
-        pipeline = [{"$match": self.matching(within, tenant_id)}, {"$sort": order}]
-        along: dict[str, Any] = {"hint": order} if indexed else {"allowDiskUse": True}
+        along: Document = {"hint": order} if indexed else {"allowDiskUse": True}
+        match = {"$match": {**self.matching(within), **rows.condition}}
+        pipeline = [match, {"$sort": order}, *rows.joins]
         with store.limited() if indexed else store.unhurried():
             cursor = collection.aggregate_raw_batches(
                 pipeline, batchSize=batch_size, collation=SIMPLE, **along
@@ -111,15 +137,14 @@ class Scan:
             return {self.key[0]: {"$in": [key[0] for key in keys]}}
         return {"$or": [dict(zip(self.key, key, strict=True)) for key in keys]}
 
-    def matching(self, within: KeyRange, tenant_id: str | None) -> Document:
+    def matching(self, within: KeyRange) -> Document:
         """Return the filter of a range; expressions compare values of different types, filters do not."""
         clauses: list[Document] = []
         if within.lower is not None:
             clauses += self.beyond("$gt", within.lower, last="$gte")
         if within.upper is not None:
             clauses += self.beyond("$lt", within.upper, last="$lt")
-        condition: Document = {"$expr": {"$and": clauses}} if clauses else {}
-        return condition if tenant_id is None else {**condition, self.tenant: tenant_id}
+        return {"$expr": {"$and": clauses}} if clauses else {}
 
     def beyond(self, operator: str, key: Key, *, last: str) -> list[Document]:
         """Return what holds for keys on one side of a bound, in the order of the key."""
@@ -149,8 +174,9 @@ class Scan:
         try:
             document = bson.decode(raw, BROKEN)
         except bson.InvalidBSON:
-            return ScanRow(None, None, content)
-        return ScanRow(self.sure_key_of(document), printable_or_none(document.get(self.tenant)), content)
+            return ScanRow(None, self.owner_of(raw), content)
+        tenant = None if self.tenant is None else printable(document.get(self.tenant))
+        return ScanRow(self.sure_key_of(document), self.owner_of(tenant), content)
 
     def row(self, stored: Document) -> ScanRow:
         """Return the row of a document."""
@@ -162,8 +188,8 @@ class Scan:
             for name, value in stored.items()
             if value is not None and name[:1] != "_" and name not in internal
         }
-        for name in self.optional_lists:
-            if document.get(name) == []:
+        for name, empty in self.empty.items():
+            if document.get(name) == empty and type(document[name]) is type(empty):
                 del document[name]
         storage = self.markers and {
             name: plain(stored[source])
@@ -173,24 +199,49 @@ class Scan:
         self.add_id(document, stored)
         return ScanRow(
             self.key_of(stored),
-            text_or_none(stored.get(self.tenant)),
+            self.owner_of(None if self.tenant is None else stored.get(self.tenant)),
             json_of({"doc": document, "storage": storage}),
             EPOCH + (expires - NAIVE_EPOCH) if type(expires) is datetime else None,
             as_text,
         )
 
+    def owner_of(self, value: object) -> StoredOwner:
+        """Return the owner of a row by what stands in the field of the tenant."""
+        if type(value) is str and self.tenant is not None:
+            return Tenant(value)
+        if self.tenant is None or (value is None and self.may_lack_tenant):
+            return NO_TENANT
+        return UNKNOWN_TENANT
+
     def add_id(self, document: Document, stored: Document) -> None:
         """Put the id where the wire form has it; a second, different copy must not go unseen."""
-        if self.wire_id is None or (self.derived_id and is_derived(document, stored)):
+        if self.wire_id is None or self.is_derived(document, stored):
             return
         identity = plain(stored["_id"])
         if document.setdefault(self.wire_id, identity) != identity:
             document["_id"] = identity
 
+    def is_derived(self, document: Document, stored: Document) -> bool:
+        """Whether the id follows from the content, which then does not repeat it."""
+        if self.derived_key is None:
+            return False
+        markers = {name: stored.get(source) for name, source in self.markers.items()}
+        content = orjson.dumps(document, default=instant_text, option=orjson.OPT_PASSTHROUGH_DATETIME)
+        return bool(self.derived_key(markers, content) == stored["_id"])
+
     def key_of(self, stored: Mapping[str, Any]) -> Key | None:
-        """Return the key, ``None`` when it is no text."""
+        """Return the key, ``None`` when a part is of another type."""
+        if self.numbers:
+            return self.key_with_numbers(stored)
         key = [part for name in self.key if type(part := stored.get(name)) is str]
         return tuple(key) if len(key) == len(self.key) else None
+
+    def key_with_numbers(self, stored: Mapping[str, Any]) -> Key | None:
+        """Return a key of which some parts are integers, which the client may have as a class of its own."""
+        values: Document = {name: stored.get(name) for name in self.key}
+        values |= {name: int(values[name]) for name in self.numbers if type(values[name]) is Int64}
+        fit = (type(value) is (int if name in self.numbers else str) for name, value in values.items())
+        return cast("Key", tuple(values.values())) if all(fit) else None
 
     def sure_key_of(self, document: Mapping[str, Any]) -> Key | None:
         """Return the key of a broken document, ``None`` when the key itself is broken.
@@ -198,7 +249,9 @@ class Scan:
         What stands for its bytes sorts elsewhere, and could be the key of another row.
         """
         key = self.key_of(document)
-        return key if key is not None and all(map(is_sound, key)) else None
+        return (
+            key if key is not None and all(is_sound(part) for part in key if isinstance(part, str)) else None
+        )
 
     def normalise_instants(self, stored: Document) -> bool:
         """Replace instants stored as text by real ones; return whether there were any."""
@@ -274,31 +327,15 @@ def repr_of(value: float) -> Any:  # noqa: ANN401  # a number, or its name
     return value if value - value == 0 else str(value)
 
 
-def is_derived(document: Document, stored: Document) -> bool:
-    """Whether the id of a snapshot follows from its content, which then does not repeat it."""
-    tenant, run, key = stored.get("_tenantId"), stored.get("_runId"), stored["_id"]
-    if type(key) is not str or not key.startswith("snap_"):
-        return False
-    text = f"{tenant}\n{run or ''}\n".encode() + orjson.dumps(
-        document, default=instant_text, option=orjson.OPT_PASSTHROUGH_DATETIME
-    )
-    return key == f"snap_{sha256(text).hexdigest()[:32]}"
-
-
-def text_or_none(value: object) -> str | None:
-    """Return a text, ``None`` for everything else."""
-    return value if type(value) is str else None
-
-
 def is_sound(text: str) -> bool:
     """Tell whether a leniently decoded text was valid UTF-8: no half of a pair stands for a byte."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def printable_or_none(value: object) -> str | None:
-    """Return a leniently decoded text with its broken bytes as numbers, ``None`` for everything else."""
+def printable(value: object) -> object:
+    """Return a leniently decoded text with its broken bytes as numbers, everything else as it is."""
     if type(value) is not str:
-        return None
+        return value
     return value.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
@@ -309,57 +346,3 @@ def documents_of(raw: bytes) -> Iterator[bytes]:
         size = int.from_bytes(view[:4], "little")
         yield bytes(view[:size])
         view, rest = view[size:], rest - size
-
-
-RUN_INSTANTS: Final = (("createdAt",), ("startedAt",), ("finishedAt",))
-
-SCANS: Final[dict[str, Scan]] = {
-    scan.entity.name: scan
-    for scan in (
-        Scan(
-            entity=SCHEDULES,
-            markers={"deletedAt": "deletedAt", "deletedBy": "deletedBy"},
-            instants=(("createdAt",), ("updatedAt",), ("deletedAt",)),
-        ),
-        Scan(
-            entity=TRIGGERS,
-            instants=(("nextFireAt",), ("lastFireAt",), ("createdAt",), ("updatedAt",)),
-        ),
-        Scan(
-            entity=RUNS,
-            instants=(
-                *RUN_INSTANTS,
-                ("reason", "impactWindowFrom"),
-                ("reason", "impactWindowTo"),
-                ("deltas", "detectedAt"),
-            ),
-            optional_lists=("deltas",),
-            expires="finishedAt",
-        ),
-        Scan(
-            entity=IMPACT_SNAPSHOTS,
-            tenant="_tenantId",
-            wire_id="snapshotId",
-            markers={
-                "snapshotId": "_id",
-                "tenantId": "_tenantId",
-                "runId": "_runId",
-                "selectorDigest": "_selectorDigest",
-            },
-            instants=(("generatedAt",),),
-            expires="generatedAt",
-            derived_id=True,
-        ),
-        Scan(entity=AUDIT, instants=(("occurredAt",),)),
-        Scan(
-            entity=RUN_SUMMARIES,
-            key=("tenantId", "scheduleId"),
-            wire_id=None,
-            instants=(
-                ("updatedAt",),
-                *(("lastRun", *path) for path in RUN_INSTANTS),
-                *(("recent", *path) for path in RUN_INSTANTS),
-            ),
-        ),
-    )
-}

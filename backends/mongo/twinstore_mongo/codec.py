@@ -1,24 +1,47 @@
-"""Documents: the wire form with ``_id`` first and internal fields last."""
+"""Rows to documents and back, laid out once for each entity from its description."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
+import pydantic
 from bson import Code, DBRef
 from bson.codec_options import TypeDecoder, TypeRegistry
 from bson.int64 import Int64
+from pydantic_core import PydanticCustomError
 
-from twinstore.canonical import CanonicalModel, decode_stored, undecodable
-from twinstore_mongo.errors import DRIVER
+from twinstore import jsontext
+from twinstore.access import Row
+from twinstore.canonical import (
+    CanonicalJsonSerializer,
+    CanonicalModel,
+    decode_stored,
+    describe_failure,
+    undecodable,
+)
+from twinstore.fields import parse_timestamp
+from twinstore.shapes import Kind, free_maps
+from twinstore_mongo.derive import (
+    ID,
+    VERSION,
+    document_indexes,
+    index_spec,
+    joined_id,
+    key_index,
+    longs_of,
+    stored_names,
+)
+from twinstore_mongo.errors import DRIVER, ID_INDEX
+from twinstore_mongo.ordering import Readings
+from twinstore_mongo.paths import PathTree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Index
     from twinstore_mongo.connection import Document
 
-__all__ = ["FOREIGN_TYPES", "VERSION", "Codec", "next_version", "restore_reference", "text_of"]
+__all__ = ["FIRST_VERSION", "FOREIGN_TYPES", "Codec", "codec_of", "next_version", "text_of"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -36,73 +59,198 @@ class CodeAsObject(TypeDecoder):
 
 
 FOREIGN_TYPES: Final = TypeRegistry([CodeAsObject()])
+FIRST_VERSION: Final = Int64(1)
+# What a free map mostly holds; anything else may hide a reference.
+PLAIN: Final = frozenset({str, bool, int, float, type(None)})
+NOUNS: Final = {Kind.TEXT: "text", Kind.INTEGER: "integer", Kind.INSTANT: "instant"}
 
-ID: Final = "_id"
-VERSION: Final = "_version"
 
-
-@dataclass(frozen=True, slots=True)
 class Codec(Generic[M]):
-    """Turns the models of one entity into documents and back.
+    """The documents of one entity.
 
     Attributes:
-        identity: the wire name that is stored as ``_id``; ``None`` when ``_id`` is internal.
-        internal: wire-like names without underscore that are no part of the model.
-        longs: wire names of integers that are always stored in 64 bits.
+        names: the stored name of every field, marker and derived field.
+        key: stored names of the key, in key order.
+        tenant: stored name of the tenant, ``None`` where no field names one.
+        key_indexes: the names of the indexes that let a key stand once.
+        uniques: the other unique indexes by their stored name.
+        readings: how lists are read.
+        longs: the integers of the model that are always stored in 64 bits.
     """
 
-    entity: Entity
-    model: type[M]
-    identity: str | None = None
-    internal: frozenset[str] = frozenset()
-    longs: tuple[str, ...] = ()
-    free_maps: tuple[str, ...] = ()
+    def __init__(self, entity: Entity[M]) -> None:
+        """Take the description."""
+        self.entity = entity
+        self.names = stored_names(entity)
+        self.key = tuple(self.names[name] for name in entity.key)
+        self.tenant = None if entity.tenant_field is None else self.names[entity.tenant_field]
+        key = key_index(entity)
+        self.key_indexes = frozenset((ID_INDEX,) if key is None else (ID_INDEX, key.name))
+        self.uniques = unique_indexes(entity)
+        self.readings = Readings(entity, self.names)
+        self.longs = longs_of(entity)
+        self._maps = PathTree.of(free_maps(entity.model))
+        self._markers = tuple((marker, self.names[marker.name]) for marker in entity.storage)
+        self._written = tuple((marker.name, stored) for marker, stored in self._markers if stored != ID)
+        self._plain = frozenset(marker.name for marker in entity.storage if marker.plain)
+        # The one field that stands as ``_id``, where the model has it too.
+        self._identity = entity.single_key if entity.single_key in entity.shapes else None
 
-    def encode(self, model: M, key: str, internal: Mapping[str, object] | None = None) -> Document:
-        """Return the document of a model."""
+    def encode(self, row: Row[M], version: Int64 = FIRST_VERSION) -> Document:
+        """Return the document of a row."""
+        model, storage = row.model, row.storage
         wire: Document = model.wire()
-        if self.identity is not None:
-            wire.pop(self.identity, None)
+        document: Document = {ID: self._take_id(row, wire), **wire}
         for name in self.longs:
-            wire[name] = Int64(wire[name])
-        return {ID: key, **wire, **(internal or {})}
+            if name in document:
+                document[name] = Int64(document[name])
+        for marker, stored in self._written:
+            if (value := storage.get(marker)) is not None:
+                document[stored] = Int64(value) if type(value) is int else value
+        for derived in self.entity.derived:
+            value = derived.value(model, storage)
+            wide = derived.kind is Kind.INTEGER and derived.bits == 64  # noqa: PLR2004  # bits of a long
+            document[self.names[derived.name]] = Int64(cast("int", value)) if wide else value
+        if self.entity.versioned:
+            document[VERSION] = version
+        return document
 
-    def decode(self, document: Mapping[str, Any]) -> M:
-        """Return the model of a stored document.
+    def _take_id(self, row: Row[M], wire: Document) -> object:
+        """Return the ``_id`` of a row; a field of the model that it repeats leaves the wire form."""
+        single = self.entity.single_key
+        if single is None:
+            return joined_id(self.entity.key_of(row.model, row.storage))
+        own = wire.pop(single, None)
+        return row.storage.get(single, own)
+
+    def decode(self, document: Mapping[str, Any]) -> Row[M]:
+        """Return the row of a stored document.
 
         Raises:
             DocumentDecodeError: the document does not form one; names entity and key.
         """
-        values = self.values(document)
-        return decode_stored(
-            self.model, values, entity=self.entity.name, key=text_of(document.get(ID)), driver=DRIVER
-        )
+        key = text_of(document.get(ID))
+        values = self._values(document)
+        model = decode_stored(self.entity.model, values, entity=self.entity.name, key=key, driver=DRIVER)
+        if not self._markers:
+            return Row(model)
+        storage = self._storage(document)
+        return Row(model if self.entity.derived_key is None else self._reunited(model, storage), storage)
 
-    def values(self, document: Mapping[str, Any]) -> Document:
+    def differs_when_read(self, row: Row[M]) -> bool:
+        """Whether the document of a row would be read as another one: its key is neither own nor derived."""
+        derive, name = self.entity.derived_key, self.entity.single_key
+        if derive is None or name is None:
+            return False
+        wire = row.model.wire()
+        own = wire.pop(name, None)
+        key = row.storage[name]
+        return own != (None if derive(row.storage, jsontext.dumps(wire)) == key else key)
+
+    def bad(self, key: object, reason: str) -> Exception:
+        """Return the error of a document that does not form a row."""
+        return undecodable(reason, entity=self.entity.name, key=text_of(key), driver=DRIVER)
+
+    def _values(self, document: Mapping[str, Any]) -> Document:
         """Return the properties of the model: internal fields stripped, the id under its own name."""
         values = {
             name: value
             for name, value in document.items()
-            if name[:1] != "_" and name not in self.internal and value is not None
+            if name[:1] != "_" and name not in self._plain and value is not None
         }
-        for name in self.free_maps:
-            restore_reference(values, name)
-        if self.identity is not None:
+        if self._maps:
+            restore_references(values, self._maps)
+        if self._identity is not None:
             key = document.get(ID)
-            if values.setdefault(self.identity, key) != key:
-                raise self.bad(key, f"its fields _id and {self.identity} differ")
+            if values.setdefault(self._identity, key) != key:
+                raise self.bad(key, f"its fields _id and {self._identity} differ")
+            if self.entity.derived_key is not None:
+                del values[self._identity]
         return values
 
-    def bad(self, key: object, reason: str) -> Exception:
-        """Return the error of a document that does not form a model."""
-        return undecodable(reason, entity=self.entity.name, key=text_of(key), driver=DRIVER)
+    def _storage(self, document: Mapping[str, Any]) -> dict[str, object]:
+        """Return the storage markers; those that are absent are left out."""
+        storage: dict[str, object] = {}
+        wrong: list[str] = []
+        nouns: dict[str, None] = {}
+        for marker, stored in self._markers:
+            value = document.get(stored)
+            found = None if value is None else read_marker(marker.kind, value)
+            if found is not None:
+                storage[marker.name] = found
+            elif value is not None or marker.required:
+                wrong.append(marker.name)
+                nouns[NOUNS[marker.kind]] = None
+        if wrong:
+            what = " or no ".join(nouns)
+            raise self.bad(document.get(ID), f"its markers {', '.join(wrong)} are missing or no {what}")
+        return storage
+
+    def _reunited(self, model: M, storage: Mapping[str, object]) -> M:
+        """Return a model that was read without its key as it was written: with it unless it is derived."""
+        derive, name = self.entity.derived_key, self.entity.single_key
+        if derive is None or name is None:
+            return model
+        key = storage[name]
+        if derive(storage, CanonicalJsonSerializer.serialize(model)) == key:
+            return model
+        try:
+            return model.evolve(**{self.entity.shapes[name].name: key})
+        except pydantic.ValidationError as error:
+            raise self.bad(key, describe_failure(self.entity.model, error, quote=False)) from error
 
 
-def restore_reference(values: Document, name: str) -> None:
-    """Turn a map that looks like a database reference back into a map."""
-    value = values.get(name)
+CODECS: Final[dict[Entity, Codec[Any]]] = {}
+
+
+def codec_of(entity: Entity[M]) -> Codec[M]:
+    """Return the codec of an entity, made at first use."""
+    found = CODECS.get(entity)
+    # Another entity of the same name is another one, for instance in tests.
+    if found is None or found.entity is not entity:
+        found = CODECS[entity] = Codec(entity)
+    return found
+
+
+def unique_indexes(entity: Entity) -> dict[str, Index]:
+    """Return the described unique indexes by their stored name."""
+    wanted = (index for index in document_indexes(entity) if index.unique)
+    return {index_spec(entity, index).name: index for index in wanted}
+
+
+def read_marker(kind: Kind, value: object) -> object | None:
+    """Return a stored marker, ``None`` when it is of another type."""
+    if kind is Kind.INSTANT:
+        try:
+            return parse_timestamp(value)
+        except PydanticCustomError:
+            return None
+    if kind is Kind.INTEGER:
+        return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, str) else None
+
+
+def restore_references(values: Document, tree: PathTree) -> None:
+    """Turn free maps that look like database references back into maps, in place."""
+    for name in tree.leaves:
+        if (value := values.get(name)) is not None:
+            values[name] = restored(value)
+    for name, below in tree.branches:
+        value = values.get(name)
+        for part in value if isinstance(value, list) else (value,):
+            if isinstance(part, dict):
+                restore_references(part, below)
+
+
+def restored(value: Any) -> Any:  # noqa: ANN401  # free JSON
+    """Return a value with every reference in it as a map."""
+    if type(value) is dict:
+        if PLAIN.issuperset(map(type, value.values())):  # as nearly all of them
+            return value
+        return {name: restored(item) for name, item in value.items()}
     if isinstance(value, DBRef):
-        values[name] = dict(value.as_doc())
+        return restored(dict(value.as_doc()))
+    return [restored(item) for item in value] if isinstance(value, list) else value
 
 
 def text_of(key: object) -> str:

@@ -1,79 +1,93 @@
-"""Turns a :class:`~twinstore.query.Query` into filter and sort of MongoDB."""
+"""Turns a :class:`~twinstore.query.Query` into a filter of MongoDB."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final
 
-from twinstore.query import After, AtMost, Before, Condition, Equals, IsNull, OneOf, Query
+from twinstore.access import UniqueKey
+from twinstore.jsontext import INT64_MIN
+from twinstore.tenancy import ALL_TENANTS, Tenant
+from twinstore_mongo.derive import operator_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from twinstore.catalog import Key
     from twinstore.paging import KeyPart, SortKey
+    from twinstore.query import Condition, Query
+    from twinstore.tenancy import Tenants
+    from twinstore_mongo.codec import Codec
     from twinstore_mongo.connection import Document
 
-__all__ = ["Names", "compiled", "sort_of"]
+    Names = Mapping[str, str]
 
-# MongoDB compares within one type only, so "not null" for an instant is "not before the first one".
+__all__ = ["any_of", "compiled", "filter_of", "owned_by"]
+
+# MongoDB compares within one type only, so "not null" is "not before the first value" of the type.
 FIRST_INSTANT: Final = datetime(1, 1, 1, tzinfo=UTC)
 
-Names = Mapping[str, str]
 
-
-def compiled(query: Query, names: Names) -> Document:
-    """Return the filter of a query; ``names`` maps wire names and markers to other stored names."""
-    clauses: list[Document] = []
-    if query.tenant_id is not None:
-        clauses.append({name_of("tenantId", names): query.tenant_id})
-    clauses += [condition_of(condition, names) for condition in query.where]
+def compiled(codec: Codec[Any], query: Query) -> Document:
+    """Return the filter of a query."""
+    clauses = [owned_by(codec, query.scope), *conditions_of(codec.names, query.where)]
     if query.after is not None:
-        clauses += following(query.order, query.after, names)
+        clauses += following(query.order, query.after, codec.names)
     return merged(clauses)
 
 
-def sort_of(query: Query, names: Names) -> list[tuple[str, int]]:
-    """Return the sort of a query."""
-    if query.entity == "schedules" and IsNull("deletedAt") in query.where:
-        # The unique index of the names is the order, since no two of them are equal.
-        return [("name", 1)]
-    return [(name_of(key.field, names), -1 if key.descending else 1) for key in query.order]
+def owned_by(codec: Codec[Any], scope: Tenants) -> Document:
+    """Return the filter of the rows in a scope; rows that their parents own are not told apart here."""
+    if codec.tenant is None:
+        return {}
+    if isinstance(scope, Tenant):
+        return {codec.tenant: scope.id}
+    return {} if scope is ALL_TENANTS else {codec.tenant: None}
 
 
-def name_of(field: str, names: Names) -> str:
-    """Return the stored name of a field."""
-    return names.get(field, field)
+def filter_of(codec: Codec[Any], key: Key | UniqueKey) -> Document:
+    """Return the filter of one key, whoever owns its row."""
+    names, values, where = places_of(codec, key)
+    return merged([dict(zip(names, values, strict=True)), *conditions_of(codec.names, where)])
 
 
-def merged(clauses: list[Document]) -> Document:
-    """Return one filter; clauses on the same field stay apart."""
+def any_of(codec: Codec[Any], keys: Sequence[Key | UniqueKey]) -> Document:
+    """Return the filter of some keys of one kind, whoever owns their rows."""
+    names, _, where = places_of(codec, keys[0])
+    groups: dict[Key, list[str | int]] = {}
+    for key in keys:
+        *heads, last = key.values if isinstance(key, UniqueKey) else key
+        groups.setdefault(tuple(heads), []).append(last)
+    clauses = [
+        {**dict(zip(names, heads, strict=False)), names[-1]: {"$in": lasts}}
+        for heads, lasts in groups.items()
+    ]
+    either: Document = clauses[0] if len(clauses) == 1 else {"$or": clauses}
+    return merged([either, *conditions_of(codec.names, where)])
+
+
+def places_of(codec: Codec[Any], key: Key | UniqueKey) -> tuple[tuple[str, ...], Key, Iterable[Condition]]:
+    """Return the stored names of a key, its values, and what else is true of the rows that have it."""
+    if isinstance(key, UniqueKey):
+        return tuple(codec.names[name] for name in key.index.names), key.values, key.index.where
+    return codec.key, key, ()
+
+
+def conditions_of(names: Names, where: Iterable[Condition]) -> list[Document]:
+    """Return the filters of some conditions."""
+    return [{names[item.field]: operator_of(item)} for item in where]
+
+
+def merged(clauses: Iterable[Document]) -> Document:
+    """Return one filter; clauses on the same field stay apart unless they are equal."""
     result: Document = {}
     rest: list[Document] = []
     for clause in clauses:
         if result.keys().isdisjoint(clause):
             result |= clause
-        else:
+        elif not clause.items() <= result.items():
             rest.append(clause)
     return {**result, "$and": rest} if rest else result
-
-
-def condition_of(condition: Condition, names: Names) -> Document:
-    """Return the filter of one condition."""
-    name = name_of(condition.field, names)
-    match condition:
-        case Equals(_, value):
-            return {name: value}
-        case OneOf(_, values):
-            return {name: values[0]} if len(values) == 1 else {name: {"$in": list(values)}}
-        case After(_, value):
-            return {name: {"$gt": value}}
-        case Before(_, value):
-            return {name: {"$lt": value}}
-        case AtMost(_, value):
-            return {name: {"$lte": value}}
-        case IsNull():
-            return {name: None}
-        case _:
-            assert_never(condition)
 
 
 def following(order: tuple[SortKey, ...], after: tuple[KeyPart, ...], names: Names) -> list[Document]:
@@ -83,21 +97,29 @@ def following(order: tuple[SortKey, ...], after: tuple[KeyPart, ...], names: Nam
     decides among the rows that are equal in it.
     """
     head, value = order[0], after[0]
-    name = name_of(head.field, names)
-    beyond = strictly(name, value, descending=head.descending)
+    name = names[head.field]
+    beyond = strictly(name, value, head)
     if len(order) == 1:
-        return [beyond]
+        return beyond if len(beyond) == 1 else [{"$or": beyond} if beyond else {name: {"$in": []}}]
     rest = merged(following(order[1:], after[1:], names))
-    either: Document = {
-        "$or": [{name: value, **rest} if name not in rest else {"$and": [{name: value}, rest]}, beyond]
-    }
-    if value is None:
-        return [either]
+    equal = {name: value, **rest} if name not in rest else {"$and": [{name: value}, rest]}
+    either: Document = {"$or": [equal, *beyond]}
+    if value is None or (head.nullable and head.descending):
+        return [either]  # no bound of one type holds for nulls too
     return [{name: {"$lte" if head.descending else "$gte": value}}, either]
 
 
-def strictly(name: str, value: KeyPart, *, descending: bool) -> Document:
-    """Return what holds for the values after this one; nulls come first."""
+def strictly(name: str, value: KeyPart, key: SortKey) -> list[Document]:
+    """Return what may hold for the values after this one; nulls come before all others."""
     if value is None:
-        return {name: {"$gte": FIRST_INSTANT}}
-    return {name: {"$lt" if descending else "$gt": value}}
+        return [] if key.descending else [{name: {"$gte": first_of(key)}}]
+    if not key.descending:
+        return [{name: {"$gt": value}}]
+    return [{name: {"$lt": value}}, {name: None}] if key.nullable else [{name: {"$lt": value}}]
+
+
+def first_of(key: SortKey) -> datetime | int | str:
+    """Return the first value of the type by which a key sorts."""
+    if key.time:
+        return FIRST_INSTANT
+    return INT64_MIN if key.number else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
     from twinstore.backend import SharedResources
+    from twinstore.catalog import Entity
     from twinstore_mongo.settings import MongoSettings
 
 __all__ = ["MAJORITY_READ", "MAJORITY_WRITE", "Client", "Connection", "Document", "Store"]
@@ -150,6 +151,31 @@ class Connection:
                     self._store = self._open()
         return self._store
 
+    def check_names(self, entities: Iterable[Entity]) -> None:
+        """Refuse another name for a collection whose description allows none.
+
+        Raises:
+            ConfigurationError: the settings have one.
+        """
+        for entity in entities:
+            if entity.collection_setting is None and entity.name in self._settings.collections:
+                raise ConfigurationError(
+                    f"The collection of {entity.name} is always called {entity.collection}; remove the key "
+                    f"{entity.name} below Collections from the settings of MongoDB.",
+                    driver=DRIVER,
+                )
+
+    def collection_name(self, entity: Entity) -> str:
+        """Return the name of the collection of an entity; the settings may replace what has a setting."""
+        if entity.collection_setting is None:
+            return entity.collection
+        return self._settings.collections.get(entity.name, entity.collection)
+
+    @property
+    def validators(self) -> bool:
+        """Whether collections get validators."""
+        return self._settings.validators
+
     def renew(self) -> None:
         """Start without a store in a forked child, where it gets a client of its own.
 
@@ -265,6 +291,7 @@ def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -
         cross_process_locks=complete,
         point_in_time_reads=replicated,
         change_stream=replicated,
+        bulk=complete,
         largest_document_bytes=hello["maxBsonObjectSize"] if hello is not None else None,
         remedy=STANDALONE_REMEDY if not replicated else "Use the Postgres driver for it.",
     )

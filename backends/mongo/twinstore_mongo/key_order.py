@@ -7,10 +7,14 @@ another collation cannot give it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from bson.int64 import Int64
 from pymongo.collation import Collation
 from pymongo.errors import OperationFailure
+
+from twinstore.catalog import KeyType
+from twinstore_mongo.derive import ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from twinstore.bulk import Key
+    from twinstore_mongo.codec import Codec
     from twinstore_mongo.connection import Document, Store
 
 __all__ = [
@@ -29,6 +34,7 @@ __all__ = [
     "key_after",
     "next_batch",
     "order_of",
+    "plain_part",
     "sorted_cuts",
 ]
 
@@ -39,6 +45,15 @@ VIEW: Final = 166
 # An index with one of these leaves documents out, or has them in the order of another collation.
 UNFIT: Final = ("sparse", "partialFilterExpression", "hidden", "collation")
 KEYS_AT_ONCE: Final = 10_000
+# The server orders values by type first, so the first value of the next type is beyond all of one. Of the
+# values that are no number and no text, the empty object comes first behind the texts.
+FIRST: Final[dict[KeyType, object]] = {KeyType.TEXT: "", KeyType.UUID: "", KeyType.INT64: float("-inf")}
+BEYOND: Final[dict[KeyType, object]] = {KeyType.TEXT: {}, KeyType.UUID: {}, KeyType.INT64: ""}
+TYPES: Final[dict[KeyType, object]] = {
+    KeyType.TEXT: "string",
+    KeyType.UUID: "string",
+    KeyType.INT64: ["int", "long"],
+}
 
 
 def collation_of(store: Store) -> Collation | None:
@@ -74,51 +89,33 @@ def next_batch(store: Store, cursor: Iterator[Any], *, indexed: bool) -> bytes |
         return next(cursor, None)
 
 
+def plain_part(value: object) -> object:
+    """Return a part of a key; the client has a class of its own for integers of 64 bits."""
+    return int(value) if isinstance(value, Int64) else value
+
+
 def key_after(
-    collection: Collection[Document], key: Sequence[str], lower: Key | None, rows: int, condition: Document
+    collection: Collection[Document], codec: Codec[Any], lower: Key | None, rows: int, condition: Document
 ) -> Key | None:
-    """Return the key ``rows`` places after a key, from the index alone; only texts are counted.
-
-    The empty text is the smallest text, and the empty object is the smallest value beyond all texts.
-    """
-    found = _key_at(collection, key, lower, rows, condition)
-    if lower is None or found != lower:
+    """Return the key ``rows`` places after a key, from the index alone; only values of its types count."""
+    found = _other_key_at(collection, codec, lower, rows, condition)
+    if found is None or codec.entity.admits_key(found):
         return found
-    # Where no unique index forbids it, many rows can share one key; a range cannot end among them.
-    other = {"$nor": [dict(zip(key, lower, strict=True))]}
-    return _key_at(collection, key, lower, 0, {"$and": [condition, other]})
-
-
-def _key_at(
-    collection: Collection[Document], key: Sequence[str], lower: Key | None, skip: int, condition: Document
-) -> Key | None:
-    order = order_of(key)
-    first = dict.fromkeys(key, "") if lower is None else dict(zip(key, lower, strict=True))
-    beyond: Document = {name: {} for name in key}
-    fields = {"_id": 0} | dict.fromkeys(key, 1)
-    cursor = collection.find(
-        condition,
-        fields,
-        sort=order,
-        hint=order,
-        min=first,
-        max=beyond,
-        skip=skip,
-        limit=1,
-        collation=SIMPLE,
-    )
-    return next((tuple(found[name] for name in key) for found in cursor), None)
+    # Half of a composed key may be of another type; a range cannot end there.
+    return _other_key_at(collection, codec, lower, rows, {"$and": [condition, typed(codec)]})
 
 
 def sorted_cuts(
-    store: Store, collection: Collection[Document], key: Sequence[str], rows: int, condition: Document
+    store: Store,
+    collection: Collection[Document],
+    codec: Codec[Any],
+    rows: int,
+    stages: Sequence[Document],
 ) -> list[Key]:
-    """Return the keys at which ranges of about ``rows`` rows end, from one pass without an index."""
-    pipeline: list[Document] = [
-        {"$match": {**{name: {"$type": "string"} for name in key}, **condition}},
-        {"$project": {"_id": 0} | dict.fromkeys(key, 1)},
-        {"$sort": dict(order_of(key))},
-    ]
+    """Return the keys at which ranges of about ``rows`` rows end, from one pass over what stages leave."""
+    fields = projection(codec)
+    order = {"$sort": dict(order_of(codec.key))}
+    pipeline: list[Document] = [{"$match": typed(codec)}, *stages, {"$project": fields}, order]
     cuts: list[Key] = []
     last: Key | None = None
     since = 0
@@ -126,9 +123,55 @@ def sorted_cuts(
         for found in collection.aggregate(
             pipeline, allowDiskUse=True, collation=SIMPLE, batchSize=KEYS_AT_ONCE
         ):
-            this = tuple(found[name] for name in key)
+            this = _key_in(found, codec)
             if since >= rows and this != last:
                 cuts.append(this)
                 since = 0
             since, last = since + 1, this
     return cuts
+
+
+def typed(codec: Codec[Any]) -> Document:
+    """Return the filter of the rows whose key is one of the entity."""
+    parts = zip(codec.key, codec.entity.key_parts, strict=True)
+    return {name: {"$type": TYPES[part.type]} for name, part in parts}
+
+
+def _other_key_at(
+    collection: Collection[Document], codec: Codec[Any], lower: Key | None, rows: int, condition: Document
+) -> Key | None:
+    found = _key_at(collection, codec, lower, rows, condition)
+    if lower is None or found != lower:
+        return found
+    # Where no unique index forbids it, many rows can share one key; a range cannot end among them.
+    other = {"$nor": [dict(zip(codec.key, lower, strict=True))]}
+    return _key_at(collection, codec, lower, 0, {"$and": [condition, other]})
+
+
+def _key_at(
+    collection: Collection[Document], codec: Codec[Any], lower: Key | None, skip: int, condition: Document
+) -> Key | None:
+    order, types = order_of(codec.key), [part.type for part in codec.entity.key_parts]
+    first = [FIRST[kind] for kind in types] if lower is None else lower
+    cursor = collection.find(
+        condition,
+        projection(codec),
+        sort=order,
+        hint=order,
+        min=dict(zip(codec.key, first, strict=True)),
+        max=dict(zip(codec.key, (BEYOND[kind] for kind in types), strict=True)),
+        skip=skip,
+        limit=1,
+        collation=SIMPLE,
+    )
+    return next((_key_in(found, codec) for found in cursor), None)
+
+
+def _key_in(found: Document, codec: Codec[Any]) -> Key:
+    """Return the key of a document, as far as it is one; a part that is absent is ``None``."""
+    return cast("Key", tuple(plain_part(found.get(name)) for name in codec.key))
+
+
+def projection(codec: Codec[Any]) -> Document:
+    """Return the fields of the key alone, which an index answers."""
+    return {ID: 0} | dict.fromkeys(codec.key, 1)

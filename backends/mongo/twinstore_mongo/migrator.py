@@ -3,37 +3,43 @@
 from __future__ import annotations
 
 import getpass
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
+from twinstore.forks import ForkSafeLock
 from twinstore.migrations import MigrationReport, MigrationState, MigrationStatus, consent_required, unsettled
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.lease import holding
 from twinstore_mongo.mongosh import script
-from twinstore_mongo.scheduler.codecs import CODECS
 from twinstore_mongo.schema import Schema
-from twinstore_mongo.steps import RELEASE, Step, load_steps
+from twinstore_mongo.special import carry_overs_of
+from twinstore_mongo.steps import RELEASE, AppliedStep, Step, load_steps
 from twinstore_mongo.validators import validator_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from twinstore.catalog import Module
     from twinstore.migrations import Consent, Effect
-    from twinstore.options import SchedulerOptions
+    from twinstore.modules import ModuleSpec
+    from twinstore.options import ModuleOptions
     from twinstore_mongo.connection import Connection, Document, Store
     from twinstore_mongo.lease import MigrationLease
 
 __all__ = ["LEDGER", "MongoInitializer"]
 
 LEDGER: Final = "_migrations"
-MODULE: Final = "scheduler"
+# The folder of the migrations of a module that are for this kind of store.
+MIGRATIONS: Final = "mongo"
 LEASE: Final = timedelta(seconds=30)
 PATIENCE: Final = timedelta(minutes=10)
+# A double takes no lease, lives in this process, and fails when threads make collections at once.
+DOUBLES: Final = ForkSafeLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +53,32 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class MongoInitializer:
-    """Implements :class:`~twinstore.migrations.Initializer` for the scheduler."""
+    """Implements :class:`~twinstore.migrations.Initializer` for one module."""
 
     connection: Connection
-    options: SchedulerOptions
+    catalog: Module
+    options: ModuleOptions
+    steps: tuple[Step, ...]
     validators: bool = True
-    steps: tuple[Step, ...] = load_steps(MODULE)
+
+    @classmethod
+    def of(
+        cls, connection: Connection, module: ModuleSpec[object], options: ModuleOptions, *, validators: bool
+    ) -> Self:
+        """Return the initializer of a module, with the steps that it ships."""
+        catalog = module.catalog
+        names = {entity.collection: connection.collection_name(entity) for entity in catalog.entities}
+        carried = carry_overs_of(module.name)
+        steps = tuple(
+            replace(step.renamed(names), carry_overs=carried.get(step.name, ()))
+            for step in load_steps(module.migrations(MIGRATIONS))
+        )
+        return cls(connection, catalog, options, steps, validators=validators)
+
+    @property
+    def module(self) -> str:
+        """The name of the module, under which the ledger keeps its steps."""
+        return self.catalog.name
 
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
@@ -66,7 +92,7 @@ class MongoInitializer:
         with self._working() as store:
             plan = self._plan(store, release=release)
             if not plan.pending and not any(plan.schema.differences()):
-                return report((), (), plan)
+                return report(self.module, (), (), plan)
             if not store.complete:
                 return self._migrate(store, None, accept, release=release)
             with holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease:
@@ -99,7 +125,7 @@ class MongoInitializer:
 
     def export(self) -> str:
         """Return a script for mongosh that does the same; see the Protocol."""
-        return script(MODULE, self.steps, self._validators(), self.options)
+        return script(self.module, self.steps, self._validators(), self.options)
 
     def check_applied(self) -> None:
         """Raise ``MigrationError`` when a migration is pending, changed or missing, or its work undone.
@@ -110,20 +136,18 @@ class MongoInitializer:
         with self._working() as store:
             plan = self._plan(store, release=False)
             pending = [step.name for step in plan.pending]
-            undone = [] if pending else [item.problem for item in plan.schema.differences() if item.vital]
-            undone += [] if pending else plan.schema.foreign_orders()
+            undone = [] if pending else list(plan.schema.undone())
+        remedy = f"`twinstore migrate run --module {self.module}`, or call ensure_migrations() at start-up."
         if undone:
             raise MigrationError(
-                f"The schema of {MODULE} is not as it was made: {' '.join(undone)} Run `twinstore migrate "
-                f"run --module {MODULE}`, or call ensure_migrations() at start-up.",
-                module=MODULE,
+                f"The schema of {self.module} is not as it was made: {' '.join(undone)} Run {remedy}",
+                module=self.module,
                 driver=DRIVER,
             )
         if pending:
             raise MigrationError(
-                f"Migrations are pending: {', '.join(pending)}; run `twinstore migrate run --module "
-                f"{MODULE}`, or call ensure_migrations() at start-up.",
-                module=MODULE,
+                f"Migrations are pending: {', '.join(pending)}; run {remedy}",
+                module=self.module,
                 driver=DRIVER,
             )
 
@@ -132,7 +156,8 @@ class MongoInitializer:
         store = self.connection.store
         try:
             store.await_primary()
-            yield store
+            with nullcontext() if store.complete else DOUBLES:
+                yield store
         except CLIENT_ERRORS as error:
             raise translate(error, store.where) from error
 
@@ -149,26 +174,51 @@ class MongoInitializer:
         plan = self._plan(store, release=release)
         missing = unsettled(plan.schema.effects(), accept)
         schema = replace(plan.schema, plain=bool(missing))
-        seconds: dict[str, float] = {}
-        for step in plan.pending:
-            alive(lease)
-            start = monotonic()
-            schema.create(step.collections)
-            seconds[step.name] = monotonic() - start
+        seconds = {step.name: self._create(schema, lease, step) for step in plan.pending}
         changes = repaired(schema, lease, guarded=False)
         missing = missing or unsettled(schema.effects(), accept)
         if missing:
             done = "Plain indexes were created; nothing else was changed."
-            raise consent_required(missing, done, module=MODULE, driver=DRIVER)
+            raise consent_required(missing, done, module=self.module, driver=DRIVER)
         changes += repaired(schema, lease, guarded=True)
-        applied = [step.name for step in plan.pending if record(store, step, seconds[step.name])]
-        return report(applied, changes, plan)
+        applied = [step.name for step in plan.pending if self._finish(store, lease, step, seconds[step.name])]
+        return report(self.module, applied, changes, plan)
+
+    def _create(self, schema: Schema, lease: MigrationLease | None, step: Step) -> float:
+        """Create what a step wants, every part of which may exist; return the seconds it took."""
+        alive(lease)
+        start = monotonic()
+        schema.create(step.collections)
+        return monotonic() - start
+
+    def _finish(self, store: Store, lease: MigrationLease | None, step: Step, seconds: float) -> bool:
+        """Carry over what an earlier version kept, then record the step; return whether nobody was first."""
+        start = monotonic()
+        # A double never holds what an earlier version kept.
+        for item in step.carry_overs if store.complete else ():
+            alive(lease)
+            item.run(store)
+        alive(lease)
+        return self._record(store, step, seconds + monotonic() - start)
+
+    def _record(self, store: Store, step: Step, seconds: float) -> bool:
+        row = AppliedStep(
+            migration_name=step.name,
+            category=step.category,
+            checksum=step.checksum,
+            applied_at=store.now(),
+            applied_by=user_name(),
+            duration_ms=int(seconds * 1000),
+        )
+        which = {"_id": f"{self.module}:{step.name}"}
+        result = store.collection(LEDGER).update_one(which, {"$setOnInsert": asdict(row)}, upsert=True)
+        return result.upserted_id is not None
 
     def _plan(self, store: Store, *, release: bool, check: bool = True) -> Plan:
         """Compare the ledger with what is shipped; a release step counts once somebody asked for it."""
         rows = self._ledger(store)
         if check:
-            check_ledger({step.name: step for step in self.steps}, rows)
+            check_ledger(self.module, {step.name: step for step in self.steps}, rows)
         wanted = [step for step in self.steps if release or step.name in rows or step.category != RELEASE]
         collections = tuple(item for step in wanted for item in step.collections)
         validators = self._validators() if self.validators and store.complete else {}
@@ -176,11 +226,13 @@ class MongoInitializer:
         return Plan(tuple(wanted), pending, Schema(store, collections, validators, self.options))
 
     def _validators(self) -> dict[str, Document]:
-        return {codec.entity.name: validator_of(codec) for codec in CODECS}
+        entities = self.catalog.entities
+        return {self.connection.collection_name(entity): validator_of(entity) for entity in entities}
 
-    def _ledger(self, store: Store) -> dict[str, Document]:
-        rows = store.collection(LEDGER).find({"_id": {"$gt": f"{MODULE}:", "$lt": f"{MODULE};"}})
-        return {row["migration_name"]: row for row in rows}
+    def _ledger(self, store: Store) -> dict[str, AppliedStep]:
+        mine = {"$gt": f"{self.module}:", "$lt": f"{self.module};"}
+        rows = map(AppliedStep.of, store.collection(LEDGER).find({"_id": mine}))
+        return {row.migration_name: row for row in rows}
 
 
 def repaired(schema: Schema, lease: MigrationLease | None, *, guarded: bool) -> list[str]:
@@ -194,30 +246,15 @@ def repaired(schema: Schema, lease: MigrationLease | None, *, guarded: bool) -> 
     return changes
 
 
-def record(store: Store, step: Step, seconds: float) -> bool:
-    """Note in the ledger that a step is applied; return whether nobody else was first."""
-    row = {
-        "migration_name": step.name,
-        "category": step.category,
-        "checksum": step.checksum,
-        "applied_at": store.now(),
-        "applied_by": user_name(),
-        "duration_ms": int(seconds * 1000),
-    }
-    which = {"_id": f"{MODULE}:{step.name}"}
-    result = store.collection(LEDGER).update_one(which, {"$setOnInsert": row}, upsert=True)
-    return result.upserted_id is not None
-
-
 def place_of(effect: Effect) -> tuple[str, str]:
     """Return the place of an effect in a list."""
     return effect.kind, effect.name
 
 
-def report(applied: Sequence[str], changes: Sequence[str], plan: Plan) -> MigrationReport:
+def report(module: str, applied: Sequence[str], changes: Sequence[str], plan: Plan) -> MigrationReport:
     """Return what was done."""
     return MigrationReport(
-        module=MODULE,
+        module=module,
         backend=DRIVER,
         applied=tuple(applied),
         already_applied=tuple(step.name for step in plan.steps if step.name not in applied),
@@ -226,45 +263,47 @@ def report(applied: Sequence[str], changes: Sequence[str], plan: Plan) -> Migrat
     )
 
 
-def check_ledger(shipped: Mapping[str, Step], rows: Mapping[str, Document]) -> None:
+def check_ledger(module: str, shipped: Mapping[str, Step], rows: Mapping[str, AppliedStep]) -> None:
     """Refuse a ledger that does not fit the shipped steps."""
     for name, row in rows.items():
         if name not in shipped:
             raise MigrationMissingError(
                 f"Migration {name} is applied but not shipped: the database is newer than this library. "
                 "Upgrade twinstore.",
-                module=MODULE,
+                module=module,
                 key=name,
                 driver=DRIVER,
             )
-        if row["checksum"] != shipped[name].checksum:
+        if row.checksum != shipped[name].checksum:
             raise MigrationChecksumError(
                 f"Migration {name} was changed after it had been applied; restore the shipped file by "
                 "reinstalling twinstore.",
-                module=MODULE,
+                module=module,
                 key=name,
                 driver=DRIVER,
             )
 
 
-def status_of(name: str, step: Step | None, row: Document | None) -> MigrationStatus:
+def status_of(name: str, step: Step | None, row: AppliedStep | None) -> MigrationStatus:
     """Return where one migration stands."""
+    known = AppliedStep(migration_name=name) if row is None else row
+    shown = known if step is None else step
     return MigrationStatus(
         name=name,
-        category=step.category if step is not None else str((row or {}).get("category")),
-        checksum=step.checksum if step is not None else str((row or {}).get("checksum")),
+        category=shown.category,
+        checksum=shown.checksum,
         state=state_of(step, row),
-        applied_at=None if row is None else row["applied_at"],
+        applied_at=known.applied_at,
     )
 
 
-def state_of(step: Step | None, row: Document | None) -> MigrationState:
+def state_of(step: Step | None, row: AppliedStep | None) -> MigrationState:
     """Return the state of a migration that is shipped, applied, or both."""
     if row is None:
         return MigrationState.PENDING
     if step is None:
         return MigrationState.MISSING
-    return MigrationState.APPLIED if row["checksum"] == step.checksum else MigrationState.CHANGED
+    return MigrationState.APPLIED if row.checksum == step.checksum else MigrationState.CHANGED
 
 
 def alive(lease: MigrationLease | None) -> None:

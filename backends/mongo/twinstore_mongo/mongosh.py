@@ -7,7 +7,10 @@ then what does so, with consent only, then the ledger.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
+
+from twinstore_mongo.steps import AppliedStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +36,7 @@ function ask(kind, name, filter) {{
 }}
 function index(name, key, options) {{
   const there = db.getCollection(name).getIndexes().some((found) => found.name === options.name);
-  if (!there) db.getCollection(name).createIndex(key, options);
+  if (!there) db.getCollection(name).createIndex(key, {{...options, collation: {{locale: "simple"}}}});
 }}
 """
 STOP: Final = """\
@@ -66,6 +69,7 @@ def script(
         "// What lets the server refuse and remove documents",
         *(f"db.runCommand({text(validating(name, validators[name]))});" for name in known),
         *(f"db.runCommand({text(removing(name, index, options))});" for name, index in aging),
+        *(line for step in steps for line in carry_lines(module, step)),
         "",
         "// The ledger",
         *(ledger_line(module, step) for step in steps),
@@ -112,13 +116,28 @@ def removing(name: str, index: IndexSpec, options: ModuleOptions) -> Document:
     return {"collMod": name, "index": {"name": index.name, AGE: index.options(options)[AGE]}}
 
 
+def carry_lines(module: str, step: Step) -> Iterator[str]:
+    """Yield the statements that bring documents of an earlier version here, unless that was done before."""
+    if not step.carry_overs:
+        return
+    recorded = f"db.getCollection('_migrations').countDocuments({{_id: {text(f'{module}:{step.name}')}}})"
+    yield f"if ({recorded} === 0) {{"
+    for item in step.carry_overs:
+        pipeline = f"{text(item.pipeline)}, {{allowDiskUse: true}}"
+        yield f"  db.getCollection({text(item.source)}).aggregate({pipeline}).toArray();"
+    yield "}"
+
+
 def ledger_line(module: str, step: Step) -> str:
     """Return the statement that notes a step as applied."""
-    row = {"migration_name": step.name, "category": step.category, "checksum": step.checksum}
-    fields = f"{text(row)[:-1]}, applied_at: new Date(), applied_by: 'mongosh', duration_ms: 0}}"
+    row = AppliedStep(
+        migration_name=step.name, category=step.category, checksum=step.checksum, applied_by="mongosh"
+    )
+    values = {name: text(value) for name, value in asdict(row).items()} | {"applied_at": "new Date()"}
+    fields = ", ".join(f"{name}: {value}" for name, value in values.items())
     return (
         f"db.getCollection('_migrations').updateOne({{_id: {text(f'{module}:{step.name}')}}}, "
-        f"{{$setOnInsert: {fields}}}, {{upsert: true}});"
+        f"{{$setOnInsert: {{{fields}}}}}, {{upsert: true}});"
     )
 
 

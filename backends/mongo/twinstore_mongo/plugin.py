@@ -10,13 +10,22 @@ from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
     from twinstore.backend import ModuleBackend, OpenRequest
+    from twinstore.migrations import MigrationDraft
+    from twinstore.modules import ModuleSpec
 
 
 def open_module(request: OpenRequest) -> ModuleBackend[object]:
     """Open one module on MongoDB; connects on first use."""
-    from twinstore_mongo.backend import MongoBackend
+    from twinstore_mongo.backend import open_backend
 
-    return MongoBackend.of(request)
+    return open_backend(request)
+
+
+def draft_migration(module: ModuleSpec[object]) -> MigrationDraft:
+    """Return the next step of a module; opens nothing."""
+    from twinstore_mongo.proposal import draft_of
+
+    return draft_of(module)
 
 
 @hookimpl
@@ -26,9 +35,9 @@ def twinstore_register_backend() -> BackendSpec:
         name="Mongo",
         schemes=("mongodb", "mongodb+srv"),
         api_version=BACKEND_API_VERSION,
-        modules=frozenset({"scheduler"}),
         settings=MongoSettings,
         factory=open_module,
         extra="mongo",
         requires=("pymongo",),
+        draft=draft_migration,
     )

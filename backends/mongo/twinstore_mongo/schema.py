@@ -171,6 +171,11 @@ class Schema:
                 if name not in {*wanted, DEFAULT_ID_INDEX}
             )
 
+    def undone(self) -> Iterator[str]:
+        """Yield a sentence for each difference under which rows are stored that the schema forbids."""
+        yield from (item.problem for item in self.differences() if item.vital)
+        yield from self.foreign_orders()
+
     def foreign_orders(self) -> Iterator[str]:
         """Yield a sentence for each collection that compares texts otherwise than every store does.
 

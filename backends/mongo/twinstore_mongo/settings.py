@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Self
 
 from pydantic import Field, SecretStr, model_validator
@@ -23,6 +24,7 @@ class MongoSettings(BackendSettings):
             several documents then write them one after the other.
         server_selection_timeout_ms: how long to look for a suitable server, in milliseconds.
         validators: create a ``$jsonSchema`` validator for every collection.
+        collections: other names for collections, by entity, where the description of the entity allows it.
         client: an existing ``pymongo.MongoClient`` to use instead of a connection string; the library
             never closes it.
     """
@@ -32,6 +34,7 @@ class MongoSettings(BackendSettings):
     allow_standalone: bool = False
     server_selection_timeout_ms: Annotated[int, Field(ge=1)] = DEFAULT_SELECTION_MS
     validators: bool = True
+    collections: Mapping[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
     client: object | None = Field(default=None, exclude=True, repr=False)
 
     @model_validator(mode="after")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from twinstore.options import ModuleOptions
-    from twinstore_mongo.connection import Document
+    from datetime import datetime
+    from importlib.resources.abc import Traversable
 
-__all__ = ["RELEASE", "CollectionSpec", "IndexSpec", "Step", "load_steps"]
+    from twinstore.options import ModuleOptions
+    from twinstore_mongo.connection import Document, Store
+
+__all__ = ["RELEASE", "AppliedStep", "CarryOver", "CollectionSpec", "IndexSpec", "Step", "load_steps"]
 
 FILE_NAME: Final = re.compile(r"\d{3}_[a-z0-9_]+\.json")
 FIRST_RELEASE: Final = "100"
@@ -28,6 +30,7 @@ class IndexSpec:
 
     Attributes:
         retention: the option of the module that says after how many days rows expire, where one does.
+        sparse_unless: the option of the module that, while off, keeps rows without the first field out.
     """
 
     name: str
@@ -35,6 +38,7 @@ class IndexSpec:
     unique: bool = False
     partial: Mapping[str, Any] = field(default_factory=dict)
     retention: str | None = None
+    sparse_unless: str | None = None
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> IndexSpec:
@@ -45,7 +49,19 @@ class IndexSpec:
             unique=content.get("unique", False),
             partial=content.get("partialFilterExpression", {}),
             retention=content.get("retention"),
+            sparse_unless=content.get("sparseUnless"),
         )
+
+    def content(self) -> Document:
+        """Return the index as a step has it."""
+        content: Document = {"name": self.name, "key": [list(part) for part in self.key]}
+        optional = {
+            "unique": self.unique,
+            "partialFilterExpression": dict(self.partial),
+            "retention": self.retention,
+            "sparseUnless": self.sparse_unless,
+        }
+        return content | {name: value for name, value in optional.items() if value}
 
     def options(self, module: ModuleOptions, *, server_ttl: bool = True) -> Document:
         """Return what ``createIndex`` gets beside the key, with the present retention."""
@@ -54,6 +70,8 @@ class IndexSpec:
             options["unique"] = True
         if self.partial:
             options["partialFilterExpression"] = dict(self.partial)
+        if self.sparse_unless and not getattr(module, self.sparse_unless):
+            options["sparse"] = True
         days = getattr(module, self.retention) if self.retention else 0
         if days and server_ttl:
             options["expireAfterSeconds"] = days * SECONDS_PER_DAY
@@ -69,12 +87,39 @@ class CollectionSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class CarryOver:
+    """Documents of an earlier version, brought to where this one keeps them by one aggregation.
+
+    It may be repeated: its last stage keeps every document that is there. The same stages stand in the script
+    for administrators, so they are plain JSON.
+    """
+
+    source: str
+    pipeline: Sequence[Mapping[str, Any]]
+
+    def run(self, store: Store) -> None:
+        """Let the server do it; a source that is absent or empty brings nothing."""
+        with store.unhurried():
+            store.collection(self.source).aggregate(list(self.pipeline), allowDiskUse=True)
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """One migration step; the checksum is that of its file with plain line ends."""
+    """One migration step; the checksum is that of its file with plain line ends.
+
+    Attributes:
+        carry_overs: in their order, after everything else of the step is there.
+    """
 
     name: str
     checksum: str
     collections: tuple[CollectionSpec, ...]
+    carry_overs: tuple[CarryOver, ...] = ()
+
+    def renamed(self, names: Mapping[str, str]) -> Step:
+        """Return the same step for collections of other names."""
+        collections = (replace(item, name=names.get(item.name, item.name)) for item in self.collections)
+        return replace(self, collections=tuple(collections))
 
     @property
     def category(self) -> str:
@@ -82,10 +127,27 @@ class Step:
         return RELEASE if self.name >= FIRST_RELEASE else "schema"
 
 
-def load_steps(module: str) -> tuple[Step, ...]:
-    """Return the shipped steps of a module by number."""
-    folder = resources.files("twinstore_mongo.migrations") / module
-    files = sorted(file.name for file in folder.iterdir() if FILE_NAME.fullmatch(file.name))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedStep:
+    """What the ledger of migrations says of a step, field by field as every release writes it."""
+
+    migration_name: str
+    category: str = ""
+    checksum: str = ""
+    applied_at: datetime | None = None
+    applied_by: str = ""
+    duration_ms: int = 0
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> AppliedStep:
+        """Return a row of the ledger."""
+        return cls(**{item.name: row[item.name] for item in fields(cls) if item.name in row})
+
+
+def load_steps(folder: Traversable) -> tuple[Step, ...]:
+    """Return the steps that a module ships in a folder, by number; none where there is no folder."""
+    names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+    files = sorted(name for name in names if FILE_NAME.fullmatch(name))
     return tuple(parse_step(name.removesuffix(".json"), (folder / name).read_bytes()) for name in files)
 
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pymongo.errors import OperationFailure
 
+from twinstore.bulk import Survey
 from twinstore.errors import ConfigurationError
-from twinstore.survey import Survey
+from twinstore_mongo.codec import codec_of
+from twinstore_mongo.derive import index_specs
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.key_order import gives_order, order_of
-from twinstore_mongo.scheduler.transfer import TRANSFERS
-from twinstore_mongo.steps import load_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from twinstore.catalog import Entity
-    from twinstore_mongo.connection import Store
+    from twinstore_mongo.connection import Connection
     from twinstore_mongo.steps import IndexSpec
 
 __all__ = ["survey_of"]
@@ -26,19 +26,20 @@ UNAUTHORIZED: Final = 13
 VIEW: Final = "view"
 
 
-def survey_of(store: Store, entities: Sequence[Entity]) -> tuple[Survey, ...]:
+def survey_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Survey, ...]:
     """Return what there is of each entity.
 
     Raises:
         ConfigurationError: the user may not read the database, or a view compares by a collation of its own.
     """
-    if not store.complete:
-        present = set(store.database.list_collection_names())
-        return tuple(surveyed(store, item, {} if item.name in present else None) for item in entities)
+    store = connection.store
     try:
         with store.limited():
             real = {item["name"]: item for item in store.database.list_collections()}
-            return tuple(surveyed(store, entity, real.get(entity.name)) for entity in entities)
+            return tuple(
+                surveyed(connection, entity, real.get(connection.collection_name(entity)))
+                for entity in entities
+            )
     except CLIENT_ERRORS as error:
         if isinstance(error, OperationFailure) and error.code == UNAUTHORIZED:
             raise ConfigurationError(
@@ -49,61 +50,54 @@ def survey_of(store: Store, entities: Sequence[Entity]) -> tuple[Survey, ...]:
         raise translate(error, store.where) from error
 
 
-def surveyed(store: Store, entity: Entity, real: Mapping[str, Any] | None) -> Survey:
+def surveyed(connection: Connection, entity: Entity, real: Mapping[str, Any] | None) -> Survey:
     """Return what there is of one entity; ``real`` is what the server says of its collection."""
+    name = connection.collection_name(entity)
     if real is None:
-        warning = f"There is no collection {entity.name}; it counts as empty."
+        warning = f"There is no collection {name}; it counts as empty."
         return Survey(entity=entity.name, present=False, warnings=(warning,))
-    if not store.complete:
-        return Survey(entity=entity.name)
-    collated = real.get("options", {}).get("collation")
     if real.get("type") == VIEW:
-        if collated is not None:
+        if real.get("options", {}).get("collation") is not None:
             raise ConfigurationError(
-                f"{entity.name} in {store.database.name} is a view with a collation of its own, so its keys "
-                "cannot be read in the order of other stores; make the view anew without a collation.",
+                f"{name} in {connection.store.database.name} is a view with a collation of its own, so its "
+                "keys cannot be read in the order of other stores; make the view anew without a collation.",
                 entity=entity.name,
                 driver=DRIVER,
             )
         indexes: list[Mapping[str, Any]] = []
     else:
-        indexes = list(store.collection(entity.name).list_indexes())
-    return Survey(entity=entity.name, warnings=tuple(warnings_of(store, entity, indexes)))
+        indexes = list(connection.store.collection(name).list_indexes())
+    return Survey(entity=entity.name, warnings=tuple(warnings_of(connection, entity, indexes)))
 
 
-def warnings_of(store: Store, entity: Entity, indexes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def warnings_of(
+    connection: Connection, entity: Entity, indexes: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
     """Yield what reading costs more than it need, and why."""
-    order = order_of(TRANSFERS[entity].key)
+    name, order = connection.collection_name(entity), order_of(codec_of(entity).key)
     keyless = not any(gives_order(index, order) for index in indexes)
     missing = [index.name for index in wanted_indexes(entity) if not serves(index, indexes)]
     if not keyless and not missing:
         return
-    rows = store.collection(entity.name).estimated_document_count()
+    rows = connection.store.collection(name).estimated_document_count()
     if keyless:
-        fields = ", ".join(f"{name}: {direction}" for name, direction in order)
+        fields = ", ".join(f"{field}: {direction}" for field, direction in order)
         yield (
-            f"{entity.name} has no index on {{{fields}}} that compares texts by code point, so each range "
+            f"{name} has no index on {{{fields}}} that compares texts by code point, so each range "
             f"reads the whole collection ({rows:,} documents) and sorts it, on disk where memory is short; a "
             "larger --range-size needs fewer passes."
         )
     if missing:
         yield (
-            f"{entity.name} lacks the indexes {', '.join(missing)}, so a list that a verification asks for "
+            f"{name} lacks the indexes {', '.join(missing)}, so a list that a verification asks for "
             f"may read the whole collection ({rows:,} documents)."
         )
 
 
 def wanted_indexes(entity: Entity) -> list[IndexSpec]:
-    """Return the indexes that serve the lists of an entity, in the order of the steps."""
-    key = tuple(order_of(TRANSFERS[entity].key))
-    return [
-        index
-        for step in load_steps(entity.module)
-        for collection in step.collections
-        if collection.name == entity.name
-        for index in collection.indexes
-        if index.key != key and index.retention is None
-    ]
+    """Return the indexes that serve the lists of an entity, as it describes them."""
+    key = tuple(order_of(codec_of(entity).key))
+    return [index for index in index_specs(entity) if index.key != key and index.retention is None]
 
 
 def serves(wanted: IndexSpec, indexes: Sequence[Mapping[str, Any]]) -> bool:

@@ -66,7 +66,7 @@ class Unit:
 
     def collection(self, entity: Entity) -> Collection[Document]:
         """Return the collection of an entity."""
-        return self.store.collection(entity.name)
+        return self.store.collection(self.connection.collection_name(entity))
 
     def reading(self, entity: Entity, key: str | None = None) -> Call:
         """Return the guard of a call that only reads."""
@@ -100,9 +100,24 @@ class Unit:
         return repeat(lambda: self._alone(action), attempts=ATTEMPTS)
 
     def _alone(self, action: Callable[[Unit], T]) -> T:
+        with self.opened() as unit:
+            return action(unit)
+
+    @contextmanager
+    def opened(self) -> Iterator[Unit]:
+        """Open a transaction, in the session of this unit where it has one: commit at normal exit.
+
+        Raises:
+            TransactionAbortedError: an error of the store was caught inside; everything is rolled back.
+        """
         store = self.store
         with self._own_session(store) as session, transaction(session, store):
-            return action(replace(self, session=session, joined=store, state=UnitState()))
+            unit = replace(self, session=session, joined=store, state=UnitState())
+            try:
+                yield unit
+                unit.state.check_commit()
+            finally:
+                unit.state.closed = True
 
     def _own_session(self, store: Store) -> AbstractContextManager[ClientSession]:
         return client_session(store) if self.session is None else nullcontext(self.session)

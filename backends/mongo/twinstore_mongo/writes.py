@@ -2,66 +2,142 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from bson.int64 import Int64
 from pymongo.errors import DuplicateKeyError
 
-from twinstore_mongo.errors import ID_INDEX, violated_index
+from twinstore.canonical import CanonicalModel
+from twinstore.failures import duplicate, lost_race
+from twinstore_mongo.codec import codec_of, next_version
+from twinstore_mongo.compile import filter_of, merged, owned_by
+from twinstore_mongo.derive import ID, VERSION
+from twinstore_mongo.errors import DRIVER, ID_INDEX, violated_index
+from twinstore_mongo.reading import one
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from twinstore.catalog import Entity
-    from twinstore.errors import TwinstoreError
+    from twinstore.access import Row, UniqueKey
+    from twinstore.catalog import Entity, Key
+    from twinstore.errors import DuplicateError, TwinstoreError
+    from twinstore.tenancy import Tenants
+    from twinstore_mongo.codec import Codec
     from twinstore_mongo.connection import Document
     from twinstore_mongo.units import Unit
 
-    OnDuplicate = Callable[[str | None], TwinstoreError]
+__all__ = ["insert", "overwrite", "rival", "swap"]
 
-__all__ = ["insert", "replace"]
+M = TypeVar("M", bound=CanonicalModel)
 
 
-def insert(unit: Unit, entity: Entity, document: Document, on_duplicate: OnDuplicate) -> None:
-    """Insert a document.
+def insert(unit: Unit, entity: Entity[M], row: Row[M]) -> None:
+    """Insert a row.
 
     Raises:
-        DuplicateError: what ``on_duplicate`` returns for the index that refuses it.
+        DuplicateError: its key or a unique value is taken.
     """
-    key = document["_id"]
-    with unit.writing(entity, key):
+    codec = codec_of(entity)
+    document = codec.encode(row)
+    key = entity.key_of(row.model, row.storage)
+    with unit.writing(entity, entity.key_text(key)):
         collection = unit.collection(entity)
         try:
             collection.insert_one(document, session=unit.session)
         except DuplicateKeyError as error:
-            raise on_duplicate(refusing_index(unit, entity, error, key, present=False)) from error
+            index = refusing_index(unit, entity, error, document[ID], present=False)
+            raise duplicate_of(codec, row, index) from error
 
 
-def replace(
-    unit: Unit,
-    entity: Entity,
-    condition: Document,
-    document: Document,
-    on_duplicate: OnDuplicate,
-    *,
-    upsert: bool = False,
-) -> int:
-    """Replace a document as a whole; return how many matched the condition, 0 also after an insert.
+def swap(unit: Unit, entity: Entity[M], scope: Tenants, found: Document, row: Row[M]) -> None:
+    """Replace a document that was read.
 
     Raises:
-        DuplicateError: what ``on_duplicate`` returns for the index that refuses it.
+        ConcurrencyError: it is there no longer, or, of a versioned entity, as it was.
+        DuplicateError: a unique value is taken.
     """
-    key = document["_id"]
+    codec = codec_of(entity)
+    key = entity.key_text(entity.key_of(row.model, row.storage))
+    version = found.get(VERSION)
+    document = {**codec.encode(row, next_version(version)), ID: found[ID]}
+    condition = {ID: found[ID], **owned_by(codec, scope)}
+    if entity.versioned:
+        condition[VERSION] = version
+    elif not unit.in_transaction:
+        # Without a version or a transaction, only the content tells whether somebody else was faster.
+        names = (name for name in codec.names.values() if name not in condition)
+        condition |= {name: {"$eq": found.get(name)} for name in names}
     with unit.writing(entity, key):
         collection = unit.collection(entity)
         try:
-            result = collection.replace_one(condition, document, upsert=upsert, session=unit.session)
+            result = collection.replace_one(condition, document, session=unit.session)
         except DuplicateKeyError as error:
-            raise on_duplicate(refusing_index(unit, entity, error, key, present=not upsert)) from error
-        return result.matched_count
+            index = refusing_index(unit, entity, error, found[ID], present=True)
+            raise duplicate_of(codec, row, index) from error
+    if not result.matched_count:
+        raise lost_race(entity, key, DRIVER)
+
+
+def overwrite(unit: Unit, entity: Entity[M], scope: Tenants, row: Row[M]) -> None:
+    """Insert or replace a row in one round trip; an equal document changes nothing on the server.
+
+    Raises:
+        DuplicateError: its key is foreign, or a unique value is taken.
+        ConcurrencyError: another first write came in between.
+    """
+    codec = codec_of(entity)
+    key = entity.key_of(row.model, row.storage)
+    condition = merged((filter_of(codec, key), owned_by(codec, scope)))
+    document = codec.encode(row)
+    with unit.writing(entity, entity.key_text(key)):
+        collection = unit.collection(entity)
+        try:
+            if entity.versioned or entity.single_key is None:
+                change = replacement(document, versioned=entity.versioned)
+                collection.update_one(condition, change, upsert=True, session=unit.session)
+            else:
+                collection.replace_one(condition, document, upsert=True, session=unit.session)
+        except DuplicateKeyError as error:
+            index = refusing_index(unit, entity, error, document[ID], present=False)
+            refusal = duplicate_of(codec, row, index)
+            of_value = index in codec.uniques
+            raise (refusal if of_value else rival(unit, entity, scope, key, refusal)) from error
+
+
+def replacement(document: Document, *, versioned: bool) -> list[Document]:
+    """Return the update that puts a document in place of a stored one, keeps its ``_id`` and counts versions.
+
+    An equal document stays as it is, so that nothing is written and its version does not grow.
+    """
+    fields = {name: value for name, value in document.items() if name not in {ID, VERSION}}
+    parts: list[Document] = [{ID: {"$ifNull": [f"${ID}", {"$literal": document[ID]}]}}, {"$literal": fields}]
+    if not versioned:
+        return [{"$replaceWith": {"$mergeObjects": parts}}]
+    parts.append({VERSION: {"$ifNull": [f"${VERSION}", Int64(0)]}})
+    grown = {VERSION: {"$add": [f"$$new.{VERSION}", Int64(1)]}}
+    chosen = {"$cond": [{"$eq": ["$$new", "$$ROOT"]}, "$$ROOT", {"$mergeObjects": ["$$new", grown]}]}
+    return [{"$replaceWith": {"$let": {"vars": {"new": {"$mergeObjects": parts}}, "in": chosen}}}]
+
+
+def rival(
+    unit: Unit, entity: Entity[M], scope: Tenants, key: Key | UniqueKey, refusal: DuplicateError
+) -> TwinstoreError:
+    """Tell a row that somebody else inserted meanwhile from one that is foreign.
+
+    In a transaction the server itself reports the former as a conflict.
+    """
+    if unit.in_transaction or one(unit, entity, scope, key) is None:
+        return refusal
+    return lost_race(entity, refusal.key or "", DRIVER)
+
+
+def duplicate_of(codec: Codec[M], row: Row[M], index: str | None) -> DuplicateError:
+    """Return the error of a row that a unique index refuses."""
+    entity, unique = codec.entity, codec.uniques.get(index or ID_INDEX)
+    value = None if unique is None else entity.value(row.model, row.storage, unique.names[-1])
+    return duplicate(entity, entity.key_of(row.model, row.storage), DRIVER, unique, value)
 
 
 def refusing_index(
-    unit: Unit, entity: Entity, error: DuplicateKeyError, key: str, *, present: bool
+    unit: Unit, entity: Entity, error: DuplicateKeyError, identity: object, *, present: bool
 ) -> str | None:
     """Return the name of the index that refused a write.
 
@@ -71,7 +147,7 @@ def refusing_index(
     if index is not None or unit.store.complete:
         return index
     collection = unit.collection(entity)
-    if not present and collection.find_one({"_id": key}) is not None:
+    if not present and collection.find_one({ID: identity}) is not None:
         return ID_INDEX
     others = [name for name, spec in collection.index_information().items() if spec.get("unique")]
     return others[0] if others else None

@@ -1,69 +1,48 @@
-"""The scheduler on PostgreSQL."""
+"""A module on PostgreSQL."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import psycopg
+from typing_extensions import override
 
+from twinstore.access_backend import AccessBackend
 from twinstore.backend import Capabilities, UnitState, wrong_handle
 from twinstore.errors import ConfigurationError
+from twinstore.ledger import LEDGER_MODULE
 from twinstore.scope import SYSTEM_TENANT, UNBOUND
+from twinstore_postgres.access import PostgresAccess
 from twinstore_postgres.bulk.port import PostgresBulk
-from twinstore_postgres.initializer import SchedulerPostgresInitializer
-from twinstore_postgres.scheduler.audit import PostgresAuditRepository
-from twinstore_postgres.scheduler.impact_snapshots import PostgresImpactSnapshotRepository
-from twinstore_postgres.scheduler.run_summaries import PostgresRunSummaryRepository
-from twinstore_postgres.scheduler.runs import PostgresRunRepository
-from twinstore_postgres.scheduler.schedules import PostgresScheduleRepository
-from twinstore_postgres.scheduler.triggers import PostgresTriggerRepository
+from twinstore_postgres.initializer import initializer_class
 from twinstore_postgres.server import PostgresServer
 from twinstore_postgres.settings import DRIVER, PostgresSettings
+from twinstore_postgres.special import specials_of
 from twinstore_postgres.work import UNIT, Joined, SessionWork, Transaction, Unbound, Unit, own_unit
 
 if TYPE_CHECKING:
+    from twinstore.access import Access
     from twinstore.backend import OpenRequest
+    from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
+    from twinstore_postgres.initializer import PostgresInitializer
     from twinstore_postgres.work import Work
 
-__all__ = ["PostgresSchedulerBackend", "PostgresSchedulerRepositories"]
+__all__ = ["PostgresBackend"]
+
+R = TypeVar("R")
 
 # The size field of a JSONB value has 28 bits.
 LARGEST_JSONB: Final = 268_435_455
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresSchedulerRepositories:
-    """The repositories of the scheduler over one access to the server."""
+class PostgresBackend(AccessBackend[R]):
+    """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
 
-    schedules: PostgresScheduleRepository
-    triggers: PostgresTriggerRepository
-    runs: PostgresRunRepository
-    impact_snapshots: PostgresImpactSnapshotRepository
-    audit: PostgresAuditRepository
-    run_summaries: PostgresRunSummaryRepository
-
-    @classmethod
-    def over(cls, work: Work) -> Self:
-        """Return the repositories that use this access."""
-        return cls(
-            schedules=PostgresScheduleRepository(work),
-            triggers=PostgresTriggerRepository(work),
-            runs=PostgresRunRepository(work),
-            impact_snapshots=PostgresImpactSnapshotRepository(work),
-            audit=PostgresAuditRepository(work),
-            run_summaries=PostgresRunSummaryRepository(work),
-        )
-
-
-class PostgresSchedulerBackend:
-    """Implements :class:`~twinstore.backend.ModuleBackend` for the scheduler."""
-
-    def __init__(self, request: OpenRequest) -> None:
-        """Take the settings; nothing is connected yet.
+    def __init__(self, module: ModuleSpec[R], request: OpenRequest) -> None:
+        """Take the module and the settings; nothing is connected yet.
 
         Raises:
             ConfigurationError: settings of another driver, or neither connection string nor pool.
@@ -72,6 +51,7 @@ class PostgresSchedulerBackend:
             raise ConfigurationError(
                 f"{DRIVER} needs its own settings, not {type(request.settings).__name__}.", driver=DRIVER
             )
+        super().__init__(module)
         settings = request.settings
         self._allow_unsafe = settings.allow_unsafe_role
         self._server = request.resources.share(
@@ -80,9 +60,11 @@ class PostgresSchedulerBackend:
             PostgresServer.close,
             renews_itself=True,
         )
-        self._initializer = SchedulerPostgresInitializer(settings, self._server)
-        self._bulk = PostgresBulk(self._server, lambda: self.capabilities)
-        self._repositories = PostgresSchedulerRepositories.over(Unbound(self._server, UNBOUND))
+        self._server.guard(module.name)
+        self._specials = specials_of(module.name) if request.special else {}
+        self._initializer = initializer_class(module)(settings, self._server)
+        ledger = initializer_class(LEDGER_MODULE)(settings, self._server)
+        self._bulk = PostgresBulk(self._server, lambda: self.capabilities, module, ledger)
 
     @property
     def driver(self) -> str:
@@ -101,39 +83,38 @@ class PostgresSchedulerBackend:
             row_level_security=True,
             server_clock=True,
             cross_process_locks=True,
+            bulk=True,
             largest_document_bytes=LARGEST_JSONB,
         )
 
     @property
-    def repositories(self) -> PostgresSchedulerRepositories:
-        """The repositories, each call on its own."""
-        return self._repositories
-
-    @property
-    def initializer(self) -> SchedulerPostgresInitializer:
+    def initializer(self) -> PostgresInitializer:
         """Creates and upgrades the schema, as the owner role."""
         return self._initializer
 
     @property
     def bulk(self) -> PostgresBulk:
-        """Export, import and scan, in system scope."""
+        """Whole entities, in system scope."""
         return self._bulk
 
+    @override
+    def unbound(self) -> Access:
+        return self._access(Unbound(self._server, UNBOUND))
+
+    @override
     @contextmanager
-    def session(self, scope: Scope, *, causal_consistency: bool) -> Iterator[PostgresSchedulerRepositories]:
-        """Open repositories on one connection; it always reads its own writes."""
+    def open_session(self, scope: Scope, *, causal_consistency: bool) -> Iterator[Access]:
         del causal_consistency  # one connection to the primary cannot do otherwise
         state = UnitState()
         with self._server.connection() as connection:
             try:
-                work = SessionWork(connection, scope, state, foreign=self._server.borrowed)
-                yield PostgresSchedulerRepositories.over(work)
+                yield self._access(SessionWork(connection, scope, state, foreign=self._server.borrowed))
             finally:
                 state.closed = True
 
+    @override
     @contextmanager
-    def transaction(self, scope: Scope, *, read_only: bool) -> Iterator[PostgresSchedulerRepositories]:
-        """Open repositories in one transaction; commit at normal exit, roll back on any exception."""
+    def open_transaction(self, scope: Scope, *, read_only: bool) -> Iterator[Access]:
         tenant = scope.tenant_id or SYSTEM_TENANT
         state = UnitState()
         with self._server.connection() as connection:
@@ -142,18 +123,17 @@ class PostgresSchedulerBackend:
             )
             try:
                 with contextmanager(own_unit)(transaction):
-                    yield PostgresSchedulerRepositories.over(
-                        Unit(transaction, scope, state, read_only=read_only)
-                    )
+                    yield self._access(Unit(transaction, scope, state, read_only=read_only))
                     state.check_commit()
             finally:
                 state.closed = True
 
-    def bind(self, handle: object, scope: Scope) -> PostgresSchedulerRepositories:
-        """Return repositories that join the transaction of a caller's connection."""
+    @override
+    def join(self, handle: object, scope: Scope) -> Access:
         if not isinstance(handle, psycopg.Connection):
             raise wrong_handle(handle, "a psycopg.Connection", DRIVER)
-        return PostgresSchedulerRepositories.over(Joined(handle, scope, UnitState(), safe=self._allow_unsafe))
+        work = Joined(handle, scope, UnitState(), schema=self._module.name, safe=self._allow_unsafe)
+        return self._access(work)
 
     def check_ready(self) -> None:
         """Connect, check the role, and compare the ledger with the shipped migrations."""
@@ -163,3 +143,6 @@ class PostgresSchedulerBackend:
     def close(self) -> None:
         """Release what this module does not share; the pool is closed with the shared resources."""
         self._bulk.close()
+
+    def _access(self, work: Work) -> PostgresAccess:
+        return PostgresAccess(work, self._specials)

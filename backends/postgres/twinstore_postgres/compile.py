@@ -3,121 +3,184 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, LiteralString
 
 from psycopg import sql
 
-from twinstore.query import After, AtMost, Before, Equals, IsNull, OneOf
+from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
 from twinstore_postgres.codec import Replanned
+from twinstore_postgres.derive import by_code_point
+from twinstore_postgres.owners import owner_condition, owner_values, sight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from twinstore.paging import SortKey
     from twinstore.query import Condition, Query
-    from twinstore_postgres.codec import Column, Table
+    from twinstore_postgres.columns import Column
+    from twinstore_postgres.derive import Table
+    from twinstore_postgres.owners import Sight
     from twinstore_postgres.work import Step
 
-__all__ = ["compile_query"]
+__all__ = ["compile_claim", "compile_count", "compile_query", "compile_removal", "literal_condition"]
 
 COMPARISONS: Final[dict[object, sql.SQL]] = {
-    Equals: sql.SQL("{} = %s"),
-    After: sql.SQL("{} > %s"),
-    Before: sql.SQL("{} < %s"),
-    AtMost: sql.SQL("{} <= %s"),
+    Equals: sql.SQL("{} = {}"),
+    After: sql.SQL("{} > {}"),
+    Before: sql.SQL("{} < {}"),
+    AtMost: sql.SQL("{} <= {}"),
+    AtLeast: sql.SQL("{} >= {}"),
 }
+UNARY: Final[dict[object, sql.SQL]] = {IsNull: sql.SQL("{} IS NULL"), IsPresent: sql.SQL("{} IS NOT NULL")}
+
+PAGE: Final = "SELECT {columns} FROM {table} WHERE {where} ORDER BY {order} LIMIT %s"
+# Rows that another one is marking are passed over; those that changed meanwhile are judged again.
+CLAIM: Final = f"{PAGE} FOR UPDATE SKIP LOCKED"
+COUNT: Final = "SELECT {by}, count(*) FROM {table} WHERE {where} GROUP BY {by}"
+# The conditions stand twice, because a row may have changed between the look at it and its removal.
+REMOVAL_BY_ONE: Final = (
+    "DELETE FROM {table} WHERE {key} = ANY (ARRAY("
+    "SELECT {key} FROM {table} WHERE {where} ORDER BY {order} LIMIT %s)) AND {where}"
+)
+REMOVAL_BY_SEVERAL: Final = (
+    "DELETE FROM {table} WHERE ({key}) IN ("
+    "SELECT {key} FROM {table} WHERE {where} ORDER BY {order} LIMIT %s) AND {where}"
+)
 # What the text of a statement depends on: filters with the values that are written out, order, and start.
 Shape = tuple[tuple[type, str, object], ...]
 
 
-def compile_query(query: Query, table: Table[Any]) -> Step:
+def compile_query(query: Query, table: Table) -> Step:
     """Return the statement and its parameters; it fetches one row more than the limit, after the keyset."""
-    shape = tuple(
-        (type(condition), condition.field, _written_out(condition, table)) for condition in query.where
-    )
-    nulls = None if query.after is None else tuple(part is None for part in query.after)
-    statement = _statement(table, shape, query.order, query.tenant_id is not None, nulls)
-    parameters: list[object] = [] if query.tenant_id is None else [query.tenant_id]
-    parameters += [item for condition in query.where for item in _bound(condition, table)]
-    if query.after is not None:
-        parameters += _keyset_values(query.after)
-    return statement, [*parameters, query.limit + 1]
+    return _statement(PAGE, query, table), [*_parameters(query, table), query.limit + 1]
 
 
-def _written_out(condition: Condition, table: Table[Any]) -> object:
-    """Values that belong to the text: only then does the server see that a partial index applies."""
+def compile_claim(query: Query, table: Table) -> Step:
+    """Return the statement that locks the first rows of a list which nobody else holds."""
+    return _statement(CLAIM, query, table), [*_parameters(query, table), query.limit]
+
+
+def compile_count(query: Query, table: Table, by: str) -> Step:
+    """Return the statement that counts the rows of a list by one field; limit and start do not matter."""
+    counted = _made(COUNT, table, _shape(query, table), (), sight(query.scope), None, by)
+    return counted, _filter_values(query, table)
+
+
+def compile_removal(query: Query, table: Table) -> Step:
+    """Return the statement that removes the first rows of a list."""
+    template = REMOVAL_BY_ONE if len(table.key) == 1 else REMOVAL_BY_SEVERAL
+    values = _parameters(query, table)
+    return _statement(template, query, table), [*values, query.limit, *values]
+
+
+def literal_condition(condition: Condition, table: Table) -> sql.Composable:
+    """Return a condition with its values written out, as indexes and statements of their rows have it."""
     column = table.column(condition.field)
-    if isinstance(condition, OneOf) and column.enum is not None:
-        return tuple(column.enum(value).number for value in condition.values)
+    written = _written_out(condition, column)
+    if isinstance(condition, OneOf) and written is None:
+        written = condition.values
+    operand = None if isinstance(condition, (OneOf, IsNull, IsPresent)) else condition.value
+    return _condition(type(condition), column, written, sql.Literal(operand))
+
+
+def _statement(template: LiteralString, query: Query, table: Table) -> bytes:
+    nulls = None if query.after is None else tuple(part is None for part in query.after)
+    return _made(template, table, _shape(query, table), query.order, sight(query.scope), nulls, None)
+
+
+def _shape(query: Query, table: Table) -> Shape:
+    return tuple(
+        (type(condition), condition.field, _written_out(condition, table.column(condition.field)))
+        for condition in query.where
+    )
+
+
+def _filter_values(query: Query, table: Table) -> list[object]:
+    """Return the parameters of scope and filter."""
+    values = [item for condition in query.where for item in _bound(condition, table)]
+    return [*owner_values(table, query.scope), *values]
+
+
+def _parameters(query: Query, table: Table) -> list[object]:
+    """Return the parameters of scope, filter and start."""
+    values = _filter_values(query, table)
+    return values if query.after is None else values + _keyset_values(query.after)
+
+
+def _written_out(condition: Condition, column: Column) -> object:
+    """Values that belong to the text: only then does the server see that a partial index applies."""
+    if column.numbers is not None and isinstance(condition, OneOf):
+        return tuple(map(column.bound, condition.values))
+    if column.numbers is not None and isinstance(condition, Equals):
+        return (column.bound(condition.value),)
     return condition.value if isinstance(condition, Equals) and isinstance(condition.value, bool) else None
 
 
-def _bound(condition: Condition, table: Table[Any]) -> list[object]:
-    if isinstance(condition, IsNull) or _written_out(condition, table) is not None:
+def _bound(condition: Condition, table: Table) -> list[object]:
+    written = _written_out(condition, table.column(condition.field))
+    if isinstance(condition, (IsNull, IsPresent)) or written is not None:
         return []
-    return [list(condition.values) if isinstance(condition, OneOf) else condition.value]
+    column = table.column(condition.field)
+    if isinstance(condition, OneOf):
+        return [[column.bound(value) for value in condition.values]]
+    return [column.bound(condition.value)]
 
 
 @lru_cache(maxsize=1024)
-def _statement(
-    table: Table[Any],
+def _made(  # noqa: PLR0917  # the parts of the cache key
+    template: LiteralString,
+    table: Table,
     shape: Shape,
     order: tuple[SortKey, ...],
-    tenant: bool,  # noqa: FBT001  # part of the cache key
+    kind: Sight,
     nulls: tuple[bool, ...] | None,
+    by: str | None,
 ) -> bytes:
-    conditions: list[sql.Composable] = []
-    if tenant:
-        conditions.append(sql.SQL("{} = %s").format(sql.Identifier(table.tenant)))
-    conditions += [_condition(kind, table.column(field), values) for kind, field, values in shape]
+    owner = owner_condition(table, kind)
+    conditions = [] if owner is None else [owner]
+    conditions += [_condition(cls, table.column(field), values) for cls, field, values in shape]
     if nulls is not None:
         conditions.append(_keyset(order, nulls, table))
-    return Replanned(
-        sql.SQL("SELECT {columns} FROM {table} WHERE {where} ORDER BY {order} LIMIT %s")
-        .format(
-            columns=table.column_list,
-            table=table.name,
-            where=sql.SQL(" AND ").join(conditions or [sql.SQL("true")]),
-            order=sql.SQL(", ").join(_sort_key(key, table) for key in order),
-        )
-        .as_bytes()
-    )
+    parts: dict[str, sql.Composable] = {
+        "where": sql.SQL(" AND ").join(conditions or [sql.SQL("true")]),
+        "order": sql.SQL(", ").join(_sort_key(key, table) for key in order),
+    }
+    if by is not None:
+        parts["by"] = table.identifier(by)
+    return Replanned(table.statement(template, **parts))
 
 
-def _condition(kind: type, column: Column, values: object) -> sql.Composable:
+def _condition(
+    kind: type, column: Column, written: object, operand: sql.Composable | None = None
+) -> sql.Composable:
     name = sql.Identifier(column.name)
-    if kind is IsNull:
-        return sql.SQL("{} IS NULL").format(name)
-    if isinstance(values, bool):
-        return name if values else sql.SQL("NOT {}").format(name)
-    if isinstance(values, tuple):
-        return sql.SQL("{} IN ({})").format(name, sql.SQL(", ").join(map(sql.Literal, values)))
+    if kind in UNARY:
+        return UNARY[kind].format(name)
+    if isinstance(written, bool):
+        return name if written else sql.SQL("NOT {}").format(name)
+    if isinstance(written, tuple):
+        return sql.SQL("{} IN ({})").format(name, sql.SQL(", ").join(map(sql.Literal, written)))
     if kind is OneOf:
-        return sql.SQL("{} = ANY(%s)").format(name)
-    return COMPARISONS[kind].format(name)
+        cast = "::uuid[]" if column.sql_type == "uuid" else ""
+        return sql.SQL("{} = ANY(%s{})").format(name, sql.SQL(cast))
+    return COMPARISONS[kind].format(name, operand or sql.Placeholder())
 
 
-def _sort_key(key: SortKey, table: Table[Any]) -> sql.Composable:
-    name = _ordered(table.column(key.field))
+def _sort_key(key: SortKey, table: Table) -> sql.Composable:
+    name = by_code_point(table.column(key.field))
     if key.descending:
-        return sql.SQL("{} DESC").format(name)
+        # Absent is less than everything, in either direction.
+        return sql.SQL("{} DESC NULLS LAST" if key.nullable else "{} DESC").format(name)
     return sql.SQL("{} NULLS FIRST").format(name) if key.nullable else name
 
 
-def _ordered(column: Column) -> sql.Composable:
-    """Return a column as it is sorted and compared: texts by code point, whatever collation it has.
-
-    Our own tables have that collation; those of a source that somebody else made may have another.
-    """
-    name = sql.Identifier(column.name)
-    return sql.SQL('{} COLLATE "C"').format(name) if column.sql_type == "text" else name
-
-
-def _keyset(order: Sequence[SortKey], nulls: Sequence[bool], table: Table[Any]) -> sql.Composable:
+def _keyset(order: Sequence[SortKey], nulls: Sequence[bool], table: Table) -> sql.Composable:
     """Rows strictly after a key: ``k1 >= v AND (k1 > v OR <the same for the other keys>)`` uses the index."""
     key, rest = order[0], order[1:]
-    name = _ordered(table.column(key.field))
+    name = by_code_point(table.column(key.field))
     tail = _keyset(rest, nulls[1:], table) if rest else None
+    if key.descending and key.nullable:
+        return _below(name, tail or sql.SQL("false"), null=nulls[0], last=not rest)
     if nulls[0]:
         later = sql.SQL("{0} IS NOT NULL").format(name)
         return later if tail is None else sql.SQL("({0} IS NOT NULL OR {1})").format(name, tail)
@@ -125,6 +188,15 @@ def _keyset(order: Sequence[SortKey], nulls: Sequence[bool], table: Table[Any]) 
     if tail is None:
         return sql.SQL("{0} {1} %s").format(name, beyond)
     return sql.SQL("({0} {1}= %s AND ({0} {1} %s OR {2}))").format(name, beyond, tail)
+
+
+def _below(name: sql.Composable, tail: sql.Composable, *, null: bool, last: bool) -> sql.Composable:
+    """Rows strictly after a key that descends to absent values."""
+    if null:
+        return sql.SQL("({0} IS NULL AND {1})").format(name, tail)
+    if last:
+        return sql.SQL("({0} < %s OR {0} IS NULL)").format(name)
+    return sql.SQL("({0} < %s OR {0} IS NULL OR ({0} = %s AND {1}))").format(name, tail)
 
 
 def _keyset_values(after: Sequence[object]) -> list[object]:

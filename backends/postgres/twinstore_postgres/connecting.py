@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
 import psycopg
@@ -25,11 +25,13 @@ from twinstore_postgres.codec import Row, register_loaders
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from pydantic import SecretStr
 
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["Connection", "Target", "adopt", "in_one_process", "target_of"]
+__all__ = ["Connection", "Lender", "Target", "adopt", "in_one_process", "target_of"]
 
 Connection = psycopg.Connection[Row]
 
@@ -49,6 +51,19 @@ REFUSALS: Final = {
 }
 # Names a role or database too, but passes by itself.
 TOO_MANY: Final = "too many connections"
+
+
+class Lender(Protocol):
+    """Lends connections in autocommit mode, each outside any transaction."""
+
+    @property
+    def borrowed(self) -> bool:
+        """Whether the connections belong to the host, so that they are set up differently."""
+        ...
+
+    def connection(self) -> AbstractContextManager[Connection]:
+        """Lend a connection until the block ends."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

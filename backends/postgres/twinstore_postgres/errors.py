@@ -16,7 +16,8 @@ import psycopg
 import psycopg_pool
 from psycopg import errors as pg
 
-from twinstore.catalog import Entity
+from twinstore.access import Row
+from twinstore.catalog import Entity, Index
 from twinstore.errors import (
     ConcurrencyError,
     ConfigurationError,
@@ -31,7 +32,8 @@ from twinstore.errors import (
     UnavailableError,
     ValidationError,
 )
-from twinstore.scheduler.rules.missing import duplicate_id, duplicate_name
+from twinstore.failures import duplicate, duplicate_id, not_found
+from twinstore_postgres.columns import index_name
 from twinstore_postgres.settings import DRIVER
 
 __all__ = ["CLASSES", "NOWHERE", "STATES", "Subject", "kind_of", "translate", "translated"]
@@ -41,11 +43,34 @@ Kind = type[TwinstoreError]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a statement is about, for messages."""
+    """What a statement is about, for messages.
+
+    Attributes:
+        entity: the entity.
+        parts: its key.
+        row: what is written; it tells the key too, and which value is taken.
+        others: what the other statements of the same round trip are about.
+    """
 
     entity: Entity | None = None
-    key: str | None = None
-    name: str | None = None
+    parts: tuple[object, ...] | None = None
+    row: Row | None = None
+    others: tuple[Subject, ...] = ()
+
+    @property
+    def key(self) -> str | None:
+        """The text of the key; made here, because only a failure needs it."""
+        if self.entity is not None and self.row is not None:
+            return ":".join(map(str, self.entity.key_of(self.row.model, self.row.storage)))
+        return None if self.parts is None else ":".join(map(str, self.parts))
+
+    def met_by(self, error: BaseException) -> Subject:
+        """Return what the statement that failed was about, as far as the server tells."""
+        table = getattr(getattr(error, "diag", None), "table_name", None)
+        for other in self.others:
+            if other.entity is not None and other.entity.name == table:
+                return other
+        return self
 
 
 NOWHERE: Final = Subject()
@@ -188,8 +213,11 @@ def translate(
 ) -> TwinstoreError:
     """Return the error of this library for one of psycopg."""
     kind = kind_of(error) or TwinstoreError
+    subject = subject.met_by(error)
     if kind is DuplicateError:
         return _duplicate(error, subject)
+    if kind is NotFoundError and (orphan := _orphan(subject)) is not None:
+        return orphan
     if kind is ConfigurationError and getattr(error, "sqlstate", None) == "42501":
         return _forbidden(error, subject)
     where = _where(subject)
@@ -201,12 +229,29 @@ def translate(
 
 
 def _duplicate(error: BaseException, subject: Subject) -> TwinstoreError:
-    constraint = _constraint(error)
-    if subject.entity is None or subject.key is None:
+    entity, key, row = subject.entity, subject.key, subject.row
+    if entity is None or key is None:
         return DuplicateError(f"{_what(error)}", driver=DRIVER)
-    if constraint == "uq_schedules_tenant_name" and subject.name is not None:
-        return duplicate_name(subject.entity, subject.name, subject.key, DRIVER)
-    return duplicate_id(subject.entity, subject.key, DRIVER)
+    if row is None:
+        return duplicate_id(entity, key, DRIVER)
+    index = _violated(entity, _constraint(error))
+    value = None if index is None else entity.value(row.model, row.storage, index.names[-1])
+    return duplicate(entity, entity.key_of(row.model, row.storage), DRIVER, index, value)
+
+
+def _violated(entity: Entity, constraint: str | None) -> Index | None:
+    """Return the unique index of that name, ``None`` when it is the key."""
+    found = (index for index in entity.uniques if index_name(entity, index) == constraint)
+    return next(found, None)
+
+
+def _orphan(subject: Subject) -> TwinstoreError | None:
+    """Return the error of a new row whose parent does not exist."""
+    entity, row = subject.entity, subject.row
+    if entity is None or entity.parent is None or row is None:
+        return None
+    above = entity.parent.entity
+    return not_found(above, str(entity.value(row.model, row.storage, entity.parent.field)), DRIVER)
 
 
 def _forbidden(error: BaseException, subject: Subject) -> TwinstoreError:

@@ -1,11 +1,12 @@
-"""The initialiser of the scheduler: migrations as the owner role, and what is said about their state."""
+"""The initialiser of a module: migrations as the owner role, and what is said about their state."""
 
 from __future__ import annotations
 
 from contextlib import closing
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from functools import cache, partial
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from twinstore.drivernames import bound_names
 from twinstore.errors import MigrationError
 from twinstore.migrations import MigrationReport, consent_required, unsettled
 from twinstore_postgres import migrator
@@ -21,19 +22,21 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from twinstore.migrations import Consent, Effect, MigrationStatus
+    from twinstore.modules import ModuleSpec
     from twinstore_postgres.connecting import Connection
     from twinstore_postgres.migrator import Applied, Migration
     from twinstore_postgres.server import PostgresServer
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["SchedulerPostgresInitializer"]
+__all__ = ["PostgresInitializer", "initializer_class"]
 
-MODULE: Final = "scheduler"
 SHOWN: Final = 10
 
 
-class SchedulerPostgresInitializer:
-    """Implements :class:`~twinstore.migrations.Initializer` for the scheduler."""
+class PostgresInitializer:
+    """Implements :class:`~twinstore.migrations.Initializer`; see :func:`initializer_class` for its module."""
+
+    module: ClassVar[ModuleSpec[object]]
 
     def __init__(self, settings: PostgresSettings, server: PostgresServer) -> None:
         """Take the settings; nothing is connected yet."""
@@ -50,9 +53,9 @@ class SchedulerPostgresInitializer:
             accept: the tables whose rows may be hidden behind row-level security.
         """
         with closing(self._connect()) as connection, translated():
-            known = migrator.applied_migrations(connection, MODULE)
+            known = migrator.applied_migrations(connection, self.module)
             pending = self._pending(connection, known, release=release)
-            check_consent(connection, pending, accept)
+            check_consent(connection, self.module, pending, accept)
             if pending:
                 self._check_role(connection)
             role = self._settings.application_role
@@ -61,11 +64,15 @@ class SchedulerPostgresInitializer:
                 item.name
                 for item in pending
                 if migrator.apply(
-                    connection, MODULE, item, role, partial(check_one, connection, item, accept)
+                    connection,
+                    self.module,
+                    item,
+                    role,
+                    partial(check_one, connection, self.module, item, accept),
                 )
             ]
         return MigrationReport(
-            module=MODULE,
+            module=self.module.name,
             backend=DRIVER,
             applied=tuple(done),
             already_applied=tuple(
@@ -80,25 +87,25 @@ class SchedulerPostgresInitializer:
             MigrationError: tables of somebody else stand where ours should be.
         """
         with closing(self._connect()) as connection, translated():
-            known = migrator.applied_migrations(connection, MODULE)
-            return hidden_rows(connection, MODULE, self._pending(connection, known, release=release))
+            known = migrator.applied_migrations(connection, self.module)
+            return hidden_rows(connection, self.module, self._pending(connection, known, release=release))
 
     def status(self) -> tuple[MigrationStatus, ...]:
         """Return the shipped and the applied migrations; see the Protocol."""
         with closing(self._connect()) as connection, translated():
-            applied = migrator.applied_migrations(connection, MODULE)
-            adopted = [item for item in migrator.shipped_migrations(MODULE) if item.name in applied]
-            foreign = bool(taken_over(connection, MODULE, applied, adopted))
-            return migrator.statuses(MODULE, applied, foreign=foreign)
+            applied = migrator.applied_migrations(connection, self.module)
+            adopted = [item for item in migrator.shipped_migrations(self.module) if item.name in applied]
+            foreign = bool(taken_over(connection, self.module, applied, adopted))
+            return migrator.statuses(self.module, applied, foreign=foreign)
 
     def verify(self) -> tuple[str, ...]:
         """Return the differences between the real schema and the wanted one; see the Protocol."""
         with closing(self._connect()) as connection, translated():
-            return schema_differences(connection, MODULE, self._settings.application_role)
+            return schema_differences(connection, self.module, self._settings.application_role)
 
     def export(self) -> str:
         """Return the migrations as SQL for an administrator; see the Protocol."""
-        return script(MODULE, self._settings.application_role)
+        return script(self.module, self._settings.application_role)
 
     def check_applied(self, connection: Connection) -> None:
         """Raise ``MigrationError`` while a migration is pending, changed or unknown, or its work undone.
@@ -107,29 +114,30 @@ class SchedulerPostgresInitializer:
         as an index for speed, only ``verify`` tells.
         """
         with translated():
-            applied = migrator.applied_migrations(connection, MODULE)
-        migrator.check_history(MODULE, applied)
+            applied = migrator.applied_migrations(connection, self.module)
+        migrator.check_history(self.module, applied)
         pending = [
             item.name
-            for item in migrator.shipped_migrations(MODULE)
+            for item in migrator.shipped_migrations(self.module)
             if item.name not in applied and _wanted(item, release=False)
         ]
         if pending:
             raise MigrationError(
-                f"Migrations of schema {MODULE} are pending: {', '.join(pending)}. "
+                f"Migrations of schema {self.module.name} are pending: {', '.join(pending)}. "
                 "Run: twinstore migrate run",
-                module=MODULE,
+                module=self.module.name,
                 driver=DRIVER,
             )
         with translated():
-            differences = shape_differences(connection, MODULE)
+            differences = shape_differences(connection, self.module)
         if differences:
             more = len(differences) - SHOWN
+            listed = " ".join(differences[:SHOWN])
             raise MigrationError(
-                f"The schema {MODULE} is not as its migrations made it. {' '.join(differences[:SHOWN])}"
+                f"The schema {self.module.name} is not as its migrations made it. {listed}"
                 f"{f' And {more} more.' if more > 0 else ''} Restore it; `twinstore migrate verify --module "
-                f"{MODULE}` lists every difference.",
-                module=MODULE,
+                f"{self.module.name}` lists every difference.",
+                module=self.module.name,
                 driver=DRIVER,
             )
 
@@ -137,10 +145,10 @@ class SchedulerPostgresInitializer:
         self, connection: Connection, known: dict[str, Applied], *, release: bool
     ) -> list[Migration]:
         """Return what would be applied, after a look at the tables that stand in its place already."""
-        shipped = migrator.shipped_migrations(MODULE)
-        migrator.check_history(MODULE, known)
+        shipped = migrator.shipped_migrations(self.module)
+        migrator.check_history(self.module, known)
         wanted = [item for item in shipped if item.name in known or _wanted(item, release=release)]
-        check_takeover(connection, MODULE, known, wanted)
+        check_takeover(connection, self.module, known, wanted)
         return [item for item in wanted if item.name not in known]
 
     def _connect(self) -> Connection:
@@ -156,23 +164,48 @@ class SchedulerPostgresInitializer:
             raise MigrationError(
                 f"The application role {role!r} does not exist, so nothing can be granted to it. "
                 f"An administrator must run: {migrator.create_role(role)}",
-                module=MODULE,
+                module=self.module.name,
                 driver=DRIVER,
             )
 
 
-def check_one(connection: Connection, migration: Migration, accept: AbstractSet[Consent]) -> None:
+def check_one(
+    connection: Connection, module: ModuleSpec[object], migration: Migration, accept: AbstractSet[Consent]
+) -> None:
     """Refuse to apply one file over tables of somebody else, or without consent to what it hides."""
-    check_takeover(connection, MODULE, {}, [migration])
-    check_consent(connection, [migration], accept)
+    check_takeover(connection, module, {}, [migration])
+    check_consent(connection, module, [migration], accept)
 
 
-def check_consent(connection: Connection, pending: Iterable[Migration], accept: AbstractSet[Consent]) -> None:
+def check_consent(
+    connection: Connection,
+    module: ModuleSpec[object],
+    pending: Iterable[Migration],
+    accept: AbstractSet[Consent],
+) -> None:
     """Refuse to hide rows of tables that nobody has named."""
-    missing = unsettled(hidden_rows(connection, MODULE, pending), accept)
+    missing = unsettled(hidden_rows(connection, module, pending), accept)
     if missing:
-        raise consent_required(missing, "Nothing was changed.", module=MODULE, driver=DRIVER)
+        raise consent_required(missing, "Nothing was changed.", module=module.name, driver=DRIVER)
 
 
 def _wanted(migration: Migration, *, release: bool) -> bool:
     return release or migration.category != "release"
+
+
+@cache
+def initializer_class(module: ModuleSpec[object]) -> type[PostgresInitializer]:
+    """Return the initialiser of a module, a class of its own under the name that hosts know."""
+    return type(
+        f"{module.title}{DRIVER}Initializer",
+        (PostgresInitializer,),
+        {"__doc__": f"The initialiser of {module.name}.", "__module__": __name__, "module": module},
+    )
+
+
+def __getattr__(name: str) -> type:
+    """Return a class that hosts import by the name of its module."""
+    found = bound_names(DRIVER, initializer_class).get(name)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found

@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from importlib.resources import files
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import sql
+from pydantic.alias_generators import to_pascal
 
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
 from twinstore.migrations import MigrationState, MigrationStatus
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from twinstore.modules import ModuleSpec
     from twinstore_postgres.codec import Row
     from twinstore_postgres.connecting import Connection
 
@@ -44,10 +45,9 @@ FILE_NAME: Final = re.compile(r"(?P<number>\d{3})_[a-z0-9_]+\.sql")
 FIRST_RELEASE: Final = 100
 ROLE_VARIABLE: Final = ':"application_role"'
 LOCK_SECONDS: Final = 60
+STORE: Final = "postgres"
 CREATES: Final = re.compile(r"^CREATE TABLE IF NOT EXISTS \w+\.(?P<table>\w+)", re.MULTILINE)
 FORCES: Final = re.compile(r"^ALTER TABLE \w+\.(?P<table>\w+) FORCE ROW LEVEL SECURITY", re.MULTILINE)
-# A ledger written before this library existed may hold the first migration under its planning name.
-OTHER_NAMES: Final[dict[str, str]] = {"V001_CreateSchedulerSchema": "001_create_scheduler_schema.sql"}
 
 CREATE_SCHEMA: Final = "CREATE SCHEMA {schema}"
 CREATE_LEDGER: Final = """
@@ -81,6 +81,12 @@ class Migration:
         return "release" if int(self.name[:3]) >= FIRST_RELEASE else "schema"
 
     @property
+    def planning_name(self) -> str:
+        """The name in plans that are older than this library, such as ``V001_CreateSomeSchema``."""
+        number, _, words = self.name.removesuffix(".sql").partition("_")
+        return f"V{number}_{to_pascal(words)}"
+
+    @property
     def checksum(self) -> str:
         """SHA-256 of the text as shipped, before the application role is put in."""
         return sha256(self.text.encode()).hexdigest()
@@ -104,10 +110,10 @@ class Applied:
 
 
 @cache
-def shipped_migrations(module: str) -> tuple[Migration, ...]:
+def shipped_migrations(module: ModuleSpec[object]) -> tuple[Migration, ...]:
     """Return the files of a module in order of their number."""
     found = []
-    for entry in (files("twinstore_postgres") / "migrations" / module).iterdir():
+    for entry in module.migrations(STORE).iterdir():
         if FILE_NAME.fullmatch(entry.name):
             text = entry.read_text(encoding="utf-8")
             found.append(Migration(entry.name, text.replace("\r\n", "\n").replace("\r", "\n")))
@@ -120,29 +126,38 @@ def lock_number(schema: str) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def applied_migrations(connection: Connection, schema: str) -> dict[str, Applied]:
+def applied_migrations(connection: Connection, module: ModuleSpec[object]) -> dict[str, Applied]:
     """Return the ledger; empty where none exists."""
-    ledger = f"{schema}.schema_migrations"
+    ledger = f"{module.name}.schema_migrations"
     if connection.execute("SELECT to_regclass(%s)", [ledger]).fetchone() == (None,):
         return {}
     try:
         rows: list[Row] = connection.execute(
-            sql.SQL(SELECT_LEDGER).format(schema=sql.Identifier(schema))
+            sql.SQL(SELECT_LEDGER).format(schema=sql.Identifier(module.name))
         ).fetchall()
     except psycopg.errors.UndefinedColumn as error:
         raise MigrationError(
             f"The table {ledger} is not the ledger of twinstore, which has the columns migration_name, "
             "category, checksum, applied_at, applied_by and duration_ms; nothing was changed. Give the "
             "module a database of its own.",
-            module=schema,
+            module=module.name,
             driver=DRIVER,
         ) from error
     # The text behind a planning name is not ours to judge, and the shipped name says more than that one.
-    planned = {OTHER_NAMES[name]: Applied("", at) for name, _, at in rows if name in OTHER_NAMES}
-    return planned | {name: Applied(checksum, at) for name, checksum, at in rows if name not in OTHER_NAMES}
+    others = other_names(module)
+    planned = {others[name]: Applied("", at) for name, _, at in rows if name in others}
+    return planned | {name: Applied(checksum, at) for name, checksum, at in rows if name not in others}
 
 
-def check_history(module: str, applied: dict[str, Applied]) -> None:
+def other_names(module: ModuleSpec[object]) -> dict[str, str]:
+    """Return other names of shipped migrations.
+
+    A ledger written before this library existed may hold the first migration under its planning name.
+    """
+    return {first.planning_name: first.name for first in shipped_migrations(module)[:1]}
+
+
+def check_history(module: ModuleSpec[object], applied: dict[str, Applied]) -> None:
     """Refuse a ledger that this library cannot continue.
 
     Raises:
@@ -153,17 +168,17 @@ def check_history(module: str, applied: dict[str, Applied]) -> None:
     missing = sorted(set(applied) - set(shipped))
     if missing:
         raise MigrationMissingError(
-            f"The schema {module} has migrations that this version of twinstore does not know: "
+            f"The schema {module.name} has migrations that this version of twinstore does not know: "
             f"{', '.join(missing)}. Upgrade twinstore.",
-            module=module,
+            module=module.name,
             driver=DRIVER,
         )
     changed = [name for name, row in sorted(applied.items()) if _changed(row, shipped[name])]
     if changed:
         raise MigrationChecksumError(
-            f"Applied migrations of schema {module} were changed afterwards: {', '.join(changed)}. "
+            f"Applied migrations of schema {module.name} were changed afterwards: {', '.join(changed)}. "
             "Restore the shipped files; put further changes into a new file.",
-            module=module,
+            module=module.name,
             driver=DRIVER,
         )
 
@@ -172,7 +187,9 @@ def _changed(applied: Applied, migration: Migration) -> bool:
     return applied.checksum not in {"", migration.checksum}
 
 
-def statuses(module: str, applied: dict[str, Applied], *, foreign: bool) -> tuple[MigrationStatus, ...]:
+def statuses(
+    module: ModuleSpec[object], applied: dict[str, Applied], *, foreign: bool
+) -> tuple[MigrationStatus, ...]:
     """Return where each shipped or applied migration stands, by name.
 
     ``foreign``: the tables under a planning name are not the wanted ones.
@@ -204,7 +221,11 @@ def _status(
 
 
 def apply(
-    connection: Connection, module: str, migration: Migration, role: str, check: Callable[[], None]
+    connection: Connection,
+    module: ModuleSpec[object],
+    migration: Migration,
+    role: str,
+    check: Callable[[], None],
 ) -> bool:
     """Apply one file unless another process did so meanwhile; return whether it was applied here.
 
@@ -214,10 +235,10 @@ def apply(
     Raises:
         MigrationError: the file failed and nothing of it remains, or the lock was not granted in time.
     """
-    schema = sql.Identifier(module)
+    schema = sql.Identifier(module.name)
     try:
         with connection.transaction():
-            _lock(connection, module)
+            _lock(connection, module.name)
             applied = _prepared_ledger(connection, module)
             check_history(module, applied)
             if migration.name in applied:
@@ -232,9 +253,9 @@ def apply(
             return True
     except psycopg.errors.LockNotAvailable as error:
         raise MigrationError(
-            f"Another process has been migrating schema {module}, or holds its tables, for more than "
+            f"Another process has been migrating schema {module.name}, or holds its tables, for more than "
             f"{LOCK_SECONDS} s; wait for it and try again.",
-            module=module,
+            module=module.name,
             driver=DRIVER,
         ) from error
     except psycopg.OperationalError:
@@ -245,23 +266,23 @@ def apply(
         raise MigrationError(
             f"The migration {migration.name} failed and was rolled back: {' '.join(str(error).split())}. "
             "Correct the cause (often a missing right of the owner role) and run: twinstore migrate run",
-            module=module,
+            module=module.name,
             driver=DRIVER,
         ) from error
 
 
-def _lock(connection: Connection, module: str) -> None:
+def _lock(connection: Connection, schema: str) -> None:
     connection.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_SECONDS}s"])
     connection.execute("SELECT set_config('statement_timeout', '0', true)")
     # Data steps of a migration work for all tenants.
     connection.execute("SELECT set_config('app.tenant_id', 'system', true)")
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(module)])
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(schema)])
 
 
-def _prepared_ledger(connection: Connection, module: str) -> dict[str, Applied]:
-    schema = sql.Identifier(module)
+def _prepared_ledger(connection: Connection, module: ModuleSpec[object]) -> dict[str, Applied]:
+    schema = sql.Identifier(module.name)
     # CREATE SCHEMA IF NOT EXISTS needs the right to create even where the schema exists.
-    if connection.execute("SELECT to_regnamespace(%s)", [module]).fetchone() == (None,):
+    if connection.execute("SELECT to_regnamespace(%s)", [module.name]).fetchone() == (None,):
         connection.execute(sql.SQL(CREATE_SCHEMA).format(schema=schema))
     connection.execute(sql.SQL(CREATE_LEDGER).format(schema=schema))
     return applied_migrations(connection, module)

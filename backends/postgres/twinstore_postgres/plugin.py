@@ -10,6 +10,8 @@ from twinstore_postgres.settings import DRIVER, PostgresSettings
 
 if TYPE_CHECKING:
     from twinstore.backend import ModuleBackend, OpenRequest
+    from twinstore.migrations import MigrationDraft
+    from twinstore.modules import ModuleSpec
 
 __all__ = ["twinstore_register_backend"]
 
@@ -21,16 +23,23 @@ def twinstore_register_backend() -> BackendSpec:
         name=DRIVER,
         schemes=("postgresql", "postgres"),
         api_version=BACKEND_API_VERSION,
-        modules=frozenset({"scheduler"}),
         settings=PostgresSettings,
         factory=open_backend,
         extra="postgres",
         requires=("psycopg", "psycopg_pool"),
+        draft=draft_migration,
     )
 
 
 def open_backend(request: OpenRequest) -> ModuleBackend[object]:
-    """Open the scheduler; psycopg is imported here and nowhere earlier."""
-    from twinstore_postgres.backend import PostgresSchedulerBackend
+    """Open a module; psycopg is imported here and nowhere earlier."""
+    from twinstore_postgres.backend import PostgresBackend
 
-    return PostgresSchedulerBackend(request)
+    return PostgresBackend(request.module, request)
+
+
+def draft_migration(module: ModuleSpec[object]) -> MigrationDraft:
+    """Return the next migration of a module; psycopg is imported here, too."""
+    from twinstore_postgres.proposal import draft_of
+
+    return draft_of(module)

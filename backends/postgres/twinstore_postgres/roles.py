@@ -23,20 +23,20 @@ SELECT current_user,
        coalesce(bool_or(pg_has_role(r.oid, c.relowner, 'MEMBER')), false),
        count(c.oid)
   FROM pg_roles r
-  LEFT JOIN pg_class c ON c.relkind = 'r' AND c.relnamespace = to_regnamespace('scheduler')
+  LEFT JOIN pg_class c ON c.relkind = 'r' AND c.relnamespace = to_regnamespace(%s)
  WHERE r.rolname = current_user
  GROUP BY r.rolsuper, r.rolbypassrls
 """
 
 
-def check_role(connection: Connection) -> bool:
-    """Return whether the role is known to be safe: true once the tables exist and others own them.
+def check_role(connection: Connection, schema: str) -> bool:
+    """Return whether the role is known to be safe: true once the tables of a schema exist, owned by others.
 
     Raises:
         ConfigurationError: a superuser, a role with BYPASSRLS, or the owner of the tables.
     """
     # The connection may be a caller's own, whose cursors may answer with something else than tuples.
-    row = psycopg.Cursor(connection, row_factory=tuple_row).execute(ROLE).fetchone()
+    row = psycopg.Cursor(connection, row_factory=tuple_row).execute(ROLE, [schema]).fetchone()
     if row is None:
         return False
     role, superuser, bypass, owner, tables = row
@@ -45,7 +45,7 @@ def check_role(connection: Connection) -> bool:
         for flaw, found in (
             ("is a superuser", superuser),
             ("has BYPASSRLS", bypass),
-            ("owns the tables of schema scheduler", owner and not superuser),
+            (f"owns the tables of schema {schema}", owner and not superuser),
         )
         if found
     ]

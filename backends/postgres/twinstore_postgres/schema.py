@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg.rows import scalar_row
 
+from twinstore_postgres.migrator import STORE
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
+    from twinstore.modules import ModuleSpec
     from twinstore_postgres.connecting import Connection
 
 __all__ = [
+    "SCHEMA_FILE",
     "describe_schema",
     "missing_parts",
     "schema_differences",
@@ -25,6 +28,7 @@ __all__ = [
     "wanted_schema",
 ]
 
+SCHEMA_FILE: Final = "schema.txt"
 LEDGER: Final = "schema_migrations"
 # The deparsed name of a sub-select's column differs between versions of the server and means nothing.
 COLUMN_ALIAS: Final = re.compile(r' AS (?:"\w+"|\w+)\)')
@@ -94,9 +98,9 @@ def describe_schema(connection: Connection, schema: str, role: str = "") -> tupl
 
 
 @cache
-def wanted_schema(schema: str) -> tuple[str, ...]:
+def wanted_schema(module: ModuleSpec[object]) -> tuple[str, ...]:
     """Return the same lines as they are when every migration has been applied."""
-    text = (files("twinstore_postgres") / schema / "schema.txt").read_text(encoding="utf-8")
+    text = (module.migrations(STORE) / SCHEMA_FILE).read_text(encoding="utf-8")
     return tuple(text.splitlines())
 
 
@@ -128,10 +132,10 @@ def _parts(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield match["table"], line
 
 
-def shape_differences(connection: Connection, schema: str) -> tuple[str, ...]:
+def shape_differences(connection: Connection, module: ModuleSpec[object]) -> tuple[str, ...]:
     """Return one sentence for each part of the wanted shape that is missing; what is more does not matter."""
-    real = shape_of(describe_schema(connection, schema))
-    wanted = shape_of(wanted_schema(schema))
+    real = shape_of(describe_schema(connection, module.name))
+    wanted = shape_of(wanted_schema(module))
     return tuple(line for table in sorted(wanted) for line in missing_parts(table, wanted[table], real))
 
 
@@ -142,8 +146,8 @@ def missing_parts(table: str, wanted: AbstractSet[str], real: Mapping[str, Abstr
     return [f"Missing: {part}." for part in sorted(wanted - real[table])]
 
 
-def schema_differences(connection: Connection, schema: str, role: str) -> tuple[str, ...]:
+def schema_differences(connection: Connection, module: ModuleSpec[object], role: str) -> tuple[str, ...]:
     """Return one sentence for each line that is missing or not wanted."""
-    real, wanted = set(describe_schema(connection, schema, role)), set(wanted_schema(schema))
+    real, wanted = set(describe_schema(connection, module.name, role)), set(wanted_schema(module))
     missing = [f"Missing: {line}." for line in sorted(wanted - real)]
     return (*missing, *(f"Not wanted: {line}." for line in sorted(real - wanted)))

@@ -16,6 +16,7 @@ from twinstore_postgres.migrator import (
 )
 
 if TYPE_CHECKING:
+    from twinstore.modules import ModuleSpec
     from twinstore_postgres.migrator import Migration
 
 __all__ = ["script"]
@@ -58,11 +59,11 @@ $guard$;
 """
 
 
-def script(module: str, role: str) -> str:
+def script(module: ModuleSpec[object], role: str) -> str:
     """Return everything as SQL that an administrator can run by hand, any number of times."""
-    schema = sql.Identifier(module)
+    schema = sql.Identifier(module.name)
     head = [
-        f"-- Schema {module}, for psql as the owner role. An administrator first runs:",
+        f"-- Schema {module.name}, for psql as the owner role. An administrator first runs:",
         f"-- {create_role(role)}",
         f"CREATE SCHEMA IF NOT EXISTS {schema.as_string()};",
         f"{sql.SQL(CREATE_LEDGER).format(schema=schema).as_string().strip()};",
@@ -70,14 +71,14 @@ def script(module: str, role: str) -> str:
     return "\n".join([*head, *(_scripted(module, item, role) for item in shipped_migrations(module))])
 
 
-def _scripted(module: str, migration: Migration, role: str) -> str:
-    schema = sql.Identifier(module).as_string()
+def _scripted(module: ModuleSpec[object], migration: Migration, role: str) -> str:
+    schema = sql.Identifier(module.name).as_string()
     values = ", ".join(
         sql.Literal(value).as_string() for value in (migration.name, migration.category, migration.checksum)
     )
     return (
         f"\n-- {migration.name}\nBEGIN;\n"
-        f"SELECT pg_advisory_xact_lock({lock_number(module)});\n"
+        f"SELECT pg_advisory_xact_lock({lock_number(module.name)});\n"
         f"{_guards(module, migration)}{migration.rendered(role).strip()}\n"
         f"INSERT INTO {schema}.schema_migrations "
         "(migration_name, category, checksum, applied_at, applied_by, duration_ms)\n"
@@ -85,11 +86,11 @@ def _scripted(module: str, migration: Migration, role: str) -> str:
     )
 
 
-def _guards(module: str, migration: Migration) -> str:
+def _guards(module: ModuleSpec[object], migration: Migration) -> str:
     """Return what stops a file that would take over a table of somebody else, or hide its rows."""
     parts = {
-        "schema": sql.Literal(module),
-        "ledger": sql.Identifier(module, "schema_migrations"),
+        "schema": sql.Literal(module.name),
+        "ledger": sql.Identifier(module.name, "schema_migrations"),
         "file": sql.Literal(migration.name),
     }
     guards = (

@@ -84,6 +84,8 @@ class PostgresServer:
                 read_only=read_only,
             )
         )
+        # The schemas whose tables might belong to the role.
+        self._unsafe: set[str] = set()
         self._safe = settings.allow_unsafe_role or read_only
         self._version = 0
         self._closed = False
@@ -104,6 +106,11 @@ class PostgresServer:
         """The version of the server, such as 160004; connects at the first call."""
         self._open()
         return self._version
+
+    def guard(self, schema: str) -> None:
+        """Check before the next use that row-level security of a schema binds the role."""
+        if not self._safe:
+            self._unsafe.add(schema)
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
@@ -142,7 +149,7 @@ class PostgresServer:
 
     def _open(self) -> Pool:
         pool = self._pool
-        if pool is not None and self._safe and self._version:
+        if pool is not None and not self._unsafe and self._version:
             return pool
         with self._lock:
             if self._closed:
@@ -165,8 +172,7 @@ class PostgresServer:
                 raise ConfigurationError(
                     f"PostgreSQL {self._version // 10000} is too old; use version 14 or newer.", driver=DRIVER
                 )
-            if not self._safe:
-                self._safe = check_role(connection)
+            self._unsafe -= {schema for schema in self._unsafe if check_role(connection, schema)}
 
     def _new_pool(self) -> Pool:
         pool: Pool = ConnectionPool(

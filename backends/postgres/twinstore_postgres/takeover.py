@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from twinstore.modules import ModuleSpec
     from twinstore_postgres.connecting import Connection
     from twinstore_postgres.migrator import Applied, Migration
 
@@ -40,7 +41,10 @@ COUNT: Final = "SELECT {name}, count(*) FROM (SELECT FROM {table} LIMIT {limit})
 
 
 def taken_over(
-    connection: Connection, schema: str, applied: Mapping[str, Applied], migrations: Iterable[Migration]
+    connection: Connection,
+    module: ModuleSpec[object],
+    applied: Mapping[str, Applied],
+    migrations: Iterable[Migration],
 ) -> tuple[str, ...]:
     """Return how tables that no migration of ours made differ from the wanted ones, one sentence each.
 
@@ -55,12 +59,12 @@ def taken_over(
             pending |= created_tables(migration)
         elif applied[migration.name].adopted:
             named |= created_tables(migration)
-    relations = relations_of(connection, schema, sorted(named | pending))
+    relations = relations_of(connection, module.name, sorted(named | pending))
     if not named and not relations:
         return ()
     odd = {name for name, (ordinary, _) in relations.items() if not ordinary}
-    wanted, real = shape_of(wanted_schema(schema)), shape_of(describe_schema(connection, schema))
-    found = [f"Not wanted: {schema}.{name} is no ordinary table." for name in sorted(odd)]
+    wanted, real = shape_of(wanted_schema(module)), shape_of(describe_schema(connection, module.name))
+    found = [f"Not wanted: {module.name}.{name} is no ordinary table." for name in sorted(odd)]
     for table in sorted((named | (pending & set(relations))) - odd):
         kinds = MADE_BY_THE_FILE if table in named else MADE_WITH_THE_TABLE
         # A table that a later file drops again is wanted in no shape.
@@ -71,38 +75,43 @@ def taken_over(
 
 
 def check_takeover(
-    connection: Connection, schema: str, applied: Mapping[str, Applied], migrations: Iterable[Migration]
+    connection: Connection,
+    module: ModuleSpec[object],
+    applied: Mapping[str, Applied],
+    migrations: Iterable[Migration],
 ) -> None:
     """Refuse to take over tables that do not have the wanted shape.
 
     Raises:
         MigrationError: names the differences.
     """
-    differences = taken_over(connection, schema, applied, migrations)
+    differences = taken_over(connection, module, applied, migrations)
     if not differences:
         return
     more = len(differences) - SHOWN
     listed = " ".join(differences[:SHOWN])
     raise MigrationError(
-        f"The schema {schema} has tables that twinstore did not make and that are not as it wants them; "
+        f"The schema {module.name} has tables that twinstore did not make and that are not as it wants them; "
         f"nothing was changed. {listed}{f' And {more} more.' if more > 0 else ''} Give the module a database "
         "of its own, or bring these tables in line first.",
-        module=schema,
+        module=module.name,
         driver=DRIVER,
     )
 
 
-def hidden_rows(connection: Connection, schema: str, pending: Iterable[Migration]) -> tuple[Effect, ...]:
+def hidden_rows(
+    connection: Connection, module: ModuleSpec[object], pending: Iterable[Migration]
+) -> tuple[Effect, ...]:
     """Return the tables with rows behind which pending migrations would force row-level security."""
     names = sorted(set[str]().union(*map(forced_tables, pending)))
     open_ones = [
         name
-        for name, (ordinary, forced) in sorted(relations_of(connection, schema, names).items())
+        for name, (ordinary, forced) in sorted(relations_of(connection, module.name, names).items())
         if ordinary and not forced
     ]
     return tuple(
         Effect(kind=EffectKind.RLS, name=name, rows=min(rows, COUNTED_ROWS), more=rows > COUNTED_ROWS)
-        for name, rows in counted(connection, schema, open_ones)
+        for name, rows in counted(connection, module.name, open_ones)
         if rows
     )
 

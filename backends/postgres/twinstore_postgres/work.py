@@ -10,30 +10,29 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 from typing_extensions import override
 
-from twinstore.backend import UnitState, write_refused
-from twinstore.errors import DuplicateError, Outcome, TwinstoreError
+from twinstore.access import Binding
+from twinstore.backend import UnitState
+from twinstore.errors import Outcome, TwinstoreError
 from twinstore.forks import OwnProcess
 from twinstore.retrying import repeat
-from twinstore.scope import SYSTEM_TENANT, Scope
-from twinstore_postgres.codec import Replanned, Row, register_loaders
+from twinstore_postgres.batching import Result, Step, batch
 from twinstore_postgres.errors import NOWHERE, Subject, translated
-from twinstore_postgres.reading import rows_of
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from twinstore_postgres.connecting import Connection
-    from twinstore_postgres.server import PostgresServer
+    from twinstore.scope import Scope
+    from twinstore_postgres.codec import Row
+    from twinstore_postgres.connecting import Connection, Lender
 
 __all__ = [
     "UNIT",
@@ -49,7 +48,6 @@ __all__ = [
     "own_unit",
 ]
 
-E = TypeVar("E", bound=TwinstoreError)
 R = TypeVar("R")
 
 ATTEMPTS: Final = 10
@@ -74,81 +72,47 @@ UNIT: Final = {
 }
 COMMIT: Final = b"COMMIT"
 
-Step = tuple[bytes, Sequence[object]]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What one statement answered."""
-
-    rows: list[Row]
-    count: int
-
-    @property
-    def first(self) -> Row | None:
-        """The first row, or ``None``."""
-        return self.rows[0] if self.rows else None
-
 
 class Steps(Protocol):
     """Statements inside one transaction."""
 
+    @property
+    def own(self) -> bool:
+        """Whether the transaction was begun for these steps alone; otherwise somebody else ends it."""
+        ...
+
     def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute statements in one round trip; ``subject`` says what they are about, if not the unit's."""
+        ...
+
+    def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
+        """Execute the last statements; a transaction of their own is committed in the same round trip."""
         ...
 
 
 class Work(ABC):
     """The access of one set of repositories to the server."""
 
-    def __init__(self, scope: Scope, state: UnitState | None = None) -> None:
-        """Take the scope, and the state of the unit when there is one."""
-        self.scope = scope
-        self.state = state
-
-    def admit(self, tenant_id: str) -> str:
-        """Return the tenant of a call after checking that the unit is usable."""
-        self.check()
-        return self.scope.admit(tenant_id)
-
-    def admit_system(self, purpose: str) -> str:
-        """Open system scope for a call; return the value of the setting that stands for it."""
-        self.check()
-        self.scope.admit_system(purpose)
-        return SYSTEM_TENANT
-
-    def admit_optional(self, tenant_id: str | None, purpose: str) -> str | None:
-        """Return the tenant of a call, or ``None`` after opening system scope."""
-        self.check()
-        return self.scope.admit_optional(tenant_id, purpose)
-
-    def check(self) -> None:
-        """Raise ``TransactionAbortedError`` when the unit is no longer usable."""
-        if self.state is not None:
-            self.state.check()
-
-    def refuse(self, error: E) -> E:
-        """Note that a store error was found by reading; return it to be raised."""
-        return error
+    def __init__(self, binding: Binding) -> None:
+        """Take what the calls are bound to; in a unit, only its whole transaction can be repeated."""
+        self._binding = binding
 
     @property
-    def repeatable(self) -> bool:
-        """Whether a failed unit can be tried again here; otherwise only the whole transaction can."""
-        return True
+    def binding(self) -> Binding:
+        """What the calls are bound to."""
+        return self._binding
 
     def repeat(self, action: Callable[[], R]) -> R:
         """Return the result of a unit, repeated after it lost against other writers."""
-        return repeat(action, attempts=ATTEMPTS if self.repeatable else 1)
+        return repeat(action, attempts=1 if self.binding.in_unit else ATTEMPTS)
 
-    def one(
-        self, tenant: str, subject: Subject, statement: bytes, parameters: Sequence[object]
-    ) -> Row | None:
+    def one(self, tenant: str, subject: Subject, step: Step) -> Row | None:
         """Return the first row of a query."""
-        return self.read(tenant, subject, statement, parameters).first
+        return self.read(tenant, subject, step).first
 
-    def read(self, tenant: str, subject: Subject, statement: bytes, parameters: Sequence[object]) -> Result:
+    def read(self, tenant: str, subject: Subject, step: Step) -> Result:
         """Execute a query in one round trip."""
-        return self._run(tenant, subject, [(statement, parameters)], Outcome.NOT_APPLIED)[0]
+        return self._run(tenant, subject, [step], Outcome.NOT_APPLIED)[0]
 
     def write(self, tenant: str, subject: Subject, *steps: Step) -> list[Result]:
         """Execute statements as one transaction (or as part of the unit) in one round trip."""
@@ -158,17 +122,31 @@ class Work(ABC):
     def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[Steps]:
         """Open a transaction of several round trips, or go on in the one that is open."""
 
+    @contextmanager
+    def opened(self, tenant: str) -> Iterator[Work]:
+        """Open a transaction for several calls, or go on in the one that is open."""
+        with self.unit(tenant, NOWHERE) as steps:
+            if not isinstance(steps, Transaction):
+                yield self
+                return
+            state = UnitState()
+            try:
+                yield Unit(steps, self.binding.scope, state, read_only=False)
+                state.check_commit()
+            finally:
+                state.closed = True
+
     @abstractmethod
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         """Execute statements with the tenant set, as one transaction where none is open."""
 
 
 class Unbound(Work):
-    """Each call on a connection of the pool."""
+    """Each call on a connection that is lent for it."""
 
-    def __init__(self, server: PostgresServer, scope: Scope) -> None:
-        """Take the server."""
-        super().__init__(scope)
+    def __init__(self, server: Lender, scope: Scope) -> None:
+        """Take what lends the connections."""
+        super().__init__(Binding(DRIVER, scope, UnitState(unbound=True)))
         self._server = server
 
     @override
@@ -188,7 +166,7 @@ class SessionWork(Work):
 
     def __init__(self, connection: Connection, scope: Scope, state: UnitState, *, foreign: bool) -> None:
         """Take the connection; it is in autocommit mode."""
-        super().__init__(scope, state)
+        super().__init__(Binding(DRIVER, scope, state))
         self._connection = connection
         self._foreign = foreign
 
@@ -224,18 +202,32 @@ class Transaction:
         self._begun = False
         self._process = OwnProcess()
 
-    def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
-        """Execute statements in one round trip; the first call also begins the transaction."""
+    @property
+    def own(self) -> bool:
+        """It ends with the steps it was begun for."""
+        return True
+
+    def run(self, *steps: Step, subject: Subject | None = None, tenant: str | None = None) -> list[Result]:
+        """Execute statements in one round trip; the first call also begins the transaction.
+
+        ``tenant`` is set for these statements and the later ones, if it is another one.
+        """
         self._check_process()
-        before: list[Step] = []
-        if not self._begun:
-            before = [(self._begin, ()), (SET_TENANT, (self._tenant,))]
-            self._begun = True
         with translated(subject or self.subject, outcome=Outcome.NOT_APPLIED):
-            return batch(self.connection, [*before, *steps], foreign=self._foreign)[len(before) :]
+            return self._batch(self._before(tenant), steps)
+
+    def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
+        """Execute the last statements and commit in one round trip; a failed one leaves nothing behind."""
+        self._check_process()
+        if not steps and not self._begun:
+            return []
+        with translated(subject or self.subject, outcome=Outcome.UNKNOWN):
+            results = self._batch(self._before(None), (*steps, (COMMIT, ())))
+        self._begun = False
+        return results[:-1]
 
     def commit(self) -> None:
-        """Commit what was done; a transaction that never began needs nothing."""
+        """Commit what was done; a transaction that never began, or is finished, needs nothing."""
         self._check_process()
         if self._begun:
             with translated(self.subject, outcome=Outcome.UNKNOWN):
@@ -249,6 +241,19 @@ class Transaction:
 
     def _check_process(self) -> None:
         self._process.check("This transaction")
+
+    def _before(self, tenant: str | None) -> list[Step]:
+        """Return what must be executed first: the begin, and the tenant where it is another one."""
+        changed = tenant is not None and tenant != self._tenant
+        if tenant is not None:
+            self._tenant = tenant
+        if not self._begun:
+            self._begun = True
+            return [(self._begin, ()), (SET_TENANT, (self._tenant,))]
+        return [(SET_TENANT, (self._tenant,))] if changed else []
+
+    def _batch(self, before: Sequence[Step], steps: Sequence[Step]) -> list[Result]:
+        return batch(self.connection, [*before, *steps], foreign=self._foreign)[len(before) :]
 
 
 def own_unit(transaction: Transaction) -> Iterator[Steps]:
@@ -270,45 +275,22 @@ class Unit(Work):
 
     def __init__(self, transaction: Transaction, scope: Scope, state: UnitState, *, read_only: bool) -> None:
         """Take the transaction."""
-        super().__init__(scope, state)
+        super().__init__(Binding(DRIVER, scope, state, read_only=read_only, in_unit=True))
         self._transaction = transaction
-        self._read_only = read_only
-
-    @override
-    def refuse(self, error: E) -> E:
-        if self.state is not None:
-            self.state.abort()
-        return error
-
-    @property
-    @override
-    def repeatable(self) -> bool:
-        return False
-
-    @override
-    def write(self, tenant: str, subject: Subject, *steps: Step) -> list[Result]:
-        self._check_writable()
-        return super().write(tenant, subject, *steps)
 
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         try:
-            return self._transaction.run(*steps, subject=subject)
-        except TwinstoreError as error:
-            raise self.refuse(error)  # noqa: B904  # the very error, noted on its way
+            return self._transaction.run(*steps, subject=subject, tenant=tenant)
+        except TwinstoreError:
+            # The server has given the transaction up, whatever the caller makes of the error.
+            self.binding.state.abort()
+            raise
 
     @override
     @contextmanager
     def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
-        self._check_writable()
-        try:
-            yield StepsOf(self, tenant, subject)
-        except DuplicateError as error:
-            raise self.refuse(error)  # noqa: B904  # the very error, noted on its way
-
-    def _check_writable(self) -> None:
-        if self._read_only:
-            raise write_refused(DRIVER)
+        yield StepsOf(self, tenant, subject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,9 +301,18 @@ class StepsOf:
     tenant: str
     subject: Subject
 
+    @property
+    def own(self) -> bool:
+        """Somebody else ends the transaction."""
+        return False
+
     def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute statements in one round trip."""
         return self.work._run(self.tenant, subject or self.subject, steps, Outcome.UNKNOWN)  # noqa: SLF001  # one family
+
+    def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
+        """Execute the last statements; the transaction goes on."""
+        return self.run(*steps, subject=subject) if steps else []
 
 
 class Joined(Work):
@@ -330,11 +321,20 @@ class Joined(Work):
     On a connection in autocommit mode outside a transaction each call is its own, as in a session.
     """
 
-    def __init__(self, connection: Connection, scope: Scope, state: UnitState, *, safe: bool) -> None:
+    def __init__(  # what joins two parties
+        self, connection: Connection, scope: Scope, state: UnitState, *, schema: str, safe: bool
+    ) -> None:
         """Take the connection of the caller; its role is checked at the first call unless it is ``safe``."""
-        super().__init__(scope, state)
+        super().__init__(Binding(DRIVER, scope, state))
         self._connection = connection
+        self._schema = schema
         self._safe = safe
+
+    @property
+    @override
+    def binding(self) -> Binding:
+        idle = self._connection.info.transaction_status == TransactionStatus.IDLE
+        return replace(self._binding, in_unit=not (self._connection.autocommit and idle))
 
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
@@ -343,34 +343,16 @@ class Joined(Work):
         with translated(subject, outcome=outcome):
             return batch(self._connection, lent, foreign=True)[1:-1]
 
-    @property
-    @override
-    def repeatable(self) -> bool:
-        idle = self._connection.info.transaction_status == TransactionStatus.IDLE
-        return self._connection.autocommit and idle
-
     @override
     @contextmanager
     def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
         self._check_role()
-        if self.repeatable:
-            yield from own_unit(Transaction(self._connection, tenant, subject, foreign=True))
-        else:
+        if self.binding.in_unit:
             yield StepsOf(self, tenant, subject)
+        else:
+            yield from own_unit(Transaction(self._connection, tenant, subject, foreign=True))
 
     def _check_role(self) -> None:
         if not self._safe:
             with translated(outcome=Outcome.NOT_APPLIED):
-                self._safe = check_role(self._connection)
-
-
-def batch(connection: Connection, steps: Sequence[Step], *, foreign: bool) -> list[Result]:
-    """Execute statements in one round trip and return what each of them answered."""
-    cursors = [psycopg.Cursor(connection, row_factory=tuple_row) for _ in steps]
-    with connection.pipeline():
-        for cursor, (statement, parameters) in zip(cursors, steps, strict=True):
-            if foreign:
-                register_loaders(cursor)
-            prepare = False if isinstance(statement, Replanned) else None
-            cursor.execute(statement, parameters, prepare=prepare, binary=True)
-    return [Result(rows_of(cursor), cursor.rowcount) for cursor in cursors]
+                self._safe = check_role(self._connection, self._schema)

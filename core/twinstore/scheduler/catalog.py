@@ -2,59 +2,164 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, cast
 
-from twinstore.catalog import Entity, Module, Retention
+from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel, content_digest
+from twinstore.catalog import (
+    Derived,
+    Entity,
+    Index,
+    Layout,
+    Marker,
+    Module,
+    Parent,
+    Retention,
+    StoreKind,
+    Tenancy,
+    text,
+)
+from twinstore.query import Equals, IsNull, IsPresent, OneOf
 from twinstore.scheduler.audit import AuditRecord
-from twinstore.scheduler.impact_snapshots import ImpactSet
+from twinstore.scheduler.impact_snapshots import ImpactSet, derived_snapshot_key
 from twinstore.scheduler.run_summaries import RunSummary
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule
 from twinstore.scheduler.triggers import Trigger
+from twinstore.shapes import Kind
 
-__all__ = ["AUDIT", "IMPACT_SNAPSHOTS", "RUNS", "RUN_SUMMARIES", "SCHEDULER", "SCHEDULES", "TRIGGERS"]
+__all__ = [
+    "AUDIT",
+    "IMPACT_SNAPSHOTS",
+    "RUNS",
+    "RUN_SUMMARIES",
+    "SCHEDULER",
+    "SCHEDULES",
+    "TRIGGERS",
+]
 
 MODULE: Final = "scheduler"
+TABLES: Final = frozenset({StoreKind.TABLES})
+DOCUMENTS: Final = frozenset({StoreKind.DOCUMENTS})
+NOT_DELETED: Final = IsNull("deletedAt")
+ENABLED: Final = Equals("enabled", value=True)
 
 SCHEDULES: Final = Entity(
     name="schedules",
     singular="schedule",
     module=MODULE,
     model=Schedule,
-    key=("id",),
-    tenant_field="tenantId",
+    key_parts=(text("id"),),
+    tenancy=Tenancy.required(),
     group="definitions",
-    markers=("deletedAt", "deletedBy"),
-    marker_times=("deletedAt",),
+    filled=("tenantId", "name", "whenCron", "schemaVersion", "createdBy", "updatedBy"),
+    storage=(
+        Marker(name="deletedAt", kind=Kind.INSTANT, plain=True),
+        Marker(name="deletedBy", plain=True),
+    ),
+    indexes=(
+        Index(
+            fields=("tenantId", "name"), name="tenant_name", unique=True, where=(NOT_DELETED,), noun="name"
+        ),
+        Index(fields=("tenantId", "enabled"), name="tenant_enabled", where=(NOT_DELETED,), stores=TABLES),
+        Index(fields=("tenantId", "enabled"), name="tenant_enabled", stores=DOCUMENTS),
+        Index(fields=("tenantId", "id"), name="active", where=(ENABLED, NOT_DELETED), stores=TABLES),
+        Index(fields=("whenCron",), name="when_cron"),
+    ),
 )
 TRIGGERS: Final = Entity(
     name="triggers",
     singular="trigger",
     module=MODULE,
     model=Trigger,
-    key=("id",),
-    tenant_field="tenantId",
+    key_parts=(text("id"),),
+    tenancy=Tenancy.required(),
     group="triggers",
+    parent=Parent(entity=SCHEDULES, field="scheduleId"),
+    indexes=(
+        Index(fields=("scheduleId",), name="schedule", unique=True),
+        Index(
+            fields=("nextFireAt", "tenantId", "id"),
+            name="due",
+            where=(ENABLED, IsPresent("nextFireAt")),
+            stores=TABLES,
+        ),
+        Index(fields=("nextFireAt", "tenantId", "id"), name="due", where=(ENABLED,), stores=DOCUMENTS),
+        Index(fields=("tenantId", "nextFireAt", "id"), name="tenant_next", nulls_first=True),
+    ),
 )
 RUNS: Final = Entity(
     name="runs",
     singular="run",
     module=MODULE,
     model=Run,
-    key=("id",),
-    tenant_field="tenantId",
+    key_parts=(text("id"),),
+    tenancy=Tenancy.required(),
     group="job_history",
+    indexes=(
+        Index(fields=("tenantId", "-createdAt", "id"), name="tenant_created"),
+        Index(fields=("tenantId", "scheduleId", "-createdAt", "id"), name="tenant_schedule_created"),
+        Index(fields=("state", "createdAt", "id"), name="state_created"),
+        Index(
+            fields=("tenantId", "createdAt", "id"),
+            name="pending",
+            where=(OneOf("state", ("planning", "queued")),),
+            stores=TABLES,
+        ),
+        Index(fields=("finishedAt", "id"), name="finished", where=(IsPresent("finishedAt"),), stores=TABLES),
+        Index(
+            fields=("finishedAt",),
+            name="finished",
+            expires=True,
+            stores=DOCUMENTS,
+            document_name="ttl_finishedAt",
+        ),
+    ),
     retention=Retention(field="finishedAt", option="run_retention_days"),
+    versioned=True,
 )
+
+
+def content_digest_of(model: CanonicalModel, storage: Mapping[str, object]) -> str:
+    """Return the digest of the whole model."""
+    del storage
+    return CanonicalJsonSerializer.digest(model)
+
+
+def image_count_of(model: CanonicalModel, storage: Mapping[str, object]) -> int:
+    """Return the number of images of a snapshot."""
+    del storage
+    return len(cast("ImpactSet", model).images)
+
+
 IMPACT_SNAPSHOTS: Final = Entity(
     name="impact_snapshots",
     singular="impact snapshot",
     module=MODULE,
     model=ImpactSet,
-    key=("snapshotId",),
-    tenant_field="tenantId",
+    key_parts=(text("snapshotId"),),
+    tenancy=Tenancy.required(),
     group="definitions",
-    markers=("snapshotId", "tenantId", "runId", "selectorDigest"),
+    layout=Layout.PAYLOAD,
+    beside=("generatedAt",),
+    storage=(
+        Marker(name="snapshotId", required=True),
+        Marker(name="tenantId", required=True),
+        Marker(name="runId"),
+        Marker(name="selectorDigest", required=True),
+    ),
+    derived=(
+        Derived(name="imageCount", kind=Kind.INTEGER, value=image_count_of, bits=32),
+        Derived(name="contentDigest", kind=Kind.TEXT, value=content_digest_of, of_content=content_digest),
+    ),
+    derived_key=derived_snapshot_key,
+    indexes=(
+        Index(fields=("tenantId", "selectorDigest", "-generatedAt", "snapshotId"), name="selector"),
+        Index(fields=("tenantId", "runId", "-generatedAt", "snapshotId"), name="run"),
+        Index(fields=("tenantId", "-generatedAt", "snapshotId"), name="tenant"),
+        Index(fields=("generatedAt", "snapshotId"), name="generated", stores=TABLES),
+        Index(fields=("generatedAt",), name="generated", expires=True, stores=DOCUMENTS),
+    ),
     retention=Retention(field="generatedAt", option="impact_retention_days"),
 )
 AUDIT: Final = Entity(
@@ -62,9 +167,15 @@ AUDIT: Final = Entity(
     singular="audit record",
     module=MODULE,
     model=AuditRecord,
-    key=("id",),
-    tenant_field="tenantId",
+    key_parts=(text("id"),),
+    tenancy=Tenancy.required(),
     group="job_history",
+    indexes=(
+        Index(fields=("tenantId", "-occurredAt", "id"), name="tenant_occurred"),
+        Index(fields=("tenantId", "scheduleId", "-occurredAt", "id"), name="tenant_schedule"),
+        Index(fields=("tenantId", "runId", "-occurredAt", "id"), name="tenant_run"),
+        Index(fields=("tenantId", "category", "-occurredAt", "id"), name="tenant_category"),
+    ),
     append_only=True,
 )
 RUN_SUMMARIES: Final = Entity(
@@ -72,11 +183,13 @@ RUN_SUMMARIES: Final = Entity(
     singular="run summary",
     module=MODULE,
     model=RunSummary,
-    key=("tenantId", "scheduleId"),
-    tenant_field="tenantId",
+    key_parts=(text("tenantId"), text("scheduleId")),
+    tenancy=Tenancy.required(),
     group="metrics",
+    versioned=True,
 )
 
 SCHEDULER: Final = Module(
-    name=MODULE, entities=(SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT, RUN_SUMMARIES)
+    name=MODULE,
+    entities=(SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT, RUN_SUMMARIES),
 )

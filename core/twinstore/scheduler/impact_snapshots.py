@@ -14,6 +14,7 @@ from twinstore.ordering import Ordered, Unique
 from twinstore.scheduler.selectors import Selector
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from twinstore.paging import Page
@@ -23,8 +24,8 @@ __all__ = [
     "ImpactSet",
     "ImpactSnapshotRepository",
     "derived_snapshot_id",
+    "derived_snapshot_key",
     "identify",
-    "reunite",
 ]
 
 IMPACT_SET_VERSION: Final = "scheduler.impact-set@1"
@@ -76,8 +77,13 @@ class ImpactSet(CanonicalModel):
 def derived_snapshot_id(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> str:
     """Return the id of a snapshot that has none of its own; it depends on nothing but its arguments."""
     content = CanonicalJsonSerializer.serialize(snapshot)
-    text = f"{tenant_id}\n{run_id or ''}\n".encode() + content
-    return f"snap_{sha256(text).hexdigest()[:32]}"
+    return derived_snapshot_key({"tenantId": tenant_id, "runId": run_id}, content)
+
+
+def derived_snapshot_key(storage: Mapping[str, object], content: bytes) -> str:
+    """Return the same id from the storage markers and the canonical JSON of a snapshot without its id."""
+    head = f"{storage.get('tenantId')}\n{storage.get('runId') or ''}\n".encode()
+    return f"snap_{sha256(head + content).hexdigest()[:32]}"
 
 
 def identify(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> tuple[str, ImpactSet]:
@@ -92,13 +98,6 @@ def identify(tenant_id: str, snapshot: ImpactSet, run_id: str | None) -> tuple[s
     if snapshot.snapshot_id == derived_snapshot_id(tenant_id, anonymous, run_id):
         return snapshot.snapshot_id, anonymous
     return snapshot.snapshot_id, snapshot
-
-
-def reunite(tenant_id: str, stored_id: str, anonymous: ImpactSet, run_id: str | None) -> ImpactSet:
-    """Return a snapshot read without its id as it was written: with the id unless that was derived."""
-    if stored_id == derived_snapshot_id(tenant_id, anonymous, run_id):
-        return anonymous
-    return anonymous.evolve(snapshot_id=stored_id)
 
 
 class ImpactSnapshotRepository(Protocol):

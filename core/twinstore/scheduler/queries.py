@@ -12,10 +12,12 @@ from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.scope import instant_argument, text_argument
+from twinstore.tenancy import ALL_TENANTS, Tenants
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
+    from enum import StrEnum
 
 NEWEST_RUNS: Final = (SortKey("createdAt", descending=True, time=True), SortKey("id"))
 OLDEST_RUNS: Final = (SortKey("createdAt", time=True), SortKey("id"))
@@ -24,7 +26,7 @@ NEXT_TRIGGERS: Final = (SortKey("nextFireAt", time=True, nullable=True), SortKey
 DUE_TRIGGERS: Final = (SortKey("nextFireAt", time=True), SortKey("tenantId"), SortKey("id"))
 
 
-def schedules(tenant_id: str, options: ScheduleQueryOptions | None) -> Query:
+def schedules(scope: Tenants, options: ScheduleQueryOptions | None) -> Query:
     """Return the query of ``ScheduleRepository.list``."""
     options = options or ScheduleQueryOptions()
     where: list[Condition] = []
@@ -34,7 +36,7 @@ def schedules(tenant_id: str, options: ScheduleQueryOptions | None) -> Query:
         where.append(Equals("enabled", value=True))
     return build_query(
         "schedules",
-        tenant_id=tenant_id,
+        scope=scope,
         where=where,
         order=(SortKey("name"), SortKey("id")),
         limit=options.limit,
@@ -43,11 +45,11 @@ def schedules(tenant_id: str, options: ScheduleQueryOptions | None) -> Query:
     )
 
 
-def triggers(tenant_id: str, limit: int, page_token: str | None) -> Query:
+def triggers(scope: Tenants, limit: int, page_token: str | None) -> Query:
     """Return the query of ``TriggerRepository.list``."""
     return build_query(
         "triggers",
-        tenant_id=tenant_id,
+        scope=scope,
         where=(),
         order=NEXT_TRIGGERS,
         limit=limit,
@@ -59,10 +61,12 @@ def triggers(tenant_id: str, limit: int, page_token: str | None) -> Query:
 def due_triggers(now: datetime, limit: int) -> Query:
     """Return the query behind ``ScheduleRepository.get_due_schedules``, over all tenants."""
     where = (Equals("enabled", value=True), AtMost("nextFireAt", instant_argument(now, "now")))
-    return build_query("triggers", tenant_id=None, where=where, order=DUE_TRIGGERS, limit=limit, maximum=1000)
+    return build_query(
+        "triggers", scope=ALL_TENANTS, where=where, order=DUE_TRIGGERS, limit=limit, maximum=1000
+    )
 
 
-def runs(tenant_id: str, options: RunQueryOptions | None) -> Query:
+def runs(scope: Tenants, options: RunQueryOptions | None) -> Query:
     """Return the query of ``RunRepository.list``."""
     options = options or RunQueryOptions()
     where: list[Condition] = []
@@ -73,7 +77,7 @@ def runs(tenant_id: str, options: RunQueryOptions | None) -> Query:
     where += _window("createdAt", options.created_after, options.created_before, "created")
     return build_query(
         "runs",
-        tenant_id=tenant_id,
+        scope=scope,
         where=where,
         order=OLDEST_RUNS if options.ascending else NEWEST_RUNS,
         limit=options.limit,
@@ -82,25 +86,39 @@ def runs(tenant_id: str, options: RunQueryOptions | None) -> Query:
     )
 
 
-def pending_runs(tenant_id: str, limit: int) -> Query:
+def pending_runs(scope: Tenants, limit: int, page_token: str | None) -> Query:
     """Return the query of ``RunRepository.get_pending_runs``."""
     pending = OneOf("state", (RunState.PLANNING.value, RunState.QUEUED.value))
     return build_query(
-        "runs", tenant_id=tenant_id, where=(pending,), order=OLDEST_RUNS, limit=limit, maximum=1000
+        "runs",
+        scope=scope,
+        where=(pending,),
+        order=OLDEST_RUNS,
+        limit=limit,
+        maximum=1000,
+        page_token=page_token,
     )
 
 
-def runs_by_schedule(tenant_id: str, schedule_id: str, limit: int) -> Query:
+def runs_by_schedule(scope: Tenants, schedule_id: str, limit: int, page_token: str | None) -> Query:
     """Return the query of ``RunRepository.get_runs_by_schedule``."""
     where = (Equals("scheduleId", text_argument(schedule_id, "schedule_id")),)
-    return build_query("runs", tenant_id=tenant_id, where=where, order=NEWEST_RUNS, limit=limit, maximum=200)
+    return build_query(
+        "runs",
+        scope=scope,
+        where=where,
+        order=NEWEST_RUNS,
+        limit=limit,
+        maximum=200,
+        page_token=page_token,
+    )
 
 
 def runs_by_state(state: RunState, limit: int, page_token: str | None) -> Query:
     """Return the query of ``RunRepository.list_by_state``, over all tenants."""
     return build_query(
         "runs",
-        tenant_id=None,
+        scope=ALL_TENANTS,
         where=(OneOf("state", _states((state,))),),
         order=OLDEST_RUNS,
         limit=limit,
@@ -109,12 +127,12 @@ def runs_by_state(state: RunState, limit: int, page_token: str | None) -> Query:
     )
 
 
-def snapshots(tenant_id: str, limit: int, page_token: str | None, run_id: str | None = None) -> Query:
+def snapshots(scope: Tenants, limit: int, page_token: str | None, run_id: str | None = None) -> Query:
     """Return the query of ``ImpactSnapshotRepository.list`` and ``list_by_run``."""
     where = () if run_id is None else (Equals("runId", text_argument(run_id, "run_id")),)
     return build_query(
         "impact_snapshots",
-        tenant_id=tenant_id,
+        scope=scope,
         where=where,
         order=NEWEST_SNAPSHOTS,
         limit=limit,
@@ -123,11 +141,11 @@ def snapshots(tenant_id: str, limit: int, page_token: str | None, run_id: str | 
     )
 
 
-def latest_snapshot(tenant_id: str, digest: str) -> Query:
+def latest_snapshot(scope: Tenants, digest: str) -> Query:
     """Return the query of ``ImpactSnapshotRepository.get_latest_by_selector``."""
     return build_query(
         "impact_snapshots",
-        tenant_id=tenant_id,
+        scope=scope,
         where=(Equals("selectorDigest", digest),),
         order=NEWEST_SNAPSHOTS,
         limit=1,
@@ -135,7 +153,7 @@ def latest_snapshot(tenant_id: str, digest: str) -> Query:
     )
 
 
-def audit(tenant_id: str, options: AuditQueryOptions | None) -> Query:
+def audit(scope: Tenants, options: AuditQueryOptions | None) -> Query:
     """Return the query of ``AuditRepository.list``."""
     options = options or AuditQueryOptions()
     where: list[Condition] = []
@@ -148,7 +166,7 @@ def audit(tenant_id: str, options: AuditQueryOptions | None) -> Query:
     where += _window("occurredAt", options.occurred_after, options.occurred_before, "occurred")
     return build_query(
         "audit",
-        tenant_id=tenant_id,
+        scope=scope,
         where=where,
         order=(SortKey("occurredAt", descending=True, time=True), SortKey("id")),
         limit=options.limit,
@@ -157,11 +175,11 @@ def audit(tenant_id: str, options: AuditQueryOptions | None) -> Query:
     )
 
 
-def run_summaries(tenant_id: str, limit: int, page_token: str | None) -> Query:
+def run_summaries(scope: Tenants, limit: int, page_token: str | None) -> Query:
     """Return the query of ``RunSummaryRepository.list``."""
     return build_query(
         "run_summaries",
-        tenant_id=tenant_id,
+        scope=scope,
         where=(),
         order=(SortKey("scheduleId"),),
         limit=limit,
@@ -171,11 +189,16 @@ def run_summaries(tenant_id: str, limit: int, page_token: str | None) -> Query:
 
 
 def _states(states: Collection[RunState]) -> tuple[str, ...]:
+    return member_texts(states, RunState, "states")
+
+
+def member_texts(values: Collection[StrEnum], enum: type[StrEnum], name: str) -> tuple[str, ...]:
+    """Return the texts of members of an enum, sorted, or raise ``ValidationError`` naming the argument."""
     try:
-        return tuple(sorted({RunState(state).value for state in states}))
+        return tuple(sorted({enum(value).value for value in values}))
     except ValueError as error:
-        known = ", ".join(state.value for state in RunState)
-        raise ValidationError(f"Argument states: {error}; the states are {known}.") from error
+        known = ", ".join(member.value for member in enum)
+        raise ValidationError(f"Argument {name}: {error}; the {name} are {known}.") from error
 
 
 def _window(field: str, after: datetime | None, before: datetime | None, name: str) -> list[Condition]:

@@ -289,17 +289,21 @@ class RunRepository(Protocol):
         """
         ...
 
-    def get_pending_runs(self, tenant_id: str, *, limit: int = 200) -> tuple[Run, ...]:
-        """Return the runs in ``planning`` or ``queued``.
+    def get_pending_runs(
+        self, tenant_id: str, *, limit: int = 200, page_token: str | None = None
+    ) -> Page[Run]:
+        """Return a page of the runs in ``planning`` or ``queued``.
 
-        Order: oldest first by (created_at, id). Limit 200, at most 1000. Empty: ``()``.
+        Order: oldest first by (created_at, id). Limit 200, at most 1000. Empty: an empty page.
         """
         ...
 
-    def get_runs_by_schedule(self, tenant_id: str, schedule_id: str, limit: int) -> tuple[Run, ...]:
-        """Return the latest runs of a schedule.
+    def get_runs_by_schedule(
+        self, tenant_id: str, schedule_id: str, limit: int, *, page_token: str | None = None
+    ) -> Page[Run]:
+        """Return a page of the runs of a schedule.
 
-        Order: newest first, ties by id ascending. At most 200. Empty: ``()``.
+        Order: newest first, ties by id ascending. At most 200. Empty: an empty page.
         """
         ...
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
+from twinstore.backend import Lifetime
 from twinstore.retrying import TRANSACT_SECONDS, repeat
 from twinstore.scheduler.services import AuditService, SummaryService
 from twinstore.scope import bound_scope
@@ -104,10 +105,13 @@ class SchedulerSession:
 class SchedulerSessions:
     """The session factory."""
 
-    def __init__(self, backend: ModuleBackend[SchedulerRepositories], clock: Clock) -> None:
-        """Take the driver and the clock of the services."""
+    def __init__(
+        self, backend: ModuleBackend[SchedulerRepositories], clock: Clock, lifetime: Lifetime
+    ) -> None:
+        """Take the driver, the clock of the services, and whether the storage is open."""
         self._backend = backend
         self._clock = clock
+        self._lifetime = lifetime
 
     @contextmanager
     def open(
@@ -124,6 +128,7 @@ class SchedulerSessions:
             TenantScopeError: both or neither of tenant and purpose are given.
             UnsupportedCapabilityError: the server has no sessions.
         """
+        self._lifetime.check()
         scope = bound_scope(tenant_id, purpose)
         with self._backend.session(scope, causal_consistency=causal_consistency) as repositories:
             yield SchedulerSession.over(repositories, self._clock)
@@ -143,7 +148,8 @@ class SchedulerStorage:
         self._clock = clock
         self._owned = owned
         self._unbound = SchedulerSession.over(backend.repositories, clock)
-        self.sessions = SchedulerSessions(backend, clock)
+        self._lifetime = Lifetime(backend.driver)
+        self.sessions = SchedulerSessions(backend, clock, self._lifetime)
         self.open_units = OpenUnits()
 
     @property
@@ -152,64 +158,75 @@ class SchedulerStorage:
         return self._backend.driver
 
     @property
+    def _open(self) -> ModuleBackend[SchedulerRepositories]:
+        """The driver, while the storage is open."""
+        self._lifetime.check()
+        return self._backend
+
+    @property
     def unbound(self) -> SchedulerSession:
         """The repositories and services; each call stands on its own."""
+        self._lifetime.check()
         return self._unbound
 
     @property
     def schedules(self) -> ScheduleRepository:
         """Schedules."""
-        return self._unbound.schedules
+        return self.unbound.schedules
 
     @property
     def triggers(self) -> TriggerRepository:
         """Triggers."""
-        return self._unbound.triggers
+        return self.unbound.triggers
 
     @property
     def runs(self) -> RunRepository:
         """Runs."""
-        return self._unbound.runs
+        return self.unbound.runs
 
     @property
     def impact_snapshots(self) -> ImpactSnapshotRepository:
         """Impact snapshots."""
-        return self._unbound.impact_snapshots
+        return self.unbound.impact_snapshots
 
     @property
     def audit(self) -> AuditRepository:
         """Audit records."""
-        return self._unbound.audit
+        return self.unbound.audit
 
     @property
     def run_summaries(self) -> RunSummaryRepository:
         """Run summaries."""
-        return self._unbound.run_summaries
+        return self.unbound.run_summaries
 
     @property
     def run_summary_service(self) -> RunSummaryService:
         """Projects run updates into run summaries."""
-        return self._unbound.run_summary_service
+        return self.unbound.run_summary_service
 
     @property
     def audit_service(self) -> SchedulerAuditService:
         """Stamps and writes audit records."""
-        return self._unbound.audit_service
+        return self.unbound.audit_service
 
     @property
     def capabilities(self) -> Capabilities:
         """What the driver can do on the connected server."""
-        return self._backend.capabilities
+        return self._open.capabilities
 
     @property
     def initializer(self) -> Initializer:
         """Creates and upgrades the schema."""
-        return self._backend.initializer
+        return self._open.initializer
 
     @property
     def bulk(self) -> BulkPort:
-        """Export, import and scan for tools, in system scope."""
-        return self._backend.bulk
+        """Export, import and scan for tools, in system scope.
+
+        Raises:
+            UnsupportedCapabilityError: the driver does without.
+        """
+        return self._open.bulk
 
     @contextmanager
     def transaction(
@@ -234,7 +251,7 @@ class SchedulerStorage:
             UnsupportedCapabilityError: the server has no transactions.
         """
         scope = bound_scope(tenant_id, purpose)
-        with self.open_units.opened(), self._backend.transaction(scope, read_only=read_only) as repositories:
+        with self.open_units.opened(), self._open.transaction(scope, read_only=read_only) as repositories:
             yield SchedulerSession.over(repositories, self._clock, in_unit=True)
 
     def transact(
@@ -272,15 +289,16 @@ class SchedulerStorage:
 
         The handle is never committed or closed.
         """
-        repositories = self._backend.bind(handle, bound_scope(tenant_id, None))
+        repositories = self._open.bind(handle, bound_scope(tenant_id, None))
         return SchedulerSession.over(repositories, self._clock, in_unit=True)
 
     def check_ready(self) -> None:
         """Connect and check server, roles and schema; see :meth:`ModuleBackend.check_ready`."""
-        self._backend.check_ready()
+        self._open.check_ready()
 
     def close(self) -> None:
-        """Close what this storage opened; a second call does nothing."""
+        """Close what this storage opened; a second call does nothing, another one is refused."""
+        self._lifetime.closed = True
         self._backend.close()
         if self._owned is not None:
             self._owned.close()

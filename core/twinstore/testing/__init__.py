@@ -10,24 +10,37 @@
         ...
 
 ``SchedulerContract`` is the sum of the contracts named here; a driver under construction may inherit some
-of them. A capability that the driver does not declare is asserted to be refused, never skipped. The
-modules ``builders`` and ``strategies`` make valid models for any test. Needs ``twinstore[testing]``.
+of them. ``AccessContract`` and ``AccessDefaultsContract`` are for a driver that implements
+:class:`~twinstore.access.Access`: the ten operations, over entities that exist for tests alone. A capability
+that the driver does not declare is asserted to be refused, never skipped. The modules ``builders``,
+``strategies`` and ``rooms`` make valid models for any test. Needs ``twinstore[testing]``.
 """
 
 from __future__ import annotations
 
 from twinstore.testing.base import Contract, needs
 from twinstore.testing.bench import Bench
+from twinstore.testing.contracts.access import AccessContract, AccessDefaultsContract
 from twinstore.testing.contracts.audit import AuditRepositoryContract, AuditServiceContract
 from twinstore.testing.contracts.bulk import BulkContract
 from twinstore.testing.contracts.capabilities import CapabilitiesContract
+from twinstore.testing.contracts.claims import RangeClaimContract
 from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.due import DueScheduleContract
+from twinstore.testing.contracts.errors import StoreErrorContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
 from twinstore.testing.contracts.isolation import IsolationContract
+from twinstore.testing.contracts.joining import JoiningContract
+from twinstore.testing.contracts.keyed import KeyedRepositoryContract
 from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
+from twinstore.testing.contracts.plugin import PluginContract
+from twinstore.testing.contracts.probe import ProbeContract
+from twinstore.testing.contracts.races import RaceContract
+from twinstore.testing.contracts.range_writer import RangeWriterContract
+from twinstore.testing.contracts.resources import ResourceContract
+from twinstore.testing.contracts.retention import RetentionContract
 from twinstore.testing.contracts.run_states import RunStateContract
 from twinstore.testing.contracts.run_summaries import RunSummaryRepositoryContract, RunSummaryServiceContract
 from twinstore.testing.contracts.runs import RunRepositoryContract
@@ -38,9 +51,19 @@ from twinstore.testing.contracts.tenancy import TenancyContract
 from twinstore.testing.contracts.transactions import TransactionContract
 from twinstore.testing.contracts.triggers import TriggerRepositoryContract
 from twinstore.testing.contracts.values import ValueContract
-from twinstore.testing.probe import BackendFactory, Deployment, RawProbe, StoredRow
+from twinstore.testing.damage import WeakSpot, weak_spot
+from twinstore.testing.probe import (
+    BackendFactory,
+    Deployment,
+    DeploymentDefaults,
+    ProbeDefaults,
+    RawProbe,
+    StoredRow,
+)
 
 __all__ = [
+    "AccessContract",
+    "AccessDefaultsContract",
     "AuditRepositoryContract",
     "AuditServiceContract",
     "BackendFactory",
@@ -50,13 +73,24 @@ __all__ = [
     "Contract",
     "DecodingContract",
     "Deployment",
+    "DeploymentDefaults",
     "DueScheduleContract",
     "ImpactSnapshotRepositoryContract",
     "InitializerContract",
     "IsolationContract",
+    "JoiningContract",
+    "KeyedRepositoryContract",
     "LedgerContract",
     "PagingContract",
+    "PluginContract",
+    "ProbeContract",
+    "ProbeDefaults",
+    "RaceContract",
+    "RangeClaimContract",
+    "RangeWriterContract",
     "RawProbe",
+    "ResourceContract",
+    "RetentionContract",
     "RunRepositoryContract",
     "RunStateContract",
     "RunSummaryRepositoryContract",
@@ -64,10 +98,13 @@ __all__ = [
     "ScheduleRepositoryContract",
     "SchedulerContract",
     "SessionContract",
+    "StoreErrorContract",
     "StoredRow",
     "TenancyContract",
     "TransactionContract",
     "TriggerRepositoryContract",
     "ValueContract",
+    "WeakSpot",
     "needs",
+    "weak_spot",
 ]

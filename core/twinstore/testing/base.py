@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from twinstore.scheduler.storage import SchedulerStorage
 
-__all__ = ["Contract", "examples", "needs"]
+__all__ = ["Contract", "CopyContract", "examples", "needs"]
 
 # Before the contracts are imported, so that their failures show both sides of a comparison.
 pytest.register_assert_rewrite("twinstore.testing.contracts")
@@ -29,10 +29,21 @@ TENANT: Final = "tenant-of-nobody"
 class Contract:
     """Base of the contracts.
 
+    A contract that is about one capability names it when it is defined: ``class BulkContract(Contract,
+    capability="bulk")``. Its tests run where the capability is declared, and are refusals elsewhere.
+
     The test module provides the fixture ``backend_factory`` (a :class:`BackendFactory`) of class scope or
     wider. All tests of a class share one deployment and keep apart by tenant; those that look at all tenants
     take ``lone_bench``.
     """
+
+    def __init_subclass__(cls, *, capability: str | None = None) -> None:
+        """Let every test of the class need a capability."""
+        super().__init_subclass__()
+        if capability is not None:
+            for name, test in list(vars(cls).items()):
+                if name.startswith("test_"):
+                    setattr(cls, name, needs(capability)(test))
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -60,17 +71,28 @@ class Contract:
             yield Bench(deployment, storage)
 
 
+class CopyContract(Contract):
+    """Base of the contracts about copies: their target has the schema of the ledger."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def ledger_schema(cls, storage: SchedulerStorage) -> None:
+        """Create the schema of the ledger, as a copy does in its target."""
+        if storage.capabilities.bulk:
+            storage.bulk.ledger_initializer.ensure_migrations()
+
+
 def needs(capability: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Run a test where the capability is declared; elsewhere assert that its use is refused.
 
-    The test must take ``bench`` or ``lone_bench``.
+    One of the arguments of the test must be a bench.
     """
 
     def decorate(test: Callable[P, None]) -> Callable[P, None]:
         @wraps(test)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
-            bench = kwargs.get("bench", kwargs.get("lone_bench"))
-            assert isinstance(bench, Bench), f"{test.__name__} takes no bench"
+            bench = next((item for item in (*args, *kwargs.values()) if isinstance(item, Bench)), None)
+            assert bench is not None, f"{test.__name__} takes no bench"
             if getattr(bench.storage.capabilities, capability):
                 test(*args, **kwargs)
             else:
@@ -99,7 +121,12 @@ def _open_unit(storage: SchedulerStorage) -> None:
         pass
 
 
+def _use_bulk(storage: SchedulerStorage) -> None:
+    storage.bulk.entities()
+
+
 USES: Final[dict[str, Callable[[SchedulerStorage], None]]] = {
+    "bulk": _use_bulk,
     "sessions": _open_session,
     "transactions": _open_unit,
 }

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,8 +19,9 @@ from twinstore.testing import builders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
+    from types import FrameType
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Key
     from twinstore.paging import Page
     from twinstore.scheduler.audit import AuditRecord
     from twinstore.scheduler.impact_snapshots import ImpactSet
@@ -31,6 +36,10 @@ __all__ = ["Bench", "all_pages", "in_thread", "outcomes", "race", "unique"]
 A = TypeVar("A")
 T = TypeVar("T")
 PATIENCE_SECONDS: Final = 60
+SWITCH_SECONDS: Final = 1e-6
+GIVE_WAY: Final = 0.04
+ROUNDS: Final = 20
+MOST_RIVALS: Final = 8
 
 
 def unique(prefix: str) -> str:
@@ -115,6 +124,23 @@ class Bench:
             pairs = list(zip(cycle(storages), items, strict=False))
             return race(lambda pair: action(*pair), pairs)
 
+    def rounds(
+        self, action: Callable[[SchedulerStorage, A], T], items: Callable[[int], Sequence[A]]
+    ) -> list[list[T | TwinstoreError]]:
+        """Race again and again on the same two storages; ``items`` makes those of a round before any begins.
+
+        Most rounds of a fast store end before its rivals meet, so one round says little.
+        """
+        with self.storages(2) as storages, ThreadPoolExecutor(MOST_RIVALS) as pool, switching_often():
+            rounds = [list(zip(cycle(storages), items(turn), strict=False)) for turn in range(ROUNDS)]
+            return [contest(pool, lambda pair: action(*pair), pairs) for pairs in rounds]
+
+    def stamp(self, entity: Entity, key: Key) -> object:
+        """Return the stamp of a stored row; a probe that has none could not tell whether it was written."""
+        stamp = self.probe.stamp(entity, key)
+        assert stamp is not None, f"the probe has no stamp of the stored {entity.singular} {key}"
+        return stamp
+
     def commit(self, *steps: Callable[[SchedulerSession], object]) -> None:
         """Run some steps in one unit of work."""
         with self.storage.transaction(self.tenant) as unit:
@@ -126,6 +152,7 @@ def all_pages(page: Callable[[str | None], Page[T]]) -> list[T]:
     """Return the items of all pages; ``page`` gets the token of the one before."""
     items: list[T] = []
     token: str | None = None
+    met: set[str] = set()
     while True:
         current = page(token)
         items += current
@@ -133,6 +160,8 @@ def all_pages(page: Callable[[str | None], Page[T]]) -> list[T]:
         if token is None:
             return items
         assert current.items, "a page with a successor is not empty"
+        assert token not in met, "a token leads back to a page that was seen"
+        met.add(token)
 
 
 def race(action: Callable[[A], T], items: Sequence[A]) -> list[T | TwinstoreError]:
@@ -141,6 +170,14 @@ def race(action: Callable[[A], T], items: Sequence[A]) -> list[T | TwinstoreErro
     Returns:
         The results, or the errors of the library, in the order of the items.
     """
+    with ThreadPoolExecutor(len(items)) as pool, switching_often():
+        return contest(pool, action, items)
+
+
+def contest(
+    pool: ThreadPoolExecutor, action: Callable[[A], T], items: Sequence[A]
+) -> list[T | TwinstoreError]:
+    """Run the action with every item at the same moment; the pool has a thread for each."""
     barrier = Barrier(len(items))
 
     def contestant(item: A) -> T | TwinstoreError:
@@ -150,8 +187,30 @@ def race(action: Callable[[A], T], items: Sequence[A]) -> list[T | TwinstoreErro
         except TwinstoreError as error:
             return error
 
-    with ThreadPoolExecutor(len(items)) as pool:
-        return list(pool.map(contestant, items, timeout=PATIENCE_SECONDS))
+    return list(pool.map(contestant, items, timeout=PATIENCE_SECONDS))
+
+
+@contextmanager
+def switching_often() -> Generator[None]:
+    """Let threads that are started inside take turns within a call of the store, not only between calls.
+
+    A call in memory takes less than the turn of a thread: rivals would come one after the other.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    threading.setprofile(give_way)
+    try:
+        yield
+    finally:
+        threading.setprofile(None)
+        sys.setswitchinterval(before)
+
+
+def give_way(frame: FrameType, event: str, argument: object) -> None:
+    """Let another thread go on, now and then, before a function is called."""
+    del frame, argument
+    if event == "call" and random.random() < GIVE_WAY:
+        time.sleep(0)
 
 
 def in_thread(action: Callable[[], T]) -> Callable[[], T | TwinstoreError]:

@@ -1,32 +1,47 @@
-"""Every list that has a page token, in one shape, so that the cases of paging are written once."""
+"""Every list that has a page token, in one shape, so that the cases of paging are written once.
+
+The lists of each repository are derived from its example. Written out are only those that are asked through
+filters, or whose rows no example makes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.paging import Page
 from twinstore.scheduler.audit import AuditQueryOptions
+from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
-from twinstore.scheduler.triggers import trigger_id
-from twinstore.testing.builders import at, moved
+from twinstore.scheduler.storage import SchedulerSession
+from twinstore.testing.builders import at, make_schedule
+from twinstore.testing.examples import TIES, numbered_key
 from twinstore.testing.scalars import EDGE_TEXTS
+from twinstore.testing.scheduler.examples import (
+    LISTED_SCHEDULE,
+    SCHEDULER_EXAMPLES,
+    SNAPSHOT_RUN,
+    store_schedule,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from twinstore.canonical import CanonicalModel
+    from twinstore.scheduler.schedules import Schedule
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing.bench import Bench
+    from twinstore.testing.examples import Example, Store, Vary
+    from twinstore.testing.signatures import Listed
 
-__all__ = ["LISTINGS", "SYSTEM_LISTING", "Listing"]
+__all__ = ["LISTINGS", "SYSTEM_LISTINGS", "Listing"]
 
-T = TypeVar("T")
 TextPage = Page[str]
-# Three rows share an instant or a name, so that the id decides.
-TIES: Final = 3
-CRONS: Final = ("0 0 * * *", "0 * * * *", "30 * * * *")
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,255 +49,174 @@ class Listing:
     """One list. Rows are known by number; the same number gives the same row on every storage.
 
     Attributes:
-        name: the method.
-        add: stores the row of a number.
-        label: what identifies the row of a number on a page.
-        rank: the place of the row of a number in the order of the list.
-        page: asks for one page and returns the labels on it.
-        remove: makes the row of a number disappear from the list, where that is possible.
+        name: repository and method, and what is special about the call.
+        example: the entity.
+        order: the fields by which it is sorted; a leading ``-`` means descending.
+        ask: asks for one page.
+        store: stores a row, where that is not as the example does it.
+        vary: builds the row of a number, where that is not as the example does it.
     """
 
     name: str
-    add: Callable[[Bench, int], object]
-    label: Callable[[Bench, int], str]
-    rank: Callable[[Bench, int], tuple[object, ...]]
-    page: Callable[[SchedulerStorage, str, int, str | None], TextPage]
-    remove: Callable[[Bench, int], object] | None = None
+    example: Example[SchedulerSession]
+    order: str
+    ask: Callable[[SchedulerStorage, str, int, str | None], Page[object]]
+    store: Store[SchedulerSession, CanonicalModel] | None = None
+    vary: Vary[CanonicalModel] | None = None
+
+    def model(self, bench: Bench, number: int) -> CanonicalModel:
+        """Return the row of a number."""
+        return (self.vary or self.example.vary)(bench.tenant, numbered_key(bench.tenant, number), number)
 
     def fill(self, bench: Bench, numbers: Iterable[int]) -> None:
         """Store the rows of some numbers."""
+        store = self.store or self.example.store
         for number in numbers:
-            self.add(bench, number)
+            store(bench.storage.unbound, bench.tenant, self.model(bench, number))
+
+    def remove(self, bench: Bench, number: int) -> None:
+        """Make the row of a number disappear from the list."""
+        assert self.example.remove is not None, f"{self.name} has no way to remove a row"
+        self.example.remove(bench.storage.unbound, bench.tenant, self.model(bench, number))
+
+    def page(self, storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
+        """Ask for one page and return the labels on it."""
+        page = self.ask(storage, tenant, limit, token)
+        labels = tuple(self.label_of(tenant, cast("CanonicalModel", item)) for item in page)
+        return Page(labels, page.next_page_token)
+
+    def label_of(self, tenant: str, model: CanonicalModel) -> str:
+        """Return what identifies a row on a page: the values by which it is looked up."""
+        value = self.example.value(tenant, model)
+        return ":".join(str(value(name)) for name in self.example.lookups[0].fields)
+
+    def rank_of(self, tenant: str, model: CanonicalModel) -> tuple[object, ...]:
+        """Return the place of a row in the order of the list."""
+        value = self.example.value(tenant, model)
+        return tuple(
+            place(value(name.removeprefix("-")), descending=name.startswith("-"))
+            for name in self.order.split()
+        )
+
+    def ranked(self, bench: Bench, numbers: Iterable[int]) -> list[tuple[tuple[object, ...], str, int]]:
+        """Return place, label and number of some rows, in the order of the list."""
+        models = {number: self.model(bench, number) for number in numbers}
+        return sorted(
+            (self.rank_of(bench.tenant, model), self.label_of(bench.tenant, model), number)
+            for number, model in models.items()
+        )
+
+    def sorted(self, bench: Bench, numbers: Iterable[int]) -> list[int]:
+        """Return some numbers in the order of the list."""
+        return [number for _, _, number in self.ranked(bench, numbers)]
 
     def expected(self, bench: Bench, numbers: Iterable[int]) -> list[str]:
         """Return the labels of some numbers in the order of the list."""
-        return [
-            self.label(bench, number) for number in sorted(numbers, key=lambda item: self.rank(bench, item))
-        ]
+        return [label for _, label, _ in self.ranked(bench, numbers)]
 
 
-def key(bench: Bench, number: int) -> str:
-    """Return the id of the row of a number; its first characters try the order of text."""
-    return f"{EDGE_TEXTS[number % len(EDGE_TEXTS)]}{number:03}@{bench.tenant}"
+def place(value: object, *, descending: bool) -> tuple[bool, str | int]:
+    """Return what sorts a value as the contracts say: absent ones first, text by code point.
+
+    Raises:
+        TypeError: texts are never sorted in descending order.
+    """
+    if value is None:
+        return (descending, 0)
+    if isinstance(value, datetime):
+        value = (value - EPOCH) // MILLISECOND
+    if isinstance(value, int):
+        return (not descending, -value if descending else value)
+    if descending:
+        raise TypeError(f"{type(value).__name__} is not sorted in descending order")
+    return (True, str(value))
 
 
-def labelled(page: Page[T], label: Callable[[T], str | None]) -> TextPage:
-    """Return the page with labels for items."""
-    return Page(tuple(label(item) or "" for item in page), page.next_page_token)
+def derived(item: Example[SchedulerSession]) -> list[tuple[Listed, Listing]]:
+    """Return the lists of a repository, asked without any filter that may be left out."""
+    return [(listed, listing_of(item, listed)) for listed in item.lists]
 
 
-def schedule_name(number: int) -> str:
-    """Return the name of the schedule of a number."""
-    return f"{EDGE_TEXTS[-(number % len(EDGE_TEXTS)) - 1]}{number}"
+def listing_of(item: Example[SchedulerSession], listed: Listed) -> Listing:
+    """Return a list of a repository; what it must be told, the row of number 0 says."""
+
+    def ask(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> Page[object]:
+        told = item.value(tenant, item.vary(tenant, numbered_key(tenant, 0), 0))
+        paging = {"limit": limit} if token is None else {"limit": limit, "page_token": token}
+        return listed(getattr(storage, item.repository), tenant, told, **paging)
+
+    name = listed.method.name
+    return Listing(name=f"{item.repository}.{name}", example=item, order=item.orders[name], ask=ask)
 
 
-def add_schedule(bench: Bench, number: int) -> None:
-    """Store a schedule."""
-    schedule = bench.schedule("x", name=schedule_name(number)).evolve(id=key(bench, number))
-    bench.storage.schedules.upsert(schedule)
-
-
-def delete_schedule(bench: Bench, number: int) -> bool:
-    """Soft-delete a schedule."""
-    return bench.storage.schedules.soft_delete(bench.tenant, key(bench, number), "eve", at(100))
-
-
-def add_deleted_schedule(bench: Bench, number: int) -> None:
-    """Store a schedule that shares its name with others, which only deleted ones may."""
-    schedule = bench.schedule("x", name=EDGE_TEXTS[number // TIES]).evolve(id=key(bench, number))
-    bench.storage.schedules.upsert(schedule)
-    delete_schedule(bench, number)
-
-
-def schedules_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
-    """Ask for schedules that are not deleted."""
-    options = ScheduleQueryOptions(limit=limit, page_token=token)
-    return labelled(storage.schedules.list(tenant, options), lambda item: item.id)
-
-
-def deleted_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
+def deleted_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> Page[Schedule]:
     """Ask for all schedules."""
     options = ScheduleQueryOptions(include_deleted=True, limit=limit, page_token=token)
-    return labelled(storage.schedules.list(tenant, options), lambda item: item.id)
+    return storage.schedules.list(tenant, options)
 
 
-def add_trigger(bench: Bench, number: int) -> None:
-    """Store a schedule with its trigger; every third one has no next instant."""
-    schedule = bench.schedule(
-        "x", name=str(number), enabled=bool(number % TIES), when_cron=CRONS[number % TIES]
-    )
-    bench.storage.schedules.upsert(schedule.evolve(id=key(bench, number)))
+def store_deleted(session: SchedulerSession, tenant: str, model: CanonicalModel) -> CanonicalModel:
+    """Store a schedule and soft-delete it at once."""
+    schedule = store_schedule(session, tenant, cast("Schedule", model))
+    assert session.schedules.soft_delete(tenant, schedule.id, "eve", at(100))
+    return schedule
 
 
-def trigger_rank(bench: Bench, number: int) -> tuple[object, ...]:
-    """Return the place of a trigger: no instant, 14:30 or rather the next half hour, the next hour."""
-    order = {0: 0, 2: 1, 1: 2}
-    return (order[number % TIES], trigger_id(bench.tenant, key(bench, number)))
+def deleted_schedule(tenant: str, key: str, number: int) -> Schedule:
+    """Return a schedule that shares its name with others, which only deleted ones may."""
+    return make_schedule(tenant, key, name=EDGE_TEXTS[number // TIES])
 
 
-def triggers_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
-    """Ask for triggers."""
-    return labelled(
-        storage.triggers.list(tenant, limit=limit, page_token=token), lambda item: item.schedule_id
-    )
-
-
-def add_run(bench: Bench, number: int) -> None:
-    """Store a queued run of a schedule."""
-    run = bench.run("x", state=RunState.QUEUED, created_at=at(number // TIES), schedule_id="s-1")
-    bench.storage.runs.create(run.evolve(id=key(bench, number)))
-
-
-def purge_run(bench: Bench, number: int) -> int:
-    """Finish a run and purge it."""
-    run = bench.storage.runs.get_required(bench.tenant, key(bench, number))
-    bench.storage.runs.update(moved(run, RunState.CANCELLED))
-    return bench.storage.runs.purge_finished(at(10_000), tenant_id=bench.tenant)
-
-
-def newest(bench: Bench, number: int) -> tuple[object, ...]:
-    """Return the place of a row in an order of falling instants."""
-    return (-(number // TIES), key(bench, number))
-
-
-def oldest(bench: Bench, number: int) -> tuple[object, ...]:
-    """Return the place of a row in an order of rising instants."""
-    return (number // TIES, key(bench, number))
-
-
-def runs_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
-    """Ask for the newest runs."""
-    return labelled(
-        storage.runs.list(tenant, RunQueryOptions(limit=limit, page_token=token)), lambda item: item.id
-    )
-
-
-def filtered_runs_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
+def filtered_runs(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> Page[object]:
     """Ask for the oldest runs through every filter."""
     options = RunQueryOptions(
-        schedule_id="s-1",
+        schedule_id=LISTED_SCHEDULE,
         states=(RunState.QUEUED, RunState.ERROR),
-        created_after=at(-1),
-        created_before=at(1000),
+        created_after=at(-0.001),
+        created_before=at(0.005),
         ascending=True,
         limit=limit,
         page_token=token,
     )
-    return labelled(storage.runs.list(tenant, options), lambda item: item.id)
+    return storage.runs.list(tenant, options)
 
 
-def runs_in_state_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
-    """Ask for the runs of all tenants."""
-    del tenant
-    page = storage.runs.list_by_state(RunState.QUEUED, limit=limit, page_token=token)
-    return labelled(page, lambda item: item.id)
-
-
-def add_snapshot(bench: Bench, number: int) -> None:
-    """Store a snapshot of a run."""
-    snapshot = bench.snapshot("x", generated_at=at(number // TIES), snapshot_id=key(bench, number))
-    bench.storage.impact_snapshots.upsert(bench.tenant, snapshot, run_id="r-1")
-
-
-def delete_snapshot(bench: Bench, number: int) -> bool:
-    """Delete a snapshot."""
-    return bench.storage.impact_snapshots.delete(bench.tenant, key(bench, number))
-
-
-def snapshots_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
-    """Ask for snapshots."""
-    page = storage.impact_snapshots.list(tenant, limit=limit, page_token=token)
-    return labelled(page, lambda item: item.snapshot_id)
-
-
-def snapshots_of_run_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
-    """Ask for the snapshots of a run."""
-    page = storage.impact_snapshots.list_by_run(tenant, "r-1", limit=limit, page_token=token)
-    return labelled(page, lambda item: item.snapshot_id)
-
-
-def add_record(bench: Bench, number: int) -> None:
-    """Store an audit record."""
-    record = bench.record(
-        "x", occurred_at=at(number // TIES), category="run", schedule_id="s-1", run_id="r-1"
-    )
-    bench.storage.audit.append(record.evolve(id=key(bench, number)))
-
-
-def audit_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
+def filtered_records(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> Page[object]:
     """Ask for audit records through every filter."""
     options = AuditQueryOptions(
         category="run",
-        schedule_id="s-1",
-        run_id="r-1",
-        occurred_after=at(-1),
-        occurred_before=at(1000),
+        schedule_id=LISTED_SCHEDULE,
+        run_id=SNAPSHOT_RUN,
+        occurred_after=at(-0.001),
+        occurred_before=at(0.005),
         limit=limit,
         page_token=token,
     )
-    return labelled(storage.audit.list(tenant, options), lambda item: item.id)
+    return storage.audit.list(tenant, options)
 
 
-def add_summary(bench: Bench, number: int) -> None:
-    """Store a run summary."""
-    bench.storage.run_summaries.upsert(bench.summary("x").evolve(schedule_id=key(bench, number)))
-
-
-def summaries_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
-    """Ask for run summaries."""
-    page = storage.run_summary_service.list(tenant, limit=limit, page_token=token)
-    return labelled(page, lambda item: item.schedule_id)
-
-
+DERIVED: Final = [pair for item in SCHEDULER_EXAMPLES.examples for pair in derived(item)]
 LISTINGS: Final = (
-    Listing(
-        name="schedules.list",
-        add=add_schedule,
-        label=key,
-        rank=lambda bench, number: (schedule_name(number), key(bench, number)),
-        page=schedules_page,
-        remove=delete_schedule,
-    ),
+    *(listing for listed, listing in DERIVED if listed.sees_one_tenant),
     Listing(
         name="schedules.list deleted",
-        add=add_deleted_schedule,
-        label=key,
-        rank=lambda bench, number: (EDGE_TEXTS[number // TIES], key(bench, number)),
-        page=deleted_page,
-    ),
-    Listing(name="triggers.list", add=add_trigger, label=key, rank=trigger_rank, page=triggers_page),
-    Listing(name="runs.list", add=add_run, label=key, rank=newest, page=runs_page, remove=purge_run),
-    Listing(name="runs.list filtered", add=add_run, label=key, rank=oldest, page=filtered_runs_page),
-    Listing(
-        name="impact_snapshots.list",
-        add=add_snapshot,
-        label=key,
-        rank=newest,
-        page=snapshots_page,
-        remove=delete_snapshot,
+        example=SCHEDULER_EXAMPLES.of(SCHEDULES),
+        order="name id",
+        ask=deleted_page,
+        store=store_deleted,
+        vary=deleted_schedule,
     ),
     Listing(
-        name="impact_snapshots.list_by_run",
-        add=add_snapshot,
-        label=key,
-        rank=newest,
-        page=snapshots_of_run_page,
-        remove=delete_snapshot,
+        name="runs.list filtered",
+        example=SCHEDULER_EXAMPLES.of(RUNS),
+        order="createdAt id",
+        ask=filtered_runs,
     ),
-    Listing(name="audit.list", add=add_record, label=key, rank=newest, page=audit_page),
     Listing(
-        name="run_summaries.list",
-        add=add_summary,
-        label=key,
-        rank=lambda bench, number: (key(bench, number),),
-        page=summaries_page,
+        name="audit.list filtered",
+        example=SCHEDULER_EXAMPLES.of(AUDIT),
+        order="-occurredAt id",
+        ask=filtered_records,
     ),
 )
-SYSTEM_LISTING: Final = Listing(
-    name="runs.list_by_state",
-    add=add_run,
-    label=key,
-    rank=oldest,
-    page=runs_in_state_page,
-    remove=purge_run,
-)
+SYSTEM_LISTINGS: Final = tuple(listing for listed, listing in DERIVED if not listed.sees_one_tenant)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from twinstore.bulk import Key
-    from twinstore.catalog import Entity
+    from twinstore.backend import ModuleBackend
+    from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
+    from twinstore.modules import ModuleSpec
     from twinstore.scheduler.storage import SchedulerStorage
 
-__all__ = ["BackendFactory", "Deployment", "RawProbe", "StoredRow"]
+R = TypeVar("R")
+
+__all__ = [
+    "BackendFactory",
+    "Deployment",
+    "DeploymentDefaults",
+    "ProbeDefaults",
+    "RawProbe",
+    "StoredRow",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +42,16 @@ class StoredRow:
 
 
 class RawProbe(Protocol):
-    """Looks at the store past the repositories, and past the tenant checks of the server."""
+    """Looks at the store past the repositories, and past the tenant checks of the server.
+
+    :class:`ProbeDefaults` answers for what a store has nothing of.
+    """
 
     def count(self, entity: Entity, tenant_id: str) -> int:
-        """Return the number of stored rows of a tenant, soft-deleted ones included."""
+        """Return the number of stored rows of a tenant, soft-deleted ones included.
+
+        Of an entity whose rows have no tenant, and none through a parent: of all rows.
+        """
         ...
 
     def read(self, entity: Entity, key: Key) -> StoredRow | None:
@@ -43,15 +59,91 @@ class RawProbe(Protocol):
         ...
 
     def stamp(self, entity: Entity, key: Key) -> object | None:
-        """Return a value that changes with every write of the row; ``None`` where the store keeps none."""
+        """Return a value that changes with every write of the row; ``None`` where there is no such row."""
         ...
 
     def poison(self, entity: Entity, key: Key, content: str) -> None:
         """Change a stored row so that it forms no model any more, and put ``content`` into the bad part.
 
-        Whatever else the row holds stays, so that filters still find it.
+        Whatever else the row holds stays, so that filters still find it. A store with typed columns asks
+        :func:`~twinstore.testing.damage.weak_spot` where.
         """
         ...
+
+    def alter(self, entity: Entity, key: Key, values: Mapping[str, object]) -> None:
+        """Set fields and markers of a stored row to other values that its model admits.
+
+        The values are those of the wire form, by wire name.
+        """
+        ...
+
+    def garble(self, entity: Entity, key: Key) -> bool:
+        """Damage the form of a stored row: text that is cut short, a list in place of an object.
+
+        False where the store itself prevents every such damage.
+        """
+        ...
+
+    def objects(self) -> frozenset[str]:
+        """Return the names of what the store has been given to hold rows: tables, indexes, collections."""
+        ...
+
+    def tamper_migration(self, name: str) -> None:
+        """Change the recorded checksum of an applied migration; record one of that name where there is none.
+
+        Repeated call: takes the change back. Never called where the driver has no migrations.
+        """
+        ...
+
+    def shown_to(self, tenant_id: str, entity: Entity) -> int | None:
+        """Return how many rows the server shows, unfiltered, to the role of the library set to a tenant.
+
+        ``None`` where the server checks no tenant.
+        """
+        ...
+
+    def removes_expired(self, entity: Entity) -> bool:
+        """Whether the store was told to remove the expired rows of an entity by itself."""
+        ...
+
+    def changes(self, entity: Entity) -> AbstractContextManager[Callable[[], Key]] | None:
+        """Follow the changes of an entity; the callable waits for the next and returns the key of its row.
+
+        ``None`` where the store has no such feed.
+        """
+        ...
+
+
+class ProbeDefaults:
+    """What a probe of a store without schema, tenant checks, retention and feed of changes answers."""
+
+    def garble(self, entity: Entity, key: Key) -> bool:
+        """Do nothing."""
+        del entity, key
+        return False
+
+    def objects(self) -> frozenset[str]:
+        """Return nothing."""
+        return frozenset()
+
+    def tamper_migration(self, name: str) -> None:
+        """Refuse: there are no migrations."""
+        raise NotImplementedError(name)
+
+    def shown_to(self, tenant_id: str, entity: Entity) -> int | None:
+        """Return nothing."""
+        del tenant_id, entity
+        return None
+
+    def removes_expired(self, entity: Entity) -> bool:
+        """Return that it does not."""
+        del entity
+        return False
+
+    def changes(self, entity: Entity) -> AbstractContextManager[Callable[[], Key]] | None:
+        """Return nothing."""
+        del entity
+        return None
 
 
 class Deployment(Protocol):
@@ -62,8 +154,24 @@ class Deployment(Protocol):
         """The probe of this deployment."""
         ...
 
-    def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
-        """Return another storage on the same data; the caller closes it."""
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
+        """Return another storage on the same data; the caller closes it.
+
+        Args:
+            clock: the clock of the storage.
+            expiring: migrate with the retention of the defaults. Otherwise with none where the store removes
+                expired rows by itself, because tests finish their rows in the past.
+        """
+        ...
+
+    def open_module(
+        self, module: ModuleSpec[R], *, clock: Clock | None = None
+    ) -> AbstractContextManager[ModuleBackend[R]]:
+        """Open a module on the same data, with everything in place that its description asks for.
+
+        The scheduler has its migrations; other modules get what follows from their descriptions.
+        Repeated call: another backend on the same rows. It is closed at the end; the rows stay.
+        """
         ...
 
     def handle(self, tenant_id: str) -> AbstractContextManager[object] | None:
@@ -72,6 +180,29 @@ class Deployment(Protocol):
         The context manager commits at normal exit and rolls back on an exception.
         """
         ...
+
+    def break_connection(self) -> AbstractContextManager[SchedulerStorage] | None:
+        """Return a storage that has worked and whose store can no longer be reached.
+
+        ``None`` where nothing lies between driver and store that could break. It gives up within seconds.
+        """
+        ...
+
+    def settings(self) -> Mapping[str, object] | None:
+        """Return settings that open the same data in another process; ``None`` where no other can see it."""
+        ...
+
+
+class DeploymentDefaults:
+    """What a deployment answers whose data lives in the process of the test."""
+
+    def break_connection(self) -> AbstractContextManager[SchedulerStorage] | None:
+        """Return nothing: there is no connection."""
+        return None
+
+    def settings(self) -> Mapping[str, object] | None:
+        """Return nothing: no other process sees the data."""
+        return None
 
 
 class BackendFactory(Protocol):

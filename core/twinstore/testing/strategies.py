@@ -1,4 +1,7 @@
-"""Hypothesis strategies of valid models over the full range of their values; see :mod:`scalars` for those."""
+"""Hypothesis strategies of models that follow rules of the domain, over the full range of their values.
+
+What has no such rules is derived from the annotations; see :mod:`drawing`.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ from typing import Final
 from hypothesis import strategies as st
 
 from twinstore.fields import INT64_MAX
-from twinstore.scheduler.audit import AuditActor, AuditRecord
-from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode, SelectorScope, SeverityRank
+from twinstore.scheduler.audit import AuditRecord
+from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode, SelectorScope
 from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet
 from twinstore.scheduler.run_summaries import WINDOW, RunSnapshot, RunSummary
 from twinstore.scheduler.runs import Attestation, DeltaSummary, Run, RunReason, RunStats, TopFinding
 from twinstore.scheduler.schedules import Schedule, ScheduleLimits, ScheduleNotify, ScheduleOnlyIf
 from twinstore.scheduler.selectors import LabelFilter, Selector
+from twinstore.testing.drawing import models
 from twinstore.testing.scalars import (
     EARLIEST,
     built,
@@ -25,9 +29,7 @@ from twinstore.testing.scalars import (
     instants,
     names,
     optional,
-    simple_identifiers,
     string_sets,
-    text_maps,
     texts,
 )
 
@@ -50,8 +52,7 @@ ZONES: Final = ("UTC", "Europe/Vienna", "America/St_Johns", "Pacific/Apia", "Aus
 
 def label_filters() -> st.SearchStrategy[list[LabelFilter]]:
     """Return label filters with unique keys."""
-    label = built(LabelFilter, key=filled_texts(), values=string_sets())
-    return st.lists(label, max_size=3, unique_by=lambda item: item.key)
+    return st.lists(models(LabelFilter), max_size=3, unique_by=lambda item: item.key)
 
 
 def selectors(tenant_id: str | None = None) -> st.SearchStrategy[Selector]:
@@ -90,9 +91,9 @@ def schedules(draw: st.DrawFn, tenant_id: str = "tenant", schedule_id: str | Non
         "timezone": draw(st.sampled_from(ZONES)),
         "mode": draw(st.sampled_from(ScheduleMode)),
         "selection": draw(selectors(tenant_id)),
-        "only_if": draw(only_ifs()),
-        "notify": draw(notifies()),
-        "limits": draw(limits()),
+        "only_if": draw(models(ScheduleOnlyIf)),
+        "notify": draw(models(ScheduleNotify)),
+        "limits": draw(models(ScheduleLimits)),
         "subscribers": draw(string_sets()),
         "created_at": created_at,
         "created_by": draw(filled_texts()),
@@ -100,32 +101,6 @@ def schedules(draw: st.DrawFn, tenant_id: str = "tenant", schedule_id: str | Non
         "updated_by": draw(filled_texts()),
     }
     return Schedule.model_validate(values)
-
-
-def only_ifs() -> st.SearchStrategy[ScheduleOnlyIf]:
-    """Return gates."""
-    return built(
-        ScheduleOnlyIf, last_report_older_than_days=optional(counts()), policy_revision=optional(texts())
-    )
-
-
-def notifies() -> st.SearchStrategy[ScheduleNotify]:
-    """Return emission filters."""
-    return built(
-        ScheduleNotify,
-        on_new_findings=st.booleans(),
-        min_severity=optional(st.sampled_from(SeverityRank)),
-        include_kev=st.booleans(),
-        include_quiet_findings=st.booleans(),
-    )
-
-
-def limits() -> st.SearchStrategy[ScheduleLimits]:
-    """Return throttles."""
-    positive = optional(counts().filter(bool))
-    return built(
-        ScheduleLimits, max_jobs=positive, rate_per_second=positive, parallelism=positive, burst=positive
-    )
 
 
 @st.composite
@@ -151,18 +126,6 @@ def run_reasons(draw: st.DrawFn) -> RunReason:
     )
 
 
-def top_findings() -> st.SearchStrategy[list[TopFinding]]:
-    """Return findings of any severity."""
-    finding = built(
-        TopFinding,
-        purl=texts(),
-        vulnerability_id=texts(),
-        severity=st.sampled_from(SeverityRank),
-        link=optional(texts()),
-    )
-    return st.lists(finding, max_size=3)
-
-
 @st.composite
 def deltas(draw: st.DrawFn) -> DeltaSummary:
     """Return changes of one image."""
@@ -176,9 +139,9 @@ def deltas(draw: st.DrawFn) -> DeltaSummary:
         new_medium=parts[2],
         new_low=parts[3],
         kev_hits=draw(string_sets()),
-        top_findings=tuple(draw(top_findings())),
+        top_findings=tuple(draw(st.lists(models(TopFinding), max_size=3))),
         report_url=draw(optional(texts())),
-        attestation=draw(optional(built(Attestation, uuid=texts(), verified=optional(st.booleans())))),
+        attestation=draw(optional(models(Attestation))),
         detected_at=draw(optional(instants())),
     )
 
@@ -221,25 +184,10 @@ def runs(
     return Run.model_validate(values)
 
 
-def impact_images() -> st.SearchStrategy[list[ImpactImage]]:
-    """Return images with unique digests."""
-    image = built(
-        ImpactImage,
-        image_digest=digests(),
-        registry=texts(),
-        repository=texts(),
-        namespaces=string_sets(),
-        tags=string_sets(),
-        used_by_entrypoint=st.booleans(),
-        labels=text_maps(),
-    )
-    return st.lists(image, max_size=3, unique_by=lambda item: item.image_digest)
-
-
 @st.composite
 def impact_sets(draw: st.DrawFn, tenant_id: str = "tenant") -> ImpactSet:
     """Return snapshots without an own id."""
-    images = draw(impact_images())
+    images = draw(st.lists(models(ImpactImage), max_size=3, unique_by=lambda item: item.image_digest))
     return ImpactSet(
         selector=draw(selectors(tenant_id)),
         images=tuple(images),
@@ -249,26 +197,10 @@ def impact_sets(draw: st.DrawFn, tenant_id: str = "tenant") -> ImpactSet:
     )
 
 
-@st.composite
-def audit_records(draw: st.DrawFn, tenant_id: str = "tenant", audit_id: str | None = None) -> AuditRecord:
+def audit_records(tenant_id: str = "tenant", audit_id: str | None = None) -> st.SearchStrategy[AuditRecord]:
     """Return audit records."""
-    actor = AuditActor(
-        actor_id=draw(filled_texts()), display_name=draw(filled_texts()), kind=draw(simple_identifiers())
-    )
-    return AuditRecord(
-        id=audit_id or draw(ids()),
-        tenant_id=tenant_id,
-        category=draw(simple_identifiers()),
-        action=draw(simple_identifiers()),
-        occurred_at=draw(instants()),
-        actor=actor,
-        entity_id=draw(optional(texts())),
-        schedule_id=draw(optional(ids())),
-        run_id=draw(optional(ids())),
-        correlation_id=draw(optional(texts())),
-        metadata=draw(text_maps()),
-        message=draw(optional(texts())),
-    )
+    key = {} if audit_id is None else {"id": st.just(audit_id)}
+    return models(AuditRecord, tenant_id=st.just(tenant_id), **key)
 
 
 @st.composite

@@ -2,52 +2,86 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bson.codec_options import CodecOptions
+from pydantic import SecretStr
 from pymongo import MongoClient
 
 import twinstore
-from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS
-from twinstore.testing import StoredRow
+from tests.contract.deployments.wire import line_to
+from tests.servers import mongo_config
+from tests.stores import kept
+from twinstore.backend import SharedResources
+from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.testing import ProbeDefaults, StoredRow
+from twinstore.testing.entities import KitOptions
+from twinstore_mongo.backend import MongoBackend
+from twinstore_mongo.connection import Connection
+from twinstore_mongo.proposal import proposed_step
+from twinstore_mongo.schema import Schema
+from twinstore_mongo.settings import MongoSettings
+from twinstore_mongo.steps import parse_step
+from twinstore_mongo.validators import validator_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pymongo.collection import Collection
 
     from tests.databases import MongoDatabase, MongoServer
-    from twinstore.bulk import Key
-    from twinstore.catalog import Entity
+    from tests.servers import Settings
+    from twinstore.backend import ModuleBackend
+    from twinstore.catalog import Entity, Key, Module
     from twinstore.clock import Clock
+    from twinstore.modules import ModuleSpec
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing import BackendFactory, Deployment
 
+R = TypeVar("R")
 Document = dict[str, Any]
 AWARE: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
-SNAPSHOT_MARKERS = {
-    "snapshotId": "_id",
-    "tenantId": "_tenantId",
-    "runId": "_runId",
-    "selectorDigest": "_selectorDigest",
-}
+TAMPERED = "tampered"
 
 
 def marker_names(entity: Entity) -> dict[str, str]:
     """Return where the storage markers of an entity are stored."""
-    return SNAPSHOT_MARKERS if entity is IMPACT_SNAPSHOTS else {name: name for name in entity.markers}
+    names = {marker.name: marker.name if marker.plain else f"_{marker.name}" for marker in entity.storage}
+    return {name: "_id" if name == entity.single_key else stored for name, stored in names.items()}
 
 
 def condition(entity: Entity, key: Key) -> Document:
     """Return the filter of one document."""
-    if len(key) == 1:
+    if entity.single_key is not None:
         return {"_id": key[0]}
     return dict(zip(entity.key, key, strict=True))
 
 
-class MongoProbe:
+@contextmanager
+def module_backend(module: ModuleSpec[R], settings: MongoSettings) -> Iterator[ModuleBackend[R]]:
+    """Open a module with the collections that the proposal of its first migration step creates."""
+    options = KitOptions()
+    with SharedResources() as resources:
+        connection = Connection(settings, resources)
+        with closing(MongoBackend(module, connection, options)) as backend:
+            if not module.migrations("mongo").is_dir():
+                create_collections(module.catalog, connection, options)
+            yield backend
+
+
+def create_collections(catalog: Module, connection: Connection, options: KitOptions) -> None:
+    """Create what the first migration step of a module would, which has none."""
+    text = proposed_step(catalog, ())
+    assert text is not None
+    step = parse_step("001_kit", text.encode())
+    validators = {entity.collection: validator_of(entity) for entity in catalog.entities}
+    store = connection.store
+    Schema(store, step.collections, validators if store.complete else {}, options).create(step.collections)
+
+
+class MongoProbe(ProbeDefaults):
     """Reads and breaks documents past the repositories."""
 
     def __init__(self, client: MongoClient[Document], name: str) -> None:
@@ -55,8 +89,18 @@ class MongoProbe:
         self._oplog = client["local"]["oplog.rs"]
 
     def count(self, entity: Entity, tenant_id: str) -> int:
-        field = marker_names(entity).get(entity.tenant_field, entity.tenant_field)
-        return self._of(entity).count_documents({field: tenant_id})
+        return self._of(entity).count_documents(self._owned(entity, tenant_id))
+
+    def _owned(self, entity: Entity, tenant_id: str) -> Document:
+        """Return the filter of the documents of a tenant."""
+        if entity.tenant_field is not None:
+            return {marker_names(entity).get(entity.tenant_field, entity.tenant_field): tenant_id}
+        if entity.parent is None:
+            return {}
+        parents = self._of(entity.parent.entity).find(
+            self._owned(entity.parent.entity, tenant_id), {"_id": 1}
+        )
+        return {entity.parent.field: {"$in": [parent["_id"] for parent in parents]}}
 
     def read(self, entity: Entity, key: Key) -> StoredRow | None:
         document = self._of(entity).find_one(condition(entity, key))
@@ -65,7 +109,7 @@ class MongoProbe:
         markers = {
             name: document[stored] for name, stored in marker_names(entity).items() if stored in document
         }
-        names = {"_id": "id"} if entity.key == ("id",) else {}
+        names = {} if entity.single_key not in entity.identity else {"_id": entity.single_key}
         wire = {names.get(name, name): value for name, value in document.items()}
         return StoredRow(
             {name: value for name, value in wire.items() if not name.startswith("_") and name not in markers},
@@ -76,22 +120,72 @@ class MongoProbe:
         found = self._of(entity).find_one(condition(entity, key), {"_id": 1})
         if found is None:
             return None
-        space = f"{self._database.name}.{entity.name}"
+        space = f"{self._database.name}.{entity.collection}"
         written = [{"ns": space, "o._id": found["_id"]}, {"ns": space, "o2._id": found["_id"]}]
         entries = {"$or": [*written, {"o.applyOps": {"$elemMatch": {"$or": written}}}]}
         newest = self._oplog.find_one(entries, sort=[("$natural", -1)])
         return None if newest is None else newest["ts"]
 
     def poison(self, entity: Entity, key: Key, content: str) -> None:
+        self._set(entity, key, {"foreign": content})
+
+    def alter(self, entity: Entity, key: Key, values: Mapping[str, object]) -> None:
+        names = marker_names(entity)
+        self._set(entity, key, {names.get(name, name): value for name, value in values.items()})
+
+    def garble(self, entity: Entity, key: Key) -> bool:
+        kept = {*entity.identity, *(name for index in entity.indexes for name in index.names)}
+        document = self._of(entity).find_one(condition(entity, key)) or {}
+        self._set(
+            entity,
+            key,
+            {name: [value] for name, value in document.items() if name in entity.shapes and name not in kept},
+        )
+        return True
+
+    def objects(self) -> frozenset[str]:
+        return frozenset(
+            f"{collection}.{index}"
+            for collection in self._database.list_collection_names()
+            for index in self._database[collection].index_information()
+        )
+
+    def tamper_migration(self, name: str) -> None:
+        ledger = self._database["_migrations"]
+        recorded = ledger.find_one({"migration_name": name})
+        if recorded is None:
+            # Beside them stand the lease of the migrations, and the steps of other modules.
+            example = ledger.find_one({"_id": {"$regex": f"^{SCHEDULER.name}:"}}) or {}
+            ledger.insert_one(
+                {**example, "_id": f"{SCHEDULER.name}:{name}", "migration_name": name, "checksum": TAMPERED}
+            )
+        elif recorded["checksum"] == TAMPERED:
+            ledger.delete_one({"_id": recorded["_id"]})
+        else:
+            changed = {"$set": {"checksum": recorded["checksum"][::-1]}}
+            ledger.update_one({"_id": recorded["_id"]}, changed)
+
+    def removes_expired(self, entity: Entity) -> bool:
+        indexes = self._of(entity).index_information().values()
+        return any("expireAfterSeconds" in index for index in indexes)
+
+    @contextmanager
+    def changes(self, entity: Entity) -> Iterator[Callable[[], Key]]:
+        assert entity.single_key is not None, f"a change of {entity.name} does not tell its key"
+        with self._of(entity).watch() as stream:
+            yield lambda: (stream.next()["documentKey"]["_id"],)
+
+    def _set(self, entity: Entity, key: Key, values: Document) -> None:
+        """Set fields, whatever a validator says."""
         self._database.command(
             "update",
-            entity.name,
-            updates=[{"q": condition(entity, key), "u": {"$set": {"foreign": content}}}],
+            entity.collection,
+            updates=[{"q": condition(entity, key), "u": {"$set": values}}],
             bypassDocumentValidation=True,
         )
 
     def _of(self, entity: Entity) -> Collection[Document]:
-        return self._database[entity.name]
+        return self._database[entity.collection]
 
 
 class MongoDeployment:
@@ -102,9 +196,33 @@ class MongoDeployment:
         self._client = client
         self.probe = MongoProbe(client, database.name)
 
-    def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
-        settings = {**self._database.config, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
+        settings = self._database.config if expiring else self.settings()
         return twinstore.add_scheduler_mongo_storage(settings, clock=clock)
+
+    def settings(self) -> Settings:
+        return kept(self._database.config)
+
+    @contextmanager
+    def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
+        del clock  # that of the server judges
+        database = self._database
+        settings = MongoSettings(connection_string=SecretStr(database.url), database=database.name)
+        with module_backend(module, settings) as backend:
+            yield backend
+
+    @contextmanager
+    def break_connection(self) -> Iterator[SchedulerStorage]:
+        ((host, port),) = self._client.nodes
+        with line_to((host, port or 27017)) as line:
+            # Directly, because a replica set tells where its members are, past the line.
+            url = f"mongodb://127.0.0.1:{line.port}/?directConnection=true&serverSelectionTimeoutMS=300"
+            with twinstore.add_scheduler_mongo_storage(
+                kept(mongo_config(url, self._database.name))
+            ) as storage:
+                storage.runs.get("tenant", "any")
+                line.cut()
+                yield storage
 
     @contextmanager
     def handle(self, tenant_id: str) -> Iterator[object]:

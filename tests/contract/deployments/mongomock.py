@@ -3,43 +3,51 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import mongomock
 from mongomock.codec_options import CodecOptions
 
 import twinstore
-from tests.contract.deployments.mongo import MongoProbe, condition
+from tests.contract.deployments.mongo import MongoProbe, condition, module_backend
+from twinstore.testing import DeploymentDefaults
+from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pymongo import MongoClient
 
-    from twinstore.bulk import Key
-    from twinstore.catalog import Entity
+    from twinstore.backend import ModuleBackend
+    from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
+    from twinstore.modules import ModuleSpec
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing import Deployment
 
+R = TypeVar("R")
+
 
 class MongomockProbe(MongoProbe):
-    """There is no log, so nobody can tell how often a document was written."""
+    """There is no log: a stamp is the document itself, since only another one is a write on MongoDB, too."""
 
     def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401  # mongomock is no pymongo client by type
         aware = CodecOptions(tz_aware=True)  # type: ignore[no-untyped-call]  # mongomock ships no types
         self._database = client.get_database(name, codec_options=aware)
 
     def stamp(self, entity: Entity, key: Key) -> object | None:
-        del entity, key
-        return None
+        document = self._of(entity).find_one(condition(entity, key))
+        return None if document is None else repr(document)
 
-    def poison(self, entity: Entity, key: Key, content: str) -> None:
-        self._of(entity).update_one(condition(entity, key), {"$set": {"foreign": content}})
+    def changes(self, entity: Entity) -> None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # it has no feed
+        del entity
+
+    def _set(self, entity: Entity, key: Key, values: dict[str, Any]) -> None:
+        self._of(entity).update_one(condition(entity, key), {"$set": values})
 
 
-class MongomockDeployment:
+class MongomockDeployment(DeploymentDefaults):
     """A database in this process."""
 
     def __init__(self) -> None:
@@ -47,9 +55,17 @@ class MongomockDeployment:
         self._name = f"db_{uuid4().hex}"
         self.probe = MongomockProbe(self._client, self._name)
 
-    def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
+        del expiring
         mongo = {"Client": self._client, "Database": self._name, "AllowStandalone": True}
         return twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}}, clock=clock)
+
+    @contextmanager
+    def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
+        del clock  # asked for below
+        settings = MongoSettings(client=self._client, database=self._name, allow_standalone=True)
+        with module_backend(module, settings) as backend:
+            yield backend
 
     def handle(self, tenant_id: str) -> None:
         del tenant_id

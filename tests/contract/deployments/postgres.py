@@ -3,57 +3,71 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
-from pydantic.alias_generators import to_camel
+from psycopg.types.json import Jsonb
+from pydantic import SecretStr
+from pydantic.alias_generators import to_camel, to_snake
 
 import twinstore
-from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
-from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode
-from twinstore.testing import StoredRow
+from tests.contract.deployments.wire import line_to
+from tests.databases import APP_ROLE
+from twinstore.backend import OpenRequest, SharedResources
+from twinstore.catalog import Layout
+from twinstore.clock import SystemClock
+from twinstore.options import ModuleOptions
+from twinstore.shapes import Kind
+from twinstore.testing import ProbeDefaults, StoredRow, weak_spot
+from twinstore_postgres.backend import PostgresBackend
+from twinstore_postgres.migrator import CREATE_LEDGER, Migration
+from twinstore_postgres.proposal import proposed_migration
+from twinstore_postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Mapping
 
+    from tests.contract.deployments.wire import Address
     from tests.databases import PostgresDatabase, PostgresServer
-    from twinstore.bulk import Key
-    from twinstore.catalog import Entity
+    from tests.servers import Settings
+    from twinstore.backend import ModuleBackend
+    from twinstore.catalog import Entity, Key, Module
     from twinstore.clock import Clock
+    from twinstore.modules import ModuleSpec
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing import BackendFactory, Deployment
 
-INTERNAL: Final = frozenset({"rowVersion"})
-NUMBERED: Final[dict[tuple[str, str], Callable[[int], str]]] = {
-    (SCHEDULES.name, "mode"): ScheduleMode.from_number,
-    (RUNS.name, "trigger"): RunTrigger.from_number,
-    (RUNS.name, "state"): RunState.from_number,
-}
-# A column of each table that the server lets a superuser fill with what is no model.
-WEAK: Final = {
-    SCHEDULES: "when_cron",
-    TRIGGERS: "when_cron",
-    RUNS: "stats",
-    IMPACT_SNAPSHOTS: "payload",
-    AUDIT: "actor",
-    RUN_SUMMARIES: "counters",
-}
+R = TypeVar("R")
+TAMPERED: Final = "tampered"
+SOCKET: Final = ".s.PGSQL"
+FIND_MIGRATION: Final = b"SELECT checksum FROM scheduler.schema_migrations WHERE migration_name = %s"
+RECORD_MIGRATION: Final = b"""
+    INSERT INTO scheduler.schema_migrations
+    SELECT %s, category, %s, applied_at, applied_by, duration_ms FROM scheduler.schema_migrations LIMIT 1
+"""
+CHANGE_MIGRATION: Final = (
+    b"UPDATE scheduler.schema_migrations SET checksum = reverse(checksum) WHERE migration_name = %s"
+)
+FORGET_MIGRATION: Final = b"DELETE FROM scheduler.schema_migrations WHERE migration_name = %s"
 
 
-class PostgresProbe:
+class PostgresProbe(ProbeDefaults):
     """Reads and breaks rows past the repositories and the policies."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._app_url = database.app_url
         self._connection = psycopg.Connection[dict[str, Any]].connect(
-            url, autocommit=True, row_factory=dict_row
+            database.superuser_url, autocommit=True, row_factory=dict_row
         )
         self._connection.execute("SET TimeZone = 'UTC'")
 
     def count(self, entity: Entity, tenant_id: str) -> int:
-        query = sql.SQL("SELECT count(*) AS number FROM {} WHERE tenant_id = %s").format(relation(entity))
-        row = self._connection.execute(query, [tenant_id]).fetchone()
+        owned = belonging(entity)
+        query = sql.SQL("SELECT count(*) AS number FROM {} WHERE {}").format(relation(entity), owned)
+        row = self._connection.execute(query, {"tenant": tenant_id}).fetchone()
         assert row is not None
         return int(row["number"])
 
@@ -64,11 +78,13 @@ class PostgresProbe:
             return None
         values = {to_camel(name): value for name, value in row.items() if value is not None}
         markers = {name: values[name] for name in entity.markers if name in values}
-        if entity is IMPACT_SNAPSHOTS:
+        if entity.layout is Layout.PAYLOAD:
             return StoredRow(row["payload"], markers)
-        hidden = INTERNAL | markers.keys()
-        wire = {name: value for name, value in values.items() if name not in hidden}
-        return StoredRow({name: wire_value(entity, name, value) for name, value in wire.items()}, markers)
+        fields = entity.shapes.keys() - markers.keys()
+        return StoredRow(
+            {name: wire_value(entity, name, value) for name, value in values.items() if name in fields},
+            markers,
+        )
 
     def stamp(self, entity: Entity, key: Key) -> object | None:
         query = sql.SQL("SELECT xmin::text, ctid::text FROM {} WHERE {}")
@@ -76,34 +92,131 @@ class PostgresProbe:
         return None if row is None else (row["xmin"], row["ctid"])
 
     def poison(self, entity: Entity, key: Key, content: str) -> None:
-        column = sql.Identifier(WEAK[entity])
-        weak = sql.SQL(
-            "%s" if WEAK[entity] == "when_cron" else "{} || jsonb_build_object('foreign', %s::text)"
-        )
-        query = sql.SQL("UPDATE {} SET {} = {} WHERE {}")
-        text = query.format(relation(entity), column, weak.format(column), condition(entity))
-        self._connection.execute(text, [content, *key])
+        spot = weak_spot(entity, content)
+        column = sql.Identifier("payload" if spot.field is None else to_snake(spot.field))
+        value = spot.value if isinstance(spot.value, str) else Jsonb(spot.value)
+        change = sql.SQL("{} || %s" if spot.merged else "%s").format(column)
+        self._update(entity, key, sql.SQL("{} = {}").format(column, change), value)
+
+    def alter(self, entity: Entity, key: Key, values: Mapping[str, object]) -> None:
+        columns = [sql.SQL("{} = %s").format(sql.Identifier(to_snake(name))) for name in values]
+        stored = [column_value(entity, name, value) for name, value in values.items()]
+        # In one statement: the columns may depend on each other.
+        self._update(entity, key, sql.SQL(", ").join(columns), *stored)
+
+    def garble(self, entity: Entity, key: Key) -> bool:
+        if entity.layout is Layout.PAYLOAD:
+            columns = ["payload"]
+        else:
+            shapes = entity.shapes.values()
+            columns = [to_snake(shape.wire) for shape in shapes if shape.value.kind is Kind.OBJECT]
+        for column in map(sql.Identifier, columns):
+            self._update(entity, key, sql.SQL("{} = jsonb_build_array({})").format(column, column))
+        return bool(columns)
+
+    def objects(self) -> frozenset[str]:
+        query = b"""
+            SELECT n.nspname || '.' || c.relname AS name
+              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+             WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+        """
+        return frozenset(row["name"] for row in self._connection.execute(query))
+
+    def tamper_migration(self, name: str) -> None:
+        execute = self._connection.execute
+        recorded = execute(FIND_MIGRATION, [name]).fetchone()
+        if recorded is None:
+            execute(RECORD_MIGRATION, [name, TAMPERED])
+        else:
+            execute(FORGET_MIGRATION if recorded["checksum"] == TAMPERED else CHANGE_MIGRATION, [name])
+
+    def shown_to(self, tenant_id: str, entity: Entity) -> int | None:
+        with psycopg.connect(self._app_url) as app:
+            app.execute("SELECT set_config('app.tenant_id', %s, true)", [tenant_id])
+            row = app.execute(sql.SQL("SELECT count(*) FROM {}").format(relation(entity))).fetchone()
+        assert row is not None
+        return int(row[0])
 
     def close(self) -> None:
         self._connection.close()
 
+    def _update(self, entity: Entity, key: Key, change: sql.Composable, *values: object) -> None:
+        query = sql.SQL("UPDATE {} SET {} WHERE {}").format(relation(entity), change, condition(entity))
+        self._connection.execute(query, [*values, *key])
+
 
 def relation(entity: Entity) -> sql.Identifier:
     """Return the table of an entity."""
-    return sql.Identifier("scheduler", entity.name)
+    return sql.Identifier(entity.module, entity.name)
 
 
 def condition(entity: Entity) -> sql.Composed:
     """Return the condition of one key."""
-    names = {"id": "id", "snapshotId": "snapshot_id", "tenantId": "tenant_id", "scheduleId": "schedule_id"}
-    parts = [sql.SQL("{} = %s").format(sql.Identifier(names[name])) for name in entity.key]
+    parts = [sql.SQL("{} = %s").format(sql.Identifier(to_snake(name))) for name in entity.key]
     return sql.SQL(" AND ").join(parts)
 
 
+def belonging(entity: Entity) -> sql.Composable:
+    """Return the condition of the rows of a tenant."""
+    if entity.tenant_field is not None:
+        return sql.SQL("{} = %(tenant)s").format(sql.Identifier(to_snake(entity.tenant_field)))
+    if entity.parent is None:
+        return sql.SQL("true")
+    return sql.SQL("{} IN (SELECT {} FROM {} WHERE {})").format(
+        sql.Identifier(to_snake(entity.parent.field)),
+        sql.Identifier(to_snake(entity.parent.entity.key[-1])),
+        relation(entity.parent.entity),
+        belonging(entity.parent.entity),
+    )
+
+
 def wire_value(entity: Entity, name: str, value: object) -> object:
-    """Return the value as the wire form has it."""
-    numbered = NUMBERED.get((entity.name, name))
-    return numbered(value) if numbered and isinstance(value, int) else value
+    """Return a stored value as the wire form has it."""
+    shape = entity.shapes[name].value
+    return shape.members[value] if shape.kind is Kind.NUMBERED and isinstance(value, int) else value
+
+
+def column_value(entity: Entity, name: str, value: object) -> object:
+    """Return a value of the wire form as its column holds it."""
+    shape = None if name in entity.markers else entity.shapes[name].value
+    if shape is not None and shape.kind is Kind.NUMBERED:
+        return [str(member) for member in shape.members].index(str(value))
+    return Jsonb(value) if isinstance(value, (dict, list)) else value
+
+
+def make_tables(database: PostgresDatabase, module: Module) -> None:
+    """Make the tables that the descriptions of a module propose, as the owner, unless they are there."""
+    schema = sql.Identifier(module.name)
+    proposal = proposed_migration(module, ()) or ""
+    with psycopg.connect(database.owner_url) as owner:
+        if owner.execute("SELECT to_regnamespace(%s)", [module.name]).fetchone() != (None,):
+            return
+        owner.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
+        owner.execute(sql.SQL(CREATE_LEDGER).format(schema=schema))
+        owner.execute(Migration("001_proposed.sql", proposal).rendered(APP_ROLE).encode())
+
+
+@contextmanager
+def module_on(
+    database: PostgresDatabase,
+    module: ModuleSpec[R],
+    *,
+    special: bool = True,
+    clock: Clock | None = None,
+) -> Iterator[PostgresBackend[R]]:
+    """Open a module on tables that exist."""
+    settings = PostgresSettings(connection_string=SecretStr(database.app_url))
+    with SharedResources() as resources:
+        request = OpenRequest(
+            module=module,
+            settings=settings,
+            options=ModuleOptions(),
+            resources=resources,
+            clock=clock or SystemClock(),
+            special=special,
+        )
+        with closing(PostgresBackend(module, request)) as backend:
+            yield backend
 
 
 class PostgresDeployment:
@@ -111,10 +224,36 @@ class PostgresDeployment:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
-        self.probe = PostgresProbe(database.superuser_url)
+        self._described: set[str] = set()
+        self.probe = PostgresProbe(database)
 
-    def open(self, *, clock: Clock | None = None) -> SchedulerStorage:
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
+        del expiring  # the server removes nothing
         return twinstore.add_scheduler_postgres_storage(self._database.config, clock=clock)
+
+    def settings(self) -> Settings:
+        return self._database.config
+
+    @contextmanager
+    def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
+        if module.name not in self._described:
+            make_tables(self._database, module.catalog)
+            self._described.add(module.name)
+        with module_on(self._database, module, clock=clock) as backend:
+            yield backend
+
+    @contextmanager
+    def break_connection(self) -> Iterator[SchedulerStorage]:
+        parts = conninfo_to_dict(self._database.app_url)
+        host, port = str(parts["host"]), int(parts.get("port") or 5432)
+        server: Address = f"{host}/{SOCKET}.{port}" if host.startswith("/") else (host, port)
+        with line_to(server) as line:
+            url = make_conninfo(self._database.app_url, host="127.0.0.1", port=line.port, sslmode="disable")
+            settings = {"Persistence": {"Postgres": {"ConnectionString": url}}}
+            with twinstore.add_scheduler_postgres_storage(settings) as storage:
+                storage.runs.get("tenant", "any")
+                line.cut()
+                yield storage
 
     @contextmanager
     def handle(self, tenant_id: str) -> Iterator[object]:

@@ -1,19 +1,23 @@
-"""Files that survive a crash: replaced as a whole, or appended and forced to disk."""
+"""Files that survive a crash: replaced as a whole, and forced to disk."""
 
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final
 
 import orjson
 
 from twinstore.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["json_text", "require_writable", "sync_directory", "write_whole"]
+__all__ = ["json_text", "require_writable", "write_lines", "write_whole"]
+
+PRIVATE: Final = 0o600
 
 
 def json_text(value: object) -> bytes:
@@ -23,14 +27,39 @@ def json_text(value: object) -> bytes:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Replace a file: after a crash it holds the old content or the new one, never a part."""
+    with _replaced(path) as draft, draft.open("wb") as file:
+        file.write(content)
+        _force(file)
+
+
+def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Replace a file that only its owner may read, line by line; a failure leaves the old one."""
+    with _replaced(path) as draft, open(draft, "wb", opener=_private) as file:
+        file.writelines(lines)
+        _force(file)
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[Path]:
+    """Yield where to write; what was written there takes the place of the file at normal exit."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        yield draft
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
     sync_directory(path.parent)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, PRIVATE)
+
+
+def _force(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def require_writable(directory: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
@@ -25,18 +26,18 @@ SECONDS_BETWEEN_LINES: Final = 5.0
 
 
 class Progress(Protocol):
-    """Hears what was done; may be called from several threads."""
+    """Hears what was done; may be called from several threads, which may work on several parts at a time."""
 
     def start(self, name: str, total: int, done: int = 0) -> None:
         """Begin a part of ``total`` documents, of which an earlier run left ``done`` finished."""
         ...
 
-    def advance(self, count: int) -> None:
-        """Count documents of the current part."""
+    def advance(self, name: str, count: int) -> None:
+        """Count documents of a part that has begun."""
         ...
 
-    def finish(self) -> None:
-        """End the current part."""
+    def finish(self, name: str) -> None:
+        """End a part."""
         ...
 
 
@@ -46,11 +47,21 @@ class Silent:
     def start(self, name: str, total: int, done: int = 0) -> None:
         """Say nothing."""
 
-    def advance(self, count: int) -> None:
+    def advance(self, name: str, count: int) -> None:
         """Say nothing."""
 
-    def finish(self) -> None:
+    def finish(self, name: str) -> None:
         """Say nothing."""
+
+
+@dataclass(slots=True)
+class Part:
+    """One part of the work; ``before`` was done by an earlier run and says nothing of the speed of this."""
+
+    total: int
+    before: int
+    done: int
+    started: float
 
 
 class Lines:
@@ -60,35 +71,34 @@ class Lines:
         """Take the stream to write to."""
         self._stream = stream
         self._lock = Lock()
-        self._name, self._total, self._done, self._before = "", 0, 0, 0
-        self._started = self._said = monotonic()
+        self._parts: dict[str, Part] = {}
+        self._said = monotonic()
 
     def start(self, name: str, total: int, done: int = 0) -> None:
         """Begin a part."""
         with self._lock:
-            self._name, self._total, self._done, self._before = name, total, done, done
-            self._started = self._said = monotonic()
+            self._said = monotonic()
+            self._parts[name] = Part(total, done, done, self._said)
 
-    def advance(self, count: int) -> None:
+    def advance(self, name: str, count: int) -> None:
         """Count, and write a line when the last one is old."""
         with self._lock:
-            self._done += count
+            self._parts[name].done += count
             if monotonic() - self._said >= SECONDS_BETWEEN_LINES:
                 self._said = monotonic()
-                self._write(left=True)
+                self._write(name, left=True)
 
-    def finish(self) -> None:
+    def finish(self, name: str) -> None:
         """Write the last line of the part."""
         with self._lock:
-            self._write(left=False)
+            self._write(name, left=False)
 
-    def _write(self, *, left: bool) -> None:
-        seconds = max(monotonic() - self._started, 1e-3)
-        # What an earlier run finished says nothing of the speed of this one.
-        rate = (self._done - self._before) / seconds
-        more = self._total - self._done
+    def _write(self, name: str, *, left: bool) -> None:
+        part = self._parts[name]
+        rate = (part.done - part.before) / max(monotonic() - part.started, 1e-3)
+        more = part.total - part.done
         remaining = f", about {more / rate:.0f} s left" if left and rate and more > 0 else ""
-        self._stream.write(f"{self._name}: {self._done:,} of {self._total:,}, {rate:,.0f}/s{remaining}\n")
+        self._stream.write(f"{name}: {part.done:,} of {part.total:,}, {rate:,.0f}/s{remaining}\n")
         self._stream.flush()
 
 
@@ -107,23 +117,22 @@ class Bars:
     def __init__(self, progress: RichProgress) -> None:
         """Take the running display."""
         self._progress = progress
-        self._task: TaskID | None = None
+        self._tasks: dict[str, TaskID] = {}
 
     def start(self, name: str, total: int, done: int = 0) -> None:
         """Add a bar."""
-        self._task = self._progress.add_task(name, total=total, completed=done)
+        self._tasks[name] = self._progress.add_task(name, total=total, completed=done)
 
-    def advance(self, count: int) -> None:
+    def advance(self, name: str, count: int) -> None:
         """Move the bar."""
-        if self._task is not None:
-            self._progress.advance(self._task, count)
+        self._progress.advance(self._tasks[name], count)
 
-    def finish(self) -> None:
+    def finish(self, name: str) -> None:
         """Fill the bar: a part may hold fewer documents than were counted before."""
-        if self._task is not None:
-            task = self._progress.tasks[self._task]
-            self._progress.update(self._task, total=task.completed or 1, completed=task.completed or 1)
-            self._progress.stop_task(self._task)
+        number = self._tasks[name]
+        completed = next(task.completed for task in self._progress.tasks if task.id == number) or 1
+        self._progress.update(number, total=completed, completed=completed)
+        self._progress.stop_task(number)
 
 
 @contextmanager

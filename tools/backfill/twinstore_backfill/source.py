@@ -41,7 +41,7 @@ def inspect_source(source: Store) -> SourceState:
     absent = frozenset(item.entity for item in found if not item.present)
     if len(absent) == len(found):
         raise PreflightError(
-            f"The source {source.bulk.identity} has none of {', '.join(names)}, so there is nothing to read; "
+            f"The source {source.bulk.place} has none of {', '.join(names)}, so there is nothing to read; "
             "check the name of its database in --source-config or --config.",
             driver=source.backend,
         )

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+from twinstore.catalog import LifeInCopy
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ConfigurationError, MigrationError, UnsupportedCapabilityError, ValidationError
+from twinstore.ledger import Ledger
 from twinstore.migrations import MigrationState, consent_required
 from twinstore.plugins import load_backend
 from twinstore.storage import open_scheduler
@@ -23,13 +25,17 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort
     from twinstore.catalog import Entity
     from twinstore.config.entries import Entry
+    from twinstore.migrations import Initializer
     from twinstore.options import ModuleOptions
     from twinstore.scheduler.storage import SchedulerStorage
 
 __all__ = [
     "Recipe",
     "Store",
+    "has_ledger",
+    "initializers_of",
     "is_migrated",
+    "left_out_entities",
     "module_argument",
     "open_store",
     "preflight",
@@ -81,10 +87,19 @@ class Store:
         """The port for whole entities."""
         return self.storage.bulk
 
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the copies into this store."""
+        return Ledger(self.bulk.access(), atomic=self.storage.capabilities.transactions)
+
     def described(self) -> dict[str, str]:
-        """Return what reports say of a store: driver, place and server, without secrets."""
-        version = self.storage.capabilities.server_version
-        return {"backend": self.backend, "identity": self.bulk.identity, "server_version": version}
+        """Return what reports say of a store: driver, place, identity and server, without secrets."""
+        return {
+            "backend": self.backend,
+            "identity": self.bulk.identity,
+            "place": self.bulk.place,
+            "server_version": self.storage.capabilities.server_version,
+        }
 
 
 def module_argument(module: str) -> str:
@@ -142,26 +157,37 @@ def preflight(step: Callable[[], T]) -> T:
 
 
 def prepare_target(target: Store) -> None:
-    """Bring the schema of a target up to date and check that it can be written to.
+    """Bring the schemas of module and ledger in a target up to date and check that it can be written to.
 
     Raises:
         PreflightError: it cannot, or its server would remove, refuse or hide rows that are there; in that
             case nothing was changed.
     """
-    initializer = target.storage.initializer
-    effects = preflight(initializer.effects)
+    initializers = initializers_of(target)
+    effects = tuple(effect for initializer in initializers for effect in preflight(initializer.effects))
     if effects:
         refusal = consent_required(
             effects, "Nothing was changed.", module=target.module, driver=target.backend
         )
         raise PreflightError(refusal.message, driver=target.backend) from refusal
-    preflight(initializer.ensure_migrations)
+    for initializer in initializers:
+        preflight(initializer.ensure_migrations)
     preflight(target.storage.check_ready)
+
+
+def initializers_of(target: Store) -> tuple[Initializer, Initializer]:
+    """Return what makes the schema of the module and that of the ledger."""
+    return target.storage.initializer, target.bulk.ledger_initializer
 
 
 def is_migrated(store: Store) -> bool:
     """Tell whether the schema of a store is complete, so that it can be asked for rows."""
     return all(item.state is not MigrationState.PENDING for item in store.storage.initializer.status())
+
+
+def has_ledger(store: Store) -> bool:
+    """Tell whether a store has the schema of the ledger, so that it can be asked for jobs."""
+    return all(item.state is not MigrationState.PENDING for item in store.bulk.ledger_initializer.status())
 
 
 def require_tenants(stores: Iterable[Store], tenants: Iterable[str]) -> None:
@@ -178,14 +204,25 @@ def require_tenants(stores: Iterable[Store], tenants: Iterable[str]) -> None:
 
 
 def select_entities(port: BulkPort, names: Sequence[str]) -> tuple[Entity, ...]:
-    """Return the named entities in copy order, all of them when none is named.
+    """Return the named entities in copy order, all that are copied when none is named.
 
     Raises:
-        ValidationError: an entity is unknown.
+        ValidationError: an entity is unknown, or left out of every copy.
     """
     entities = port.entities()
-    known = [entity.name for entity in entities]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValidationError(f"There is no entity {unknown[0]!r}; there are {', '.join(known)}.")
-    return tuple(entity for entity in entities if not names or entity.name in names)
+    known = {entity.name: entity for entity in entities}
+    for name in names:
+        if name not in known:
+            raise ValidationError(f"There is no entity {name!r}; there are {', '.join(known)}.")
+        if known[name].life is LifeInCopy.LEFT_OUT:
+            raise ValidationError(
+                f"Entity {name!r} is {LifeInCopy.LEFT_OUT.value}; it can be neither copied nor compared."
+            )
+    copied = [entity for entity in entities if entity.life is not LifeInCopy.LEFT_OUT]
+    return tuple(entity for entity in copied if not names or entity.name in names)
+
+
+def left_out_entities(port: BulkPort, names: Sequence[str]) -> tuple[Entity, ...]:
+    """Return the entities that a copy leaves out and that reports count; none when entities are named."""
+    found = (entity for entity in port.entities() if entity.life is LifeInCopy.LEFT_OUT)
+    return () if names else tuple(found)

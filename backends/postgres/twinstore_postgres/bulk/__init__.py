@@ -1,1 +1,1 @@
-"""Whole entities: counting, cutting, exporting, scanning, importing, and the ledger."""
+"""Whole entities: counting, cutting, reading through views, and writing ranges."""

@@ -2,61 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Generator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
 from twinstore import jsontext
 from twinstore.bulk import Key, KeyRange, Record
 from twinstore.errors import DocumentDecodeError
-from twinstore_postgres.connecting import in_one_process
+from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
+from twinstore_postgres.bulk.finding import without_key
+from twinstore_postgres.bulk.keys import storable_keys
+from twinstore_postgres.owners import owner_condition, owner_values, sight
 from twinstore_postgres.reading import TolerantInstantLoader
 
 if TYPE_CHECKING:
-    from twinstore_postgres.bulk.connections import BulkConnections
-    from twinstore_postgres.codec import Row, Table
+    from twinstore_postgres.bulk.viewing import Snapshot
+    from twinstore_postgres.codec import Row
+    from twinstore_postgres.derive import Table
 
-__all__ = ["BY_CODE_POINT", "export_batches", "key_order", "without_key"]
+__all__ = ["export_batches", "export_of", "range_condition", "tenant_condition", "weight"]
 
 # A batch ends at this size too. Every so many rows one is weighed for all of them, which costs little.
 BATCH_BYTES: Final = 8_000_000
 WEIGHED: Final = 8
-EXPORT: Final = "COPY (SELECT {columns} FROM {table} WHERE {where} ORDER BY {key}) TO STDOUT (FORMAT BINARY)"
-# The order of every other store, whatever collation somebody gave the column; on our own tables it is no-op.
-BY_CODE_POINT: Final = sql.SQL('{} COLLATE "C"')
+EXPORT: Final = (
+    "COPY (SELECT {columns} FROM {table} WHERE {where} ORDER BY {order}) TO STDOUT (FORMAT BINARY)"
+)
+EXPORT_SOME: Final = (
+    "COPY (SELECT {columns} FROM {table} WHERE ({order}) IN ({keys})) TO STDOUT (FORMAT BINARY)"
+)
+SOME_KEYS: Final = 500
+# A tenant as a parameter, compared by code point, whatever collation somebody gave the column.
+EXACTLY: Final = sql.SQL('%s::text COLLATE "C"')
 
 
 def export_batches(
-    connections: BulkConnections,
-    table: Table[Any],
-    within: KeyRange,
-    tenant_id: str | None,
-    batch_size: int,
-) -> Iterator[list[Record]]:
+    snapshot: Snapshot, table: Table, within: KeyRange, tenant_id: str | None, batch_size: int
+) -> Generator[list[Record]]:
     """Yield the rows of a range in key order, in batches; the server waits while the caller works."""
-    with connections.reading("bulk export", table.entity, table.key) as reading:
-        if reading is None:
-            return
-        where, values = range_condition(table, within, tenant_id, nullable=reading.nullable)
-        statement = sql.SQL(EXPORT).format(
-            columns=table.column_list, table=table.name, where=where, key=key_order(table)
-        )
-        cursor = reading.connection.cursor()
-        cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
-        with cursor.copy(statement, values) as copy, in_one_process(reading.connection):
-            copy.set_types([column.sql_type for column in table.columns])
-            batch: list[Record] = []
-            size = 0
-            for row in copy.rows():
-                if len(batch) % WEIGHED == 0:
-                    size += WEIGHED * weight(row)
-                batch.append(record_of(table, row))
-                if len(batch) == batch_size or size > BATCH_BYTES:
-                    yield batch
-                    batch, size = [], 0
-            if batch:
-                yield batch
+    found = snapshot.find(table)
+    if found is None:
+        return
+    where, values = range_condition(table, within, tenant_id, nullable=found.nullable)
+    statement = sql.SQL(EXPORT).format(**table.parts, where=where, order=table.key_order)
+    batch: list[Record] = []
+    size = 0
+    for row in stored_rows(snapshot, table, statement, values):
+        if len(batch) % WEIGHED == 0:
+            size += WEIGHED * weight(row)
+        batch.append(record_of(table, row))
+        if len(batch) == batch_size or size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def export_of(snapshot: Snapshot, table: Table, keys: Sequence[Key]) -> Generator[Record]:
+    """Yield single rows; keys that no row can have are not asked for."""
+    wanted = [] if snapshot.find(table) is None else storable_keys(table.entity, keys)
+    one = sql.SQL("({})").format(sql.SQL(", ").join([sql.Placeholder()] * len(table.key)))
+    for start in range(0, len(wanted), SOME_KEYS):
+        some = wanted[start : start + SOME_KEYS]
+        asked = sql.SQL(", ").join([one] * len(some))
+        statement = sql.SQL(EXPORT_SOME).format(**table.parts, order=table.key_order, keys=asked)
+        for row in stored_rows(snapshot, table, statement, list(chain.from_iterable(some))):
+            yield record_of(table, row)
+
+
+def stored_rows(
+    snapshot: Snapshot, table: Table, statement: sql.Composed, values: Sequence[object]
+) -> Generator[Row]:
+    """Yield the rows that a statement selects, as the columns of the table hold them."""
+    with snapshot.copy(statement, values) as copy:
+        copy.cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
+        copy.set_types([column.sql_type for column in table.columns])
+        yield from copy.rows()
 
 
 def weight(value: object) -> int:
@@ -70,59 +93,53 @@ def weight(value: object) -> int:
     return sum(map(weight, value)) if isinstance(value, tuple) else 8
 
 
-def key_order(table: Table[Any]) -> sql.Composable:
-    """Return the columns of the key as they are sorted and compared."""
-    return sql.SQL(", ").join(BY_CODE_POINT.format(sql.Identifier(name)) for name in table.key)
-
-
-def without_key(table: Table[Any]) -> sql.Composable:
-    """Return the condition of rows whose key is null, at least in part."""
-    return sql.SQL(" OR ").join(sql.SQL("{} IS NULL").format(sql.Identifier(name)) for name in table.key)
-
-
 def range_condition(
-    table: Table[Any], within: KeyRange, tenant_id: str | None, *, nullable: bool
-) -> tuple[sql.Composable, Sequence[str]]:
+    table: Table, within: KeyRange, tenant_id: str | None, *, nullable: bool
+) -> tuple[sql.Composable, Sequence[object]]:
     """Return the condition of a range and its values; composed keys are compared as rows.
 
     Rows whose key is null belong to the open upper end. Only where there can be such rows the condition says
     so, because the server would not go along the index then.
     """
     conditions: list[sql.Composable] = []
-    values: list[str] = []
+    values: list[object] = []
     for operator, bound in ((sql.SQL(">="), within.lower), (sql.SQL("<"), within.upper)):
         if bound is not None:
             conditions.append(
                 sql.SQL("({key}) {operator} ({values})").format(
-                    key=key_order(table),
+                    key=table.key_order,
                     operator=operator,
                     values=sql.SQL(", ").join([sql.Placeholder()] * len(bound)),
                 )
             )
             values += bound
     if conditions and nullable:
-        kind = "({0}) OR ({1})" if within.upper is None else "({0}) AND NOT ({1})"
-        inside = sql.SQL(" AND ").join(conditions)
-        conditions = [sql.SQL("({})").format(sql.SQL(kind).format(inside, without_key(table)))]
-    if tenant_id is not None:
-        conditions.append(sql.SQL("{} = %s").format(BY_CODE_POINT.format(sql.Identifier(table.tenant))))
-        values.append(tenant_id)
-    return sql.SQL(" AND ").join(conditions or [sql.SQL("true")]), values
+        kind = "(({0}) OR ({1}))" if within.upper is None else "(({0}) AND NOT ({1}))"
+        conditions = [sql.SQL(kind).format(sql.SQL(" AND ").join(conditions), without_key(table))]
+    owner, owned_by = tenant_condition(table, tenant_id)
+    return sql.SQL(" AND ").join([*conditions, owner]), [*values, *owned_by]
 
 
-def record_of(table: Table[Any], row: Row) -> Record:
+def tenant_condition(table: Table, tenant_id: str | None) -> tuple[sql.Composable, Sequence[object]]:
+    """Return the condition of the rows of a tenant, or of all, and its values."""
+    scope: Tenants = ALL_TENANTS if tenant_id is None else Tenant(tenant_id)
+    owner = owner_condition(table, sight(scope), tenant=EXACTLY)
+    return sql.SQL("true") if owner is None else owner, owner_values(table, scope)
+
+
+def record_of(table: Table, row: Row) -> Record:
     """Return the record of a row, decoded or with the reason why not."""
-    found = table.key_of(row)
-    key: Key | None = None if None in found else found
-    tenant = row[table.tenant_position]
+    stored = table.key_of(row)
+    key: Key | None = None if None in stored else stored
+    owner = table.owner(row)
     storage = table.markers_of(row)
     try:
-        return Record(key, tenant, table.decode(row), storage)
+        return Record(key, owner, table.decode(row), storage)
     except DocumentDecodeError as error:
-        return Record(key, tenant, None, storage, error=error.message, raw=raw_text(table, row))
+        return Record(key, owner, None, storage, error=error.message, raw=raw_text(table, row))
 
 
-def raw_text(table: Table[Any], row: Row) -> str:
+def raw_text(table: Table, row: Row) -> str:
     """Return a stored row as JSON by column; what JSON cannot hold is written as text."""
     values = {
         column.name: value if isinstance(value, _PLAIN) else str(value)

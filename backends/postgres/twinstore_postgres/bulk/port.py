@@ -1,79 +1,104 @@
-"""The bulk port of the scheduler on PostgreSQL."""
+"""The bulk port of a module on PostgreSQL."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
-
-from psycopg import sql
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from twinstore.bulk import KeyRange
-from twinstore.forks import ending, of_one_process
+from twinstore.errors import Outcome
 from twinstore.query import batch_size_argument
-from twinstore.scheduler.catalog import SCHEDULER
-from twinstore.scope import tenant_argument
-from twinstore_postgres.bulk.connections import BulkConnections
-from twinstore_postgres.bulk.exporting import BY_CODE_POINT, export_batches, key_order, without_key
-from twinstore_postgres.bulk.importing import PostgresRangeImporter
-from twinstore_postgres.bulk.ledger import PostgresLedger
-from twinstore_postgres.bulk.scanning import SCANS
+from twinstore.scope import UNBOUND, note_system_scope
+from twinstore_postgres.access import PostgresAccess
+from twinstore_postgres.bulk.connections import BulkConnections, inside
+from twinstore_postgres.bulk.cutting import Walk
+from twinstore_postgres.bulk.describing import Scans
+from twinstore_postgres.bulk.exporting import tenant_condition
+from twinstore_postgres.bulk.identity import identity_of
+from twinstore_postgres.bulk.staging import Stage
 from twinstore_postgres.bulk.survey import survey_of
-from twinstore_postgres.scheduler.tables import table_of
+from twinstore_postgres.bulk.viewing import PostgresView, Snapshot, tenant_of
+from twinstore_postgres.bulk.writing import PROBE_BY_KEY, PostgresRangeWriter
+from twinstore_postgres.codec import Replanned
+from twinstore_postgres.derive import table_of
+from twinstore_postgres.errors import Subject, translated
 from twinstore_postgres.settings import DRIVER
+from twinstore_postgres.work import STEP, UNIT, Unbound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from twinstore.access import Access
     from twinstore.backend import Capabilities
-    from twinstore.bulk import Key, Position, Record, ScanRow
+    from twinstore.bulk import Check, Key, OnConflict, Position, Survey
     from twinstore.catalog import Entity
-    from twinstore.survey import Survey
-    from twinstore_postgres.bulk.connections import Reading
-    from twinstore_postgres.codec import Table
+    from twinstore.migrations import Initializer
+    from twinstore.modules import ModuleSpec
+    from twinstore_postgres.derive import Table
     from twinstore_postgres.server import PostgresServer
 
 __all__ = ["PostgresBulk"]
 
-COUNTS: Final = "SELECT {tenant}, count(*) FROM {table} GROUP BY 1 ORDER BY 1"
-COUNT: Final = "SELECT {tenant}, count(*) FROM {table} WHERE {tenant} = %s GROUP BY 1"
+COUNTS: Final = 'SELECT {tenant} COLLATE "C", count(*) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1'
+ONE_STATE: Final = UNIT[True]
 
 
 class PostgresBulk:
-    """Implements :class:`~twinstore.bulk.BulkPort` for the scheduler."""
+    """Implements :class:`~twinstore.bulk.BulkPort` for any module."""
 
-    def __init__(self, server: PostgresServer, capabilities: Callable[[], Capabilities]) -> None:
-        """Take the server; nothing is connected yet."""
+    def __init__(
+        self,
+        server: PostgresServer,
+        capabilities: Callable[[], Capabilities],
+        module: ModuleSpec[object],
+        ledger_initializer: Initializer,
+    ) -> None:
+        """Take the server and the module; nothing is connected yet."""
+        self.ledger_initializer = ledger_initializer
         self._connections = BulkConnections(server)
         self._capabilities = capabilities
+        self._module = module
+        self._scans = Scans()
 
     @property
     def identity(self) -> str:
+        """The number of the cluster and that of the database; connects at the first call."""
+        return self._identity
+
+    @cached_property
+    def _identity(self) -> str:
+        with self._connections.connection() as connection:
+            return f"{DRIVER} {identity_of(connection)}"
+
+    @property
+    def place(self) -> str:
         """Driver, host and database."""
         return f"{DRIVER} {self._connections.place}"
 
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities in copy order."""
-        return SCHEDULER.entities
+        return self._module.catalog.entities
 
     def survey(self) -> tuple[Survey, ...]:
         """Return what there is to read, and at what cost; see the Protocol."""
-        with self._connections.system("bulk survey") as connection:
-            return survey_of(connection, self.entities())
+        with (
+            self._connections.system("bulk survey", begin=ONE_STATE) as transaction,
+            translated(outcome=Outcome.NOT_APPLIED),
+        ):
+            return survey_of(transaction.connection, self._module)
 
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
-        """Return the number of rows by tenant; see the Protocol."""
+        """Return the number of rows by the label of their owner; see the Protocol."""
         table = table_of(entity)
-        template, values = (COUNTS, []) if tenant_id is None else (COUNT, [tenant_argument(tenant_id)])
-        tenant = BY_CODE_POINT.format(sql.Identifier(table.tenant))
-        statement = sql.SQL(template).format(tenant=tenant, table=table.name)
-        counted: Counter[str] = Counter()
-        with self._connections.reading("bulk counts", entity, table.key) as reading:
-            if reading is not None:
-                for owner, rows in reading.connection.execute(statement, values):
-                    counted[owner or ""] += rows
-        return dict(counted)
+        where, values = tenant_condition(table, tenant_of(tenant_id))
+        statement = table.statement(COUNTS, tenant=table.tenant_shown, where=where)
+        with self._connections.system("bulk counts", begin=ONE_STATE) as transaction:
+            if Snapshot(transaction.connection).find(table) is None:
+                return {}
+            (found,) = transaction.run((Replanned(statement), values), subject=Subject(entity))
+        return table.labelled((tenant, number) for tenant, number in found.rows)
 
     def position(self) -> Position | None:
         """Return nothing: changes cannot be followed here."""
@@ -81,11 +106,49 @@ class PostgresBulk:
 
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
         """Return ranges of about ``rows`` rows each; see the Protocol."""
-        size = batch_size_argument(rows)
-        tenant = None if tenant_id is None else tenant_argument(tenant_id)
-        return self._cut(table_of(entity), size, tenant)
+        return self._cut(table_of(entity), batch_size_argument(rows), tenant_of(tenant_id))
 
-    def _cut(self, table: Table[Any], rows: int, tenant: str | None) -> Iterator[KeyRange]:
+    @contextmanager
+    def view(self, *, as_of: Position | None = None) -> Iterator[PostgresView]:
+        """Open a view of one state; see the Protocol."""
+        if as_of is not None:
+            self._capabilities().require("point_in_time_reads")
+        with self._connections.system("bulk view", begin=ONE_STATE) as transaction:
+            view = PostgresView(transaction.connection, self._scans)
+            try:
+                yield view
+            finally:
+                view.close()
+
+    @contextmanager
+    def writer(
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+    ) -> Iterator[PostgresRangeWriter]:
+        """Open a writer for one range; its one transaction needs no ``check`` of its own."""
+        del check
+        overwrite = on_conflict == "overwrite" and not entity.append_only
+        with self._connections.connection() as connection:
+            stage = Stage(connection, table_of(entity))
+            with translated(Subject(entity), outcome=Outcome.NOT_APPLIED):
+                stage.create()
+            with inside(connection, "bulk write", begin=STEP) as transaction:
+                transaction.run(PROBE_BY_KEY)
+                writer = PostgresRangeWriter(transaction, stage, entity, overwrite=overwrite)
+                try:
+                    yield writer
+                finally:
+                    writer.close()
+
+    def access(self) -> Access:
+        """Return the rows of any described entity, call by call, past the pool; see the Protocol."""
+        note_system_scope("bulk access")
+        return PostgresAccess(Unbound(self._connections, UNBOUND), {})
+
+    def close(self) -> None:
+        """Close the connections at rest."""
+        self._connections.close()
+
+    def _cut(self, table: Table, rows: int, tenant: str | None) -> Iterator[KeyRange]:
         lower: Key | None = None
         while True:
             upper = self._key_after(table, lower, rows, tenant)
@@ -94,100 +157,15 @@ class PostgresBulk:
                 return
             lower = upper
 
-    def _key_after(self, table: Table[Any], lower: Key | None, rows: int, tenant: str | None) -> Key | None:
+    def _key_after(self, table: Table, lower: Key | None, rows: int, tenant: str | None) -> Key | None:
         """Return the key that lies some rows after another one, ``None`` beyond the last."""
-        with self._connections.reading("bulk cut", table.entity, table.key) as reading:
-            if reading is None:
+        with self._connections.system("bulk cut", begin=ONE_STATE) as transaction:
+            found = Snapshot(transaction.connection).find(table)
+            if found is None:
                 return None
-            found = key_at(reading, table, lower, tenant, rows)
-            if lower is None or found != lower:
-                return found
+            walk = Walk(transaction, table, tenant, found.nullable)
+            key = walk.key_at(lower, rows)
+            if lower is None or key != lower:
+                return key
             # Without a unique index many rows can share one key; a range cannot end among them.
-            return key_at(reading, table, lower, tenant, 0, beyond=True)
-
-    def export(
-        self,
-        entity: Entity,
-        within: KeyRange,
-        *,
-        tenant_id: str | None = None,
-        batch_size: int = 1000,
-        as_of: Position | None = None,
-    ) -> Iterator[list[Record]]:
-        """Return the rows of a range as models, in batches; see the Protocol."""
-        self._refuse_past(as_of)
-        size = batch_size_argument(batch_size)
-        tenant = None if tenant_id is None else tenant_argument(tenant_id)
-        batches = export_batches(self._connections, table_of(entity), within, tenant, size)
-        return of_one_process(batches, "This export")
-
-    def scan(
-        self,
-        entity: Entity,
-        within: KeyRange,
-        *,
-        tenant_id: str | None = None,
-        batch_size: int = 1000,
-        as_of: Position | None = None,
-    ) -> Iterator[list[ScanRow]]:
-        """Return the rows of a range for comparison, in batches; see the Protocol."""
-        self._refuse_past(as_of)
-        size = batch_size_argument(batch_size)
-        tenant = None if tenant_id is None else tenant_argument(tenant_id)
-        scan = SCANS[SCHEDULER.entity(entity.name).name]
-        return of_one_process(scan.batches(self._connections, within, tenant, size), "This scan")
-
-    def fetch(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        """Return single rows for comparison; see the Protocol."""
-        scan = SCANS[SCHEDULER.entity(entity.name).name]
-        return of_one_process(scan.fetch(self._connections, keys), "This scan")
-
-    def ledger(self) -> PostgresLedger:
-        """Return the ledger that lives in this store."""
-        return PostgresLedger(self._connections)
-
-    @contextmanager
-    def importing(self) -> Iterator[PostgresRangeImporter]:
-        """Open an importer; its connection is closed with it, because its temporary tables stay there."""
-        connection = self._connections.open()
-        with ending(connection.close):
-            yield PostgresRangeImporter(connection)
-
-    def close(self) -> None:
-        """Close the connections at rest."""
-        self._connections.close()
-
-    def _refuse_past(self, as_of: Position | None) -> None:
-        if as_of is not None:
-            self._capabilities().require("point_in_time_reads")
-
-
-def key_at(
-    reading: Reading,
-    table: Table[Any],
-    lower: Key | None,
-    tenant: str | None,
-    skip: int,
-    *,
-    beyond: bool = False,
-) -> Key | None:
-    """Return the key ``skip`` places after the first one at, or ``beyond``, a key."""
-    conditions: list[sql.Composable] = [sql.SQL("true")]
-    values: list[object] = []
-    if lower is not None:
-        bound = sql.SQL(", ").join([sql.Placeholder()] * len(lower))
-        operator = sql.SQL(">" if beyond else ">=")
-        conditions.append(sql.SQL("({}) {} ({})").format(key_order(table), operator, bound))
-        values += lower
-    if reading.nullable:
-        conditions.append(sql.SQL("NOT ({})").format(without_key(table)))
-    if tenant is not None:
-        conditions.append(sql.SQL("{} = %s").format(BY_CODE_POINT.format(sql.Identifier(table.tenant))))
-        values.append(tenant)
-    statement = sql.SQL("SELECT {key} FROM {table} WHERE {where} ORDER BY {order} OFFSET %s LIMIT 1").format(
-        key=table.key_list,
-        table=table.name,
-        where=sql.SQL(" AND ").join(conditions),
-        order=key_order(table),
-    )
-    return reading.connection.execute(statement, [*values, skip]).fetchone()
+            return walk.key_at(lower, 0, beyond=True)

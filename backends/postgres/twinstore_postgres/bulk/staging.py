@@ -8,24 +8,31 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Final, LiteralString
 
 import psycopg
 from psycopg import sql
 
 from twinstore.errors import ConfigurationError
+from twinstore.tenancy import label_of
+from twinstore_postgres.columns import VERSION
+from twinstore_postgres.derive import listed
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from twinstore_postgres.codec import Row, Table
+    from twinstore_postgres.codec import Row
     from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.derive import Table
 
 __all__ = ["Merged", "Presence", "Stage"]
 
+# The table may be there from an earlier range: it lasts as long as the connection.
 CREATE: Final = (
-    "CREATE TEMPORARY TABLE {stage} ON COMMIT DELETE ROWS AS SELECT {columns} FROM {table} WITH NO DATA"
+    "CREATE TEMPORARY TABLE IF NOT EXISTS {stage} ON COMMIT DELETE ROWS"
+    " AS SELECT {columns} FROM {table} WITH NO DATA"
 )
 EMPTY: Final = "TRUNCATE {stage}"
 FILL: Final = "COPY {stage} ({columns}) FROM STDIN (FORMAT BINARY)"
@@ -40,13 +47,13 @@ SELECT {staged_key}, {missing}
   FROM {stage} AS staged LEFT JOIN {table} AS stored ON ({stored_key}) = ({staged_key})
  WHERE ({stored_columns}) IS DISTINCT FROM ({staged_columns})
 """
-# New rows are inserted; the answer is their number by tenant. Rows that exist are left as they are.
+# New rows are inserted; the answer is their number by the tenant that they name. Rows that exist stay.
 INSERT_NEW: Final = """
 WITH written AS (
     INSERT INTO {table} ({columns}) SELECT {columns} FROM {stage}
-    ON CONFLICT ({key}) DO NOTHING RETURNING {tenant}
+    ON CONFLICT ({key}) DO NOTHING RETURNING {tenant} AS tenant
 )
-SELECT {tenant}, count(*) FROM written GROUP BY {tenant}
+SELECT tenant, count(*) FROM written GROUP BY tenant
 """
 # The keys of staged rows that are stored with other content.
 SELECT_OTHER: Final = """
@@ -60,6 +67,10 @@ UPDATE {table} AS stored SET ({columns}) = ROW({staged_columns}){version}
  WHERE ({stored_key}) = ({staged_key}) AND ({stored_columns}) IS DISTINCT FROM ({staged_columns})
 RETURNING {staged_key}
 """
+
+
+STORED: Final = sql.Identifier("stored")
+STAGED: Final = sql.Identifier("staged")
 
 
 class Presence(Enum):
@@ -81,33 +92,41 @@ class Merged:
 NOTHING_NEW: Final = Merged({}, ())
 
 
-class Stage:
-    """The temporary table of one entity on one connection."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statements:
+    """The statements of one stage."""
 
-    def __init__(self, connection: Connection, table: Table[Any]) -> None:
+    create: bytes
+    empty: bytes
+    fill: bytes
+    first: bytes
+    last: bytes
+    insert_all: bytes
+    compare: bytes
+    insert_new: bytes
+    select_other: bytes
+    overwrite: bytes
+
+
+class Stage:
+    """The temporary table of one entity on one connection, in one transaction."""
+
+    def __init__(self, connection: Connection, table: Table) -> None:
         """Take the connection; :meth:`create` makes the table."""
         self._connection = connection
         self._table = table
         self._types = [column.sql_type for column in table.columns]
         self._used = False
-        parts = names(table)
-        self._create = sql.SQL(CREATE).format(**parts)
-        self._empty, self._fill, self._first, self._last = (
-            sql.SQL(template).format(**parts).as_bytes() for template in (EMPTY, FILL, FIRST, LAST)
-        )
-        self._insert_all, self._compare, self._insert_new, self._select, self._overwrite = (
-            sql.SQL(template).format(**parts).as_bytes()
-            for template in (INSERT_ALL, COMPARE, INSERT_NEW, SELECT_OTHER, OVERWRITE)
-        )
+        self._statements = statements_of(table)
 
     def create(self) -> None:
-        """Make the table; it lasts as long as the connection, its rows as long as a transaction.
+        """Make the table before the transaction begins, in which it is empty.
 
         Raises:
             ConfigurationError: the role may not create temporary tables.
         """
         try:
-            self._connection.execute(self._create)
+            self._connection.execute(self._statements.create)
         except psycopg.errors.InsufficientPrivilege as error:
             info = self._connection.info
             raise ConfigurationError(
@@ -117,17 +136,13 @@ class Stage:
                 driver=DRIVER,
             ) from error
 
-    def begin(self) -> None:
-        """Note that a transaction has begun, in which the table is empty."""
-        self._used = False
-
     def presence(self, rows: Sequence[Row]) -> Presence:
         """Return what is stored around rows in key order."""
         first, last = self._table.key_of(rows[0]), self._table.key_of(rows[-1])
-        after = self._connection.execute(self._first, first).fetchone()
+        after = self._connection.execute(self._statements.first, first).fetchone()
         if after is None or after > last:
             return Presence.NONE
-        before = self._connection.execute(self._last, last).fetchone()
+        before = self._connection.execute(self._statements.last, last).fetchone()
         return Presence.ALL if (after, before) == (first, last) else Presence.SOME
 
     def merge(self, rows: Sequence[Row], presence: Presence, *, overwrite: bool) -> Merged:
@@ -138,10 +153,10 @@ class Stage:
         """
         self._stage(rows)
         if presence is Presence.NONE:
-            self._connection.execute(self._insert_all)
-            return Merged(Counter(row[self._table.tenant_position] for row in rows), ())
+            self._connection.execute(self._statements.insert_all)
+            return Merged(Counter(label_of(self._table.owner(row)) for row in rows), ())
         if presence is Presence.ALL:
-            found = self._connection.execute(self._compare).fetchall()
+            found = self._connection.execute(self._statements.compare).fetchall()
             if not found:
                 return NOTHING_NEW
             if not overwrite and not any(missing for *_, missing in found):
@@ -150,43 +165,59 @@ class Stage:
 
     def _stage(self, rows: Sequence[Row]) -> None:
         if self._used:
-            self._connection.execute(self._empty)
+            self._connection.execute(self._statements.empty)
         self._used = True
-        with self._connection.cursor() as cursor, cursor.copy(self._fill) as copy:
+        with self._connection.cursor() as cursor, cursor.copy(self._statements.fill) as copy:
             copy.set_types(self._types)
             for row in rows:
                 copy.write_row(row)
 
     def _merge(self, staged: int, *, overwrite: bool) -> Merged:
-        written: dict[str, int] = dict(self._connection.execute(self._insert_new).fetchall())
+        found = self._connection.execute(self._statements.insert_new).fetchall()
+        written = self._table.labelled((tenant, number) for tenant, number in found)
         if sum(written.values()) == staged:
             return Merged(written, ())
-        others = self._overwrite if overwrite else self._select
+        others = self._statements.overwrite if overwrite else self._statements.select_other
         return Merged(written, self._connection.execute(others).fetchall())
 
 
-def names(table: Table[Any]) -> dict[str, sql.Composable]:
+@cache
+def statements_of(table: Table) -> Statements:
+    """Return the statements of the stage of a table, made once."""
+    parts = names(table)
+
+    def made(template: LiteralString) -> bytes:
+        return sql.SQL(template).format(**parts).as_bytes()
+
+    return Statements(
+        create=made(CREATE),
+        empty=made(EMPTY),
+        fill=made(FILL),
+        first=made(FIRST),
+        last=made(LAST),
+        insert_all=made(INSERT_ALL),
+        compare=made(COMPARE),
+        insert_new=made(INSERT_NEW),
+        select_other=made(SELECT_OTHER),
+        overwrite=made(OVERWRITE),
+    )
+
+
+def names(table: Table) -> dict[str, sql.Composable]:
     """Return what the statements are made of."""
     columns = [column.name for column in table.columns]
-    return {
-        "table": table.name,
+    version = sql.SQL(", {0} = {1}.{0} + 1").format(sql.Identifier(VERSION), STORED)
+    return table.parts | {
         "stage": sql.Identifier("pg_temp", f"twinstore_stage_{table.entity.name}"),
-        "columns": table.column_list,
-        "key": table.key_list,
         "values": sql.SQL(", ").join([sql.Placeholder()] * len(table.key)),
         "descending": sql.SQL(", ").join(
             sql.SQL("{} DESC").format(sql.Identifier(name)) for name in table.key
         ),
-        "missing": sql.SQL("{} IS NULL").format(sql.Identifier("stored", table.key[0])),
-        "tenant": sql.Identifier(table.tenant),
-        "stored_key": of("stored", table.key),
-        "staged_key": of("staged", table.key),
-        "stored_columns": of("stored", columns),
-        "staged_columns": of("staged", columns),
-        "version": sql.SQL(", row_version = stored.row_version + 1" if table.versioned else ""),
+        "missing": sql.SQL("{}.{} IS NULL").format(STORED, sql.Identifier(table.key[0])),
+        "tenant": table.tenant_shown,
+        "stored_key": listed(table.key, STORED),
+        "staged_key": listed(table.key, STAGED),
+        "stored_columns": listed(columns, STORED),
+        "staged_columns": listed(columns, STAGED),
+        "version": version if table.entity.versioned else sql.SQL(""),
     }
-
-
-def of(alias: str, columns: Sequence[str]) -> sql.Composable:
-    """Return columns of one side."""
-    return sql.SQL(", ").join(sql.Identifier(alias, column) for column in columns)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 
 from psycopg import sql
 
+from twinstore.bulk import Survey
 from twinstore.errors import ConfigurationError
-from twinstore.survey import Survey
-from twinstore_postgres.scheduler.tables import table_of
+from twinstore_postgres.bulk.describing import stored_names
+from twinstore_postgres.columns import VERSION, column_name
+from twinstore_postgres.derive import table_of
 from twinstore_postgres.schema import wanted_schema
 from twinstore_postgres.settings import DRIVER
 
@@ -23,8 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from twinstore.catalog import Entity
-    from twinstore_postgres.codec import Column, Table
+    from twinstore.modules import ModuleSpec
+    from twinstore_postgres.columns import Column
     from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.derive import Table
 
 __all__ = ["survey_of"]
 
@@ -53,6 +58,7 @@ SELECT c.relname, c.reltuples::bigint, current_user,
 # By the type of a column of ours: those that are read alike, as the server names them; the first one is ours.
 ALIKE: Final = {
     "bool": ("boolean",),
+    "float8": ("double precision",),
     "int2": ("smallint",),
     "int4": ("integer",),
     "int8": ("bigint",),
@@ -60,18 +66,22 @@ ALIKE: Final = {
     "text": ("text", "character varying"),
     "text[]": ("text[]", "character varying[]"),
     "timestamptz": ("timestamp with time zone",),
+    "uuid": ("uuid",),
 }
 CODE_POINT: Final = "C"
 # What shows system scope everything and a tenant its own rows, which the lists of a verification need, as
-# servers write it: always, in the words of our migrations, or in plain ones.
+# servers write it: always, in the words of our migrations, or in plain ones. Rows may belong to nobody, or to
+# the owner of their parent, whose own policy is judged with its table.
 SETTING: Final = r"current_setting\('app\.tenant_id'::text, true\)"
 ALIAS: Final = r'( AS (\w+|"\w+"))?'
-OURS: Final = (
-    rf"CASE \( SELECT {SETTING}{ALIAS}\) WHEN 'system'::text THEN true ELSE "
-    rf"\(tenant_id = \( SELECT NULLIF\({SETTING}, ''::text\){ALIAS}\)\) END"
+NAMED: Final = rf"\( SELECT NULLIF\({SETTING}, ''::text\){ALIAS}\)"
+OWN: Final = (
+    rf"\({{tenant}} = {NAMED}\)",
+    rf"\(NOT \({{tenant}} IS DISTINCT FROM {NAMED}\)\)",
 )
-PLAIN: Final = rf"\(\(\(?tenant_id\)?(::text)? = {SETTING}\) OR \({SETTING} = 'system'::text\)\)"
-OPEN: Final = [re.compile(form) for form in ("true", OURS, PLAIN)]
+OF_PARENT: Final = r"\(EXISTS \( SELECT .*\)\)"
+OURS: Final = rf"CASE \( SELECT {SETTING}{ALIAS}\) WHEN 'system'::text THEN true ELSE {{own}} END"
+PLAIN: Final = rf"\(\(\(?{{tenant}}\)?(::text)? = {SETTING}\) OR \({SETTING} = 'system'::text\)\)"
 WANTED_INDEX: Final = re.compile(
     r"index (?P<name>\w+): CREATE INDEX \w+ ON \w+\.(?P<table>\w+) USING (?P<what>.*)"
 )
@@ -106,13 +116,13 @@ class Relation:
     indexes: list[str]
 
 
-def survey_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Survey, ...]:
-    """Return what there is of each entity.
+def survey_of(connection: Connection, module: ModuleSpec[object]) -> tuple[Survey, ...]:
+    """Return what there is of each entity of a module.
 
     Raises:
         ConfigurationError: something cannot be read, or not in full; says what to grant or change.
     """
-    schema = entities[0].module
+    schema, entities = module.name, module.catalog.entities
     rows = connection.execute(RELATIONS, [schema, [entity.name for entity in entities]]).fetchall()
     real = {row[0]: Relation(*cast("Any", row)) for row in rows}
     flaws = [
@@ -124,7 +134,7 @@ def survey_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Surve
             module=schema,
             driver=DRIVER,
         )
-    return tuple(surveyed(entity, real.get(entity.name)) for entity in entities)
+    return tuple(surveyed(module, entity, real.get(entity.name)) for entity in entities)
 
 
 def flaws_of(entity: Entity, real: Relation) -> Iterator[str]:
@@ -132,6 +142,7 @@ def flaws_of(entity: Entity, real: Relation) -> Iterator[str]:
     name, role = f"{entity.module}.{entity.name}", sql.Identifier(real.role).as_string()
     table = table_of(entity)
     odd = [text for column in table.columns if (text := unlike(column, real.columns.get(column.name)))]
+    odd += [f"a column {extra} that would be neither copied nor compared" for extra in extras(entity, real)]
     if odd:
         yield (
             f"{name} has {', '.join(odd)}; offer a view of that name with the wanted columns, in a schema "
@@ -141,7 +152,7 @@ def flaws_of(entity: Entity, real: Relation) -> Iterator[str]:
         yield f"The role {role} may not use the schema: GRANT USAGE ON SCHEMA {entity.module} TO {role}."
     elif not all(real.columns[item.name]["readable"] for item in table.columns if item.name in real.columns):
         yield f"The role {role} may not read {name}: GRANT SELECT ON {name} TO {role}."
-    if real.bound and not shows_everything(real.policies):
+    if real.bound and not shows_everything(table, real.policies):
         yield (
             f"Row-level security of {name} decides what the role {role} sees: ALTER ROLE {role} BYPASSRLS, "
             f"or CREATE POLICY twinstore_source ON {name} FOR SELECT TO {role} USING (true)."
@@ -156,29 +167,47 @@ def unlike(column: Column, real: RealColumn | None) -> str:
     return "" if real["type"] in wanted else f"{column.name} as {real['type']} instead of {wanted[0]}"
 
 
-def shows_everything(policies: Sequence[Policy]) -> bool:
+def extras(entity: Entity, real: Relation) -> list[str]:
+    """Return the columns that the description does not know."""
+    return sorted(real.columns.keys() - {VERSION, *map(column_name, stored_names(entity))})
+
+
+def shows_everything(table: Table, policies: Sequence[Policy]) -> bool:
     """Tell whether system scope sees every row: by a policy for it, or one for all rows, and none against."""
-    return any(item["permissive"] and is_open(item["shows"]) for item in policies) and all(
-        item["permissive"] or is_open(item["shows"]) for item in policies
+    forms = open_forms(table)
+    return any(item["permissive"] and is_open(forms, item["shows"]) for item in policies) and all(
+        item["permissive"] or is_open(forms, item["shows"]) for item in policies
     )
 
 
-def is_open(expression: str | None) -> bool:
-    """Tell whether an expression surely shows every row to system scope, and to a tenant its own."""
-    return expression is None or any(form.fullmatch(" ".join(expression.split())) for form in OPEN)
+@cache
+def open_forms(table: Table) -> tuple[re.Pattern[str], ...]:
+    """Return the expressions that surely show every row to system scope, and to a tenant its own."""
+    if table.tenant is None:
+        forms = ["true", OURS.format(own=OF_PARENT)] if table.owned else ["true"]
+    else:
+        tenant = re.escape(table.tenant)
+        own = [OURS.format(own=form.format(tenant=tenant)) for form in OWN]
+        forms = ["true", *own, PLAIN.format(tenant=tenant)]
+    return tuple(map(re.compile, forms))
 
 
-def surveyed(entity: Entity, real: Relation | None) -> Survey:
+def is_open(forms: Sequence[re.Pattern[str]], expression: str | None) -> bool:
+    """Tell whether an expression, as the server writes it, is one of some forms."""
+    return expression is None or any(form.fullmatch(" ".join(expression.split())) for form in forms)
+
+
+def surveyed(module: ModuleSpec[object], entity: Entity, real: Relation | None) -> Survey:
     """Return what there is of one entity."""
     if real is None:
         warning = f"There is no table {entity.module}.{entity.name}; it counts as empty."
         return Survey(entity=entity.name, present=False, warnings=(warning,))
-    return Survey(entity=entity.name, warnings=tuple(warnings_of(entity, table_of(entity), real)))
+    return Survey(entity=entity.name, warnings=tuple(warnings_of(module, table_of(entity), real)))
 
 
-def warnings_of(entity: Entity, table: Table[Any], real: Relation) -> Iterator[str]:
+def warnings_of(module: ModuleSpec[object], table: Table, real: Relation) -> Iterator[str]:
     """Yield what reading costs more than it need, and why."""
-    name = f"{entity.module}.{entity.name}"
+    name = f"{module.name}.{table.entity.name}"
     size = f"about {real.rows:,} rows" if real.rows >= 0 else "an unknown number of rows"
     if not any(gives_order(index, table, real) for index in real.indexes):
         yield (
@@ -187,7 +216,7 @@ def warnings_of(entity: Entity, table: Table[Any], real: Relation) -> Iterator[s
             "--range-size needs fewer passes."
         )
     there = {index.partition(" USING ")[2] for index in real.indexes}
-    missing = [item["name"] for item in wanted_indexes(entity) if item["what"] not in there]
+    missing = [item["name"] for item in wanted_indexes(module, table.entity) if item["what"] not in there]
     if missing:
         yield (
             f"{name} lacks the indexes {', '.join(missing)}, so a list that a verification asks for may read "
@@ -195,17 +224,20 @@ def warnings_of(entity: Entity, table: Table[Any], real: Relation) -> Iterator[s
         )
 
 
-def gives_order(index: str, table: Table[Any], real: Relation) -> bool:
+def gives_order(index: str, table: Table, real: Relation) -> bool:
     """Tell whether an index has every row in the order of the keys.
 
-    The server names a collation only where it is not that of the column.
+    The server names a collation only where it is not that of the column; numbers and UUIDs have none.
     """
-    plain = all(real.columns[name]["collation"] == CODE_POINT for name in table.key)
-    wanted = ", ".join(name if plain else f'{name} COLLATE "C"' for name in table.key)
+    collations = {name: real.columns[name]["collation"] for name in table.key}
+    wanted = ", ".join(
+        name if collation in {None, CODE_POINT} else f'{name} COLLATE "C"'
+        for name, collation in collations.items()
+    )
     return index.endswith(f" USING btree ({wanted})")
 
 
-def wanted_indexes(entity: Entity) -> list[re.Match[str]]:
+def wanted_indexes(module: ModuleSpec[object], entity: Entity) -> list[re.Match[str]]:
     """Return the indexes that serve the lists of an entity."""
-    found = (WANTED_INDEX.fullmatch(line) for line in wanted_schema(entity.module))
+    found = (WANTED_INDEX.fullmatch(line) for line in wanted_schema(module))
     return [match for match in found if match is not None and match["table"] == entity.name]

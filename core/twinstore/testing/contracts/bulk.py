@@ -1,4 +1,4 @@
-"""What whole entities promise to tools: counts, ranges, export, scan and import."""
+"""What whole entities promise to tools: counts, ranges, views and range writers."""
 
 from __future__ import annotations
 
@@ -8,35 +8,33 @@ import pytest
 
 from twinstore import jsontext
 from twinstore.bulk import KeyRange
-from twinstore.errors import LeaseLostError
 from twinstore.scheduler.catalog import (
     AUDIT,
     IMPACT_SNAPSHOTS,
-    RUN_SUMMARIES,
     RUNS,
     SCHEDULER,
     SCHEDULES,
-    TRIGGERS,
 )
-from twinstore.storage import add_scheduler_memory_storage
-from twinstore.testing.base import Contract, needs
+from twinstore.tenancy import Tenant
+from twinstore.testing.base import Contract
 from twinstore.testing.bench import Bench
 from twinstore.testing.builders import (
     at,
-    make_audit_record,
-    moved,
     rich_audit_record,
     rich_impact_set,
     rich_run_summary,
     rich_schedule,
 )
 from twinstore.testing.contracts.runs import finished
-from twinstore.testing.copying import contents, copied, records_of, take_over
+from twinstore.testing.copying import (
+    contents,
+    records_of,
+)
 from twinstore.testing.scalars import EDGE_TEXTS
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
-    from twinstore.scheduler.schedules import Schedule
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing.probe import Deployment
 
@@ -60,10 +58,13 @@ def populate(bench: Bench) -> None:
     storage.impact_snapshots.upsert(tenant, rich_impact_set(tenant, snapshot_id=bench.id("own")), run_id="r")
     storage.run_summaries.upsert(rich_run_summary(tenant, bench.id("s")))
     storage.run_summaries.upsert(bench.summary("t"))
+    for item in SCHEDULER_EXAMPLES.of_the_system:
+        for text in EDGE_TEXTS:
+            item.store(storage.unbound, tenant, item.rich(tenant, bench.id(text)))
 
 
-class BulkContract(Contract):
-    """Reading and writing past the repositories, without losing anything."""
+class BulkContract(Contract, capability="bulk"):
+    """Reading whole entities past the repositories, without losing anything."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -79,8 +80,9 @@ class BulkContract(Contract):
     def test_the_identity_names_the_store_and_no_secret(self, bench: Bench, lone_bench: Bench) -> None:
         with bench.storages(1) as (other,):
             assert other.bulk.identity == bench.storage.bulk.identity
+            assert other.bulk.place == bench.storage.bulk.place
         assert lone_bench.storage.bulk.identity != bench.storage.bulk.identity
-        assert "@" not in bench.storage.bulk.identity
+        assert "@" not in bench.storage.bulk.identity + bench.storage.bulk.place
 
     @each_entity
     def test_rows_are_counted_by_tenant(self, lone_bench: Bench, entity: Entity) -> None:
@@ -120,9 +122,12 @@ class BulkContract(Contract):
         self, filled: Bench, entity: Entity, batch_size: int
     ) -> None:
         bulk = filled.storage.bulk
-        exported = bulk.export(entity, EVERYTHING, tenant_id=filled.tenant, batch_size=batch_size)
-        scanned = bulk.scan(entity, EVERYTHING, tenant_id=filled.tenant, batch_size=batch_size)
-        for sizes in (list(map(len, exported)), list(map(len, scanned))):
+        for read in ("records", "rows"):
+            with bulk.view() as view:
+                batches = getattr(view, read)(
+                    entity, EVERYTHING, tenant_id=filled.tenant, batch_size=batch_size
+                )
+                sizes = list(map(len, batches))
             assert sum(sizes) == filled.count(entity)
             assert all(0 < size <= batch_size for size in sizes)
 
@@ -145,7 +150,7 @@ class BulkContract(Contract):
             row = filled.probe.read(entity, record.key)
             assert row is not None
             assert isinstance(record.model, entity.model)
-            assert (record.tenant_id, record.error, record.raw) == (filled.tenant, None, None)
+            assert (record.owner, record.error, record.raw) == (Tenant(filled.tenant), None, None)
             assert (dict(record.storage), record.text_timestamp) == (dict(row.markers), False)
 
     @each_entity
@@ -163,17 +168,45 @@ class BulkContract(Contract):
 
     @each_entity
     def test_fetch_finds_single_rows_and_leaves_out_the_others(self, filled: Bench, entity: Entity) -> None:
-        rows = contents(filled.storage.bulk, entity, filled.tenant)
+        bulk = filled.storage.bulk
+        rows = contents(bulk, entity, filled.tenant)
         wanted = [key for key in list(rows)[::2] if key is not None]
         absent = tuple("absent" for _ in entity.key)
-        found = {row.key: row.content for row in filled.storage.bulk.fetch(entity, [*wanted, absent])}
-        assert found == {key: rows[key] for key in wanted}
-        assert list(filled.storage.bulk.fetch(entity, [])) == []
+        with bulk.view() as view:
+            found = {row.key: row.content for row in view.rows_of(entity, [*wanted, absent])}
+            assert found == {key: rows[key] for key in wanted}
+            assert list(view.rows_of(entity, [])) == []
+
+    @each_entity
+    def test_single_records_are_those_of_the_range(self, filled: Bench, entity: Entity) -> None:
+        bulk = filled.storage.bulk
+        all_records = {item.key: item for item in records_of(bulk, entity, EVERYTHING, filled.tenant)}
+        wanted = [key for key in list(all_records)[::2] if key is not None]
+        absent = tuple("absent" for _ in entity.key)
+        with bulk.view() as view:
+            found = {item.key: item for item in view.records_of(entity, [*wanted, absent])}
+            assert found == {key: all_records[key] for key in wanted}
+            assert list(view.records_of(entity, [])) == []
+
+    def test_a_view_reads_one_list_after_the_other(self, filled: Bench) -> None:
+        with filled.storage.bulk.view() as view:
+            for entity in SCHEDULER.entities:
+                records = view.records(entity, EVERYTHING, tenant_id=filled.tenant)
+                rows = view.rows(entity, EVERYTHING, tenant_id=filled.tenant)
+                keys = [record.key for batch in records for record in batch]
+                assert keys == [row.key for batch in rows for row in batch] != []
+
+    def test_a_list_may_be_left_half_read(self, filled: Bench) -> None:
+        with filled.storage.bulk.view() as view:
+            first = next(view.records(SCHEDULES, EVERYTHING, tenant_id=filled.tenant, batch_size=1))
+        assert len(first) == 1
+        assert records_of(filled.storage.bulk, SCHEDULES, EVERYTHING, filled.tenant)[0].key == first[0].key
 
     def test_the_instant_of_retention_is_scanned(self, filled: Bench) -> None:
         for entity, expected in ((RUNS, {None, at(5)}), (IMPACT_SNAPSHOTS, {at(0.123)}), (AUDIT, {None})):
-            batches = filled.storage.bulk.scan(entity, EVERYTHING, tenant_id=filled.tenant)
-            assert {row.expires for batch in batches for row in batch} == expected
+            with filled.storage.bulk.view() as view:
+                batches = view.rows(entity, EVERYTHING, tenant_id=filled.tenant)
+                assert {row.expires for batch in batches for row in batch} == expected
 
     @each_entity
     def test_a_broken_row_is_exported_with_its_reason_and_still_scanned(
@@ -187,132 +220,10 @@ class BulkContract(Contract):
         bench.probe.poison(entity, broken, "p0is0n")
         records = records_of(bulk, entity, EVERYTHING, bench.tenant)
         bad = [record for record in records if record.error is not None]
-        assert [(record.key, record.model, record.tenant_id) for record in bad] == [
-            (broken, None, bench.tenant)
+        assert [(record.key, record.model, record.owner) for record in bad] == [
+            (broken, None, Tenant(bench.tenant))
         ]
         assert "p0is0n" in (bad[0].raw or "")
         after = contents(bulk, entity, bench.tenant)
         assert {key for key in after if after[key] != before[key]} == {broken}
         assert b"p0is0n" in after[broken]
-
-    @each_entity
-    @needs("transactions")
-    def test_a_copy_from_another_driver_and_back_is_byte_for_byte_equal(
-        self, bench: Bench, entity: Entity
-    ) -> None:
-        with add_scheduler_memory_storage({}) as memory, add_scheduler_memory_storage({}) as third:
-            populate(bench.on(memory))
-            for step in SCHEDULER.entities:
-                copied(memory, bench.storage, step, bench.tenant)
-                copied(bench.storage, third, step, bench.tenant)
-            expected = contents(memory.bulk, entity, bench.tenant)
-            assert expected
-            assert contents(bench.storage.bulk, entity, bench.tenant) == expected
-            assert contents(third.bulk, entity, bench.tenant) == expected
-            assert bench.count(entity) == len(expected)
-
-    @each_entity
-    @needs("transactions")
-    def test_a_second_import_writes_nothing(self, bench: Bench, entity: Entity) -> None:
-        with add_scheduler_memory_storage({}) as memory:
-            populate(bench.on(memory))
-            # The parents first: a trigger needs its schedule.
-            for parent in SCHEDULER.entities[: SCHEDULER.entities.index(entity)]:
-                copied(memory, bench.storage, parent, bench.tenant)
-            first = copied(memory, bench.storage, entity, bench.tenant)
-            keys = [key for key in contents(bench.storage.bulk, entity, bench.tenant) if key is not None]
-            before = [bench.probe.stamp(entity, key) for key in keys]
-            second = copied(memory, bench.storage, entity, bench.tenant)
-        assert (dict(first.written), dict(first.unchanged)) == ({bench.tenant: len(keys)}, {})
-        assert (dict(second.written), dict(second.unchanged)) == ({}, {bench.tenant: len(keys)})
-        assert (second.conflicts, second.rejected) == ((), ())
-        assert [bench.probe.stamp(entity, key) for key in keys] == before
-
-    @needs("transactions")
-    @pytest.mark.parametrize("overwrite", [False, True])
-    def test_other_content_is_a_conflict_and_overwritten_on_request(
-        self, bench: Bench, *, overwrite: bool
-    ) -> None:
-        with add_scheduler_memory_storage({}) as memory:
-            there = bench.on(memory)
-            theirs = [memory.schedules.upsert(there.schedule(name, updated_by="them")) for name in "abc"]
-            mine = bench.storage.schedules.upsert(bench.schedule("b", updated_by="me"))
-            result = copied(
-                memory,
-                bench.storage,
-                SCHEDULES,
-                bench.tenant,
-                on_conflict="overwrite" if overwrite else "fail",
-            )
-        assert [(item.key, item.tenant_id, item.overwritten) for item in result.conflicts] == [
-            ((mine.id,), bench.tenant, overwrite)
-        ]
-        assert dict(result.written) == {bench.tenant: 3 if overwrite else 2}
-        expected: Schedule = theirs[1] if overwrite else mine
-        assert bench.storage.schedules.get(bench.tenant, mine.id) == expected
-
-    @needs("transactions")
-    def test_an_append_only_row_is_never_overwritten(self, bench: Bench) -> None:
-        mine = bench.storage.audit.append(bench.record("a", message="mine"))
-        with add_scheduler_memory_storage({}) as memory:
-            memory.audit.append(bench.record("a", message="theirs"))
-            result = copied(memory, bench.storage, AUDIT, bench.tenant, on_conflict="overwrite")
-        assert [item.overwritten for item in result.conflicts] == [False]
-        assert dict(result.written) == {}
-        assert bench.storage.audit.get(bench.tenant, mine.id) == mine
-
-    @needs("transactions")
-    def test_a_row_of_another_tenant_under_the_same_key_is_a_conflict(self, bench: Bench) -> None:
-        theirs = bench.storage.audit.append(bench.elsewhere.record("a"))
-        with add_scheduler_memory_storage({}) as memory:
-            memory.audit.append(make_audit_record(bench.tenant, theirs.id))
-            result = copied(memory, bench.storage, AUDIT, bench.tenant)
-        assert len(result.conflicts) == 1
-        assert bench.storage.audit.get(bench.foreign, theirs.id) == theirs
-
-    @needs("transactions")
-    def test_a_row_that_the_store_refuses_is_rejected_and_the_others_are_written(self, bench: Bench) -> None:
-        bench.storage.schedules.upsert(bench.schedule("mine", name="taken"))
-        with add_scheduler_memory_storage({}) as memory:
-            there = bench.on(memory)
-            for name in ("a", "taken", "z"):
-                memory.schedules.upsert(there.schedule(name))
-            result = copied(memory, bench.storage, SCHEDULES, bench.tenant)
-        assert [item.record.key for item in result.rejected] == [(bench.id("taken"),)]
-        assert result.rejected[0].reason
-        assert dict(result.written) == {bench.tenant: 2}
-        assert bench.storage.schedules.get(bench.tenant, bench.id("z")) is not None
-
-    @needs("transactions")
-    def test_a_lost_lease_writes_nothing(self, bench: Bench) -> None:
-        with add_scheduler_memory_storage({}) as memory:
-            memory.audit.append(bench.record("a"))
-            with pytest.raises(LeaseLostError):
-                copied(memory, bench.storage, AUDIT, bench.tenant, during=take_over)
-        assert bench.count(AUDIT) == 0
-
-    @needs("transactions")
-    def test_a_failing_source_writes_nothing(self, bench: Bench) -> None:
-        def fail(*_: object) -> None:
-            raise ZeroDivisionError
-
-        with add_scheduler_memory_storage({}) as memory:
-            memory.audit.append(bench.record("a"))
-            with pytest.raises(ZeroDivisionError):
-                copied(memory, bench.storage, AUDIT, bench.tenant, during=fail)
-        assert bench.count(AUDIT) == 0
-
-    @needs("transactions")
-    def test_an_imported_schedule_goes_on_like_any_other(self, bench: Bench) -> None:
-        with add_scheduler_memory_storage({}) as memory:
-            there = bench.on(memory)
-            schedule = memory.schedules.upsert(there.schedule())
-            run = memory.runs.create(there.run(schedule_id=schedule.id))
-            for entity in (SCHEDULES, TRIGGERS, RUNS):
-                copied(memory, bench.storage, entity, bench.tenant)
-        moved_run = moved(run, run.state, deltas=())
-        assert bench.storage.runs.update(moved_run) is True
-        assert bench.storage.schedules.soft_delete(bench.tenant, schedule.id, "eve", at(9)) is True
-        assert bench.storage.triggers.get_required(bench.tenant, schedule.id).enabled is False
-        assert bench.storage.run_summary_service.rebuild(bench.tenant, schedule.id) is not None
-        assert bench.count(RUN_SUMMARIES) == 1

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from twinstore.errors import DocumentDecodeError
 from twinstore.scheduler.catalog import (
-    AUDIT,
     IMPACT_SNAPSHOTS,
     RUN_SUMMARIES,
     RUNS,
@@ -23,11 +23,14 @@ from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.testing.base import Contract
 from twinstore.testing.builders import at, make_selector, moved
 from twinstore.testing.calls import Household, furnish
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
-    from twinstore.scheduler.storage import SchedulerStorage
+    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
     from twinstore.testing.bench import Bench
+    from twinstore.testing.examples import Example
+    from twinstore.testing.signatures import Listed, Lookup
 
 __all__ = ["DecodingContract"]
 
@@ -45,43 +48,43 @@ class Touch:
     call: Callable[[SchedulerStorage, str, Household], object]
 
 
+def lookups_and_lists() -> Iterator[Touch]:
+    """Yield the look-ups of every repository, and the lists that must show the row."""
+    for item in SCHEDULER_EXAMPLES.examples:
+        for lookup in item.lookups:
+            yield Touch(lookup.method.name, item.entity, partial(asked, item, lookup))
+        for listed in item.lists:
+            if listed.sees_one_tenant and (listed.fields or listed.method.name == "list"):
+                yield Touch(listed.method.name, item.entity, partial(asked, item, listed))
+
+
+def asked(
+    item: Example[SchedulerSession],
+    question: Lookup | Listed,
+    storage: SchedulerStorage,
+    tenant: str,
+    household: Household,
+) -> object:
+    """Ask a repository for the row of the household."""
+    return question(getattr(storage, item.repository), tenant, household.value(item.entity))
+
+
 TOUCHES: Final = (
-    Touch("get", SCHEDULES, lambda s, t, h: s.schedules.get(t, h.schedule.id)),
-    Touch("get_required", SCHEDULES, lambda s, t, h: s.schedules.get_required(t, h.schedule.id)),
-    Touch("list", SCHEDULES, lambda s, t, _: s.schedules.list(t)),
+    *lookups_and_lists(),
     Touch("list deleted", SCHEDULES, lambda s, t, _: s.schedules.list(t, ALL)),
     Touch("upsert", SCHEDULES, lambda s, _, h: s.schedules.upsert(h.schedule.evolve(updated_at=at(9)))),
     Touch("soft_delete", SCHEDULES, lambda s, t, h: s.schedules.soft_delete(t, h.schedule.id, "x", at(9))),
     Touch("recalculate", SCHEDULES, lambda s, t, h: s.triggers.recalculate(t, h.schedule.id, at())),
-    Touch("get", TRIGGERS, lambda s, t, h: s.triggers.get(t, h.schedule.id)),
-    Touch("get_required", TRIGGERS, lambda s, t, h: s.triggers.get_required(t, h.schedule.id)),
-    Touch("list", TRIGGERS, lambda s, t, _: s.triggers.list(t)),
     Touch("recalculate", TRIGGERS, lambda s, t, h: s.triggers.recalculate(t, h.schedule.id, at())),
     Touch("upsert", TRIGGERS, lambda s, _, h: s.schedules.upsert(h.schedule.evolve(updated_at=at(9)))),
-    Touch("get", RUNS, lambda s, t, h: s.runs.get(t, h.run.id)),
-    Touch("get_required", RUNS, lambda s, t, h: s.runs.get_required(t, h.run.id)),
-    Touch("list", RUNS, lambda s, t, _: s.runs.list(t)),
-    Touch("get_runs_by_schedule", RUNS, lambda s, t, h: s.runs.get_runs_by_schedule(t, h.schedule.id, 9)),
     Touch("update", RUNS, lambda s, _, h: s.runs.update(h.run)),
     Touch("retry", RUNS, lambda s, t, h: s.runs.retry(t, h.run.id, "x", at())),
     Touch("rebuild", RUNS, lambda s, t, h: s.run_summary_service.rebuild(t, h.schedule.id)),
-    Touch("get", IMPACT_SNAPSHOTS, lambda s, t, h: s.impact_snapshots.get(t, snapshot_id(h))),
-    Touch(
-        "get_required", IMPACT_SNAPSHOTS, lambda s, t, h: s.impact_snapshots.get_required(t, snapshot_id(h))
-    ),
-    Touch("list", IMPACT_SNAPSHOTS, lambda s, t, _: s.impact_snapshots.list(t)),
-    Touch("list_by_run", IMPACT_SNAPSHOTS, lambda s, t, h: s.impact_snapshots.list_by_run(t, h.run.id)),
     Touch(
         "get_latest_by_selector",
         IMPACT_SNAPSHOTS,
         lambda s, t, _: s.impact_snapshots.get_latest_by_selector(t, make_selector()),
     ),
-    Touch("get", AUDIT, lambda s, t, h: s.audit.get(t, h.record.id)),
-    Touch("get_required", AUDIT, lambda s, t, h: s.audit.get_required(t, h.record.id)),
-    Touch("list", AUDIT, lambda s, t, _: s.audit.list(t)),
-    Touch("get", RUN_SUMMARIES, lambda s, t, h: s.run_summaries.get(t, h.schedule.id)),
-    Touch("get_required", RUN_SUMMARIES, lambda s, t, h: s.run_summaries.get_required(t, h.schedule.id)),
-    Touch("list", RUN_SUMMARIES, lambda s, t, _: s.run_summaries.list(t)),
     Touch("project", RUN_SUMMARIES, lambda s, _, h: s.run_summary_service.project(h.run)),
     Touch("rebuild", RUN_SUMMARIES, lambda s, t, h: s.run_summary_service.rebuild(t, h.schedule.id)),
     Touch("modify", RUN_SUMMARIES, lambda s, t, h: s.run_summaries.modify(t, h.schedule.id, lambda old: old)),
@@ -109,7 +112,7 @@ class DecodingContract(Contract):
         assert problem.value.entity == touch.entity.name
         assert problem.value.key is not None
         assert problem.value.key in problem.value.message
-        assert key[-1] in problem.value.key
+        assert str(key[-1]) in problem.value.key
         assert CONTENT not in problem.value.message
         assert "s3cr3t" not in problem.value.message
         assert household.stored(bench) == before

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from twinstore.errors import ValidationError
+from twinstore.scheduler.catalog import SCHEDULES
 from twinstore.testing.base import Contract
 from twinstore.testing.builders import at
 
@@ -57,6 +58,17 @@ class DueScheduleContract(Contract):
         gone = stored(lone_bench, "gone")
         kept = stored(lone_bench, "kept")
         assert lone_bench.storage.schedules.soft_delete(lone_bench.tenant, gone.id, "eve", at(1))
+        assert lone_bench.storage.schedules.get_due_schedules(at(4 * HOUR)) == (kept,)
+        assert lone_bench.storage.schedules.get_due_schedules(at(4 * HOUR), limit=1) == (kept,)
+
+    def test_a_schedule_that_may_not_fire_is_not_due_whatever_its_trigger_says(
+        self, lone_bench: Bench
+    ) -> None:
+        kept, disabled, deleted = (stored(lone_bench, name) for name in ("kept", "disabled", "deleted"))
+        # Only a copy can bring a pair out of step.
+        lone_bench.probe.alter(SCHEDULES, (disabled.id,), {"enabled": False})
+        deletion = {"enabled": False, "deletedAt": at(1), "deletedBy": "eve"}
+        lone_bench.probe.alter(SCHEDULES, (deleted.id,), deletion)
         assert lone_bench.storage.schedules.get_due_schedules(at(4 * HOUR)) == (kept,)
         assert lone_bench.storage.schedules.get_due_schedules(at(4 * HOUR), limit=1) == (kept,)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from twinstore.bulk import KeyRange
-from twinstore.errors import MigrationError
+from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
 from twinstore.migrations import Consent, EffectKind, MigrationReport, MigrationState
-from twinstore.testing.base import Contract
+from twinstore.testing.base import Contract, assert_refused, needs
 from twinstore.testing.bench import Bench, race
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from twinstore.testing.probe import BackendFactory, Deployment
 
 __all__ = ["InitializerContract"]
+
+# Sorts behind everything that is shipped.
+NEWER: Final = "999_of_tomorrow"
 
 
 class InitializerContract(Contract):
@@ -55,6 +58,52 @@ class InitializerContract(Contract):
                 assert storage.initializer.verify() != ()
             assert {status.state for status in storage.initializer.status()} <= {MigrationState.PENDING}
 
+    def test_looking_changes_nothing(self, bare: Deployment) -> None:
+        with bare.open() as storage:
+            before = bare.probe.objects()
+            shipped = storage.initializer.status()
+            storage.initializer.verify()
+            storage.initializer.export()
+            with suppress(MigrationError):
+                storage.check_ready()
+            assert bare.probe.objects() == before
+            storage.initializer.ensure_migrations()
+            after = bare.probe.objects()
+            assert (after > before) is bool(shipped)
+            storage.initializer.status()
+            storage.initializer.verify()
+            storage.check_ready()
+            assert bare.probe.objects() == after
+
+    def test_a_call_without_schema_works_or_asks_for_the_migrations(self, bare: Deployment) -> None:
+        with bare.open() as storage:
+            bench = Bench(bare, storage)
+            for call in (
+                lambda: storage.runs.get(bench.tenant, "any"),
+                lambda: storage.runs.list(bench.tenant),
+                lambda: storage.runs.create(bench.run()),
+            ):
+                with suppress(MigrationError):
+                    call()
+
+    def test_a_changed_or_newer_migration_stops_everything(self, lone_bench: Bench) -> None:
+        initializer, probe = lone_bench.storage.initializer, lone_bench.probe
+        shipped = [status.name for status in initializer.status()]
+        if not shipped:
+            return
+        for name, error, state in (
+            (shipped[0], MigrationChecksumError, MigrationState.CHANGED),
+            (NEWER, MigrationMissingError, MigrationState.MISSING),
+        ):
+            probe.tamper_migration(name)
+            with pytest.raises(error, match=name):
+                initializer.ensure_migrations()
+            assert {status.name: status.state for status in initializer.status()}[name] is state
+            with lone_bench.storages(1) as (other,), pytest.raises(error, match=name):
+                other.check_ready()
+            probe.tamper_migration(name)
+            assert initializer.ensure_migrations().applied == ()
+
     def test_rivals_apply_each_migration_once(self, bare: Deployment) -> None:
         with ExitStack() as stack:
             storages = [stack.enter_context(bare.open()) for _ in range(4)]
@@ -82,16 +131,23 @@ class InitializerContract(Contract):
 
     def test_a_store_without_its_schema_reads_as_empty(self, bare: Deployment) -> None:
         with bare.open() as storage:
+            if not storage.capabilities.bulk:
+                assert_refused(storage, "bulk")
+                return
             bulk = storage.bulk
             assert [item.entity for item in bulk.survey()] == [entity.name for entity in bulk.entities()]
             for entity, found in zip(bulk.entities(), bulk.survey(), strict=True):
                 assert found.present == (not storage.initializer.status())
                 assert (bulk.counts(entity), list(bulk.cut(entity, 1))) == ({}, [KeyRange()])
-                assert list(bulk.export(entity, KeyRange())) == []
-                assert list(bulk.scan(entity, KeyRange())) == []
-                assert list(bulk.fetch(entity, [tuple("k" for _ in entity.key)])) == []
+                key = tuple("k" for _ in entity.key)
+                with bulk.view() as view:
+                    assert list(view.records(entity, KeyRange())) == []
+                    assert list(view.rows(entity, KeyRange())) == []
+                    assert list(view.records_of(entity, [key])) == []
+                    assert list(view.rows_of(entity, [key])) == []
             assert {status.state for status in storage.initializer.status()} <= {MigrationState.PENDING}
 
+    @needs("bulk")
     def test_a_migrated_store_is_read_without_a_warning(self, bench: Bench) -> None:
         assert [(item.present, item.warnings) for item in bench.storage.bulk.survey()] == [
             (True, ()) for _ in bench.storage.bulk.entities()

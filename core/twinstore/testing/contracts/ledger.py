@@ -1,27 +1,42 @@
-"""What the ledger of copies promises: one worker at a time, and nothing forgotten."""
+"""What the ledger of copies promises: one coordinator at a time, each range once, and nothing forgotten."""
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 
-from twinstore.bulk import JobState, KeyRange, RangeState
+from twinstore.bulk import KeyRange
 from twinstore.errors import LeaseLostError
+from twinstore.ledger import ConflictLine, JobState, QuarantineLine, RangeState
 from twinstore.scheduler.catalog import AUDIT, RUNS
 from twinstore.storage import add_scheduler_memory_storage
-from twinstore.testing.base import Contract, needs
+from twinstore.testing.base import CopyContract, needs
 from twinstore.testing.bench import outcomes, unique
 from twinstore.testing.builders import at
-from twinstore.testing.copying import HOUR, claimed, copied
+from twinstore.testing.copying import (
+    HOUR,
+    TALLY,
+    claimed,
+    copied,
+    finished,
+    in_the_end,
+    ledger_of,
+    started,
+    states,
+    taken,
+)
 
 if TYPE_CHECKING:
-    from twinstore.bulk import Claim, Lease, Ledger
+    from collections.abc import Callable
+
+    from twinstore.ledger import Claim, Ledger
     from twinstore.testing.bench import Bench
 
 __all__ = ["LedgerContract"]
+
+T = TypeVar("T")
 
 SETTINGS: Final = {"module": "scheduler", "tenant": "*", "naïve": "\N{SNOWMAN}"}
 RANGES: Final = [
@@ -29,31 +44,34 @@ RANGES: Final = [
     KeyRange(("\uffff", "b"), ("\U00010000", "")),
     KeyRange(("\U00010000", ""), None),
 ]
-PATIENCE_SECONDS: Final = 10
 
 
-def started(bench: Bench) -> tuple[Ledger, str]:
+def started_job(bench: Bench) -> tuple[Ledger, str]:
     """Start a job of its own."""
-    ledger = bench.storage.bulk.ledger()
+    ledger = ledger_of(bench.storage)
     return ledger, ledger.start(unique("job"), SETTINGS, at()).id
 
 
-def acquired_in_the_end(ledger: Ledger, job_id: str) -> Lease:
-    """Acquire a lease as soon as the server lets it expire."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            return ledger.acquire(job_id, "second", HOUR)
-        except LeaseLostError:
-            assert time.monotonic() < deadline, "the lease never expired"
+def quarantine_line(claim: Claim, line: int, part: int = 0, **changes: object) -> QuarantineLine:
+    """Return a line, or a part of one."""
+    values: dict[str, object] = {"tenant": "", "reason": "no model", "raw": " half\n", **changes}
+    place = {"job_id": claim.job_id, "number": claim.number, "line": line, "part": part}
+    return QuarantineLine.model_validate({**place, "entity": claim.entity, **values})
 
 
-class LedgerContract(Contract):
-    """Jobs, leases and ranges, kept in the target."""
+def conflict_line(claim: Claim, line: int) -> ConflictLine:
+    """Return a line."""
+    return ConflictLine(
+        job_id=claim.job_id, number=claim.number, line=line, entity=claim.entity, tenant="acme", key='["k"]'
+    )
+
+
+class LedgerContract(CopyContract, capability="bulk"):
+    """Jobs, leases, ranges and lines, kept in the target."""
 
     @needs("transactions")
     def test_a_job_is_started_once(self, bench: Bench) -> None:
-        ledger = bench.storage.bulk.ledger()
+        ledger = ledger_of(bench.storage)
         job_id = unique("job")
         assert ledger.find(job_id) is None
         assert list(ledger.ranges(job_id)) == []
@@ -62,12 +80,12 @@ class LedgerContract(Contract):
         assert (job.state, job.generation) == (JobState.RUNNING, 1)
         assert ledger.start(job_id, {"other": "settings"}, at(9)) == job
         with bench.storages(1) as (other,):
-            assert other.bulk.ledger().find(job_id) == job
-            assert job in list(other.bulk.ledger().jobs())
+            assert ledger_of(other).find(job_id) == job
+            assert job in list(ledger_of(other).jobs())
 
     @needs("transactions")
     def test_the_lease_belongs_to_one_holder_and_its_fence_grows(self, bench: Bench) -> None:
-        ledger, job_id = started(bench)
+        ledger, job_id = started_job(bench)
         assert ledger.lease(job_id) is None
         first = ledger.acquire(job_id, "first", HOUR)
         assert ledger.lease(job_id) == first
@@ -84,7 +102,7 @@ class LedgerContract(Contract):
 
     @needs("transactions")
     def test_the_lease_of_a_dead_holder_is_taken_at_once(self, bench: Bench) -> None:
-        ledger, job_id = started(bench)
+        ledger, job_id = started_job(bench)
         first = ledger.acquire(job_id, "first", HOUR)
         with pytest.raises(LeaseLostError):
             ledger.acquire(job_id, "second", HOUR, dead="somebody else")
@@ -95,7 +113,7 @@ class LedgerContract(Contract):
 
     @needs("transactions")
     def test_a_lease_is_extended_by_its_holder(self, bench: Bench) -> None:
-        ledger, job_id = started(bench)
+        ledger, job_id = started_job(bench)
         lease = ledger.acquire(job_id, "first", timedelta(minutes=1))
         renewed = ledger.renew(lease, HOUR)
         assert (renewed.holder, renewed.fence) == (lease.holder, lease.fence)
@@ -104,22 +122,23 @@ class LedgerContract(Contract):
 
     @needs("transactions")
     def test_an_expired_lease_is_lost_and_free(self, bench: Bench) -> None:
-        ledger, job_id = started(bench)
+        ledger, job_id = started_job(bench)
         first = ledger.acquire(job_id, "first", timedelta(milliseconds=1))
-        second = acquired_in_the_end(ledger, job_id)
+        second = in_the_end(lambda: ledger.acquire(job_id, "second", HOUR))
         assert second.fence > first.fence
-        for act in (
+        acts: list[Callable[[], object]] = [
             lambda: ledger.renew(first, HOUR),
             lambda: ledger.plan(first, RUNS.name, RANGES),
             lambda: ledger.complete(first),
-        ):
+        ]
+        for act in acts:
             with pytest.raises(LeaseLostError):
                 act()
         assert list(ledger.ranges(job_id)) == []
 
     @needs("transactions")
     def test_ranges_are_planned_once_and_kept_in_order(self, bench: Bench) -> None:
-        ledger, job_id = started(bench)
+        ledger, job_id = started_job(bench)
         lease = ledger.acquire(job_id, "first", HOUR)
         ledger.plan(lease, RUNS.name, RANGES)
         ledger.plan(lease, AUDIT.name, RANGES[:1])
@@ -130,66 +149,103 @@ class LedgerContract(Contract):
         assert {item.state for item in planned} == {RangeState.PENDING}
         assert [item.within for item in ledger.ranges(job_id, RUNS.name)] == RANGES
         assert list(ledger.ranges(job_id, "no-entity")) == []
+        assert ledger.counts(job_id) == {"pending": 4}
+        assert (ledger.counts(job_id, AUDIT.name), ledger.counts(job_id, "no-entity")) == ({"pending": 1}, {})
+
+    @needs("transactions")
+    def test_the_ends_of_a_range_may_be_texts_and_numbers(self, bench: Bench) -> None:
+        ledger, job_id = started_job(bench)
+        lease = ledger.acquire(job_id, "first", HOUR)
+        ends = [("run:\x00\ud800", 2**63 - 1), ("run:\x01", -(2**63))]
+        ranges = [KeyRange(None, ends[0]), KeyRange(*ends), KeyRange(ends[1], None)]
+        ledger.plan(lease, RUNS.name, ranges)
+        assert [item.within for item in ledger.ranges(job_id)] == ranges
 
     @needs("transactions")
     def test_a_claimed_range_is_copying_for_everybody(self, bench: Bench) -> None:
-        ledger, job_id = started(bench)
+        ledger, job_id = started_job(bench)
         lease = ledger.acquire(job_id, "first", HOUR)
         ledger.plan(lease, RUNS.name, RANGES)
         number = [item.number for item in ledger.ranges(job_id)][1]
-        claim = ledger.claim(lease, number)
-        assert (claim.lease, claim.number, claim.entity) == (lease, number, RUNS.name)
-        assert claim.within == RANGES[1]
+        claim = ledger.claim(job_id, "worker", number)
+        assert (claim.job_id, claim.number, claim.worker) == (job_id, number, "worker")
+        assert (claim.entity, claim.within) == (RUNS.name, RANGES[1])
         with bench.storages(1) as (other,):
-            states = [item.state for item in other.bulk.ledger().ranges(job_id)]
-        assert states == [RangeState.PENDING, RangeState.COPYING, RangeState.PENDING]
+            found = states(ledger_of(other), job_id)
+        assert found == [RangeState.PENDING, RangeState.COPYING, RangeState.PENDING]
 
     @needs("transactions")
-    def test_a_stolen_lease_claims_nothing(self, bench: Bench) -> None:
-        ledger, job_id = started(bench)
-        lease = ledger.acquire(job_id, "first", HOUR)
-        ledger.plan(lease, RUNS.name, RANGES)
-        ledger.acquire(job_id, "second", HOUR, dead="first")
-        number = next(ledger.ranges(job_id)).number
-        with pytest.raises(LeaseLostError):
-            ledger.claim(lease, number)
-        assert {item.state for item in ledger.ranges(job_id)} == {RangeState.PENDING}
+    def test_a_stolen_lease_plans_reopens_completes_and_stops_nothing(self, bench: Bench) -> None:
+        ledger = ledger_of(bench.storage)
+        lease = started(ledger, RUNS, RANGES)
+        finished(bench, taken(ledger, lease.job_id, RUNS.name))
+        ledger.acquire(lease.job_id, "thief", HOUR, dead=lease.holder)
+        before = ledger.find(lease.job_id), list(ledger.ranges(lease.job_id))
+        acts: list[Callable[[], None]] = [
+            lambda: ledger.plan(lease, AUDIT.name, RANGES),
+            lambda: ledger.reopen(lease, [1]),
+            lambda: ledger.complete(lease),
+            lambda: ledger.stop(lease, "why"),
+            lambda: ledger.resume(lease),
+        ]
+        for act in acts:
+            with pytest.raises(LeaseLostError):
+                act()
+        assert (ledger.find(lease.job_id), list(ledger.ranges(lease.job_id))) == before
 
     @needs("transactions")
     def test_an_imported_range_is_live_with_its_tally_and_can_be_opened_again(self, bench: Bench) -> None:
-        ledger = bench.storage.bulk.ledger()
+        ledger = ledger_of(bench.storage)
         with add_scheduler_memory_storage({}) as memory:
             memory.audit.append(bench.record("a"))
             claims: list[Claim] = []
             copied(memory, bench.storage, AUDIT, bench.tenant, during=lambda _, claim: claims.append(claim))
-        job_id = claims[0].lease.job_id
+        job_id = claims[0].job_id
         (live,) = ledger.ranges(job_id)
         assert live.state is RangeState.LIVE
         assert live.tally is not None
         assert (dict(live.tally.read), dict(live.tally.written)) == ({bench.tenant: 1}, {bench.tenant: 1})
         assert (dict(live.tally.unchanged), dict(live.tally.conflicts)) == ({}, {})
         assert live.finished_at is not None
-        ledger.claim(claims[0].lease, live.number)
-        assert [item.state for item in ledger.ranges(job_id)] == [RangeState.COPYING]
+        holder = ledger.lease(job_id)
+        assert holder is not None
+        ledger.reopen(holder, [live.number])
+        (reopened,) = ledger.ranges(job_id)
+        assert (reopened.state, reopened.tally, reopened.finished_at) == (RangeState.PENDING, None, None)
+        assert taken(ledger, job_id, AUDIT.name).fence > claims[0].fence
+
+    @needs("transactions")
+    def test_a_tally_keeps_every_label(self, bench: Bench) -> None:
+        ledger = ledger_of(bench.storage)
+        claim = claimed(ledger, RUNS)
+        finished(bench, claim)
+        assert [item.tally for item in ledger.ranges(claim.job_id)] == [TALLY]
 
     @needs("transactions")
     def test_a_complete_job_begins_a_new_generation(self, bench: Bench) -> None:
-        ledger = bench.storage.bulk.ledger()
-        claim = claimed(ledger, RUNS)
-        ledger.complete(claim.lease)
-        job = ledger.find(claim.lease.job_id)
+        ledger = ledger_of(bench.storage)
+        lease = started(ledger, RUNS)
+        claim = taken(ledger, lease.job_id, RUNS.name)
+        with bench.storage.bulk.writer(RUNS) as writer:
+            writer.flush()
+            ledger.note(writer.access, claim, [quarantine_line(claim, 1)], [conflict_line(claim, 1)])
+            ledger.finish(writer.access, claim, TALLY)
+            writer.commit()
+        ledger.complete(lease)
+        job = ledger.find(lease.job_id)
         assert job is not None
         assert job.state is JobState.COMPLETE
         following = ledger.start(job.id, SETTINGS, at(9))
         assert (following.state, following.generation) == (JobState.RUNNING, job.generation + 1)
         assert (following.as_of, dict(following.settings)) == (at(9), SETTINGS)
         assert list(ledger.ranges(job.id)) == []
+        assert [*ledger.quarantined(job.id), *ledger.conflicts(job.id)] == []
 
     @needs("transactions")
     def test_of_rivals_for_a_lease_exactly_one_wins(self, bench: Bench) -> None:
-        _, job_id = started(bench)
+        _, job_id = started_job(bench)
         results = bench.race(
-            lambda storage, holder: storage.bulk.ledger().acquire(job_id, holder, HOUR), "abcdef"
+            lambda storage, holder: ledger_of(storage).acquire(job_id, holder, HOUR), "abcdef"
         )
         assert outcomes(results) == {"LeaseLostError": 5, "ok": 1}
 
@@ -197,7 +253,59 @@ class LedgerContract(Contract):
     def test_rivals_starting_a_job_start_the_same(self, bench: Bench) -> None:
         job_id = unique("job")
         results = bench.race(
-            lambda storage, second: storage.bulk.ledger().start(job_id, SETTINGS, at(second)), range(6)
+            lambda storage, second: ledger_of(storage).start(job_id, SETTINGS, at(second)), range(6)
         )
         assert outcomes(results) == {"ok": 6}
-        assert results == [bench.storage.bulk.ledger().find(job_id)] * 6
+        assert results == [ledger_of(bench.storage).find(job_id)] * 6
+
+    @needs("transactions")
+    def test_lines_are_stored_with_their_range_and_forgotten_when_it_is_opened(self, bench: Bench) -> None:
+        ledger = ledger_of(bench.storage)
+        lease = started(ledger, RUNS, RANGES[:2])
+        claims = [taken(ledger, lease.job_id, RUNS.name) for _ in range(2)]
+        expected = [noted(bench, claim) for claim in reversed(claims)]
+        bad, conflicts = zip(*reversed(expected), strict=True)
+        assert list(ledger.quarantined(lease.job_id)) == [line for lines in bad for line in lines]
+        assert list(ledger.conflicts(lease.job_id)) == [line for lines in conflicts for line in lines]
+        ledger.reopen(lease, [claims[0].number])
+        assert list(ledger.quarantined(lease.job_id)) == bad[1]
+        assert list(ledger.conflicts(lease.job_id)) == conflicts[1]
+
+    @needs("transactions")
+    def test_lines_of_a_range_that_was_not_committed_do_not_exist(self, bench: Bench) -> None:
+        ledger = ledger_of(bench.storage)
+        claim = claimed(ledger, RUNS)
+        with bench.storage.bulk.writer(RUNS) as writer:
+            writer.flush()
+            ledger.note(writer.access, claim, [quarantine_line(claim, 1)], [conflict_line(claim, 1)])
+        assert [*ledger.quarantined(claim.job_id), *ledger.conflicts(claim.job_id)] == []
+
+    @needs("transactions")
+    def test_long_lines_and_many_of_them_come_back_in_order(self, bench: Bench) -> None:
+        ledger = ledger_of(bench.storage)
+        claim = claimed(ledger, RUNS)
+        lines = [quarantine_line(claim, 1, part, raw=f"{part}" * 1_000_000) for part in range(3)]
+        lines += [quarantine_line(claim, number, raw=None, key=None) for number in range(2, 50)]
+        with bench.storage.bulk.writer(RUNS) as writer:
+            writer.flush()
+            ledger.note(writer.access, claim, lines, ())
+            ledger.finish(writer.access, claim, TALLY)
+            writer.commit()
+        assert list(ledger.quarantined(claim.job_id)) == lines
+
+
+def noted(bench: Bench, claim: Claim) -> tuple[list[QuarantineLine], list[ConflictLine]]:
+    """Finish a range with lines; return them in order."""
+    bad = [
+        quarantine_line(claim, 1, 0, tenant=":none", key='["a",1]'),
+        quarantine_line(claim, 1, 1, tenant=":none", key='["a",1]', raw="the other\x01 half "),
+        quarantine_line(claim, 2, 0, raw=None),
+    ]
+    conflicts = [conflict_line(claim, 1), conflict_line(claim, 2)]
+    with bench.storage.bulk.writer(RUNS) as writer:
+        writer.flush()
+        ledger = ledger_of(bench.storage)
+        ledger.note(writer.access, claim, iter(bad), iter(conflicts))
+        ledger.finish(writer.access, claim, TALLY)
+        writer.commit()
+    return bad, conflicts

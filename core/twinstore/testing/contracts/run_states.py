@@ -72,10 +72,10 @@ class RunStateContract(Contract):
     @pytest.mark.parametrize("state", RunState)
     def test_an_identical_run_is_accepted_without_a_write(self, bench: Bench, state: RunState) -> None:
         run = in_state(bench, state)
-        before = bench.probe.stamp(RUNS, (run.id,))
+        before = bench.stamp(RUNS, (run.id,))
         assert bench.storage.runs.update(run) is True
         assert bench.storage.runs.update(run, expected_state=state) is True
-        assert bench.probe.stamp(RUNS, (run.id,)) == before
+        assert bench.stamp(RUNS, (run.id,)) == before
 
     @pytest.mark.parametrize("state", TERMINAL)
     def test_a_terminal_run_never_changes(self, bench: Bench, state: RunState) -> None:

@@ -81,8 +81,8 @@ class RunRepositoryContract(Contract):
         assert runs.get(bench.tenant, missing.id) is None
         assert runs.update(missing) is False
         assert runs.update(missing, expected_state=RunState.RUNNING) is False
-        assert (tuple(runs.list(bench.tenant)), runs.get_pending_runs(bench.tenant)) == ((), ())
-        assert runs.get_runs_by_schedule(bench.tenant, "missing", 10) == ()
+        assert (tuple(runs.list(bench.tenant)), tuple(runs.get_pending_runs(bench.tenant))) == ((), ())
+        assert tuple(runs.get_runs_by_schedule(bench.tenant, "missing", 10)) == ()
         required: list[Callable[[], Run]] = [
             lambda: runs.get_required(bench.tenant, f" {missing.id} "),
             lambda: runs.retry(bench.tenant, missing.id, "ada", at()),
@@ -170,7 +170,7 @@ class RunRepositoryContract(Contract):
             in_state(bench, state, state.value, created_at=at(0))
         pending = bench.storage.runs.get_pending_runs(bench.tenant)
         assert ids(pending) == ["a", "b", "q", "c", "d"]
-        assert bench.storage.runs.get_pending_runs(bench.tenant, limit=2) == pending[:2]
+        assert tuple(bench.storage.runs.get_pending_runs(bench.tenant, limit=2)) == pending[:2]
 
     def test_runs_of_a_schedule_are_the_newest_first(self, bench: Bench) -> None:
         for name, seconds in (("b", 1), ("c", 2), ("a", 1)):
@@ -179,7 +179,7 @@ class RunRepositoryContract(Contract):
         bench.storage.runs.create(bench.run("ad-hoc"))
         found = bench.storage.runs.get_runs_by_schedule(bench.tenant, " s-1 ", 10)
         assert ids(found) == ["c", "a", "b"]
-        assert bench.storage.runs.get_runs_by_schedule(bench.tenant, "s-1", 2) == found[:2]
+        assert tuple(bench.storage.runs.get_runs_by_schedule(bench.tenant, "s-1", 2)) == found[:2]
 
     def test_filters_combine(self, bench: Bench) -> None:
         for number in range(6):
@@ -196,6 +196,13 @@ class RunRepositoryContract(Contract):
         assert listed(bench, states=[RunState.RUNNING]) == []
         assert listed(bench, created_after=at(4), created_before=at(1)) == []
 
+    def test_bounds_are_compared_to_the_millisecond(self, bench: Bench) -> None:
+        for number in range(4):
+            bench.storage.runs.create(bench.run(str(number), created_at=at(number / 1000)))
+        assert listed(bench, created_after=at(0.001)) == ["3", "2"]
+        assert listed(bench, created_before=at(0.002)) == ["1", "0"]
+        assert listed(bench, created_after=at(0), created_before=at(0.003)) == ["2", "1"]
+
     @pytest.mark.parametrize("empty", [(), [], set[RunState](), frozenset[RunState]()])
     def test_an_empty_collection_of_states_matches_nothing(self, bench: Bench, empty: list[RunState]) -> None:
         bench.storage.runs.create(bench.run())
@@ -210,17 +217,6 @@ class RunRepositoryContract(Contract):
         ):
             with pytest.raises(ValidationError):
                 listed(bench, **options)
-
-    @pytest.mark.parametrize("limit", [0, -1, True, 1.5, "1", None])
-    def test_a_limit_below_one_is_refused_by_every_list(self, bench: Bench, limit: int) -> None:
-        runs = bench.storage.runs
-        for call in (
-            lambda: runs.get_pending_runs(bench.tenant, limit=limit),
-            lambda: runs.get_runs_by_schedule(bench.tenant, "s-1", limit),
-            lambda: runs.list_by_state(RunState.QUEUED, limit=limit),
-        ):
-            with pytest.raises(ValidationError, match="limit"):
-                call()
 
     def test_something_that_is_no_run_is_refused(self, bench: Bench) -> None:
         for call in (bench.storage.runs.create, bench.storage.runs.update):
@@ -243,11 +239,6 @@ class RunRepositoryContract(Contract):
             finished(bench, str(number), -number)
         removed = bench.storage.runs.purge_finished(at(0), tenant_id=bench.tenant, batch_size=batch_size)
         assert (removed, bench.count(RUNS)) == (5, 0)
-
-    @pytest.mark.parametrize("batch_size", [0, -1, True, 1.5])
-    def test_runs_are_not_purged_in_batches_below_one(self, bench: Bench, batch_size: int) -> None:
-        with pytest.raises(ValidationError, match="batch_size"):
-            bench.storage.runs.purge_finished(at(0), tenant_id=bench.tenant, batch_size=batch_size)
 
     def test_purge_of_runs_without_tenant_sees_all_tenants(self, lone_bench: Bench) -> None:
         for number in range(3):

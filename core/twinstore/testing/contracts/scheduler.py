@@ -5,13 +5,23 @@ from __future__ import annotations
 from twinstore.testing.contracts.audit import AuditRepositoryContract, AuditServiceContract
 from twinstore.testing.contracts.bulk import BulkContract
 from twinstore.testing.contracts.capabilities import CapabilitiesContract
+from twinstore.testing.contracts.claims import RangeClaimContract
 from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.due import DueScheduleContract
+from twinstore.testing.contracts.errors import StoreErrorContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
 from twinstore.testing.contracts.isolation import IsolationContract
+from twinstore.testing.contracts.joining import JoiningContract
+from twinstore.testing.contracts.keyed import KeyedRepositoryContract
 from twinstore.testing.contracts.ledger import LedgerContract
 from twinstore.testing.contracts.paging import PagingContract
+from twinstore.testing.contracts.plugin import PluginContract
+from twinstore.testing.contracts.probe import ProbeContract
+from twinstore.testing.contracts.races import RaceContract
+from twinstore.testing.contracts.range_writer import RangeWriterContract
+from twinstore.testing.contracts.resources import ResourceContract
+from twinstore.testing.contracts.retention import RetentionContract
 from twinstore.testing.contracts.run_states import RunStateContract
 from twinstore.testing.contracts.run_summaries import RunSummaryRepositoryContract, RunSummaryServiceContract
 from twinstore.testing.contracts.runs import RunRepositoryContract
@@ -26,6 +36,8 @@ __all__ = ["SchedulerContract"]
 
 
 class SchedulerContract(
+    ProbeContract,
+    KeyedRepositoryContract,
     ScheduleRepositoryContract,
     DueScheduleContract,
     TriggerRepositoryContract,
@@ -37,15 +49,23 @@ class SchedulerContract(
     RunSummaryRepositoryContract,
     RunSummaryServiceContract,
     PagingContract,
+    RaceContract,
+    RetentionContract,
     TenancyContract,
     SessionContract,
     TransactionContract,
     IsolationContract,
+    JoiningContract,
     CapabilitiesContract,
     DecodingContract,
+    StoreErrorContract,
+    ResourceContract,
     ValueContract,
     InitializerContract,
+    PluginContract,
     BulkContract,
+    RangeWriterContract,
     LedgerContract,
+    RangeClaimContract,
 ):
     """Everything that a driver of the scheduler must do."""

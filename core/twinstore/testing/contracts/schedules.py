@@ -41,12 +41,6 @@ def listed(bench: Bench, **options: object) -> list[str]:
 class ScheduleRepositoryContract(Contract):
     """Create, read, update, soft delete and restore."""
 
-    def test_upsert_returns_and_get_finds_every_field(self, bench: Bench) -> None:
-        schedule = rich_schedule(bench.tenant, bench.id("a"))
-        assert bench.storage.schedules.upsert(schedule) == schedule
-        assert bench.storage.schedules.get(bench.tenant, schedule.id) == schedule
-        assert bench.storage.schedules.get_required(bench.tenant, schedule.id) == schedule
-
     def test_an_unknown_schedule_is_absent_everywhere(self, bench: Bench) -> None:
         schedules, missing = bench.storage.schedules, bench.id("missing")
         assert schedules.get(bench.tenant, missing) is None
@@ -150,6 +144,18 @@ class ScheduleRepositoryContract(Contract):
         )
         with pytest.raises(NotFoundError):
             schedules.get_required(bench.tenant, schedule.id)
+
+    def test_the_instants_of_a_deletion_keep_their_milliseconds(self, bench: Bench) -> None:
+        schedule = stored(bench)
+        schedules = bench.storage.schedules
+        assert schedules.soft_delete(bench.tenant, schedule.id, "eve", at(10.007))
+        deletion = schedules.get_deletion(bench.tenant, schedule.id)
+        assert deletion == SoftDeletion(deleted_at=at(10.007), deleted_by="eve")
+        row = bench.probe.read(SCHEDULES, (schedule.id,))
+        assert row is not None
+        assert (row.markers["deletedAt"], row.document["updatedAt"]) == (at(10.007), at(10.007))
+        assert schedules.restore(bench.tenant, schedule.id, "zoe", at(10.008))
+        assert schedules.get_required(bench.tenant, schedule.id).updated_at == at(10.008)
 
     def test_soft_delete_again_changes_nothing(self, bench: Bench) -> None:
         schedule = deleted(bench)

@@ -9,7 +9,6 @@ import pytest
 
 from twinstore.errors import (
     ConcurrencyError,
-    ConfigurationError,
     ConflictError,
     DocumentDecodeError,
     DuplicateError,
@@ -19,7 +18,7 @@ from twinstore.errors import (
     TwinstoreError,
     ValidationError,
 )
-from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULER, SCHEDULES, TRIGGERS
+from twinstore.scheduler.catalog import AUDIT, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 from twinstore.scheduler.triggers import trigger_id
@@ -27,10 +26,11 @@ from twinstore.testing.base import Contract, needs
 from twinstore.testing.bench import Bench, outcomes
 from twinstore.testing.builders import at, make_audit_event, make_run_summary, moved
 from twinstore.testing.calls import TENANT_CALLS, Household, furnish
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
+    from twinstore.canonical import CanonicalModel
+    from twinstore.catalog import Entity
     from twinstore.scheduler.run_summaries import RunSummary
 
 __all__ = ["TransactionContract"]
@@ -64,26 +64,38 @@ FATAL: Final[dict[str, Step]] = {
     "foreign schedule": lambda u, b, _: u.schedules.upsert(
         b.schedule("x").evolve(id=b.elsewhere.id("living"))
     ),
-    "foreign run": lambda u, b, _: u.runs.create(b.run("x").evolve(id=b.elsewhere.id("run"))),
-    "foreign record": lambda u, b, _: u.audit.append(b.record("x").evolve(id=b.elsewhere.id("record"))),
+    "foreign run": lambda u, b, _: u.runs.create(b.run("x").evolve(id=b.elsewhere.id("living"))),
+    "foreign record": lambda u, b, _: u.audit.append(b.record("x").evolve(id=b.elsewhere.id("living"))),
     "foreign snapshot": lambda u, b, _: u.impact_snapshots.upsert(
-        b.tenant, b.snapshot(snapshot_id=b.elsewhere.id("snapshot"))
+        b.tenant, b.snapshot(snapshot_id=b.elsewhere.id("living"))
     ),
 }
 
 
 def write_everywhere(unit: SchedulerSession, bench: Bench) -> None:
-    """Write one row of each entity."""
+    """Write one row of each entity, through the services where there is one."""
     schedule = unit.schedules.upsert(bench.schedule())
     run = unit.runs.create(bench.run(schedule_id=schedule.id))
-    unit.impact_snapshots.upsert(bench.tenant, bench.snapshot(), run_id=run.id)
-    unit.audit_service.write(make_audit_event(bench.tenant))
-    unit.run_summary_service.project(run, now=at())
+    summary = unit.run_summary_service.project(run, now=at())
+    assert summary is not None
+    record = unit.audit_service.write(make_audit_event(bench.tenant))
+    written: dict[Entity, CanonicalModel] = {
+        SCHEDULES: schedule,
+        TRIGGERS: unit.triggers.get_required(bench.tenant, schedule.id),
+        RUNS: run,
+        RUN_SUMMARIES: summary,
+        AUDIT: record,
+    }
+    SCHEDULER_EXAMPLES.store_each(unit, bench.tenant, bench.id("a"), written, bound=True)
 
 
 def counts(bench: Bench) -> list[int]:
     """Return how many rows of each entity are really stored."""
-    return [bench.count(entity) for entity in SCHEDULER.entities]
+    return [bench.count(item.entity) for item in SCHEDULER_EXAMPLES.of_tenants]
+
+
+NOTHING: Final = [0 for _ in SCHEDULER_EXAMPLES.of_tenants]
+ONE_OF_EACH: Final = [1 for _ in SCHEDULER_EXAMPLES.of_tenants]
 
 
 def breaking(bench: Bench, error: type[BaseException]) -> None:
@@ -91,13 +103,6 @@ def breaking(bench: Bench, error: type[BaseException]) -> None:
     with bench.storage.transaction(bench.tenant) as unit:
         write_everywhere(unit, bench)
         raise error
-
-
-def failing_inside(handle: AbstractContextManager[object], bench: Bench) -> None:
-    """Write everywhere through a handle of the caller and fail."""
-    with handle as joined:
-        write_everywhere(bench.storage.bind(joined, bench.tenant), bench)
-        raise ZeroDivisionError
 
 
 class TransactionContract(Contract):
@@ -108,21 +113,21 @@ class TransactionContract(Contract):
         with bench.storages(1) as (other,):
             with bench.storage.transaction(bench.tenant) as unit:
                 write_everywhere(unit, bench)
-                assert counts(bench) == [0] * 6
+                assert counts(bench) == NOTHING
                 assert other.runs.get(bench.tenant, bench.id("a")) is None
                 assert tuple(other.schedules.list(bench.tenant)) == ()
             assert other.runs.get(bench.tenant, bench.id("a")) is not None
-        assert counts(bench) == [1] * 6
+        assert counts(bench) == ONE_OF_EACH
 
     @needs("transactions")
     @pytest.mark.parametrize("error", [ZeroDivisionError, NotFoundError, KeyboardInterrupt, GeneratorExit])
     def test_any_exception_rolls_everything_back(self, bench: Bench, error: type[BaseException]) -> None:
         with pytest.raises(error):
             breaking(bench, error)
-        assert counts(bench) == [0] * 6
+        assert counts(bench) == NOTHING
         with bench.storage.transaction(bench.tenant) as unit:
             write_everywhere(unit, bench)
-        assert counts(bench) == [1] * 6
+        assert counts(bench) == ONE_OF_EACH
 
     @needs("transactions")
     def test_changes_and_removals_are_rolled_back_too(self, bench: Bench) -> None:
@@ -244,7 +249,7 @@ class TransactionContract(Contract):
     def test_an_empty_unit_commits(self, bench: Bench) -> None:
         with bench.storage.transaction(bench.tenant):
             pass
-        assert counts(bench) == [0] * 6
+        assert counts(bench) == NOTHING
 
     @needs("transactions")
     def test_transact_returns_the_result_of_a_committed_unit(self, bench: Bench) -> None:
@@ -333,25 +338,3 @@ class TransactionContract(Contract):
         final = bench.storage.runs.get_required(bench.tenant, run.id)
         records = bench.storage.audit.list(bench.tenant)
         assert [record.id for record in records] == [bench.id(final.state.value)]
-
-    @needs("transactions")
-    def test_a_handle_of_the_caller_decides_over_commit_and_rollback(self, bench: Bench) -> None:
-        handle = bench.deployment.handle(bench.tenant)
-        if handle is not None:
-            with handle as joined:
-                write_everywhere(bench.storage.bind(joined, bench.tenant), bench)
-                assert counts(bench) == [0] * 6
-            assert counts(bench) == [1] * 6
-
-    @needs("transactions")
-    def test_a_handle_that_is_rolled_back_leaves_nothing(self, bench: Bench) -> None:
-        handle = bench.deployment.handle(bench.tenant)
-        if handle is not None:
-            with pytest.raises(ZeroDivisionError):
-                failing_inside(handle, bench)
-            assert counts(bench) == [0] * 6
-
-    def test_a_handle_of_another_kind_is_refused(self, bench: Bench) -> None:
-        with pytest.raises(ConfigurationError):
-            bench.storage.bind(object(), bench.tenant)
-        assert bench.count(RUN_SUMMARIES) == 0

@@ -122,6 +122,12 @@ class TriggerRepositoryContract(Contract):
         assert trigger_of(bench, schedule) == trigger
         assert bench.storage.triggers.recalculate(bench.tenant, schedule.id, NEXT_HOUR) == trigger
 
+    def test_recalculate_looks_at_the_milliseconds_of_now(self, bench: Bench) -> None:
+        schedule, just_before = stored(bench), NEXT_HOUR - timedelta(milliseconds=1)
+        trigger = bench.storage.triggers.recalculate(bench.tenant, schedule.id, just_before)
+        assert (trigger.next_fire_at, trigger.updated_at) == (NEXT_HOUR, just_before)
+        assert trigger_of(bench, schedule) == trigger
+
     def test_recalculate_may_go_back_in_time(self, bench: Bench) -> None:
         schedule = stored(bench)
         trigger = bench.storage.triggers.recalculate(bench.tenant, schedule.id, at(-86_400))

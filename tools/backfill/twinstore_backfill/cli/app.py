@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from twinstore_backfill.cli import backends, backfill, config, demo, migrate, purge
+from twinstore_backfill.cli import backends, backfill, config, demo, dev, migrate, purge
 from twinstore_backfill.cli.params import Common
 from twinstore_embedded.cli import down, up
 
@@ -46,3 +46,4 @@ app.command()(purge.purge)
 app.command()(up)
 app.command()(down)
 app.command()(demo.demo)
+app.add_typer(dev.app, name="dev")

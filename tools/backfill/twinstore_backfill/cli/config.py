@@ -43,7 +43,7 @@ def check(
         emit(
             output,
             document,
-            f"{module} on {store.backend} at {store.bulk.identity}: ready.",
+            f"{module} on {store.backend} at {store.bulk.place}: ready.",
             table(
                 ("capability", "value"),
                 [(key, str(value)) for key, value in capabilities.items() if value != ""],

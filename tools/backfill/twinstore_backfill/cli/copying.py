@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from twinstore_backfill.cli.output import emit, table
+from twinstore_backfill.cli.output import emit, left_out_texts, table
 from twinstore_backfill.cli.params import (
     AsOf,
     Entities,
@@ -37,6 +37,7 @@ from twinstore_backfill.stores import module_argument
 __all__ = ["copy"]
 
 COLUMNS = ("read", "written", "unchanged", "conflicts", "quarantined", "expired")
+NAMED = 10
 DRY_COLUMNS = ("read", "would write", *COLUMNS[2:])
 
 
@@ -116,9 +117,13 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
     columns = COLUMNS if result.executed else DRY_COLUMNS
     yield from (f"Warning: {text}" for text in result.warnings)
     yield table(("entity", *columns), rows)
+    yield from left_out_texts(result.left_out)
     totals = result.totals.all()
     if result.stopped:
         yield f"Stopped: {result.stopped}. Settle them, then run the same command again."
+    if result.failed.count:
+        yield f"Ranges that could not be copied: {result.failed.count:,}. The same command tries them again."
+        yield from map(_failure, result.failed.shown[:NAMED])
     if totals["conflicts"]:
         where = _see(result, out / CONFLICTS)
         yield f"Rows that are in the target with other content: {totals['conflicts']:,}{where}."
@@ -127,6 +132,10 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
         yield f"Documents that cannot be moved: {totals['quarantined']:,}{where}."
     if not result.executed:
         yield "This was a dry run; nothing was written. Add --execute to copy."
+
+
+def _failure(item: Mapping[str, object]) -> str:
+    return f"- {item['entity']}, range {item['range']}: {item['reason'] or 'see the log of the other worker'}"
 
 
 def _see(result: CopyResult, path: Path) -> str:

@@ -13,11 +13,12 @@ from twinstore_backfill.files import json_text
 from twinstore_backfill.report.wording import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from rich.console import RenderableType
 
-__all__ = ["emit", "emit_text", "table"]
+__all__ = ["emit", "emit_text", "left_out_texts", "table"]
 
 WIDE = 200
 
@@ -59,3 +60,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str =
     for row in shown:
         made.add_row(*(f"{value:,}" if isinstance(value, int) else visible(str(value)) for value in row))
     return made
+
+
+def left_out_texts(left_out: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Say of each entity that no copy brings over how many rows it has."""
+    for item in left_out:
+        source, target = (sum(item[side].values()) for side in ("source", "target"))
+        yield f"{item['entity']}: left out; {source:,} rows in source, {target:,} in target."

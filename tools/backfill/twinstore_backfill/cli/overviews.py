@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
 
-from twinstore_backfill.cli.output import emit, table
+from twinstore_backfill.cli.output import emit, left_out_texts, table
 from twinstore_backfill.cli.params import (
     AsOf,
     Entities,
@@ -27,11 +28,13 @@ from twinstore_backfill.cli.params import (
 from twinstore_backfill.cli.sides import both_sides
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import plan_document, status_document
+from twinstore_backfill.files import require_writable
 from twinstore_backfill.stores import module_argument, open_store
 
 __all__ = ["plan", "status"]
 
 Document = dict[str, Any]
+STATUS_COLUMNS = ("entity", "live", "copying", "pending", "failed", "read", "written", "quarantined")
 
 
 def plan(  # noqa: PLR0917  # the options of a command
@@ -66,9 +69,10 @@ def _plan_texts(document: Document) -> Iterator[RenderableType]:
         (item["entity"], item["rows"], len(item["tenants"]), item["ranges"], item["rows_in_target"])
         for item in document["entities"]
     ]
-    yield f"From {document['source']['identity']}"
-    yield f"to   {document['target']['identity']}"
+    yield f"From {document['source']['place']}"
+    yield f"to   {document['target']['place']}"
     yield table(("entity", "rows", "tenants", "ranges", "in target"), rows)
+    yield from left_out_texts(document["left_out"])
     yield from (f"Warning: {text}" for text in document["warnings"])
     pending = document["pending_migrations"]
     yield f"Pending migrations of the target: {', '.join(pending) or 'none'}."
@@ -88,35 +92,44 @@ def status(  # noqa: PLR0917  # the options of a command
     target: ToBackend,
     target_config: TargetConfig = None,
     job: Annotated[str | None, typer.Option("--job", help="Only the job with this id.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write the quarantine and the conflicts of the job there (the latest)."),
+    ] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Say how far the copies into a target are, and who works on them."""
     settings = side_settings(common(context), target_config)
+    if out is not None:
+        require_writable(out)
     with open_store(module, target, settings) as store:
-        document = status_document(store, job)
+        document = status_document(store, job, out)
     emit(output, document, *_status_texts(document))
 
 
 def _status_texts(document: Document) -> Iterator[RenderableType]:
     if not document["jobs"]:
-        yield f"No copy into {document['target']['identity']} was started."
+        yield f"No copy into {document['target']['place']} was started."
     for job in document["jobs"]:
         yield f"{job['id']}: {job['state']}, generation {job['generation']}, started {job['started_at']}"
-        yield f"  from {job['settings'].get('source')}"
+        yield f"  from {job['settings'].get('source_place') or job['settings'].get('source')}"
         yield f"  lease: {_lease(job['lease'])}"
+        if job["stopped"] is not None:
+            yield f"  stopped: {job['stopped']}"
         rows = [
             (
                 item["entity"],
                 item["ranges"]["live"],
                 item["ranges"]["copying"],
                 item["ranges"]["pending"],
+                item["ranges"]["failed"],
                 item.get("read", 0),
                 item.get("written", 0),
                 item.get("quarantined", 0),
             )
             for item in job["entities"]
         ]
-        yield table(("entity", "live", "copying", "pending", "read", "written", "quarantined"), rows)
+        yield table(STATUS_COLUMNS, rows)
 
 
 def _lease(lease: Document | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
@@ -11,8 +10,9 @@ import typer
 from twinstore import jsontext
 from twinstore.bulk import KeyRange
 from twinstore.catalog import Entity
-from twinstore.scheduler.storage import SchedulerStorage
+from twinstore.query import expired_query
 from twinstore.scope import tenant_argument
+from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import Backend, Format, ModuleName, OutputFormat, common, instant_option
 from twinstore_backfill.copy.retention import cutoff
@@ -20,12 +20,7 @@ from twinstore_backfill.stores import Store, open_store, preflight
 
 __all__ = ["purge"]
 
-PURGES: Final[Mapping[str, Callable[[SchedulerStorage, datetime, str | None], int]]] = {
-    "runs": lambda storage, before, tenant: storage.runs.purge_finished(before, tenant_id=tenant),
-    "impact_snapshots": lambda storage, before, tenant: storage.impact_snapshots.purge_generated(
-        before, tenant_id=tenant
-    ),
-}
+BATCH: Final = 1000
 
 
 def purge(  # noqa: PLR0917  # the options of a command
@@ -39,7 +34,7 @@ def purge(  # noqa: PLR0917  # the options of a command
     execute: Annotated[bool, typer.Option("--execute", help="Remove; without it, only count.")] = False,  # noqa: FBT002  # Typer makes a flag of it
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Remove finished data by hand: runs by their end, impact snapshots by their creation."""
+    """Remove by hand what has outlived its retention, such as finished runs and old impact snapshots."""
     settings = common(context).settings()
     limit = instant_option(before, "--before")
     wanted = tenant_argument(tenant) if tenant is not None else None
@@ -65,10 +60,8 @@ def _purge(
 ) -> dict[str, object]:
     before = limit or cutoff(entity, store.options, datetime.now(UTC))
     rows = 0
-    if before is not None and execute:
-        rows = PURGES[entity.name](store.storage, before, tenant)
-    elif before is not None:
-        rows = _due(store, entity, before, tenant)
+    if before is not None:
+        rows = (_remove if execute else _due)(store, entity, before, tenant)
     return {
         "entity": entity.name,
         "before": jsontext.format_timestamp(before) if before else None,
@@ -76,6 +69,17 @@ def _purge(
     }
 
 
+def _remove(store: Store, entity: Entity, before: datetime, tenant: str | None) -> int:
+    """Remove what is due in batches; return how many rows of the entity went."""
+    access = store.bulk.access()
+    query = expired_query(entity, ALL_TENANTS if tenant is None else Tenant(tenant), before, BATCH)
+    removed = 0
+    while batch := access.remove(entity, query):
+        removed += batch
+    return removed
+
+
 def _due(store: Store, entity: Entity, before: datetime, tenant: str | None) -> int:
-    batches = store.bulk.scan(entity, KeyRange(), tenant_id=tenant)
-    return sum(row.expires is not None and row.expires <= before for batch in batches for row in batch)
+    with store.bulk.view() as view:
+        batches = view.rows(entity, KeyRange(), tenant_id=tenant)
+        return sum(row.expires is not None and row.expires <= before for batch in batches for row in batch)

@@ -13,6 +13,7 @@ from rich.console import RenderableType
 
 from twinstore.config import Settings
 from twinstore.errors import ConfigurationError, ValidationError
+from twinstore.keys import Key
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import (
     AsOf,
@@ -31,7 +32,7 @@ from twinstore_backfill.cli.params import (
 from twinstore_backfill.cli.sides import both_sides
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.model import EXITS, ParityReport
-from twinstore_backfill.report.wording import expired_rows, expired_text
+from twinstore_backfill.report.wording import expired_rows, expired_text, key_text, left_out_text
 from twinstore_backfill.report.writing import clear_reports, write_reports
 from twinstore_backfill.stopping import stop_on_signals
 from twinstore_backfill.stores import module_argument
@@ -142,6 +143,7 @@ def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
     checks = [(check.id, check.title, check.result, check.summary) for check in report.checks]
     yield table(("check", "", "result", ""), checks)
     yield from _named(report)
+    yield from (f"{left_out_text(item)}." for item in report.left_out)
     for item in report.equivalences:
         yield f"Equal after normalisation: {item.documents:,} documents ({item.name})."
     for reason in report.reasons:
@@ -166,5 +168,7 @@ def _named(report: ParityReport) -> Iterator[str]:
         )
 
 
-def _key(key: tuple[str, ...] | None) -> str:
-    return json.dumps("/".join(key), ensure_ascii=False) if key is not None else "(no text key)"
+def _key(key: Key | None) -> str:
+    if key is None:
+        return key_text(key)
+    return json.dumps("/".join(map(str, key)), ensure_ascii=False)

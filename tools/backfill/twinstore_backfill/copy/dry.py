@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from twinstore import jsontext
 from twinstore.bulk import Conflict, ImportOutcome
 from twinstore_backfill.copy.limiter import RateLimiter
-from twinstore_backfill.copy.reading import Exports, RangeReader, Tally
-from twinstore_backfill.copy.reporting import CopyResult, Totals
+from twinstore_backfill.copy.quarantine import SHOWN
+from twinstore_backfill.copy.reading import RangeReader, SourceRows
+from twinstore_backfill.copy.reporting import CopyResult, Totals, left_out_counts
 from twinstore_backfill.copy.retention import expiry_test
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import is_migrated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from twinstore.bulk import BulkPort, KeyRange, OnConflict, Record
+    from twinstore.bulk import BulkView, KeyRange, OnConflict, Record
     from twinstore.catalog import Entity
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.progress import Progress
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
 
-__all__ = ["Rehearsal", "content_of", "rehearse"]
-
-SHOWN: Final = 100
+__all__ = ["DryRun", "content_of"]
 
 
 def content_of(record: Record) -> bytes:
@@ -36,52 +36,64 @@ def content_of(record: Record) -> bytes:
     return jsontext.dumps_sorted({"doc": model.wire() if model else None, "storage": dict(record.storage)})
 
 
-def rehearse(
-    entity: Entity, batches: Iterator[list[Record]], target: BulkPort | None, on_conflict: OnConflict
-) -> ImportOutcome:
-    """Return what writing the records would amount to. Without a target all of them would be written."""
-    written: Counter[str] = Counter()
-    unchanged: Counter[str] = Counter()
-    conflicts: list[Conflict] = []
-    overwrite = on_conflict == "overwrite" and not entity.append_only
-    for batch in batches:
-        stored = _stored(entity, batch, target)
-        for record in batch:
+class WouldWrite:
+    """What writing records would amount to. Without a view of the target all of them would be written."""
+
+    def __init__(self, entity: Entity, target: BulkView | None, on_conflict: OnConflict) -> None:
+        """Take the entity, the target, and what happens to rows with other content."""
+        self._entity = entity
+        self._target = target
+        self._overwrite = on_conflict == "overwrite" and not entity.append_only
+        self._written: Counter[str] = Counter()
+        self._unchanged: Counter[str] = Counter()
+        self._conflicts: list[Conflict] = []
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Compare records with what the target holds."""
+        stored = self._stored(records)
+        for record in records:
             content = stored.get(record.key)
             if content is not None and content == content_of(record):
-                unchanged[record.tenant_id or ""] += 1
+                self._unchanged[record.label] += 1
                 continue
             if content is not None:
-                conflicts.append(Conflict(record.key or (), record.tenant_id, overwritten=overwrite))
-            if content is None or overwrite:
-                written[record.tenant_id or ""] += 1
-    return ImportOutcome(written, unchanged, tuple(conflicts))
+                conflict = Conflict(record.key or (), record.owner, overwritten=self._overwrite)
+                self._conflicts.append(conflict)
+            if content is None or self._overwrite:
+                self._written[record.label] += 1
 
+    @property
+    def outcome(self) -> ImportOutcome:
+        """What became of everything so far."""
+        return ImportOutcome(self._written, self._unchanged, tuple(self._conflicts))
 
-def _stored(entity: Entity, batch: list[Record], target: BulkPort | None) -> dict[object, bytes]:
-    if target is None:
-        return {}
-    keys = [record.key for record in batch if record.key is not None]
-    return {row.key: row.content for row in target.fetch(entity, keys)}
+    def _stored(self, records: Sequence[Record]) -> dict[object, bytes]:
+        if self._target is None:
+            return {}
+        keys = [record.key for record in records if record.key is not None]
+        return {row.key: row.content for row in self._target.rows_of(self._entity, keys)}
 
 
 class FirstLines:
-    """Keeps the first entries for the report."""
+    """Keeps the first lines of each kind for the report."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self.entries: list[Mapping[str, object]] = []
+        self.bad: list[Mapping[str, object]] = []
+        self.conflicts: list[Mapping[str, object]] = []
 
-    def add(self, entry: Mapping[str, object]) -> None:
-        """Keep an entry while there is room."""
-        if len(self.entries) < SHOWN:
-            self.entries.append({**entry, "raw": None})
+    def quarantine(self, entry: dict[str, object]) -> None:
+        """Keep a document that cannot be moved while there is room."""
+        if len(self.bad) < SHOWN:
+            self.bad.append({**entry, "raw": None})
 
-    def commit(self) -> None:
-        """Do nothing: a dry run leaves no trace."""
+    def conflict(self, entry: dict[str, object]) -> None:
+        """Keep a row that the target has with other content while there is room."""
+        if len(self.conflicts) < SHOWN:
+            self.conflicts.append(entry)
 
 
-class Rehearsal:
+class DryRun:
     """A dry run of a whole copy."""
 
     def __init__(
@@ -91,9 +103,10 @@ class Rehearsal:
         self._source, self._target, self._options = source, target, options
         self._progress, self._stop = progress, stop
         self._limiter = RateLimiter(options.max_rate, stop)
-        self._port = target.bulk if is_migrated(target) else None
+        self._rows = SourceRows(source.bulk, options.tenants, options.batch_size)
+        self._compared = is_migrated(target)
         self._totals = Totals()
-        self._bad, self._conflicts = FirstLines(), FirstLines()
+        self._lines = FirstLines()
 
     def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:
         """Read everything and compare it with the target.
@@ -116,26 +129,27 @@ class Rehearsal:
             totals=self._totals,
             as_of=as_of,
             started=started,
-            quarantine=self._bad.entries,
-            conflicts=self._conflicts.entries,
+            quarantine=self._lines.bad,
+            conflicts=self._lines.conflicts,
+            left_out=left_out_counts(self._source, self._target, self._options.entities),
         )
 
     def _entity(self, entity: Entity, as_of: datetime) -> None:
-        exports = Exports(self._source.bulk, self._options.tenants, self._options.batch_size)
-        self._progress.start(entity.name, exports.count(entity))
-        for within in exports.ranges(entity, self._options.range_size):
-            self._range(entity, exports, within, as_of)
-        self._progress.finish()
+        self._progress.start(entity.name, self._rows.count(entity))
+        for within in self._rows.cut(entity, self._options.range_size):
+            self._range(entity, within, as_of)
+        self._progress.finish(entity.name)
 
-    def _range(self, entity: Entity, exports: Exports, within: KeyRange, as_of: datetime) -> None:
-        reader = RangeReader(
-            entity,
-            expired=expiry_test(entity, self._target.options, as_of),
-            limiter=self._limiter,
-            stop=self._stop,
-            quarantine=self._bad,
-        )
-        batches = reader.batches(exports.batches(entity, within))
-        outcome = rehearse(entity, batches, self._port, self._options.on_conflict)
-        self._totals.add(entity.name, Tally(reader, self._bad, self._conflicts)(outcome))
-        self._progress.advance(reader.read.total())
+    def _range(self, entity: Entity, within: KeyRange, as_of: datetime) -> None:
+        expired = expiry_test(entity, self._target.options, as_of)
+        reader = RangeReader(entity, expired=expired, lines=self._lines)
+        with ExitStack() as stack:
+            view = stack.enter_context(self._source.bulk.view())
+            there = stack.enter_context(self._target.bulk.view()) if self._compared else None
+            writer = WouldWrite(entity, there, self._options.on_conflict)
+            for batch in self._rows.records(view, entity, within):
+                self._stop.check()
+                self._limiter.take(len(batch))
+                writer.write(reader.wanted(batch))
+        self._totals.add(entity.name, reader.tally(writer.outcome))
+        self._progress.advance(entity.name, reader.read.total())

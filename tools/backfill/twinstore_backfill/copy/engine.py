@@ -1,35 +1,59 @@
-"""A copy from beginning to end."""
+"""A copy from beginning to end.
+
+    start or find the job -> take its lease -> open again what is to be looked at once more -> plan
+    -> workers take, copy and commit ranges -> complete -> export the lines -> report
+
+The lease is needed to plan, to complete and to stop. Copying a range needs no more than the range: whoever
+holds its fence commits it.
+"""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import islice
+from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from twinstore.bulk import JobState, RangeState
 from twinstore.clock import truncate_to_millisecond
-from twinstore_backfill.copy.dry import Rehearsal
-from twinstore_backfill.copy.lease import LeaseKeeper, acquire
+from twinstore.errors import TwinstoreError
+from twinstore.ledger import JobState, RangeState
+from twinstore_backfill.copy.dry import DryRun
+from twinstore_backfill.copy.holder import worker_id
+from twinstore_backfill.copy.lease import LeaseKeeper, acquire, dismiss_dead_workers
 from twinstore_backfill.copy.limiter import RateLimiter
 from twinstore_backfill.copy.limits import Limits
-from twinstore_backfill.copy.options import job_id, job_settings, refuse_same_store
-from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE, Journal
-from twinstore_backfill.copy.reading import Exports
-from twinstore_backfill.copy.reporting import REPORT_FILE, CopyResult, Totals, report_document
+from twinstore_backfill.copy.options import (
+    job_id,
+    job_settings,
+    refuse_same_store,
+    released_settings,
+    with_places,
+)
+from twinstore_backfill.copy.quarantine import Exported, export_lines
+from twinstore_backfill.copy.queue import RangeQueue
+from twinstore_backfill.copy.reading import SourceRows
+from twinstore_backfill.copy.reporting import (
+    REPORT_FILE,
+    CopyResult,
+    FailedRanges,
+    Totals,
+    left_out_counts,
+    report_document,
+)
 from twinstore_backfill.copy.retention import expiry_test
-from twinstore_backfill.copy.worker import Workshop, copy_ranges, tuned_collector
+from twinstore_backfill.copy.worker import CopyContext, copy_ranges, tuned_collector
 from twinstore_backfill.files import json_text, require_writable, write_whole
 from twinstore_backfill.source import inspect_source
 from twinstore_backfill.stores import is_migrated, prepare_target, require_tenants, select_entities
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Iterator, Sequence
 
-    from twinstore.bulk import Job, RangeProgress
+    from twinstore.bulk import KeyRange
     from twinstore.catalog import Entity
+    from twinstore.ledger import CopyJob, Lease
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.progress import Progress
     from twinstore_backfill.stopping import StopSwitch
@@ -37,21 +61,22 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_OUT", "run_copy"]
 
+log = getLogger(__name__)
+
 DEFAULT_OUT: Final = Path("backfill")
-SHOWN: Final = 100
 RESUME: Final = "What is finished is saved; run the same command again to go on."
 
 
 def run_copy(
     source: Store, target: Store, options: CopyOptions, progress: Progress, stop: StopSwitch
 ) -> CopyResult:
-    """Copy, or rehearse the copy when ``options.execute`` is not set, and write the report.
+    """Copy, or only compare when ``options.execute`` is not set, and write the report.
 
     Raises:
         ValidationError: an unknown entity, or source and target are the same store.
         ConfigurationError: the report cannot be written.
         PreflightError: the source has nothing or cannot be read in full, or the target cannot be written to.
-        LeaseLostError: another worker holds the lease of the job, or took it.
+        LeaseLostError: another process holds the lease of the job, or took it.
         InterruptedRunError: a signal asked for the stop; finished ranges are saved.
     """
     started = truncate_to_millisecond(datetime.now(UTC))
@@ -67,8 +92,8 @@ def run_copy(
             prepare_target(target)
             result = Copy(source, target, options, progress, stop).run(entities, started)
         else:
-            rehearsal = Rehearsal(source, target, options, progress, stop)
-            result = rehearsal.run(entities, options.as_of or started, started)
+            dry = DryRun(source, target, options, progress, stop)
+            result = dry.run(entities, options.as_of or started, started)
     result = replace(result, warnings=state.warnings)
     if out is not None:
         write_whole(out / REPORT_FILE, json_text(report_document(result)))
@@ -84,87 +109,142 @@ class Copy:
         """Take both sides, the options, and who is told."""
         self._source, self._target, self._options = source, target, options
         self._progress, self._stop = progress, stop
-        self._ledger = target.bulk.ledger()
+        self._ledger = target.ledger
         self._limits = Limits(options, stop)
-        self._exports = Exports(source.bulk, options.tenants, options.batch_size)
+        self._rows = SourceRows(source.bulk, options.tenants, options.batch_size)
+        self._exported = Exported()
 
     def run(self, entities: Sequence[Entity], started: datetime) -> CopyResult:
         """Copy what is not copied yet.
 
         Raises:
-            LeaseLostError: another worker holds the lease of the job, or took it.
+            LeaseLostError: another process holds the lease of the job, or took it.
             InterruptedRunError: a signal asked for the stop.
         """
-        options = self._options
-        settings = job_settings(options, self._source.bulk, self._target.bulk, entities)
-        known = self._ledger.find(job_id(settings))
-        job = self._ledger.start(job_id(settings), settings, options.as_of or started)
-        lease = acquire(self._ledger, job.id, options.lease)
-        with LeaseKeeper(self._ledger, lease, options.lease, self._stop) as keeper:
-            shop = self._workshop(job, keeper)
-            again = self._prepare(shop, job, fresh=known is None or known.generation != job.generation)
-            for entity in entities:
-                if not self._stop.requested:
-                    self._entity(shop, entity, job, again)
-            if keeper.lost is not None:
-                raise keeper.lost
-            self._stop.raise_if_interrupted(RESUME)
-            if not self._limits.exceeded:
-                self._ledger.complete(keeper.lease)
-        return self._result(shop, job.id, entities, started)
+        job, worker = self._job(entities, started), worker_id()
+        lease = acquire(self._ledger, job.id, worker, self._options.lease)
+        with LeaseKeeper(self._ledger, lease, worker, self._options.lease, self._stop) as keeper:
+            context = self._context(job, worker, entities)
+            with self._lines_exported(job):
+                self._open_again(lease)
+                self._plan(lease, entities)
+                copy_ranges(context, self._threads(job))
+                if keeper.lost is not None:
+                    raise keeper.lost
+                self._stop.raise_if_interrupted(RESUME)
+                stopped = self._conclude(keeper.lease) or context.queue.stopped or ""
+        return self._result(job.id, entities, started, stopped, context.failures)
 
-    def _workshop(self, job: Job, keeper: LeaseKeeper) -> Workshop:
-        out = self._options.out or DEFAULT_OUT
-        return Workshop(
-            exports=self._exports,
+    def _job(self, entities: Sequence[Entity], started: datetime) -> CopyJob:
+        """Start the job, or go on with it; one that 0.1.0 began keeps its id."""
+        sides = self._source.bulk, self._target.bulk
+        settings = job_settings(self._options, *sides, entities)
+        found = job_id(settings)
+        if self._ledger.find(found) is None:
+            earlier = released_settings(self._options, *sides, entities)
+            if self._ledger.find(job_id(earlier)) is not None:
+                found = job_id(earlier)
+        as_of = self._options.as_of or started
+        return self._ledger.start(found, with_places(settings, *sides), as_of)
+
+    def _context(self, job: CopyJob, worker: str, entities: Sequence[Entity]) -> CopyContext:
+        queue = RangeQueue(
+            self._ledger,
+            job.id,
+            worker,
+            entities,
+            lease=self._options.lease,
+            stop=self._stop,
+            begin=lambda entity: self._begin(job, entity),
+            end=lambda entity: self._progress.finish(entity.name),
+        )
+        return CopyContext(
+            source=self._rows,
             target=self._target.bulk,
             ledger=self._ledger,
-            keeper=keeper,
+            queue=queue,
             limits=self._limits,
             limiter=RateLimiter(self._options.max_rate, self._stop),
             stop=self._stop,
             progress=self._progress,
-            quarantine=Journal(out / QUARANTINE, job),
-            conflicts=Journal(out / CONFLICTS, job),
+            entities={entity.name: entity for entity in entities},
+            expired={
+                entity.name: expiry_test(entity, self._target.options, job.as_of) for entity in entities
+            },
             on_conflict=self._options.on_conflict,
-            jobs=self._options.jobs,
         )
 
-    def _prepare(self, shop: Workshop, job: Job, *, fresh: bool) -> AbstractSet[int]:
-        """Bring the files in line with the ledger; return the finished ranges to open once more."""
-        live = [item for item in self._ledger.ranges(job.id) if item.state is RangeState.LIVE]
-        again = self._limits.reopen(live)
-        for journal in (shop.quarantine, shop.conflicts):
-            if fresh:
-                journal.begin()
-            else:
-                journal.resume({item.number for item in live} - again)
-        return again
+    def _open_again(self, lease: Lease) -> None:
+        """Free what dead workers left, and open what failed or is to be looked at once more."""
+        self._ledger.resume(lease)
+        dismiss_dead_workers(self._ledger, lease.job_id)
+        again = self._limits.reopen(self._ledger.ranges(lease.job_id, state=RangeState.LIVE))
+        failed = {item.number for item in self._ledger.ranges(lease.job_id, state=RangeState.FAILED)}
+        self._ledger.reopen(lease, sorted(again | failed))
 
-    def _entity(self, shop: Workshop, entity: Entity, job: Job, again: AbstractSet[int]) -> None:
-        ranges = self._planned(shop, entity, job)
-        done = [item for item in ranges if item.state is RangeState.LIVE and item.number not in again]
-        finished = {item.number for item in done}
-        before = sum(sum(item.tally.read.values()) for item in done if item.tally)
-        self._progress.start(entity.name, self._exports.count(entity), before)
-        todo = [item for item in ranges if item.number not in finished]
-        copy_ranges(shop, entity, todo, expiry_test(entity, self._target.options, job.as_of))
-        self._progress.finish()
+    def _plan(self, lease: Lease, entities: Sequence[Entity]) -> None:
+        """Cut the entities that the ledger has no ranges of."""
+        for entity in entities:
+            if self._ledger.counts(lease.job_id, entity.name):
+                continue
+            ranges: list[KeyRange] = []
+            for within in self._rows.cut(entity, self._options.range_size):
+                if self._stop.requested:
+                    return
+                ranges.append(within)
+            self._ledger.plan(lease, entity.name, ranges)
 
-    def _planned(self, shop: Workshop, entity: Entity, job: Job) -> list[RangeProgress]:
-        """Return the ranges of an entity; cut the source when the ledger has none."""
-        stored = list(self._ledger.ranges(job.id, entity.name))
-        if stored:
-            return stored
-        cut = self._exports.ranges(entity, self._options.range_size)
-        self._ledger.plan(shop.keeper.lease, entity.name, cut)
-        return list(self._ledger.ranges(job.id, entity.name))
+    def _threads(self, job: CopyJob) -> int:
+        """Return how many threads have something to do."""
+        counts = self._ledger.counts(job.id)
+        unfinished = sum(count for state, count in counts.items() if state != RangeState.LIVE.value)
+        return max(1, min(self._options.jobs, unfinished))
 
-    def _result(self, shop: Workshop, job: str, entities: Sequence[Entity], started: datetime) -> CopyResult:
-        totals = Totals()
+    def _begin(self, job: CopyJob, entity: Entity) -> None:
+        live = self._ledger.ranges(job.id, entity.name, state=RangeState.LIVE)
+        before = sum(sum(item.tally.read.values()) for item in live if item.tally)
+        self._progress.start(entity.name, self._rows.count(entity), before)
+
+    def _conclude(self, lease: Lease) -> str:
+        """Complete the job when every range is live; return why it was stopped."""
+        if self._limits.exceeded:
+            self._ledger.stop(lease, self._limits.exceeded)
+        elif set(self._ledger.counts(lease.job_id)) <= {RangeState.LIVE.value}:
+            self._ledger.complete(lease)
+        return self._limits.exceeded
+
+    @contextmanager
+    def _lines_exported(self, job: CopyJob) -> Iterator[None]:
+        """Write the files of quarantine and conflicts before, so that none is of another job, and after.
+
+        A failure is not hidden by that of an export: the ledger may be what is away.
+        """
+        out = self._options.out or DEFAULT_OUT
+        export_lines(self._ledger, job, out)
+        try:
+            yield
+        except BaseException:
+            try:
+                export_lines(self._ledger, job, out)
+            except (TwinstoreError, OSError) as error:
+                log.warning("the files of quarantine and conflicts are not up to date: %s", error)
+            raise
+        self._exported = export_lines(self._ledger, job, out)
+
+    def _result(
+        self,
+        job: str,
+        entities: Sequence[Entity],
+        started: datetime,
+        stopped: str,
+        failures: dict[int, str],
+    ) -> CopyResult:
+        totals, failed = Totals(), FailedRanges(failures)
         for item in self._ledger.ranges(job):
             if item.tally is not None and item.state is RangeState.LIVE:
                 totals.add(item.entity, item.tally)
+            elif item.state is RangeState.FAILED:
+                failed.add(item)
         stored = self._ledger.find(job)
         if stored is None:
             raise LookupError(job)
@@ -178,8 +258,10 @@ class Copy:
             as_of=stored.as_of,
             started=started,
             job={"id": stored.id, "generation": stored.generation, "state": stored.state.value},
-            stopped=self._limits.exceeded,
+            stopped=stopped,
             settings=stored.settings,
-            quarantine=list(islice(shop.quarantine.entries(), SHOWN)),
-            conflicts=list(islice(shop.conflicts.entries(), SHOWN)),
+            quarantine=self._exported.quarantine,
+            conflicts=self._exported.conflicts,
+            failed=failed,
+            left_out=left_out_counts(self._source, self._target, self._options.entities),
         )

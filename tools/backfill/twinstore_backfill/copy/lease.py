@@ -1,117 +1,73 @@
-"""Holding the lease of a job: taken over from a dead process at once, renewed while we live."""
+"""Holding a job: its lease, taken over from a dead process at once, and a sign of life while we work."""
 
 from __future__ import annotations
 
-import os
-import socket
-from dataclasses import dataclass
 from logging import getLogger
-from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Self
 
 from twinstore.errors import LeaseLostError, TwinstoreError
+from twinstore.ledger import RangeState
+from twinstore_backfill.copy.holder import Holder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
     from types import TracebackType
 
-    from twinstore.bulk import Lease, Ledger
+    from twinstore.ledger import Lease, Ledger
     from twinstore_backfill.stopping import StopSwitch
 
-__all__ = ["Holder", "LeaseKeeper", "acquire"]
+__all__ = ["LeaseKeeper", "acquire", "dismiss_dead_workers"]
 
 log = getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A process, told from others that had or will have its number by the time it started."""
-
-    host: str
-    pid: int
-    started: str
-
-    @classmethod
-    def this_process(cls) -> Self:
-        """Return the holder that is this process."""
-        pid = os.getpid()
-        return cls(socket.gethostname(), pid, start_time(pid) or "0")
-
-    @classmethod
-    def parse(cls, text: str) -> Self | None:
-        """Return the holder that a lease names, ``None`` when it has another form."""
-        host, _, rest = text.partition("/")
-        pid, _, started = rest.partition("/")
-        return cls(host, int(pid), started) if pid.isdecimal() and started else None
-
-    def __str__(self) -> str:
-        return f"{self.host}/{self.pid}/{self.started}"
-
-    @property
-    def dead(self) -> bool:
-        """Whether the process ran on this host and is certainly gone."""
-        return self.host == socket.gethostname() and start_time(self.pid) != self.started
-
-
-def start_time(pid: int) -> str | None:
-    """Return when a process started, in a form that only serves to compare; ``None`` when there is none.
-
-    Where the system does not tell, a living process answers ``"0"``.
-    """
-    try:
-        # The name of the program, in parentheses, may contain blanks and parentheses itself.
-        fields = (
-            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        )
-    except FileNotFoundError:
-        return _portable_start_time(pid)
-    except OSError:
-        return None
-    return None if fields[0] in {"Z", "X"} else fields[19]
-
-
-def _portable_start_time(pid: int) -> str | None:
-    if Path("/proc/self/stat").exists():
-        return None
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        return "0"
-    return "0"
-
-
-def acquire(ledger: Ledger, job_id: str, duration: timedelta) -> Lease:
+def acquire(ledger: Ledger, job_id: str, worker: str, duration: timedelta) -> Lease:
     """Take the lease of a job, also from a process of this host that is gone.
 
     Raises:
         LeaseLostError: somebody else holds it; names holder and expiry.
     """
-    holder = str(Holder.this_process())
     try:
-        return ledger.acquire(job_id, holder, duration)
+        return ledger.acquire(job_id, worker, duration)
     except LeaseLostError as error:
         previous = Holder.parse(error.key or "")
         if previous is None or not previous.dead:
             raise
         log.info("process %d, which held the lease, is gone; taking over", previous.pid)
-        return ledger.acquire(job_id, holder, duration, dead=str(previous))
+        return ledger.acquire(job_id, worker, duration, dead=error.key)
+
+
+def dismiss_dead_workers(ledger: Ledger, job_id: str) -> None:
+    """Free the ranges of workers whose process ran here and is gone, before their time is up."""
+    held = {item.worker for item in ledger.ranges(job_id, state=RangeState.COPYING)}
+    for worker in held - {None}:
+        holder = Holder.parse(worker or "")
+        if worker is not None and holder is not None and holder.dead:
+            log.info("process %d, which copied a range, is gone; its ranges are free", holder.pid)
+            ledger.leave(job_id, worker)
 
 
 class LeaseKeeper:
-    """Renews a lease in the background and gives it back at the end."""
+    """Every third of the lease renews it and says for all threads of this process that their worker lives.
 
-    def __init__(self, ledger: Ledger, lease: Lease, duration: timedelta, stop: StopSwitch) -> None:
-        """Take the lease; ``stop`` is flipped when it is lost."""
+    Losing the lease stops the run. A worker that is late is not lost: its commit decides, by the fence of its
+    range.
+    """
+
+    def __init__(
+        self, ledger: Ledger, lease: Lease, worker: str, duration: timedelta, stop: StopSwitch
+    ) -> None:
+        """Take the lease and the worker; ``stop`` is flipped when the lease is lost."""
         self.lease = lease
         self.lost: LeaseLostError | None = None
         self._ledger = ledger
+        self._worker = worker
         self._duration = duration
         self._stop = stop
         self._done = Event()
-        self._thread = Thread(target=self._renew, name="lease", daemon=True)
+        self._thread = Thread(target=self._keep, name="lease", daemon=True)
 
     def __enter__(self) -> Self:
         """Start renewing."""
@@ -121,21 +77,27 @@ class LeaseKeeper:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop renewing and release the lease; a server that is away only delays others by its term."""
+        """Stop renewing, leave and release; a server that is away only delays others by the lease."""
         self._done.set()
         self._thread.join()
-        try:
-            self._ledger.release(self.lease)
-        except TwinstoreError as problem:
-            log.warning("the lease could not be released and expires by itself: %s", problem)
+        _try("left", lambda: self._ledger.leave(self.lease.job_id, self._worker))
+        _try("released", lambda: self._ledger.release(self.lease))
 
-    def _renew(self) -> None:
+    def _keep(self) -> None:
         while not self._done.wait(self._duration.total_seconds() / 3):
             try:
                 self.lease = self._ledger.renew(self.lease, self._duration)
+                self._ledger.beat(self.lease.job_id, self._worker, self._duration)
             except LeaseLostError as error:
                 self.lost = error
                 self._stop.request()
                 return
             except TwinstoreError as error:
                 log.warning("the lease could not be renewed, trying again: %s", error)
+
+
+def _try(what: str, action: Callable[[], None]) -> None:
+    try:
+        action()
+    except TwinstoreError as problem:
+        log.warning("the job could not be %s; its lease expires by itself: %s", what, problem)

@@ -6,7 +6,9 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from twinstore.bulk import RangeProgress, RangeTally
+    from collections.abc import Iterable, Mapping
+
+    from twinstore.ledger import RangeProgress, RangeTally
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.stopping import StopSwitch
 
@@ -34,20 +36,24 @@ class Limits:
             self._quarantined += sum(tally.quarantined.values())
             self._judge()
 
-    def reopen(self, ranges: list[RangeProgress]) -> set[int]:
+    def reopen(self, live: Iterable[RangeProgress]) -> set[int]:
         """Return the numbers of the finished ranges that are to be looked at once more.
 
         Those are the ranges with conflicts, or with quarantined documents, when an earlier run stopped
         because of them, and those with conflicts when conflicts are now to be overwritten.
         """
-        tallies = {item.number: item.tally for item in ranges if item.tally is not None}
-        conflicts = {number: sum(tally.conflicts.values()) for number, tally in tallies.items()}
-        quarantined = {number: sum(tally.quarantined.values()) for number, tally in tallies.items()}
+        tallies = [
+            (item.number, item.tally)
+            for item in live
+            if item.tally is not None and (item.tally.conflicts or item.tally.quarantined)
+        ]
+        conflicts = _counts((number, tally.conflicts) for number, tally in tallies)
+        quarantined = _counts((number, tally.quarantined) for number, tally in tallies)
         again: set[int] = set()
         if self._overwrite or sum(conflicts.values()) > self._max_conflicts:
-            again |= {number for number, count in conflicts.items() if count}
+            again |= conflicts.keys()
         if self._max_quarantine is not None and sum(quarantined.values()) > self._max_quarantine:
-            again |= {number for number, count in quarantined.items() if count}
+            again |= quarantined.keys()
         self._conflicts = sum(count for number, count in conflicts.items() if number not in again)
         self._quarantined = sum(count for number, count in quarantined.items() if number not in again)
         return again
@@ -59,3 +65,9 @@ class Limits:
             self.exceeded = f"more than {self._max_quarantine} quarantined documents (--max-quarantine)"
         if self.exceeded:
             self._stop.request()
+
+
+def _counts(tallies: Iterable[tuple[int, Mapping[str, int]]]) -> dict[int, int]:
+    """Return the sums by number of range, without the zeros."""
+    sums = ((number, sum(counts.values())) for number, counts in tallies)
+    return {number: total for number, total in sums if total}

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort
     from twinstore.catalog import Entity
 
-__all__ = ["CopyOptions", "job_id", "job_settings", "refuse_same_store"]
+__all__ = [
+    "CopyOptions",
+    "job_id",
+    "job_settings",
+    "refuse_same_store",
+    "released_settings",
+    "with_places",
+]
 
 LARGEST_RANGE: Final = 1_000_000
 
@@ -79,7 +86,7 @@ def refuse_same_store(source: BulkPort, target: BulkPort) -> None:
     """Raise ``ValidationError`` when both sides are the same store."""
     if source.identity == target.identity:
         raise ValidationError(
-            f"Source and target are the same store, {source.identity}; "
+            f"Source and target are the same store, {source.place}; "
             "give another --target-config, or another driver with --to."
         )
 
@@ -87,17 +94,35 @@ def refuse_same_store(source: BulkPort, target: BulkPort) -> None:
 def job_settings(
     options: CopyOptions, source: BulkPort, target: BulkPort, entities: Sequence[Entity]
 ) -> Mapping[str, str]:
-    """Return what makes two runs the same job."""
+    """Return what makes two runs the same job: the stores as their servers tell them, and what is copied."""
+    return _settings(options, source.identity, target.identity, entities)
+
+
+def released_settings(
+    options: CopyOptions, source: BulkPort, target: BulkPort, entities: Sequence[Entity]
+) -> Mapping[str, str]:
+    """Return the same as 0.1.0 had it, which told stores by driver, host and database."""
+    return _settings(options, source.place, target.place, entities)
+
+
+def _settings(
+    options: CopyOptions, source: str, target: str, entities: Sequence[Entity]
+) -> Mapping[str, str]:
     settings = {
         "module": options.module,
-        "source": source.identity,
-        "target": target.identity,
+        "source": source,
+        "target": target,
         "entities": ",".join(entity.name for entity in entities),
         "tenants": jsontext.dumps(sorted(set(options.tenants))).decode(),
     }
     if options.as_of is not None:
         settings["as_of"] = jsontext.format_timestamp(options.as_of)
     return settings
+
+
+def with_places(settings: Mapping[str, str], source: BulkPort, target: BulkPort) -> Mapping[str, str]:
+    """Return the settings of a job with what people call its stores; that is no part of its id."""
+    return {**settings, "source_place": source.place, "target_place": target.place}
 
 
 def job_id(settings: Mapping[str, str]) -> str:

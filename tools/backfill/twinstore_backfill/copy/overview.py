@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
-from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from twinstore import jsontext
-from twinstore.bulk import KeyRange, RangeState
+from twinstore.bulk import KeyRange
+from twinstore.ledger import RangeState
 from twinstore.migrations import MigrationState
 from twinstore_backfill.copy.options import job_id, job_settings, refuse_same_store
-from twinstore_backfill.copy.reading import Exports
-from twinstore_backfill.copy.reporting import Totals
+from twinstore_backfill.copy.quarantine import export_lines
+from twinstore_backfill.copy.reading import SourceRows
+from twinstore_backfill.copy.reporting import FailedRanges, Totals, left_out_counts
 from twinstore_backfill.outcome import UnknownJobError, effect_document
 from twinstore_backfill.source import inspect_source
-from twinstore_backfill.stores import is_migrated, preflight, require_tenants, select_entities
+from twinstore_backfill.stores import (
+    has_ledger,
+    initializers_of,
+    is_migrated,
+    preflight,
+    require_tenants,
+    select_entities,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-    from twinstore.bulk import Job, Ledger
     from twinstore.catalog import Entity
+    from twinstore.ledger import CopyJob, Ledger
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.stores import Store
 
@@ -48,8 +57,10 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
     planned = [_planned(entity, source, target if migrated else None, options) for entity in entities]
     rows = sum(item["rows"] for item in planned)
     rate = _reading_rate(source, entities) * SHARE_OF_READING
+    initializers = initializers_of(target)
+    # The schema of the ledger is no step of an operator: a copy makes it.
     statuses = target.storage.initializer.status()
-    effects = preflight(target.storage.initializer.effects)
+    effects = [effect for initializer in initializers for effect in preflight(initializer.effects)]
     settings = job_settings(options, source.bulk, target.bulk, entities)
     return {
         "job": job_id(settings),
@@ -60,6 +71,7 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
         "effects": [effect_document(item) for item in effects],
         "warnings": list(state.warnings),
         "entities": planned,
+        "left_out": left_out_counts(source, target, options.entities),
         "rows": rows,
         "estimate": {
             "documents_per_second": round(rate),
@@ -80,63 +92,66 @@ class EntityPlan(TypedDict):
 
 
 def _planned(entity: Entity, source: Store, target: Store | None, options: CopyOptions) -> EntityPlan:
-    tenants = _counts(source, entity, options)
-    there = sum(_counts(target, entity, options).values()) if target is not None else 0
-    exports = Exports(source.bulk, options.tenants, options.batch_size)
+    rows = SourceRows(source.bulk, options.tenants, options.batch_size)
+    tenants = rows.counts(entity)
+    there = (
+        SourceRows(target.bulk, options.tenants, options.batch_size).count(entity)
+        if target is not None
+        else 0
+    )
     return {
         "entity": entity.name,
         "rows": sum(tenants.values()),
         "tenants": tenants,
-        "ranges": len(exports.ranges(entity, options.range_size)),
+        "ranges": sum(1 for _ in rows.cut(entity, options.range_size)),
         "rows_in_target": there,
     }
-
-
-def _counts(store: Store, entity: Entity, options: CopyOptions) -> dict[str, int]:
-    counts = store.bulk.counts(entity)
-    wanted = set(options.tenants)
-    return {tenant: counts[tenant] for tenant in sorted(counts) if not wanted or tenant in wanted}
 
 
 def _reading_rate(source: Store, entities: Sequence[Entity]) -> float:
     """Return the documents per second at which the source can be read and decoded right now."""
     started = monotonic()
-    batches = chain.from_iterable(
-        source.bulk.export(entity, KeyRange(), batch_size=500) for entity in entities
-    )
     read = 0
-    for batch in batches:
-        read += len(batch)
-        if read >= SAMPLE:
-            break
+    with source.bulk.view() as view:
+        for entity in entities:
+            for batch in view.records(entity, KeyRange(), batch_size=500):
+                read += len(batch)
+                if read >= SAMPLE:
+                    return read / max(monotonic() - started, 1e-6)
     return read / max(monotonic() - started, 1e-6)
 
 
-def status_document(target: Store, only: str | None = None) -> dict[str, object]:
+def status_document(target: Store, only: str | None = None, out: Path | None = None) -> dict[str, object]:
     """Return the jobs in the ledger of a target, with progress and the holder of the lease.
+
+    With ``out`` the quarantine and the conflicts of a job are written there: of ``only``, or of the latest.
 
     Raises:
         UnknownJobError: there is no job ``only``.
     """
-    ledger = target.bulk.ledger() if is_migrated(target) else None
+    ledger = target.ledger if has_ledger(target) else None
     jobs = [job for job in ledger.jobs() if only in {None, job.id}] if ledger else []
     if only is not None and not jobs:
         raise UnknownJobError(
-            f"There is no job {only!r} in {target.bulk.identity}; leave --job out to see the jobs there are."
+            f"There is no job {only!r} in {target.bulk.place}; leave --job out to see the jobs there are."
         )
     if ledger is None:
         return {"target": target.described(), "jobs": []}
+    if out is not None and jobs:
+        export_lines(ledger, jobs[0], out)
     return {"target": target.described(), "jobs": [_job(ledger, job) for job in jobs]}
 
 
-def _job(ledger: Ledger, job: Job) -> dict[str, object]:
+def _job(ledger: Ledger, job: CopyJob) -> dict[str, object]:
     lease = ledger.lease(job.id)
     states: dict[str, Counter[str]] = {}
-    totals = Totals()
+    totals, failed = Totals(), FailedRanges({})
     for item in ledger.ranges(job.id):
         states.setdefault(item.entity, Counter({state.value: 0 for state in RangeState}))[item.state] += 1
         if item.tally is not None and item.state is RangeState.LIVE:
             totals.add(item.entity, item.tally)
+        elif item.state is RangeState.FAILED:
+            failed.add(item)
     return {
         "id": job.id,
         "state": job.state.value,
@@ -144,6 +159,7 @@ def _job(ledger: Ledger, job: Job) -> dict[str, object]:
         "started_at": jsontext.format_timestamp(job.started_at),
         "as_of": jsontext.format_timestamp(job.as_of),
         "settings": dict(job.settings),
+        "stopped": (job.stop_reason or "") if job.stop else None,
         "lease": None
         if lease is None
         else {
@@ -155,5 +171,6 @@ def _job(ledger: Ledger, job: Job) -> dict[str, object]:
         "entities": [
             {"entity": name, "ranges": dict(counts), **totals.of(name)} for name, counts in states.items()
         ],
+        "failed_ranges": {"count": failed.count, "shown": failed.shown},
         "totals": totals.all(),
     }

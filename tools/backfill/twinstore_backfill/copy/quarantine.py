@@ -1,32 +1,50 @@
-"""What could not be moved, kept with its reason and its original bytes; and what stood in the way."""
+"""What could not be moved, kept with its reason and its original content; and what stood in the way.
+
+Both are lines of the ledger, committed with the range that they belong to. The files are exports of it.
+"""
 
 from __future__ import annotations
 
-import os
-from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count, groupby
 from tempfile import SpooledTemporaryFile
-from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import orjson
 
 from twinstore import jsontext
-from twinstore_backfill.files import sync_directory, write_whole
+from twinstore.ledger import ConflictLine, QuarantineLine
+from twinstore.ledger.records import key_json, key_of_json
+from twinstore_backfill.files import write_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-    from typing import IO
+    from types import TracebackType
 
-    from twinstore.bulk import Conflict, Job, Record
+    from twinstore.bulk import Conflict, Record
     from twinstore.catalog import Entity
+    from twinstore.ledger import Claim, CopyJob, Ledger
 
-__all__ = ["CONFLICTS", "QUARANTINE", "Journal", "conflict_entry", "quarantine_entry"]
+__all__ = [
+    "CONFLICTS",
+    "QUARANTINE",
+    "SHOWN",
+    "Exported",
+    "LineSink",
+    "RangeLines",
+    "conflict_entry",
+    "export_lines",
+    "quarantine_entry",
+]
 
 QUARANTINE: Final = "quarantine.ndjson"
 CONFLICTS: Final = "conflicts.ndjson"
+SHOWN: Final = 100
 KEPT_IN_MEMORY: Final = 4 * 1024 * 1024
+# MongoDB takes no document beyond 16 MB, and a reader pages through the parts.
+LARGEST_PART: Final = 1_000_000
+CONTINUES: Final = 0x80  # the first two bits of a byte that continues a character in UTF-8 are 10
 Entry = dict[str, object]
 
 
@@ -37,10 +55,10 @@ def quarantine_entry(entity: Entity, record: Record, reason: str) -> Entry:
         raw = jsontext.dumps({"doc": record.model.wire(), "storage": dict(record.storage)}).decode()
     return {
         "entity": entity.name,
-        "tenant": record.tenant_id,
-        "key": list(record.key) if record.key is not None else None,
-        "reason": reason,
-        "raw": raw,
+        "tenant": record.label,
+        "key": None if record.key is None else list(record.key),
+        "reason": storable(reason),
+        "raw": None if raw is None else storable(raw),
     }
 
 
@@ -48,93 +66,159 @@ def conflict_entry(entity: Entity, conflict: Conflict) -> Entry:
     """Return the line of a row that the target had with other content."""
     return {
         "entity": entity.name,
-        "tenant": conflict.tenant_id,
+        "tenant": conflict.label,
         "key": list(conflict.key),
         "overwritten": conflict.overwritten,
     }
 
 
-class Journal:
-    """A file of JSON lines to which ranges add what concerns them before they are committed.
+def storable(text: str) -> str:
+    """Return a text that every store takes: without U+0000 and lone surrogates, which appear as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\u0000")
 
-    A crash between the two leaves lines of a range that is not live; :meth:`resume` drops them, because
-    the next attempt writes them again.
-    """
 
-    def __init__(self, path: Path, job: Job) -> None:
-        """Take the file and the job whose lines it holds."""
-        self.path = path
-        self._job = {"job": job.id, "generation": job.generation}
-        self._lock = Lock()
+class LineSink(Protocol):
+    """Takes what is to be said about single rows of a range."""
 
-    def begin(self) -> None:
-        """Start an empty file, for a new generation of the job."""
-        write_whole(self.path, b"")
+    def quarantine(self, entry: Entry) -> None:
+        """Keep the line of a document that cannot be moved."""
+        ...
 
-    def resume(self, live: AbstractSet[int]) -> None:
-        """Keep the lines of this job's live ranges only."""
-        draft = self.path.with_name(f".{self.path.name}.draft")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
-            file.writelines(
-                line for line, entry in self._lines() if self._mine(entry) and entry.get("range") in live
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.path)
-        sync_directory(self.path.parent)
-
-    @contextmanager
-    def range(self, number: int) -> Iterator[RangeLines]:
-        """Collect the lines of one range; they reach the file by :meth:`RangeLines.commit` only."""
-        with SpooledTemporaryFile(KEPT_IN_MEMORY) as spool:
-            yield RangeLines(self, number, spool)
-
-    def append(self, spool: IO[bytes]) -> None:
-        """Append collected lines and force them to disk."""
-        with self._lock, self.path.open("ab") as file:
-            spool.seek(0)
-            file.writelines(spool)
-            file.flush()
-            os.fsync(file.fileno())
-
-    def line(self, entry: Mapping[str, object], number: int) -> bytes:
-        """Return the line of an entry of a range."""
-        return orjson.dumps({**entry, **self._job, "range": number}, option=orjson.OPT_APPEND_NEWLINE)
-
-    def entries(self) -> Iterator[Entry]:
-        """Return the entries of this generation."""
-        return (entry for _, entry in self._lines() if self._mine(entry))
-
-    def _mine(self, entry: Entry) -> bool:
-        return self._job.items() <= entry.items()
-
-    def _lines(self) -> Iterator[tuple[bytes, Entry]]:
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as file:
-            for line in file:
-                # A crash may have cut the last line short.
-                with suppress(orjson.JSONDecodeError):
-                    yield line, orjson.loads(line)
+    def conflict(self, entry: Entry) -> None:
+        """Keep the line of a row that the target has with other content."""
+        ...
 
 
 class RangeLines:
-    """The lines of one range."""
+    """The lines of one range, on disk where they are many, until the transaction of the range takes them."""
 
-    def __init__(self, journal: Journal, number: int, spool: IO[bytes]) -> None:
-        """Take the journal, the range, and the place where the lines wait."""
-        self._journal = journal
-        self._number = number
-        self._spool = spool
-        self.count = 0
+    def __init__(self, claim: Claim) -> None:
+        """Take the range."""
+        self._place = {"job_id": claim.job_id, "number": claim.number}
+        self._bad, self._conflicts = (SpooledTemporaryFile[bytes](KEPT_IN_MEMORY) for _ in range(2))
 
-    def add(self, entry: Mapping[str, object]) -> None:
-        """Collect one line."""
-        self._spool.write(self._journal.line(entry, self._number))
-        self.count += 1
+    def __enter__(self) -> Self:
+        """Begin without lines."""
+        return self
 
-    def commit(self) -> None:
-        """Put the lines into the file, durably."""
-        if self.count:
-            self._journal.append(self._spool)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Forget the lines."""
+        self._bad.close()
+        self._conflicts.close()
+
+    def quarantine(self, entry: Entry) -> None:
+        """Keep the line of a document that cannot be moved."""
+        self._bad.write(line_of(entry))
+
+    def conflict(self, entry: Entry) -> None:
+        """Keep the line of a row that the target has with other content."""
+        self._conflicts.write(line_of(entry))
+
+    def quarantined(self) -> Iterator[QuarantineLine]:
+        """Return the lines for the ledger, long ones in parts."""
+        for line, entry in zip(count(1), entries_in(self._bad)):
+            for part, raw in enumerate(parts_of(entry.pop("raw"))):
+                values = {**self._place, **entry, "line": line, "part": part, "raw": raw}
+                yield QuarantineLine.model_validate(values)
+
+    def conflicts(self) -> Iterator[ConflictLine]:
+        """Return the lines for the ledger."""
+        for line, entry in zip(count(1), entries_in(self._conflicts)):
+            yield ConflictLine.model_validate({**self._place, **entry, "line": line})
+
+
+def line_of(entry: Mapping[str, object]) -> bytes:
+    """Return an entry as a line of JSON."""
+    return orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def entries_in(spool: SpooledTemporaryFile[bytes]) -> Iterator[Entry]:
+    """Return the kept entries in order, with their keys as the ledger has them."""
+    spool.seek(0)
+    for line in spool:
+        entry: Entry = orjson.loads(line)
+        key = entry["key"]
+        yield {**entry, "key": key_json(tuple(key) if isinstance(key, list) else None)}
+
+
+def parts_of(text: object) -> Iterator[str | None]:
+    """Yield a text in parts of at most 1 MB of UTF-8, cut between characters; at least one part."""
+    if not isinstance(text, str):
+        yield None
+        return
+    content = text.encode()
+    end = _cut(content, 0)
+    yield content[:end].decode()
+    while end < len(content):
+        start, end = end, _cut(content, end)
+        yield content[start:end].decode()
+
+
+def _cut(content: bytes, start: int) -> int:
+    """Return where the part that begins at ``start`` ends."""
+    end = min(start + LARGEST_PART, len(content))
+    while end < len(content) and content[end] & 0xC0 == CONTINUES:
+        end -= 1
+    return end
+
+
+def export_lines(ledger: Ledger, job: CopyJob, directory: Path) -> Exported:
+    """Write both files anew from the ledger, readable by their owner alone; return their first lines."""
+    return Exported(
+        _export(quarantined(ledger, job), directory / QUARANTINE),
+        _export(conflicts(ledger, job), directory / CONFLICTS),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The first lines of both files, without the original content."""
+
+    quarantine: Sequence[Entry] = ()
+    conflicts: Sequence[Entry] = ()
+
+
+def _export(entries: Iterator[Entry], path: Path) -> list[Entry]:
+    first: list[Entry] = []
+
+    def lines() -> Iterator[bytes]:
+        for entry in entries:
+            if len(first) < SHOWN:
+                first.append({name: value for name, value in entry.items() if name != "raw"})
+            yield line_of(entry)
+
+    write_lines(path, lines())
+    return first
+
+
+def quarantined(ledger: Ledger, job: CopyJob) -> Iterator[Entry]:
+    """Return the documents of a job that could not be moved, each whole again."""
+    for _, parts in groupby(ledger.quarantined(job.id), key=lambda item: (item.number, item.line)):
+        first, *more = parts
+        raw = None if first.raw is None else "".join(part.raw or "" for part in (first, *more))
+        yield {
+            "entity": first.entity,
+            "tenant": first.tenant,
+            "key": key_of_json(first.key),
+            "reason": first.reason,
+            "raw": raw,
+            **_origin(job, first.number),
+        }
+
+
+def conflicts(ledger: Ledger, job: CopyJob) -> Iterator[Entry]:
+    """Return the rows that the target of a job had with other content."""
+    for line in ledger.conflicts(job.id):
+        yield {
+            "entity": line.entity,
+            "tenant": line.tenant,
+            "key": key_of_json(line.key),
+            "overwritten": line.overwritten,
+            **_origin(job, line.number),
+        }
+
+
+def _origin(job: CopyJob, number: int) -> Entry:
+    return {"job": job.id, "generation": job.generation, "range": number}

@@ -10,17 +10,19 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
-from twinstore.bulk import RangeTally
+from twinstore.ledger import RangeTally
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.stores import is_migrated, left_out_entities
 from twinstore_backfill.tool import tool_identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from twinstore.catalog import Entity
+    from twinstore.ledger import RangeProgress
     from twinstore_backfill.stores import Store
 
-__all__ = ["REPORT_FILE", "CopyResult", "Totals", "report_document"]
+__all__ = ["REPORT_FILE", "CopyResult", "FailedRanges", "Totals", "left_out_counts", "report_document"]
 
 REPORT_FILE: Final = "backfill-report.json"
 FORMAT: Final = "twinstore.backfill-report@1"
@@ -29,7 +31,7 @@ SHOWN: Final = 100
 
 
 class Totals:
-    """The counts of a copy by entity and tenant."""
+    """The counts of a copy by entity and label of the owner."""
 
     def __init__(self) -> None:
         """Start at zero."""
@@ -65,6 +67,41 @@ class Totals:
         ]
 
 
+class FailedRanges:
+    """The ranges that failed too often and are left out until the copy is run again."""
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        """Take, by number, why a range could not be copied, as far as this process knows."""
+        self.count = 0
+        self.shown: list[dict[str, object]] = []
+        self._reasons = reasons
+
+    def add(self, item: RangeProgress) -> None:
+        """Count a range and keep it while there is room."""
+        self.count += 1
+        if self.count <= SHOWN:
+            ends = {"lower": item.within.lower, "upper": item.within.upper}
+            reason = self._reasons.get(item.number)
+            self.shown.append({"entity": item.entity, "range": item.number, **ends, "reason": reason})
+
+
+def left_out_counts(source: Store, target: Store, names: Sequence[str]) -> list[dict[str, object]]:
+    """Return, by label of their owner, the rows on both sides of the entities that no copy brings over."""
+    return [
+        {
+            "entity": entity.name,
+            "why": entity.life.value,
+            "source": _sorted(source.bulk.counts(entity)),
+            "target": _sorted(target.bulk.counts(entity)) if is_migrated(target) else {},
+        }
+        for entity in left_out_entities(source.bulk, names)
+    ]
+
+
+def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items()))
+
+
 def _shown(counts: Counter[str]) -> dict[str, int]:
     return {name: counts[name] for name in COUNTS}
 
@@ -87,14 +124,20 @@ class CopyResult:
     warnings: Sequence[str] = ()
     quarantine: Sequence[Mapping[str, object]] = ()
     conflicts: Sequence[Mapping[str, object]] = ()
+    failed: FailedRanges = field(default_factory=lambda: FailedRanges({}))
+    left_out: Sequence[Mapping[str, object]] = ()
 
     @property
     def exit(self) -> Exit:
-        """The exit code: conflicts weigh more than quarantine."""
+        """The exit code: failed ranges weigh more than conflicts, and those more than quarantine."""
         totals = self.totals.all()
+        if self.failed.count:
+            return Exit.FAILED
         if totals["conflicts"]:
             return Exit.DIFFERENT
-        return Exit.INCONCLUSIVE if totals["quarantined"] else Exit.OK
+        if totals["quarantined"]:
+            return Exit.INCONCLUSIVE
+        return Exit.OK if self.complete else Exit.FAILED
 
 
 def report_document(result: CopyResult) -> dict[str, object]:
@@ -116,6 +159,8 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "job": result.job,
         "totals": _shown(totals),
         "entities": result.totals.document(result.entities),
+        "left_out": list(result.left_out),
+        "failed_ranges": {"count": result.failed.count, "shown": result.failed.shown},
         "quarantine": {"count": totals["quarantined"], "shown": _first(result.quarantine)},
         "conflicts": {"count": totals["conflicts"], "shown": _first(result.conflicts)},
     }

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from twinstore.query import holds
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from twinstore.bulk import Record
-    from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
     from twinstore.options import ModuleOptions
 
@@ -26,21 +27,21 @@ def cutoff(entity: Entity, options: ModuleOptions, as_of: datetime) -> datetime 
 
 def expiry_test(entity: Entity, options: ModuleOptions, as_of: datetime) -> Callable[[Record], bool] | None:
     """Return a test for expired records, ``None`` when no record of the entity can be expired."""
-    limit = cutoff(entity, options, as_of)
-    if limit is None or entity.retention is None:
+    limit, retention = cutoff(entity, options, as_of), entity.retention
+    if limit is None or retention is None:
         return None
-    name = attribute(entity.model, entity.retention.field)
 
     def expired(record: Record) -> bool:
-        instant: datetime | None = getattr(record.model, name)
-        return instant is not None and instant <= limit
+        if record.model is None:
+            return False
+        instant = entity.value(record.model, record.storage, retention.field)
+        return (
+            isinstance(instant, datetime)
+            and instant <= limit
+            and all(
+                holds(item, entity.value(record.model, record.storage, item.field))
+                for item in retention.where
+            )
+        )
 
     return expired
-
-
-def attribute(model: type[CanonicalModel], wire_name: str) -> str:
-    """Return the Python name of a property."""
-    for name, field in model.model_fields.items():
-        if (field.serialization_alias or field.alias or name) == wire_name:
-            return name
-    raise LookupError(f"{model.__name__} has no property {wire_name}")

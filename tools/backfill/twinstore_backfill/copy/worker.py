@@ -1,54 +1,94 @@
-"""Copying the ranges of one entity with several workers."""
+"""Copying ranges with several threads, one transaction each.
+
+The way of a range: claimed in the ledger, read through a view of the source, written to the target, and
+committed together with its lines and its entry in the ledger. What fails is given back and tried again; the
+job goes on with the other ranges.
+"""
 
 from __future__ import annotations
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from logging import getLogger
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill.copy.reading import RangeReader, Tally
+from twinstore.errors import (
+    ConcurrencyError,
+    ConfigurationError,
+    LeaseLostError,
+    MigrationError,
+    TwinstoreError,
+    UnavailableError,
+    UnsupportedCapabilityError,
+)
+from twinstore.retrying import repeat
+from twinstore_backfill.copy.quarantine import RangeLines
+from twinstore_backfill.copy.reading import RangeReader
 from twinstore_backfill.stopping import StopRequestedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
-    from twinstore.bulk import BulkPort, Ledger, OnConflict, RangeImporter, RangeProgress, Record
+    from twinstore.bulk import BulkPort, OnConflict, Record
     from twinstore.catalog import Entity
-    from twinstore_backfill.copy.lease import LeaseKeeper
+    from twinstore.ledger import Claim, Ledger, RangeTally
     from twinstore_backfill.copy.limiter import RateLimiter
     from twinstore_backfill.copy.limits import Limits
-    from twinstore_backfill.copy.quarantine import Journal
-    from twinstore_backfill.copy.reading import Exports
+    from twinstore_backfill.copy.queue import RangeQueue
+    from twinstore_backfill.copy.reading import SourceRows
     from twinstore_backfill.progress import Progress
     from twinstore_backfill.stopping import StopSwitch
 
-__all__ = ["Workshop", "copy_ranges", "tuned_collector"]
+__all__ = ["CopyContext", "copy_ranges", "tuned_collector"]
 
 log = getLogger(__name__)
 
 YOUNG_OBJECTS: Final = 50_000
+# A range that lost against another writer is repeated as a whole: at once it would meet the same rival again.
+PAUSES: Final = (0.1, 0.5, 2.0)
+# These say nothing about a range: a store is away or not fit, and every other range would fail as well.
+ENDS_THE_RUN: Final = (
+    ConfigurationError,
+    MigrationError,
+    StopRequestedError,
+    UnavailableError,
+    UnsupportedCapabilityError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
-    """What the workers of a copy share."""
+class CopyContext:
+    """What the threads of a copy share.
 
-    exports: Exports
+    Attributes:
+        expired: by name of entity, the test for rows that retention has due for removal.
+        failures: by number of range, why it could not be copied.
+    """
+
+    source: SourceRows
     target: BulkPort
     ledger: Ledger
-    keeper: LeaseKeeper
+    queue: RangeQueue
     limits: Limits
     limiter: RateLimiter
     stop: StopSwitch
     progress: Progress
-    quarantine: Journal
-    conflicts: Journal
+    entities: Mapping[str, Entity]
+    expired: Mapping[str, Callable[[Record], bool] | None]
     on_conflict: OnConflict
-    jobs: int
+    failures: dict[int, str] = field(default_factory=dict[int, str])
+
+    def pace(self, count: int) -> None:
+        """Wait until so many documents fit under the limit.
+
+        Raises:
+            StopRequestedError: a stop was requested; the range must not be committed.
+        """
+        self.stop.check()
+        self.limiter.take(count)
 
 
 @contextmanager
@@ -65,58 +105,87 @@ def tuned_collector() -> Iterator[None]:
         gc.unfreeze()
 
 
-def copy_ranges(
-    shop: Workshop,
-    entity: Entity,
-    ranges: Sequence[RangeProgress],
-    expired: Callable[[Record], bool] | None,
-) -> None:
-    """Copy the ranges; return when all are live or a stop was requested; raise the first failure."""
-    queue: SimpleQueue[RangeProgress] = SimpleQueue()
-    for item in ranges:
-        queue.put(item)
-    worker = Worker(shop, entity, expired, queue)
-    with ThreadPoolExecutor(min(shop.jobs, len(ranges)) or 1, thread_name_prefix="copy") as pool:
-        for result in [pool.submit(worker.run) for _ in range(min(shop.jobs, len(ranges)))]:
+def copy_ranges(context: CopyContext, jobs: int) -> None:
+    """Copy until no range is left or a stop is requested; raise the first failure that ends the run."""
+    with ThreadPoolExecutor(jobs, thread_name_prefix="copy") as pool:
+        for result in [pool.submit(_work, context) for _ in range(jobs)]:
             result.result()
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """Copies ranges from a queue; each thread runs one with an importer of its own."""
+def _work(context: CopyContext) -> None:
+    """Copy range after range; a failure that ends the run stops the other threads too."""
+    try:
+        while (claim := context.queue.take()) is not None:
+            try:
+                _settle(context, claim)
+            finally:
+                context.queue.returned()
+    except StopRequestedError:
+        return
+    except BaseException:
+        context.stop.request()
+        raise
 
-    shop: Workshop
-    entity: Entity
-    expired: Callable[[Record], bool] | None
-    queue: SimpleQueue[RangeProgress]
 
-    def run(self) -> None:
-        """Copy until the queue is empty or a stop is requested; a failure stops the other workers too."""
+def _settle(context: CopyContext, claim: Claim) -> None:
+    """Copy a range, or give it back."""
+    try:
+        tally = _copy_patiently(context, claim)
+    except ENDS_THE_RUN:
+        raise
+    except LeaseLostError as error:
+        # Another worker held this one for dead. Whatever it writes, nothing was written here.
+        log.warning("range %d of %s was taken over: %s", claim.number, claim.entity, error)
+    except Exception as error:  # noqa: BLE001  # whatever one range does, the others go on
+        _give_back(context, claim, error)
+    else:
+        log.info("range %d of %s is live", claim.number, claim.entity)
+        context.failures.pop(claim.number, None)
+        context.progress.advance(claim.entity, sum(tally.read.values()))
+        context.limits.add(tally)
+
+
+def _copy_patiently(context: CopyContext, claim: Claim) -> RangeTally:
+    """Copy a range, again after each pause while it loses against other writers."""
+    for pause in PAUSES:
         try:
-            with self.shop.target.importing() as importer:
-                while not self.shop.stop.requested:
-                    self._copy(importer, self.queue.get_nowait())
-        except (Empty, StopRequestedError):
-            return
-        except BaseException:
-            self.shop.stop.request()
-            raise
+            return copy_range(context, claim)
+        except ConcurrencyError as error:
+            log.info("range %d of %s is repeated: %s", claim.number, claim.entity, error)
+            context.stop.pause(pause)
+    return copy_range(context, claim)
 
-    def _copy(self, importer: RangeImporter, item: RangeProgress) -> None:
-        shop = self.shop
-        claim = shop.ledger.claim(shop.keeper.lease, item.number)
-        with shop.quarantine.range(item.number) as bad, shop.conflicts.range(item.number) as conflicts:
-            reader = RangeReader(
-                self.entity, expired=self.expired, limiter=shop.limiter, stop=shop.stop, quarantine=bad
-            )
-            tally = Tally(reader, bad, conflicts)
-            importer.import_range(
-                self.entity,
-                reader.batches(shop.exports.batches(self.entity, item.within)),
-                on_conflict=shop.on_conflict,
-                claim=claim,
-                tally=tally,
-            )
-        log.info("range %d of %s is live", item.number, self.entity.name)
-        shop.progress.advance(reader.read.total())
-        shop.limits.add(tally.result)
+
+def copy_range(context: CopyContext, claim: Claim) -> RangeTally:
+    """Copy a claimed range; its rows, its lines and its entry in the ledger are committed together.
+
+    Raises:
+        ConcurrencyError: another writer was faster; nothing of the range is live.
+        LeaseLostError: another worker has taken the range over; nothing of it was written here.
+        StopRequestedError: a stop was requested; nothing of the range is live.
+    """
+    entity, ledger = context.entities[claim.entity], context.ledger
+    check = partial(ledger.hold, claim=claim)
+    with (
+        RangeLines(claim) as lines,
+        context.source.port.view() as view,
+        context.target.writer(entity, on_conflict=context.on_conflict, check=check) as writer,
+    ):
+        reader = RangeReader(entity, expired=context.expired[entity.name], lines=lines)
+        for batch in context.source.records(view, entity, claim.within):
+            context.pace(len(batch))
+            writer.write(reader.wanted(batch))
+        tally = reader.tally(writer.flush())
+        ledger.note(writer.access, claim, lines.quarantined(), lines.conflicts())
+        ledger.finish(writer.access, claim, tally)
+        writer.commit()
+    return tally
+
+
+def _give_back(context: CopyContext, claim: Claim, error: Exception) -> None:
+    # Only our own errors are known to say nothing of what is stored.
+    reason = error.message if isinstance(error, TwinstoreError) else f"unexpected {type(error).__name__}"
+    context.failures[claim.number] = reason
+    log.debug("range %d of %s failed", claim.number, claim.entity, exc_info=error)
+    state = repeat(partial(context.ledger.give_back, claim), attempts=len(PAUSES))
+    log.warning("range %d of %s failed and is %s: %s", claim.number, claim.entity, state.value, reason)

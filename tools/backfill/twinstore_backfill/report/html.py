@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from twinstore_backfill.report.charts import bars, stacked
-from twinstore_backfill.report.wording import facts, findings, headline, short, tenant_text, visible
+from twinstore_backfill.report.wording import facts, findings, headline, key_text, short, tenant_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -153,8 +153,8 @@ def _ranges(report: ParityReport) -> str:
     rows = [
         (
             entity.entity,
-            "…" if part.lower is None else " / ".join(part.lower),
-            "…" if part.upper is None else " / ".join(part.upper),
+            "…" if part.lower is None else key_text(part.lower),
+            "…" if part.upper is None else key_text(part.upper),
             f"{part.source.count:,}",
             "pass" if part.equal else "fail",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
 from twinstore.errors import ValidationError
 from twinstore_backfill.outcome import Exit
@@ -22,6 +22,7 @@ __all__ = [
     "EntityReport",
     "Envelope",
     "Group",
+    "LeftOut",
     "Named",
     "ParityReport",
     "RangeReport",
@@ -43,6 +44,8 @@ EXITS: Final[Mapping[Verdict, Exit]] = {
     "FAIL": Exit.DIFFERENT,
     "INCONCLUSIVE": Exit.INCONCLUSIVE,
 }
+# Without coercion: a number in a key stays a number, and a text that looks like one a text.
+Key = tuple[StrictStr | StrictInt, ...]
 Hex = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
@@ -70,10 +73,11 @@ class Tool(Frozen):
 
 
 class Side(Frozen):
-    """One store."""
+    """One store: ``identity`` is told by its server, ``place`` by the settings."""
 
     backend: str
     identity: str
+    place: str = ""
     server_version: str
 
 
@@ -131,17 +135,17 @@ class RangeReport(Frozen):
     """One range of one entity: ``lower`` is included, ``upper`` is not, ``null`` is unbounded."""
 
     tenant: str | None
-    lower: tuple[str, ...] | None
-    upper: tuple[str, ...] | None
+    lower: Key | None
+    upper: Key | None
     source: SideDigest
     target: SideDigest
     equal: bool
 
 
 class Named(Frozen):
-    """One key; ``null`` where the stored key is no text."""
+    """One key; ``null`` where what is stored is no key of the entity."""
 
-    key: tuple[str, ...] | None
+    key: Key | None
     tenant: str
 
 
@@ -155,7 +159,7 @@ class KeyList(Frozen):
 class Differing(Frozen):
     """One document that differs: where, but not what."""
 
-    key: tuple[str, ...]
+    key: Key
     tenant: str
     source_digest: str
     target_digest: str
@@ -194,6 +198,15 @@ class Group(Frozen):
     result: Result
 
 
+class LeftOut(Frozen):
+    """An entity that is neither copied nor compared, with its rows by the label of their owner."""
+
+    entity: str
+    why: str
+    source: dict[str, int]
+    target: dict[str, int]
+
+
 class Equivalence(Frozen):
     """A difference in spelling that means the same, and how many documents needed it."""
 
@@ -229,6 +242,7 @@ class ParityReport(Frozen):
     groups: tuple[Group, ...]
     equivalences: tuple[Equivalence, ...]
     entities: tuple[EntityReport, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:

@@ -5,10 +5,21 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, Final
 
+from twinstore.tenancy import shown
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore_backfill.report.model import Differing, EntityReport, ParityReport, Result, TenantReport
+    from twinstore.keys import Key
+    from twinstore_backfill.report.model import (
+        Differing,
+        EntityReport,
+        LeftOut,
+        ParityReport,
+        Result,
+        Side,
+        TenantReport,
+    )
 
 __all__ = [
     "expired_rows",
@@ -17,6 +28,7 @@ __all__ = [
     "findings",
     "headline",
     "key_text",
+    "left_out_text",
     "paths_text",
     "short",
     "tenant_result",
@@ -94,8 +106,8 @@ def _names(report: ParityReport) -> tuple[str, str]:
 def facts(report: ParityReport) -> list[tuple[str, str]]:
     """Return what identifies a verification."""
     rows = [
-        ("Source", _side(report.source.identity, report.source.server_version)),
-        ("Target", _side(report.target.identity, report.target.server_version)),
+        ("Source", _side(report.source)),
+        ("Target", _side(report.target)),
         ("Module", report.module),
         ("Mode", _mode(report)),
         ("Retention as of", report.as_of or "the start of the run (see the envelope)"),
@@ -105,17 +117,26 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
         ("Ready for cut-over", "yes" if report.cutover_ready else "no"),
         ("Tool", f"{report.tool.name} {report.tool.version} ({report.tool.checksum})"),
     ]
+    rows += [("Left out", left_out_text(item)) for item in report.left_out]
     if report.approval is not None:
         rows.append(("Approved by", f"{report.approval.approved_by}: {report.approval.reason}"))
     return rows
+
+
+def left_out_text(item: LeftOut) -> str:
+    """Say how many rows an entity has that is not compared."""
+    source, target = sum(item.source.values()), sum(item.target.values())
+    return f"{item.entity}: left out; {source:,} rows in source, {target:,} in target"
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _side(identity: str, version: str) -> str:
-    return f"{identity} (server {version})" if version else identity
+def _side(side: Side) -> str:
+    """Return where a store is; reports of 0.1.0 named the place as its identity."""
+    place = side.place or side.identity
+    return f"{place} (server {side.server_version})" if side.server_version else place
 
 
 def _mode(report: ParityReport) -> str:
@@ -124,14 +145,14 @@ def _mode(report: ParityReport) -> str:
     return "fresh start" if report.mode == "start-clean" else "full"
 
 
-def key_text(key: tuple[str, ...] | None) -> str:
+def key_text(key: Key | None) -> str:
     """Return a key for people."""
-    return " / ".join(key) if key is not None else "(no text key)"
+    return " / ".join(map(str, key)) if key is not None else "(no usable key)"
 
 
-def tenant_text(tenant: str) -> str:
-    """Return a tenant for people."""
-    return tenant or "(none)"
+def tenant_text(label: str) -> str:
+    """Return the owner of rows for people."""
+    return shown(label)
 
 
 def paths_text(item: Differing) -> str:

@@ -37,7 +37,7 @@ class EntityFindings:
     """Collects the ranges of one entity in order."""
 
     def __init__(self, entity: Entity, counted: Mapping[str, tuple[int, int]]) -> None:
-        """Take the entity and, by tenant, the rows that each side counts."""
+        """Take the entity and, by label of the owner, the rows that each side counts."""
         self._entity = entity
         self._counted = counted
         self._whole = RangeResult(entity.name, None, KeyRange())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from twinstore.tenancy import shown
 from twinstore_backfill.report.model import Check
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _count_problems(entity: EntityReport) -> Iterable[str]:
 
 
 def _place(entity: EntityReport, tenant: TenantReport) -> str:
-    return f"{entity.entity}, tenant {tenant.tenant or '(none)'}"
+    return f"{entity.entity}, tenant {shown(tenant.tenant)}"
 
 
 def _unseen(entity: EntityReport) -> Iterable[str]:

@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
 from twinstore.clock import truncate_to_millisecond
+from twinstore.tenancy import names_tenant
 from twinstore_backfill.copy.options import refuse_same_store
+from twinstore_backfill.copy.reporting import left_out_counts
 from twinstore_backfill.copy.worker import tuned_collector
-from twinstore_backfill.report.model import EXITS, Approval, Check, Envelope, ParityReport, Side, Tool
+from twinstore_backfill.report.model import (
+    EXITS,
+    Approval,
+    Check,
+    Envelope,
+    LeftOut,
+    ParityReport,
+    Side,
+    Tool,
+)
 from twinstore_backfill.source import SourceState, inspect_source
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import preflight, require_tenants, select_entities
@@ -44,6 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_verify"]
 
+DOCUMENTS: Final = "documents"
 LARGEST_PAGE: Final = 50
 PAGE_BYTES: Final = 16_000_000
 
@@ -103,12 +115,12 @@ class Verification:
     def compare(self, entities: Sequence[Entity]) -> None:
         """Compare the documents and the lists."""
         counted = {entity.name: self._counted(entity) for entity in entities}
-        tenants = sorted({tenant for counts in counted.values() for tenant in counts if tenant})
+        tenants = sorted({label for counts in counted.values() for label in counts if names_tenant(label)})
         findings = {entity.name: EntityFindings(entity, counted[entity.name]) for entity in entities}
         lists = ListResult([])
         tasks = self._tasks(entities, counted, tenants)
         self._progress.start(
-            "documents", sum(pair[0] for counts in counted.values() for pair in counts.values())
+            DOCUMENTS, sum(pair[0] for counts in counted.values() for pair in counts.values())
         )
         for result in self._results(tasks):
             if isinstance(result, ListResult):
@@ -116,8 +128,8 @@ class Verification:
             else:
                 findings[result.entity].add(result)
                 self._largest = max(self._largest, result.largest)
-                self._progress.advance(sum(part.source.count for part in result.tenants.values()))
-        self._progress.finish()
+                self._progress.advance(DOCUMENTS, sum(part.source.count for part in result.tenants.values()))
+        self._progress.finish(DOCUMENTS)
         self._entities = [found.report() for found in findings.values()]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
         self._checks = [
@@ -236,7 +248,14 @@ class Verification:
             groups=groups(self._entities),
             equivalences=equivalences(self._equivalences),
             entities=tuple(self._entities),
+            left_out=self._left_out(),
         )
+
+    def _left_out(self) -> tuple[LeftOut, ...]:
+        """Count the entities that are not compared, so that nobody takes them for proved."""
+        source, target = self._context.source, self._context.target
+        counted = left_out_counts(source, target, self._options.entities)
+        return tuple(LeftOut.model_validate(item) for item in counted)
 
     def _verdict(self) -> Verdict:
         result = worst(check.result for check in self._checks)

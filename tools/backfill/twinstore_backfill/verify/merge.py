@@ -9,7 +9,9 @@ from twinstore.errors import TwinstoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from twinstore.bulk import Key, KeyRange, ScanRow
+    from twinstore.bulk import KeyRange, ScanRow
+    from twinstore.catalog import Entity
+    from twinstore.keys import Key
 
 __all__ = ["keyed", "merge"]
 
@@ -18,15 +20,18 @@ Pair = tuple["ScanRow | None", "ScanRow | None"]
 
 def keyed(
     batches: Iterator[list[ScanRow]],
+    entity: Entity,
     within: KeyRange,
     side: str,
     without_key: Callable[[ScanRow], None],
+    *,
     repeated: Callable[[ScanRow], None] | None = None,
 ) -> Iterator[ScanRow]:
     """Yield the rows of a scan that have a key; hand the others over.
 
     Args:
         batches: the scan.
+        entity: what is scanned.
         within: its range.
         side: source or target, for messages.
         without_key: takes a row without a key.
@@ -36,12 +41,16 @@ def keyed(
         TwinstoreError: keys out of order or outside the range: what the scan left out cannot be told.
     """
     last: Key | None = None
+    # Texts are compared by code point and numbers as numbers, so a part of another type has no place.
+    types = tuple(int if part.type.is_number else str for part in entity.key_parts)
     for batch in batches:
         for row in batch:
             key = row.key
             if key is None:
                 without_key(row)
                 continue
+            if tuple(map(type, key)) != types:
+                raise _disorder(side, key, "of another type than its entity declares")
             if repeated is not None and key == last:
                 repeated(row)
                 continue
@@ -57,7 +66,7 @@ def keyed(
 
 def _disorder(side: str, key: Key, where: str) -> TwinstoreError:
     return TwinstoreError(
-        f"The scan of the {side} returned key {'/'.join(key)!r} {where}, so it cannot be trusted. "
+        f"The scan of the {side} returned key {'/'.join(map(str, key))!r} {where}, so it cannot be trusted. "
         "This is a fault in the driver."
     )
 

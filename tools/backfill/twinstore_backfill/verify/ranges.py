@@ -12,11 +12,12 @@ from twinstore_backfill.verify.digests import Digest, document_digest, document_
 from twinstore_backfill.verify.merge import keyed, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from twinstore.bulk import BulkPort, Key, KeyRange, ScanRow
+    from twinstore.bulk import BulkPort, BulkView, KeyRange, ScanRow
     from twinstore.catalog import Entity
+    from twinstore.keys import Key
 
 __all__ = ["Comparison", "Difference", "Listed", "RangeResult", "Seen", "TenantResult", "compare_range"]
 
@@ -119,17 +120,16 @@ class Comparison:
     cutoff: datetime | None
     batch_size: int = 1000
 
+    def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
+        """Return the rows of a range through a view of one side."""
+        return view.rows(self.entity, within, tenant_id=self.tenant, batch_size=self.batch_size)
+
 
 def compare_range(work: Comparison, within: KeyRange) -> RangeResult:
     """Compare a range in full."""
     judge = Judge(work, RangeResult(work.entity.name, work.tenant, within))
-    scans = [
-        port.scan(work.entity, within, tenant_id=work.tenant, batch_size=work.batch_size)
-        for port in (work.source, work.target)
-    ]
-    left = keyed(scans[0], within, "source", judge.source_without_key, judge.source_repeated)
-    right = keyed(scans[1], within, "target", judge.target_without_key)
-    judge.pairs(merge(left, right))
+    with work.source.view() as left, work.target.view() as right:
+        judge.pairs(merge(judge.source_rows(left, within), judge.target_rows(right, within)))
     return judge.result
 
 
@@ -139,8 +139,22 @@ class Judge:
     def __init__(self, work: Comparison, result: RangeResult) -> None:
         """Take what is compared and where findings go."""
         self.result = result
+        self._work = work
         self._cutoff = work.cutoff
         self._contents = Contents(work.entity)
+
+    def source_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
+        """Return the rows of a range of the source that a copy can carry; count the others."""
+        work = self._work
+        rows = work.rows(view, within)
+        return keyed(
+            rows, work.entity, within, "source", self.source_without_key, repeated=self.source_repeated
+        )
+
+    def target_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
+        """Return the rows of a range of the target that have a key; count the others."""
+        work = self._work
+        return keyed(work.rows(view, within), work.entity, within, "target", self.target_without_key)
 
     def pairs(self, pairs: Iterable[tuple[ScanRow | None, ScanRow | None]]) -> None:
         """Judge every pair."""
@@ -158,13 +172,13 @@ class Judge:
 
     def source_without_key(self, row: ScanRow) -> None:
         """Count a row that no copy can carry."""
-        tenant = row.tenant_id or ""
+        tenant = row.label
         self.result.tenants[tenant].counts["quarantined"] += 1
         self.result.quarantined.add(Seen(None, tenant))
 
     def source_repeated(self, row: ScanRow) -> None:
         """Count a row whose key another row has: a copy takes the first one only."""
-        tenant = row.tenant_id or ""
+        tenant = row.label
         self.result.tenants[tenant].counts["quarantined"] += 1
         self.result.quarantined.add(Seen(row.key, tenant))
 
@@ -180,7 +194,7 @@ class Judge:
         """Tell whether retention has a row due for removal, and count it then."""
         if self._cutoff is None or row.expires is None or row.expires > self._cutoff:
             return False
-        self.result.tenants[row.tenant_id or ""].counts[f"expired_{side}"] += 1
+        self.result.tenants[row.label].counts[f"expired_{side}"] += 1
         return True
 
     def _both(self, source: ScanRow, target: ScanRow) -> None:
@@ -189,7 +203,7 @@ class Judge:
             self._unequal(source, target)
             return
         self.result.largest = max(self.result.largest, len(content))
-        tenant = source.tenant_id or ""
+        tenant = source.label
         result = self.result.tenants[tenant]
         number = document_number(content)
         result.source.add(number)
@@ -204,9 +218,9 @@ class Judge:
 
     def _unequal(self, source: ScanRow, target: ScanRow) -> None:
         left, right = self._contents.canonical(source.content), self._contents.canonical(target.content)
-        tenant = source.tenant_id or ""
+        tenant = source.label
         self.result.tenants[tenant].source.add(document_number(left or source.content))
-        self.result.tenants[target.tenant_id or ""].target.add(document_number(right or target.content))
+        self.result.tenants[target.label].target.add(document_number(right or target.content))
         if left is None and right is None:
             self.result.tenants[tenant].counts["undecodable"] += 1
             self.result.undecodable.add(Seen(source.key, tenant))
@@ -230,7 +244,7 @@ class Judge:
             paths.insert(0, f"doc (cannot be decoded in {'source' if left is None else 'target'})")
         return Difference(
             key=source.key or (),
-            tenant=source.tenant_id or "",
+            tenant=source.label,
             source_digest=document_digest(left or source.content),
             target_digest=document_digest(right or target.content),
             paths=tuple(paths[:PATHS]),
@@ -238,7 +252,7 @@ class Judge:
         )
 
     def _only_source(self, row: ScanRow) -> None:
-        tenant = row.tenant_id or ""
+        tenant = row.label
         if self._contents.canonical(row.content) is None:
             self.result.tenants[tenant].counts["quarantined"] += 1
             self.result.quarantined.add(Seen(row.key, tenant))
@@ -248,7 +262,7 @@ class Judge:
         self.result.missing.add(Seen(row.key, tenant))
 
     def _only_target(self, row: ScanRow) -> None:
-        tenant = row.tenant_id or ""
+        tenant = row.label
         self.result.tenants[tenant].target.add(document_number(row.content))
         self.result.tenants[tenant].counts["extra"] += 1
         self.result.extra.add(Seen(row.key, tenant))

@@ -7,14 +7,14 @@ from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill.verify.merge import keyed
 from twinstore_backfill.verify.ranges import Judge, RangeResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from twinstore.bulk import BulkPort, Key, KeyRange, ScanRow
+    from twinstore.bulk import BulkView, KeyRange, ScanRow
     from twinstore.catalog import Entity
+    from twinstore.keys import Key
     from twinstore_backfill.verify.ranges import Comparison
 
 __all__ = ["compare_sample", "sample_rates"]
@@ -32,38 +32,34 @@ def sample_rates(counts: Mapping[str, int], sample_size: int) -> dict[str, float
 def compare_sample(work: Comparison, within: KeyRange, rates: Mapping[str, float], seed: int) -> RangeResult:
     """Compare the chosen documents of a range; rows that only the target has are not looked for."""
     judge = Judge(work, RangeResult(work.entity.name, work.tenant, within))
-    scan = work.source.scan(work.entity, within, tenant_id=work.tenant, batch_size=work.batch_size)
-    rows = keyed(scan, within, "source", judge.source_without_key, judge.source_repeated)
-    # Every document goes through the model: one that cannot be decoded changes what the counts must be.
-    chosen = (
-        row
-        for row in rows
-        if not judge.expired(row, "source")
-        and (is_chosen(row, work.entity, rates, seed) or not judge.decodable(row))
-    )
-    while some := list(islice(chosen, FETCHED)):
-        judge.pairs(_paired(some, work.target, work.entity))
-    if work.cutoff is not None:
-        _count_expired(work, within, judge)
+    with work.source.view() as left, work.target.view() as right:
+        rows = judge.source_rows(left, within)
+        # Every document goes through the model: one that cannot be decoded changes what the counts must be.
+        chosen = (
+            row
+            for row in rows
+            if not judge.expired(row, "source")
+            and (is_chosen(row, work.entity, rates, seed) or not judge.decodable(row))
+        )
+        while some := list(islice(chosen, FETCHED)):
+            judge.pairs(_paired(some, right, work.entity))
+        if work.cutoff is not None:
+            for batch in work.rows(right, within):
+                for row in batch:
+                    judge.expired(row, "target")
     return judge.result
-
-
-def _count_expired(work: Comparison, within: KeyRange, judge: Judge) -> None:
-    for batch in work.target.scan(work.entity, within, tenant_id=work.tenant, batch_size=work.batch_size):
-        for row in batch:
-            judge.expired(row, "target")
 
 
 def is_chosen(row: ScanRow, entity: Entity, rates: Mapping[str, float], seed: int) -> bool:
     """Tell whether a row belongs to the sample; depends on seed, entity and key alone."""
-    text = "\n".join((str(seed), entity.name, *(row.key or ())))
+    text = "\n".join((str(seed), entity.name, *map(str, row.key or ())))
     place = int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")
-    return place < rates.get(row.tenant_id or "", 1.0) * WHOLE
+    return place < rates.get(row.label, 1.0) * WHOLE
 
 
 def _paired(
-    rows: list[ScanRow], target: BulkPort, entity: Entity
+    rows: list[ScanRow], target: BulkView, entity: Entity
 ) -> Iterator[tuple[ScanRow | None, ScanRow | None]]:
     keys: list[Key] = [row.key for row in rows if row.key is not None]
-    found = {row.key: row for row in target.fetch(entity, keys)}
+    found = {row.key: row for row in target.rows_of(entity, keys)}
     return ((row, found.get(row.key)) for row in rows)

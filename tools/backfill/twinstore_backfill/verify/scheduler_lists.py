@@ -15,6 +15,7 @@ from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
+from twinstore.tenancy import Tenant
 from twinstore_backfill.verify.lists import ListQuery
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class SchedulerLists:
     def next_fires(self, tenant: str) -> ListQuery:
         """Return the list of the first triggers of a tenant that have a next instant."""
         start = encode_token(
-            "triggers", queries.triggers(tenant, NEXT, None).fingerprint, (FIRST_INSTANT, "")
+            "triggers", queries.triggers(Tenant(tenant), NEXT, None).fingerprint, (FIRST_INSTANT, "")
         )
         return ListQuery(
             f"next fires of {tenant}",
@@ -103,7 +104,9 @@ class SchedulerLists:
         yield self._run_list(f"open runs of {tenant}", tenant, RunQueryOptions(states=OPEN_STATES))
         yield ListQuery(
             f"pending runs of {tenant}",
-            lambda side, _: self._run_rows(Page(side.runs.get_pending_runs(tenant, limit=self._page))),
+            lambda side, token: self._run_rows(
+                side.runs.get_pending_runs(tenant, limit=self._page, page_token=token)
+            ),
             ("runs",),
         )
 

@@ -1,0 +1,111 @@
+"""Writes the rows of one range, in one unit of work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from twinstore.bulk import Conflict, ImportOutcome, Rejected
+from twinstore.errors import DuplicateError
+from twinstore.fields import parse_timestamp
+from twinstore.scope import UNBOUND
+from twinstore.tenancy import ALL_TENANTS, label_of
+from twinstore_memory.access import MemoryAccess
+from twinstore_memory.content import content
+from twinstore_memory.rows import StoredRow, encode, table, write
+from twinstore_memory.units import Joined
+from twinstore_memory.writing import check_unique, discard, hold
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twinstore.access import Access
+    from twinstore.bulk import OnConflict, Record
+    from twinstore.catalog import Entity, Key
+    from twinstore_memory.store import Unit
+
+__all__ = ["MemoryRangeWriter"]
+
+
+class MemoryRangeWriter:
+    """Implements :class:`~twinstore.bulk.RangeWriter`; every record is staged as it comes."""
+
+    def __init__(
+        self, unit: Unit, entity: Entity, entities: Sequence[Entity], on_conflict: OnConflict
+    ) -> None:
+        """Take the open unit, what is written, and the entities that may be children of it."""
+        self._unit = unit
+        self._entity = entity
+        self._entities = entities
+        self._overwrite = on_conflict == "overwrite" and not entity.append_only
+        self._written: Counter[str] = Counter()
+        self._unchanged: Counter[str] = Counter()
+        self._conflicts: list[Conflict] = []
+        self._rejected: list[Rejected] = []
+        self._removed = 0
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Stage records."""
+        for record in records:
+            self._write(record)
+
+    def remove(self, keys: Sequence[Key]) -> None:
+        """Stage the removal of rows, with their children."""
+        for key in keys:
+            row = hold(self._unit, ALL_TENANTS, self._entity, key)
+            if row is not None:
+                discard(self._unit, self._entities, row)
+                self._removed += 1
+
+    def flush(self) -> ImportOutcome:
+        """Return what became of everything so far."""
+        return ImportOutcome(
+            dict(self._written),
+            dict(self._unchanged),
+            tuple(self._conflicts),
+            tuple(self._rejected),
+            self._removed,
+        )
+
+    @property
+    def access(self) -> Access:
+        """The rows of any entity inside this unit."""
+        return MemoryAccess(Joined(self._unit), UNBOUND, self._entities)
+
+    def commit(self) -> None:
+        """Commit the unit."""
+        self._unit.commit()
+
+    def _write(self, record: Record) -> None:
+        if record.model is None or record.key is None:
+            self._rejected.append(Rejected(record, record.error or "the row has no model or no key"))
+            return
+        row = encode(self._entity, record.model, as_stored(record))
+        self._unit.claim(table(self._entity), row.key)
+        stored = self._unit.get(table(self._entity), row.key)
+        if stored is None:
+            self._store(record, row)
+        elif content(stored) == content(row):
+            self._unchanged[label_of(row.owner)] += 1
+        else:
+            self._conflicts.append(Conflict(record.key, row.owner, overwritten=self._overwrite))
+            if self._overwrite:
+                self._store(record, row)
+
+    def _store(self, record: Record, row: StoredRow) -> None:
+        try:
+            check_unique(self._unit, row)
+        except DuplicateError as error:
+            self._rejected.append(Rejected(record, error.message))
+            return
+        write(self._unit, row)
+        self._written[label_of(row.owner)] += 1
+
+
+def as_stored(record: Record) -> dict[str, object]:
+    """Return the storage markers as they are stored: instants in UTC with whole milliseconds."""
+    return {
+        name: parse_timestamp(value) if isinstance(value, datetime) else value
+        for name, value in record.storage.items()
+    }

@@ -1,0 +1,142 @@
+"""Access to the documents of any entity.
+
+A change of one versioned row reads it and replaces it on condition that its ``_version`` is still the one it
+read; every other change runs in a transaction of its own. Both are repeated after a lost race, unless they
+belong to a transaction that somebody else ends. Servers without transactions write one row after the other.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from typing_extensions import override
+
+from twinstore.access import AccessDefaults, Binding
+from twinstore.canonical import CanonicalModel
+from twinstore.errors import DuplicateError
+from twinstore.retrying import repeat
+from twinstore_mongo.changing import RuleEndedError, apply, insert_row
+from twinstore_mongo.codec import codec_of
+from twinstore_mongo.errors import DRIVER
+from twinstore_mongo.marking import can_set, mark_all, mark_first
+from twinstore_mongo.parents import check_parent
+from twinstore_mongo.reading import count, many, one, page
+from twinstore_mongo.removing import remove
+from twinstore_mongo.units import ATTEMPTS
+from twinstore_mongo.writes import overwrite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from twinstore.access import Access, Ref, Row, Rows, Rule, Sets, UniqueKey
+    from twinstore.catalog import Entity, Key
+    from twinstore.paging import Page
+    from twinstore.query import Query
+    from twinstore.tenancy import Tenants
+    from twinstore_mongo.units import Unit
+
+__all__ = ["MongoAccess"]
+
+M = TypeVar("M", bound=CanonicalModel)
+T = TypeVar("T")
+
+
+class MongoAccess(AccessDefaults):
+    """Implements :class:`~twinstore.access.Access`."""
+
+    def __init__(self, unit: Unit, entities: Sequence[Entity]) -> None:
+        """Take how the calls reach the store, and the entities of the module."""
+        self._unit = unit
+        self._entities = entities
+        # Every call asks for it several times.
+        self._alone = Binding(DRIVER, unit.scope, unit.state, read_only=unit.read_only)
+        self._in_unit = replace(self._alone, in_unit=True)
+
+    @property
+    @override
+    def binding(self) -> Binding:
+        return self._in_unit if self._unit.in_transaction else self._alone
+
+    @override
+    def find(
+        self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
+    ) -> tuple[Row[M] | None, ...]:
+        if len(keys) != 1:
+            return many(self._unit, entity, scope, keys) if keys else ()
+        document = one(self._unit, entity, scope, keys[0])
+        return (None if document is None else codec_of(entity).decode(document),)
+
+    @override
+    def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
+        return page(self._unit, entity, query)
+
+    @override
+    def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
+        return count(self._unit, entity, query, by)
+
+    @override
+    def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
+        insert_row(self._unit, entity, scope, row)
+        return row
+
+    @override
+    def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
+        if entity.append_only:
+            self._put_once(entity, scope, row)
+        elif self._unit.store.complete or not (entity.versioned or entity.single_key is None):
+            check_parent(self._unit, entity, scope, row)
+            self._repeat(lambda: overwrite(self._unit, entity, scope, row))
+        else:
+            super().put(entity, scope, row)
+        return row
+
+    def _put_once(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> None:
+        """Insert a row that never changes, unless an equal one is there."""
+        key = entity.key_of(row.model, row.storage)
+        # A refused insert would end a transaction, so there the row is looked up first.
+        if self._unit.in_transaction and self.find(entity, scope, (key,)) == (row,):
+            return
+        try:
+            insert_row(self._unit, entity, scope, row)
+        except DuplicateError:
+            if self._unit.in_transaction or self.find(entity, scope, (key,)) != (row,):
+                raise
+
+    @override
+    def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
+        alone = len(refs) == 1 and refs[0].entity.versioned
+        try:
+            if alone or not self._unit.store.capabilities.transactions:
+                return self._repeat(lambda: apply(self._unit, refs, rule))
+            return self._unit.atomic(lambda unit: apply(unit, refs, rule))
+        except RuleEndedError as ended:
+            raise ended.error from ended.error.__cause__
+
+    @override
+    def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+        if not can_set(self._unit, entity):
+            return super().mark(entity, query, sets)
+        mark = mark_first if query.limit == 1 else mark_all
+        return mark(self._unit, entity, query, sets)
+
+    @override
+    def remove(self, entity: Entity, query: Query) -> int:
+        return remove(self._unit, self._entities, entity, query)
+
+    @contextmanager
+    @override
+    def unit(self, scope: Tenants, *, atomic: bool = True) -> Iterator[Access]:
+        del scope  # every call names whose rows it is about
+        capabilities = self._unit.store.capabilities
+        if self._unit.in_transaction or not (atomic or capabilities.transactions):
+            yield self
+            return
+        capabilities.require("transactions")
+        with self._unit.opened() as unit:
+            yield MongoAccess(unit, self._entities)
+
+    def _repeat(self, action: Callable[[], T]) -> T:
+        """Repeat a step after lost races; in a transaction only the whole of it can be repeated."""
+        return repeat(action, attempts=1 if self._unit.in_transaction else ATTEMPTS)

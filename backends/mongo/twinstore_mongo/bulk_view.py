@@ -1,0 +1,128 @@
+"""A view of the store: what is committed when each read starts, or everything as it was at one position."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from twinstore.errors import TransactionAbortedError, ValidationError
+from twinstore.forks import OwnProcess, of_one_process
+from twinstore.query import batch_size_argument
+from twinstore_mongo.bulk_export import Exporter
+from twinstore_mongo.bulk_owners import chosen
+from twinstore_mongo.bulk_scan import Scan
+from twinstore_mongo.codec import codec_of
+from twinstore_mongo.errors import DRIVER
+from twinstore_mongo.positions import PointInTime, timestamp_of
+from twinstore_mongo.units import translating
+
+if TYPE_CHECKING:
+    from pymongo.collection import Collection
+
+    from twinstore.bulk import Key, KeyRange, Position, Record, ScanRow
+    from twinstore.catalog import Entity
+    from twinstore_mongo.bulk_owners import Chosen
+    from twinstore_mongo.connection import Connection, Document
+
+__all__ = ["MongoView"]
+
+T = TypeVar("T")
+
+VIEW = "This view"
+
+
+class MongoView:
+    """Implements :class:`~twinstore.bulk.BulkView`; a stream holds one cursor of the server."""
+
+    def __init__(self, connection: Connection, as_of: Position | None) -> None:
+        """Take the connection, and the position of a view of the past."""
+        self._connection = connection
+        self._position = as_of
+        self._concern = None if as_of is None else PointInTime(timestamp_of(as_of))
+        self._process = OwnProcess()
+        self._stream: Generator[object] | None = None
+        self._closed = False
+
+    @property
+    def position(self) -> Position | None:
+        """The position whose state this view shows."""
+        return self._position
+
+    def records(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[list[Record]]:
+        """Return the rows of a range as models, in batches; see the Protocol."""
+        rows = chosen(entity, tenant_id, self._connection.collection_name)
+        return self._one(self._records(entity, within, rows, batch_size_argument(batch_size)))
+
+    def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
+        """Return single rows as models; see the Protocol."""
+        return self._one(self._records_of(entity, keys))
+
+    def rows(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[list[ScanRow]]:
+        """Return the rows of a range for comparison, in batches; see the Protocol."""
+        rows = chosen(entity, tenant_id, self._connection.collection_name)
+        return self._one(self._rows(entity, within, rows, batch_size_argument(batch_size)))
+
+    def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
+        """Return single rows for comparison; see the Protocol."""
+        return self._one(self._rows_of(entity, keys))
+
+    def close(self) -> None:
+        """End the stream that is open; the view is of no use afterwards."""
+        self._closed = True
+        if self._stream is not None:
+            self._stream.close()
+
+    def _records(
+        self, entity: Entity, within: KeyRange, rows: Chosen, batch_size: int
+    ) -> Generator[list[Record]]:
+        store, exporter = self._connection.store, Exporter(codec_of(entity))
+        with translating(store.where.of(entity)):
+            yield from exporter.batches(
+                store, self._collection(entity), within, rows=rows, batch_size=batch_size
+            )
+
+    def _records_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[Record]:
+        store, exporter = self._connection.store, Exporter(codec_of(entity))
+        with translating(store.where.of(entity)):
+            yield from exporter.of(store, self._collection(entity), keys)
+
+    def _rows(
+        self, entity: Entity, within: KeyRange, rows: Chosen, batch_size: int
+    ) -> Generator[list[ScanRow]]:
+        store, scan = self._connection.store, Scan.of(entity)
+        with translating(store.where.of(entity)):
+            yield from scan.batches(store, self._collection(entity), within, rows=rows, batch_size=batch_size)
+
+    def _rows_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[ScanRow]:
+        store, scan = self._connection.store, Scan.of(entity)
+        with translating(store.where.of(entity)):
+            yield from scan.fetch(store, self._collection(entity), keys)
+
+    def _collection(self, entity: Entity) -> Collection[Document]:
+        collection = self._connection.store.collection(self._connection.collection_name(entity))
+        return collection if self._concern is None else collection.with_options(read_concern=self._concern)
+
+    def _one(self, stream: Generator[T]) -> Iterator[T]:
+        """Yield what a stream yields, the only one of this view that is open."""
+        self._begin(stream)
+        try:
+            yield from of_one_process(stream, VIEW)
+        finally:
+            stream.close()
+            self._stream = None
+
+    def _begin(self, stream: Generator[object]) -> None:
+        self._process.check(VIEW)
+        if self._closed:
+            raise TransactionAbortedError("This view has ended; open a new one.", driver=DRIVER)
+        if self._stream is not None:
+            raise ValidationError(
+                "This view is reading a list already; read it to its end or close it before you begin the "
+                "next one, or open another view.",
+                driver=DRIVER,
+            )
+        self._stream = stream

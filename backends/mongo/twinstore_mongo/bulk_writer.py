@@ -1,0 +1,325 @@
+"""Writing one range: parts of a few megabytes, the last of them in one transaction with the ledger."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import BulkWriteError, OperationFailure
+
+from twinstore.bulk import Conflict, ImportOutcome, Rejected
+from twinstore.errors import ConcurrencyError, ValidationError
+from twinstore.forks import OwnProcess
+from twinstore.guard import GuardedAccess
+from twinstore.retrying import repeat
+from twinstore_mongo.access import MongoAccess
+from twinstore_mongo.bulk_documents import UnfitError, Write, encoded, is_equal, operation, replacing
+from twinstore_mongo.bulk_export import Exporter, conditions_of
+from twinstore_mongo.codec import codec_of
+from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY, violated_index
+from twinstore_mongo.key_order import SIMPLE, plain_part
+from twinstore_mongo.removing import remove_keys
+from twinstore_mongo.units import ATTEMPTS, translating
+
+if TYPE_CHECKING:
+    from twinstore.access import Access
+    from twinstore.bulk import Check, Key, Record
+    from twinstore.catalog import Entity
+    from twinstore_mongo.units import Unit
+
+__all__ = ["PART_BYTES", "MongoRangeWriter"]
+
+# A transaction of the server must end within 60 s; this much is written in a few of them.
+PART_BYTES: Final = 8 * 1024 * 1024
+RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
+TRANSIENT: Final = "TransientTransactionError"
+VALIDATION_FAILURE: Final = 121
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What has become of the records so far."""
+
+    written: Counter[str] = field(default_factory=Counter)
+    unchanged: Counter[str] = field(default_factory=Counter)
+    conflicts: list[Conflict] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    removed: int = 0
+
+    def note(self, writes: Sequence[Write], removed: int = 0) -> None:
+        """Count documents that are in the store now, and those that are there no more."""
+        self.removed += removed
+        for write in writes:
+            self.written[write.record.label] += 1
+            if write.replaces is not None:
+                self.conflicts.append(Conflict(write.key, write.record.owner, overwritten=True))
+
+    def result(self) -> ImportOutcome:
+        """Return the outcome as the contract has it."""
+        return ImportOutcome(
+            dict(self.written),
+            dict(self.unchanged),
+            tuple(self.conflicts),
+            tuple(self.rejected),
+            self.removed,
+        )
+
+
+class MongoRangeWriter:
+    """Implements :class:`~twinstore.bulk.RangeWriter`.
+
+    A part is committed on its own as soon as it is heavy, because the server bounds transactions. The last
+    one stays open from :meth:`flush` on. A part that loses against another writer is repeated a few times
+    here, and the range as a whole by the caller. Without transactions the writes simply follow each other.
+    """
+
+    def __init__(
+        self, unit: Unit, entity: Entity, entities: Sequence[Entity], *, overwrite: bool, check: Check | None
+    ) -> None:
+        """Take where to write, the entities that may be children, and what runs before each part."""
+        self._unit = unit
+        self._entity = entity
+        self._entities = entities
+        self._overwrite = overwrite
+        self._check = check
+        self._codec = codec_of(entity)
+        self._exporter = Exporter(self._codec)
+        self._process = OwnProcess()
+        self._outcome = Outcome()
+        self._pending: list[Write] = []
+        self._bytes = 0
+        self._removals: list[Key] = []
+        self._last: LastPart | None = None
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Take records in key order; see the Protocol."""
+        self._must_be_open()
+        if self._removals and not {record.key for record in records}.isdisjoint(self._removals):
+            self._commit_part()
+        writes = [write for record in records if (write := self._encoded(record)) is not None]
+        stored = self._stored([write.key for write in writes])
+        for write in writes:
+            self._decide(write, stored.get(write.key))
+            if self._bytes >= PART_BYTES:
+                self._commit_part()
+
+    def remove(self, keys: Sequence[Key]) -> None:
+        """Take keys whose rows are to be removed; see the Protocol."""
+        self._must_be_open()
+        self._removals.extend(keys)
+
+    def flush(self) -> ImportOutcome:
+        """Write whatever still waits in the transaction that :meth:`commit` ends; see the Protocol."""
+        self._process.check("This writer")
+        while self._last is None:
+            try:
+                self._last = repeat(self._open_last, attempts=ATTEMPTS)
+            except RefusedError as refused:
+                self._resolve(refused)
+        return self._outcome.result()
+
+    @property
+    def access(self) -> Access:
+        """The rows of any entity inside the transaction of this range, from :meth:`flush` on."""
+        if self._last is None:
+            raise ValidationError(
+                "This writer has no transaction before flush(); call it first.", driver=DRIVER
+            )
+        return GuardedAccess(MongoAccess(self._last.unit, self._entities))
+
+    def commit(self) -> None:
+        """Commit the range and what was changed through ``access``; see the Protocol."""
+        self.flush()
+        if self._last is not None:
+            self._last.commit()
+
+    def close(self) -> None:
+        """Roll back what was not committed."""
+        if self._last is not None:
+            self._last.roll_back()
+
+    def _must_be_open(self) -> None:
+        self._process.check("This writer")
+        if self._last is not None:
+            raise ValidationError(
+                "This writer was flushed, and the transaction of its range takes no more rows; commit it and "
+                "open another writer.",
+                driver=DRIVER,
+            )
+
+    # ------------------------------------------------------------------------------------- deciding
+
+    def _encoded(self, record: Record) -> Write | None:
+        try:
+            return encoded(self._codec, record, largest=self._unit.store.capabilities.largest_document_bytes)
+        except UnfitError as error:
+            self._reject(record, str(error))
+            return None
+
+    def _reject(self, record: Record, reason: str) -> None:
+        self._outcome.rejected.append(Rejected(record, reason))
+
+    def _decide(self, write: Write, stored: RawBSONDocument | None) -> None:
+        """Keep what is equal, note what differs, and gather what is to be written."""
+        record = write.record
+        if stored is None:
+            self._gather(write)
+        elif is_equal(self._exporter, write, bytes(stored.raw)):
+            self._outcome.unchanged[record.label] += 1
+        elif self._overwrite:
+            self._gather(replacing(self._codec, write, stored))
+        else:
+            self._outcome.conflicts.append(Conflict(write.key, record.owner))
+
+    def _gather(self, write: Write) -> None:
+        self._pending.append(write)
+        self._bytes += len(write.raw)
+
+    def _stored(self, keys: Sequence[Key]) -> Mapping[Key, RawBSONDocument]:
+        """Return the stored documents of some keys, undecoded."""
+        names, store = self._codec.key, self._unit.store
+        collection = self._unit.collection(self._entity).with_options(codec_options=RAW)
+        found: dict[Key, RawBSONDocument] = {}
+        with translating(store.where.of(self._entity)):
+            for condition in conditions_of(names, keys):
+                with store.limited():
+                    for raw in collection.find(condition, collation=SIMPLE):
+                        key: Any = tuple(plain_part(raw[name]) for name in names)
+                        found[key] = raw
+        return found
+
+    # -------------------------------------------------------------------------------------- writing
+
+    def _commit_part(self) -> None:
+        """Commit what has gathered on its own; refused documents are set aside one by one."""
+        while self._pending or self._removals:
+            try:
+                self._commit_alone(self._pending, self._removals)
+            except RefusedError as refused:
+                self._resolve(refused)
+            else:
+                self._pending, self._removals, self._bytes = [], [], 0
+
+    def _commit_alone(self, writes: Sequence[Write], removals: Sequence[Key]) -> None:
+        def work(unit: Unit) -> int:
+            if self._check is not None:
+                self._check(GuardedAccess(MongoAccess(unit, self._entities)))
+            return self._send(unit, writes, removals)
+
+        self._outcome.note(writes, self._unit.atomic(work))
+
+    def _open_last(self) -> LastPart:
+        """Write the rest in a transaction that stays open."""
+        last = LastPart(self._unit)
+        try:
+            removed = self._send(last.unit, self._pending, self._removals)
+        except BaseException:
+            last.roll_back()
+            raise
+        self._outcome.note(self._pending, removed)
+        self._pending, self._removals, self._bytes = [], [], 0
+        return last
+
+    def _resolve(self, refused: RefusedError) -> None:
+        """Commit the documents before a refused one and set that one aside; the others stay to be written.
+
+        So each document is written twice at most. Without transactions those before it are written already.
+        """
+        writes, removals = self._pending, self._removals
+        before, after = writes[: refused.position], writes[refused.position + 1 :]
+        self._pending, self._removals, self._bytes = [], [], 0
+        if self._unit.store.capabilities.transactions:
+            self._pending = before
+            self._commit_part()
+        else:
+            self._outcome.note(before)
+        self._removals = removals
+        for write in after:
+            self._gather(write)
+        self._set_aside(writes[refused.position], refused)
+
+    def _set_aside(self, write: Write, refused: RefusedError) -> None:
+        """Reject a refused record, unless its key came into the store meanwhile."""
+        index = violated_index(refused.error)
+        if index in self._codec.key_indexes and write.replaces is None:
+            stored = self._stored([write.key]).get(write.key)
+            if stored is not None:
+                self._decide(write, stored)
+                return
+        self._reject(write.record, refused.reason)
+
+    def _send(self, unit: Unit, writes: Sequence[Write], removals: Sequence[Key]) -> int:
+        """Write documents and then remove others; return how many were removed."""
+        store = unit.store
+        with translating(store.where.of(self._entity)), store.limited():
+            try:
+                self._send_writes(unit, writes)
+            except BulkWriteError as error:
+                if error.has_error_label(TRANSIENT) or not error.details["writeErrors"]:
+                    raise
+                first = error.details["writeErrors"][0]
+                raise RefusedError(first["index"], first) from error
+        return remove_keys(unit, self._entities, self._entity, removals) if removals else 0
+
+    def _send_writes(self, unit: Unit, writes: Sequence[Write]) -> None:
+        collection: Any = unit.collection(self._entity)
+        if not writes:
+            return
+        if all(write.replaces is None for write in writes):
+            collection.insert_many([RawBSONDocument(write.raw) for write in writes], session=unit.session)
+            return
+        done = collection.bulk_write([operation(write) for write in writes], session=unit.session)
+        if done.inserted_count + done.matched_count < len(writes):
+            raise ConcurrencyError(
+                f"A row of {self._entity.name} that was to be overwritten was removed meanwhile; repeat the "
+                "range.",
+                driver=DRIVER,
+                entity=self._entity.name,
+            )
+
+
+class NotCommittedError(Exception):
+    """Rolls a transaction back; nobody outside sees it."""
+
+
+class LastPart:
+    """The transaction of the last part, which somebody else commits; without transactions just the store."""
+
+    def __init__(self, unit: Unit) -> None:
+        """Open it."""
+        self._ending = ExitStack()
+        transactions = unit.store.capabilities.transactions
+        self.unit = self._ending.enter_context(unit.opened()) if transactions else unit
+
+    def commit(self) -> None:
+        """Commit; does nothing the second time."""
+        self._ending.close()
+
+    def roll_back(self) -> None:
+        """Roll back, unless it has ended."""
+        with suppress(NotCommittedError), self._ending:
+            raise NotCommittedError
+
+
+class RefusedError(Exception):
+    """The store refused one document of a bulk write."""
+
+    def __init__(self, position: int, details: Mapping[str, Any]) -> None:
+        """Take the place of the document and what the server said of it."""
+        super().__init__(position)
+        self.position = position
+        self.error = OperationFailure(str(details.get("errmsg", "")), details.get("code"), details)
+
+    @property
+    def reason(self) -> str:
+        """Why, without any content of the document."""
+        if self.error.code == DUPLICATE_KEY:
+            return f"a unique value of index {violated_index(self.error) or 'unknown'} is taken in the target"
+        if self.error.code == VALIDATION_FAILURE:
+            return "the validator of the target refuses it"
+        return f"the target refuses it with code {self.error.code}"

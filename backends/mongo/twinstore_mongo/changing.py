@@ -1,0 +1,101 @@
+"""Reading some rows, letting a rule decide, and writing what it returns."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from twinstore.access import Row
+from twinstore.canonical import CanonicalModel
+from twinstore.errors import ConcurrencyError, DuplicateError
+from twinstore_mongo.codec import codec_of
+from twinstore_mongo.parents import check_parent, held_rows
+from twinstore_mongo.reading import one
+from twinstore_mongo.units import translating
+from twinstore_mongo.writes import insert, rival, swap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twinstore.access import Ref, Rows, Rule
+    from twinstore.catalog import Entity
+    from twinstore.tenancy import Tenants
+    from twinstore_mongo.connection import Document
+    from twinstore_mongo.parents import Held
+    from twinstore_mongo.units import Unit
+
+__all__ = ["RuleEndedError", "apply", "insert_row"]
+
+M = TypeVar("M", bound=CanonicalModel)
+
+
+class RuleEndedError(Exception):
+    """Carries the error with which a rule ended its step past everything that repeats steps."""
+
+    def __init__(self, error: ConcurrencyError) -> None:
+        """Take the error."""
+        super().__init__(str(error))
+        self.error = error
+
+
+def insert_row(unit: Unit, entity: Entity[M], scope: Tenants, row: Row[M], held: Held = frozenset()) -> None:
+    """Insert a row below its parent.
+
+    Raises:
+        NotFoundError: the parent is absent or foreign.
+        DuplicateError: the key or a unique value is taken.
+    """
+    check_parent(unit, entity, scope, row, held)
+    insert(unit, entity, row)
+
+
+def apply(unit: Unit, refs: Sequence[Ref], rule: Rule) -> Rows:
+    """Take one step over some rows; see :meth:`twinstore.access.Access.change`.
+
+    Raises:
+        ConcurrencyError: another writer was faster.
+    """
+    found = [one(unit, ref.entity, ref.scope, ref.key) for ref in refs]
+    before: Rows = tuple(
+        None if document is None else codec_of(ref.entity).decode(document)
+        for ref, document in zip(refs, found, strict=True)
+    )
+    try:
+        after = rule(before, lambda: server_time(unit))
+    except ConcurrencyError as error:
+        raise RuleEndedError(error) from error
+    entities = [ref.entity for ref in refs]
+    held = held_rows([*zip(entities, before, strict=True), *zip(entities, after, strict=True)])
+    for ref, document, old, new in zip(refs, found, before, after, strict=True):
+        if new is not None:
+            write(unit, ref, document, old, new, held)
+    return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
+
+
+def write(  # noqa: PLR0917  # what was found, what it means, and what is to be there
+    unit: Unit, ref: Ref[Any], document: Document | None, old: Row[Any] | None, new: Row[Any], held: Held
+) -> None:
+    """Insert a row, or replace the one that was found.
+
+    An equal one is written only where its version counts: elsewhere the server would neither store it nor
+    notice it.
+    """
+    entity = ref.entity
+    if document is None:
+        insert_absent(unit, ref, new, held)
+    elif entity.versioned or new != old:
+        swap(unit, entity, ref.scope, document, new)
+
+
+def insert_absent(unit: Unit, ref: Ref[M], row: Row[M], held: Held) -> None:
+    """Insert a row that was not there when it was looked for."""
+    try:
+        insert_row(unit, ref.entity, ref.scope, row, held)
+    except DuplicateError as error:
+        raise rival(unit, ref.entity, ref.scope, ref.key, error) from error.__cause__
+
+
+def server_time(unit: Unit) -> datetime:
+    """Return the time by the clock of the server."""
+    with translating(unit.store.where):
+        return unit.store.now()

@@ -1,0 +1,150 @@
+"""What the documents of an entity look like, derived from its description alone.
+
+- ``_id`` is the one text or UUID that identifies a row, be it a field of the model or a marker. Where several
+  parts or a number do, they stay fields of their own, ``_id`` joins them, and a unique index finds a row.
+- The fields of the model keep their wire names and stand first, in canonical order.
+- Storage markers and derived fields follow under ``_`` and their name; a marker that other programs know by
+  its plain name keeps that. ``_version`` comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from twinstore.catalog import Layout, StoreKind
+from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
+from twinstore.shapes import Kind
+from twinstore_mongo.steps import CollectionSpec, IndexSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from twinstore.catalog import Entity, Index, Key, Module
+    from twinstore.query import Condition
+
+__all__ = [
+    "ID",
+    "VERSION",
+    "collection_specs",
+    "document_indexes",
+    "index_spec",
+    "index_specs",
+    "joined_id",
+    "key_index",
+    "longs_of",
+    "operator_of",
+    "stored_names",
+]
+
+ID: Final = "_id"
+VERSION: Final = "_version"
+JOIN: Final = ":"
+
+
+def stored_names(entity: Entity) -> dict[str, str]:
+    """Return the stored name of every field, marker and derived field that a query may name."""
+    names = {name: name for name in entity.known}
+    names |= {derived.name: f"_{derived.name}" for derived in entity.derived}
+    names |= {item.name: item.name if item.plain else f"_{item.name}" for item in entity.storage}
+    return names if entity.single_key is None else names | {entity.single_key: ID}
+
+
+def joined_id(key: Key) -> str:
+    """Return the ``_id`` of a row whose key is no single text; no two keys have the same.
+
+    Where a colon inside a part, or an empty part, would make two keys look alike, each part tells its length.
+    """
+    *heads, last = map(str, key)
+    if all(head and JOIN not in head for head in heads):
+        return JOIN.join((*heads, last))
+    return JOIN + JOIN.join(f"{len(part)}{JOIN}{part}" for part in (*heads, last))
+
+
+def longs_of(entity: Entity) -> tuple[str, ...]:
+    """Return the integers of the model that documents always hold in 64 bits: those with such a column.
+
+    So the two kinds of store agree about each of them. All others take as many bits as their value needs.
+    """
+    columns = entity.shapes if entity.layout is Layout.COLUMNS else entity.beside
+    return tuple(
+        name
+        for name in columns
+        if entity.shapes[name].value.kind is Kind.INTEGER and name not in entity.narrow
+    )
+
+
+def collection_specs(module: Module) -> tuple[CollectionSpec, ...]:
+    """Return the collections of a module with their indexes."""
+    return tuple(CollectionSpec(entity.collection, index_specs(entity)) for entity in module.entities)
+
+
+def index_specs(entity: Entity) -> tuple[IndexSpec, ...]:
+    """Return the indexes that the description wants, that of a composed key first."""
+    key = key_index(entity)
+    specs = tuple(index_spec(entity, index) for index in document_indexes(entity))
+    return specs if key is None else (key, *specs)
+
+
+def document_indexes(entity: Entity) -> tuple[Index, ...]:
+    """Return the described indexes that stores of documents have."""
+    return tuple(index for index in entity.indexes if StoreKind.DOCUMENTS in index.stores)
+
+
+def key_index(entity: Entity) -> IndexSpec | None:
+    """Return the index that lets a key stand once, ``None`` where that of ``_id`` does."""
+    if entity.single_key is not None:
+        return None
+    fields = [stored_names(entity)[name] for name in entity.key]
+    key = tuple((field, 1) for field in fields)
+    return IndexSpec(name=_index_name(fields, unique=True), key=key, unique=True)
+
+
+def index_spec(entity: Entity, index: Index) -> IndexSpec:
+    """Return one described index as the server gets it; a name of its own wins over the custom."""
+    names = stored_names(entity)
+    fields = [names[name] for name in index.names]
+    directions = [-1 if descending else 1 for _, descending in index.directions]
+    retention = entity.retention.option if index.expires and entity.retention is not None else None
+    return IndexSpec(
+        name=index.document_name or _index_name(fields, unique=index.unique),
+        key=tuple(zip(fields, directions, strict=True)),
+        unique=index.unique,
+        partial={names[item.field]: _partial(item) for item in index.where},
+        retention=retention,
+        sparse_unless=index.sparse_unless,
+    )
+
+
+def _index_name(fields: Iterable[str], *, unique: bool) -> str:
+    return "_".join(("ux" if unique else "ix", *fields))
+
+
+def _partial(condition: Condition) -> object:
+    """Return a condition as a partial filter, which has no "not null" and needs none."""
+    return {"$exists": True} if isinstance(condition, IsPresent) else operator_of(condition)
+
+
+def operator_of(condition: Condition) -> object:
+    """Return what a field must be so that a condition holds."""
+    match condition:
+        case Equals(_, value):
+            return value
+        case OneOf(_, (value,)):
+            return value
+        case OneOf(_, values):
+            return {"$in": list(values)}
+        case IsNull():
+            return None
+        case IsPresent():
+            return {"$ne": None}
+        case After() | Before() | AtMost() | AtLeast():
+            return {COMPARISONS[type(condition)]: condition.value}
+
+
+COMPARISONS: Final[Mapping[type[Condition], str]] = {
+    After: "$gt",
+    Before: "$lt",
+    AtMost: "$lte",
+    AtLeast: "$gte",
+}

@@ -1,0 +1,88 @@
+"""Setting fields of the first rows of a list, in updates that the server computes from the stored row."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from bson.int64 import Int64
+from pymongo import ReturnDocument
+
+from twinstore.access import Add, Row, ServerTime, Unset
+from twinstore.canonical import CanonicalModel
+from twinstore_mongo.codec import codec_of
+from twinstore_mongo.compile import compiled
+from twinstore_mongo.derive import ID, VERSION
+from twinstore_mongo.parents import is_hidden
+from twinstore_mongo.reading import rows
+
+if TYPE_CHECKING:
+    from twinstore.access import Sets
+    from twinstore.catalog import Entity
+    from twinstore.query import Query
+    from twinstore_mongo.codec import Codec
+    from twinstore_mongo.connection import Document
+    from twinstore_mongo.units import Unit
+
+__all__ = ["can_set", "mark_all", "mark_first"]
+
+M = TypeVar("M", bound=CanonicalModel)
+
+MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def can_set(unit: Unit, entity: Entity) -> bool:
+    """Whether the server can set fields by itself: derived ones it could not compute anew."""
+    return unit.store.complete and not entity.derived
+
+
+def mark_first(unit: Unit, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+    """Set fields of the first row of a list, in one round trip."""
+    if is_hidden(unit, entity, query):
+        return ()
+    codec = codec_of(entity)
+    document = update(unit, codec, compiled(codec, query), sets, codec.readings.of(query).order)
+    return () if document is None else (codec.decode(document),)
+
+
+def mark_all(unit: Unit, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+    """Set fields of the first rows of a list, one after the other, each only while it still matches."""
+    codec = codec_of(entity)
+    condition = compiled(codec, query)
+    marked: list[Row[M]] = []
+    for found in rows(unit, entity, query, query.limit, fields=(ID,)):
+        document = update(unit, codec, {ID: found[ID], "$and": [condition]}, sets)
+        if document is not None:
+            marked.append(codec.decode(document))
+    return tuple(marked)
+
+
+def update(
+    unit: Unit, codec: Codec[Any], condition: Document, sets: Sets, order: list[tuple[str, int]] | None = None
+) -> Document | None:
+    """Set fields of one document; return it as it is then."""
+    changed: Document = {codec.names[name]: expression(codec, name, change) for name, change in sets.items()}
+    if codec.entity.versioned:
+        changed[VERSION] = {"$add": [{"$ifNull": [f"${VERSION}", Int64(0)]}, Int64(1)]}
+    with unit.writing(codec.entity):
+        return unit.collection(codec.entity).find_one_and_update(
+            condition,
+            [{"$set": changed}],
+            sort=order or None,
+            return_document=ReturnDocument.AFTER,
+            session=unit.session,
+        )
+
+
+def expression(codec: Codec[Any], name: str, change: object) -> object:
+    """Return the expression of one change."""
+    if isinstance(change, Unset):
+        return "$$REMOVE"
+    if isinstance(change, ServerTime):
+        return {"$add": ["$$NOW", change.later // MILLISECOND]}
+    if isinstance(change, Add):
+        whole = Int64 if name in codec.longs else int
+        return {"$add": [{"$ifNull": [f"${codec.names[name]}", whole(0)]}, whole(change.number)]}
+    if isinstance(change, int) and not isinstance(change, bool) and name in codec.longs:
+        return Int64(change)
+    return {"$literal": change}

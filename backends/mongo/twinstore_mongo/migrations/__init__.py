@@ -1,1 +1,0 @@
-"""Numbered steps, one folder per module: collections and indexes as JSON."""

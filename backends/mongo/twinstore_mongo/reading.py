@@ -1,0 +1,144 @@
+"""Reading rows of any entity: one, some, a list in order, or only how many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from twinstore.access import Row, UniqueKey
+from twinstore.canonical import CanonicalModel
+from twinstore.fields import parse_timestamp
+from twinstore.query import label_of_value
+from twinstore.shapes import Kind
+from twinstore_mongo.codec import codec_of
+from twinstore_mongo.compile import any_of, compiled, filter_of, merged, owned_by
+from twinstore_mongo.key_order import SIMPLE, collation_of
+from twinstore_mongo.ordering import along_index
+from twinstore_mongo.parents import is_hidden, without_orphans
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from twinstore.catalog import Entity, Key
+    from twinstore.paging import KeyPart, Page, SortKey
+    from twinstore.query import Query
+    from twinstore.tenancy import Tenants
+    from twinstore_mongo.connection import Document
+    from twinstore_mongo.units import Unit
+
+__all__ = ["count", "key_text", "many", "one", "page", "rows"]
+
+M = TypeVar("M", bound=CanonicalModel)
+
+
+def one(unit: Unit, entity: Entity[M], scope: Tenants, key: Key | UniqueKey) -> Document | None:
+    """Return the document of a key."""
+    codec = codec_of(entity)
+    condition = merged((filter_of(codec, key), owned_by(codec, scope)))
+    with unit.reading(entity, key_text(entity, key)):
+        found = unit.collection(entity).find_one(
+            condition, session=unit.session, collation=collation_of(unit.store)
+        )
+    return next(iter(without_orphans(unit, entity, scope, [] if found is None else [found])), None)
+
+
+def many(
+    unit: Unit, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
+) -> tuple[Row[M] | None, ...]:
+    """Return the rows of some keys, in their order."""
+    codec = codec_of(entity)
+    condition = merged((any_of(codec, keys), owned_by(codec, scope)))
+    with unit.reading(entity):
+        cursor = unit.collection(entity).find(
+            condition, session=unit.session, collation=collation_of(unit.store)
+        )
+        found = list(cursor)
+    index = keys[0].index.names if isinstance(keys[0], UniqueKey) else entity.key
+    names = [codec.names[name] for name in index]
+    by_key = {
+        tuple(document.get(name) for name in names): document
+        for document in without_orphans(unit, entity, scope, found)
+    }
+    wanted = [by_key.get(key.values if isinstance(key, UniqueKey) else key) for key in keys]
+    return tuple(None if document is None else codec.decode(document) for document in wanted)
+
+
+def page(unit: Unit, entity: Entity[M], query: Query) -> Page[Row[M]]:
+    """Return a page of a list."""
+    codec = codec_of(entity)
+    found = rows(unit, entity, query, query.limit + 1)
+    # The extra row is not shown, so it need not be readable.
+    shown = [(row, codec.decode(row)) for row in found[: query.limit]]
+    extra = [(row, None) for row in found[query.limit :]]
+    return query.page([*shown, *extra], second, lambda pair: sort_key(pair[0], query.order, codec.names))
+
+
+def rows(
+    unit: Unit, entity: Entity, query: Query, wanted: int, fields: Sequence[str] | None = None
+) -> list[Document]:
+    """Return the first documents of a list, in its order; only some fields of them where some are named."""
+    if is_hidden(unit, entity, query):
+        return []
+    codec = codec_of(entity)
+    condition, reading = compiled(codec, query), codec.readings.of(query)
+    with unit.reading(entity):
+        collation = collation_of(unit.store)
+        find = partial(unit.collection(entity).find, session=unit.session, collation=collation)
+        if fields is not None:
+            find = partial(find, projection=dict.fromkeys((*fields, *(name for name, _ in reading.order)), 1))
+        if reading.along is not None:
+            return along_index(find, condition, reading, wanted)
+        cursor = find(condition)
+        return list((cursor.sort(reading.order) if reading.order else cursor).limit(wanted))
+
+
+def count(unit: Unit, entity: Entity, query: Query, by: str) -> dict[str, int]:
+    """Return how many rows of a list there are by the wire form of a field."""
+    if is_hidden(unit, entity, query):
+        return {}
+    codec = codec_of(entity)
+    pipeline: list[Document] = [
+        {"$match": compiled(codec, replace(query, after=None))},
+        {"$group": {"_id": f"${codec.names[by]}", "count": {"$sum": 1}}},
+    ]
+    counted: Counter[str] = Counter()
+    with unit.reading(entity):
+        options: Document = {"collation": SIMPLE} if unit.store.complete else {}  # a double knows none
+        for group in unit.collection(entity).aggregate(pipeline, session=unit.session, **options):
+            counted[label_of_value(wire_value(entity.known[by], group["_id"]))] += group["count"]
+    return dict(counted)
+
+
+def wire_value(kind: Kind, value: Any) -> object:  # noqa: ANN401  # whatever is stored
+    """Return a stored value as the model would have it, where a number or an instant has several forms."""
+    if kind is Kind.INTEGER and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return parse_timestamp(value) if kind is Kind.INSTANT and isinstance(value, str) else value
+
+
+def second(pair: tuple[Document, Row[M] | None]) -> Row[M]:
+    """Return the row that is shown."""
+    return cast("Row[M]", pair[1])
+
+
+def sort_key(
+    document: Mapping[str, Any], order: tuple[SortKey, ...], names: Mapping[str, str]
+) -> tuple[KeyPart, ...]:
+    """Return the values by which a document is sorted, for a page token."""
+    return tuple(key_part(document.get(names[key.field]), key) for key in order)
+
+
+def key_part(value: Any, key: SortKey) -> KeyPart:  # noqa: ANN401  # whatever is stored
+    """Return one value of a sort key; an instant stored as text becomes one."""
+    if value is None:
+        return None
+    if key.time:
+        return parse_timestamp(value)
+    return int(value) if key.number else value
+
+
+def key_text(entity: Entity, key: Key | UniqueKey) -> str:
+    """Return a key as messages show it."""
+    return entity.key_text(key.values if isinstance(key, UniqueKey) else key)

@@ -1,0 +1,113 @@
+"""Removing the first rows of a list, with the rows that belong to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twinstore.query import pinned_key
+from twinstore_mongo.codec import codec_of
+from twinstore_mongo.compile import compiled, merged
+from twinstore_mongo.derive import ID
+from twinstore_mongo.parents import is_hidden
+from twinstore_mongo.reading import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twinstore.catalog import Entity, Key
+    from twinstore.query import Query
+    from twinstore_mongo.connection import Document
+    from twinstore_mongo.units import Unit
+
+__all__ = ["remove", "remove_keys"]
+
+KEYS_AT_ONCE: Final = 500
+
+
+def remove(unit: Unit, entities: Sequence[Entity], entity: Entity, query: Query) -> int:
+    """Remove the first rows of a list; see :meth:`twinstore.access.Access.remove`."""
+    if is_hidden(unit, entity, query):
+        return 0
+    if children_of(entities, entity):
+        return unit.atomic(lambda inner: remove_families(inner, entities, entity, query))
+    condition = compiled(codec_of(entity), query)
+    if pinned_key(entity, query) is not None:
+        return delete(unit, entity, condition)
+    found = rows(unit, entity, query, query.limit, fields=(ID,))
+    return delete(unit, entity, still(found, condition)) if found else 0
+
+
+def remove_keys(unit: Unit, entities: Sequence[Entity], entity: Entity, keys: Sequence[Key]) -> int:
+    """Remove the rows of some keys, and those that belong to them; return how many of the keys were there."""
+    names = codec_of(entity).key
+    removed = 0
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        alternatives = [dict(zip(names, key, strict=True)) for key in keys[start : start + KEYS_AT_ONCE]]
+        with unit.writing(entity):
+            collection = unit.collection(entity)
+            found = list(
+                collection.find({"$or": alternatives}, dict.fromkeys((ID, *names), 1), session=unit.session)
+            )
+        if found:
+            removed += delete(unit, entity, {ID: {"$in": [row[ID] for row in found]}})
+            remove_children(unit, entities, entity, [row[names[-1]] for row in found])
+    return removed
+
+
+def remove_families(unit: Unit, entities: Sequence[Entity], entity: Entity, query: Query) -> int:
+    """Remove rows, and then the children of those that are gone.
+
+    Rows that have changed meanwhile so that they match no longer stay, and so do their children.
+    """
+    codec = codec_of(entity)
+    (name,) = codec.key
+    found = rows(unit, entity, query, query.limit, fields=(name,))
+    if not found:
+        return 0
+    removed = delete(unit, entity, still(found, compiled(codec, query)))
+    kept = set[object]()
+    if removed < len(found):
+        kept = {row[ID] for row in named(unit, entity, ID, [row[ID] for row in found])}
+    remove_children(unit, entities, entity, [row[name] for row in found if row[ID] not in kept])
+    return removed
+
+
+def remove_children(unit: Unit, entities: Sequence[Entity], parent: Entity, keys: list[object]) -> None:
+    """Remove the rows that belong to some rows, and those that belong to them."""
+    for child, field in children_of(entities, parent) if keys else ():
+        name = codec_of(child).names[field]
+        grandchildren = children_of(entities, child)
+        found = named(unit, child, name, keys, codec_of(child).key) if grandchildren else []
+        delete(unit, child, {name: {"$in": keys}})
+        remove_children(unit, entities, child, [row[codec_of(child).key[-1]] for row in found])
+
+
+def children_of(entities: Sequence[Entity], parent: Entity) -> list[tuple[Entity, str]]:
+    """Return the entities whose rows belong to rows of this one, each with the field that says so."""
+    return [
+        (entity, entity.parent.field)
+        for entity in entities
+        if entity.parent is not None and entity.parent.entity == parent
+    ]
+
+
+def named(
+    unit: Unit, entity: Entity, name: str, values: list[object], fields: Sequence[str] = (ID,)
+) -> list[Document]:
+    """Return some fields of the rows that have one of some values."""
+    with unit.writing(entity):
+        found = unit.collection(entity).find(
+            {name: {"$in": values}}, dict.fromkeys(fields, 1), session=unit.session
+        )
+        return list(found)
+
+
+def still(found: Sequence[Document], condition: Document) -> Document:
+    """Return the filter of those of some rows that still satisfy a condition."""
+    return merged(({ID: {"$in": [row[ID] for row in found]}}, condition))
+
+
+def delete(unit: Unit, entity: Entity, condition: Document) -> int:
+    """Remove what satisfies a condition; return how many documents that were."""
+    with unit.writing(entity):
+        return unit.collection(entity).delete_many(condition, session=unit.session).deleted_count

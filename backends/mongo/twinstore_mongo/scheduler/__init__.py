@@ -1,1 +1,0 @@
-"""The scheduler on MongoDB; one file per aggregate, named as in core."""

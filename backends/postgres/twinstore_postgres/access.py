@@ -1,0 +1,201 @@
+"""Access to the rows of any entity: the same few statements for every table.
+
+Reads and simple writes cost one round trip. A step that reads before it writes costs two: in the first the
+transaction begins, the rows are locked and the clock is read; in the second all is written and committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from typing_extensions import override
+
+from twinstore.access import AccessDefaults, Binding, Row
+from twinstore.canonical import CanonicalModel
+from twinstore.failures import duplicate, not_found
+from twinstore.query import label_of_value, pinned_key
+from twinstore_postgres import statements
+from twinstore_postgres.appending import append
+from twinstore_postgres.changing import change, mark
+from twinstore_postgres.compile import compile_count, compile_query, compile_removal
+from twinstore_postgres.derive import table_of
+from twinstore_postgres.errors import Subject
+from twinstore_postgres.owners import owner_values, setting, sight
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from twinstore.access import Access, Ref, Rows, Rule, Sets, UniqueKey
+    from twinstore.catalog import Entity, Key
+    from twinstore.errors import TwinstoreError
+    from twinstore.paging import Page
+    from twinstore.query import Query
+    from twinstore.tenancy import Tenants
+    from twinstore_postgres.derive import Table
+    from twinstore_postgres.work import Work
+
+__all__ = ["PostgresAccess", "Special"]
+
+M = TypeVar("M", bound=CanonicalModel)
+Special = Callable[..., object]
+"""A statement of this driver for a hot operation; takes the access and the arguments of the general way."""
+
+# A rival may insert, replace or remove the row between two statements; then the first one is tried again.
+TRIES: Final = 3
+
+
+class PostgresAccess(AccessDefaults):
+    """Implements :class:`~twinstore.access.Access` over one way to the server."""
+
+    def __init__(self, work: Work, specials: Mapping[str, Special]) -> None:
+        """Take the way to the server, and the module's own statements by operation."""
+        self.work = work
+        self._specials = specials
+
+    @property
+    @override
+    def binding(self) -> Binding:
+        return self.work.binding
+
+    @override
+    def find(
+        self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
+    ) -> tuple[Row[M] | None, ...]:
+        table = table_of(entity)
+        if len(keys) > 1:
+            return find_several(self.work, table, scope, keys)
+        unique, values = table.locate(keys[0])
+        step = (statements.find(table, sight(scope), unique), (*values, *owner_values(table, scope)))
+        found = self.work.one(setting(scope), Subject(entity, values), step)
+        return (None if found is None else table.row(found),)
+
+    @override
+    def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
+        table = table_of(entity)
+        found = self.work.read(setting(query.scope), Subject(entity), compile_query(query, table))
+        return query.page(found.rows, table.row, table.taker([key.field for key in query.order]))
+
+    @override
+    def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
+        table = table_of(entity)
+        step = compile_count(query, table, by)
+        found = self.work.read(setting(query.scope), Subject(entity), step)
+        return {label_of_value(table.wire_value(by, value)): number for value, number in found.rows}
+
+    @override
+    def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
+        table = table_of(entity)
+        if statements.looks_at_parent(table, sight(scope)):
+            if not self._insert_unless_stored(table, scope, row):
+                raise self._in_the_way(table, scope, row)
+            return row
+        step = (statements.insert(table), table.encode(row.model, row.storage))
+        self.work.write(setting(scope), subject_of(entity, row), step)
+        return row
+
+    @override
+    def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
+        table = table_of(entity)
+        if entity.append_only:
+            return self._put_once(table, scope, row)
+        values = table.encode(row.model, row.storage)
+        own = statements.is_put_own(table, sight(scope))
+        if not own:
+            values += self._put_values(table, scope, row)
+        step = (statements.put(table, sight(scope)), values)
+        for _ in range(TRIES):
+            (found,) = self.work.write(setting(scope), subject_of(entity, row), step)
+            if own or found.first == (True,):
+                return row
+        raise self._in_the_way(table, scope, row)
+
+    @override
+    def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
+        return change(self.work, refs, rule)
+
+    @override
+    def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+        return mark(self.work, entity, query, sets)
+
+    @override
+    def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
+        return append(self.work, entity, parent, rows)
+
+    @override
+    def remove(self, entity: Entity, query: Query) -> int:
+        table = table_of(entity)
+        key = pinned_key(entity, query)
+        step = compile_removal(query, table)
+        if key is not None and len(query.where) == len(key):
+            values = (*key, *owner_values(table, query.scope))
+            step = (statements.delete(table, sight(query.scope)), values)
+        (result,) = self.work.write(setting(query.scope), Subject(entity), step)
+        return result.count
+
+    @override
+    @contextmanager
+    def unit(self, scope: Tenants, *, atomic: bool = True) -> Iterator[Access]:
+        del atomic  # every unit here is
+        with self.work.opened(setting(scope)) as work:
+            yield PostgresAccess(work, self._specials)
+
+    @override
+    def special(self, operation: str) -> Callable[..., object] | None:
+        found = self._specials.get(operation)
+        return None if found is None else partial(found, self)
+
+    def _put_once(self, table: Table[M], scope: Tenants, row: Row[M]) -> Row[M]:
+        """Insert a row that nobody ever changes; what stands in its way can therefore be read afterwards."""
+        if not self._insert_unless_stored(table, scope, row):
+            key = table.entity.key_of(row.model, row.storage)
+            (stored,) = self.find(table.entity, scope, (key,))
+            if stored != row:
+                raise self._in_the_way(table, scope, row)
+        return row
+
+    def _insert_unless_stored(self, table: Table, scope: Tenants, row: Row) -> bool:
+        kind = sight(scope)
+        parent = owner_values(table, scope) if statements.looks_at_parent(table, kind) else ()
+        step = (
+            statements.insert_unless_stored(table, kind),
+            (*table.encode(row.model, row.storage), *parent),
+        )
+        (inserted,) = self.work.write(setting(scope), subject_of(table.entity, row), step)
+        return inserted.count > 0
+
+    def _put_values(self, table: Table, scope: Tenants, row: Row) -> tuple[object, ...]:
+        """Return the parameters of ``statements.put`` after those of the columns."""
+        key, owner = table.entity.key_of(row.model, row.storage), owner_values(table, scope)
+        parent = owner if statements.looks_at_parent(table, sight(scope)) else ()
+        return (*key, *owner, *parent, *key, *owner)
+
+    def _in_the_way(self, table: Table, scope: Tenants, row: Row) -> TwinstoreError:
+        """Return why a row was not inserted: its parent is out of sight, or its key is taken."""
+        entity = table.entity
+        if entity.parent is not None and statements.looks_at_parent(table, sight(scope)):
+            key = table.parent_key(row)
+            if self.find(entity.parent.entity, scope, (key,)) == (None,):
+                return not_found(entity.parent.entity, entity.parent.entity.key_text(key), DRIVER)
+        return duplicate(entity, entity.key_of(row.model, row.storage), DRIVER)
+
+
+def subject_of(entity: Entity, row: Row) -> Subject:
+    """Return what the write of a row is about."""
+    return Subject(entity, row=row)
+
+
+def find_several(
+    work: Work, table: Table[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
+) -> tuple[Row[M] | None, ...]:
+    """Return the rows of some keys in their order, read by one statement."""
+    unique, _ = table.locate(keys[0])
+    wanted = [table.locate(key)[1] for key in keys]
+    statement = statements.find_several(table, sight(scope), unique)
+    values = [*map(list, zip(*wanted, strict=True)), *owner_values(table, scope)]
+    found = work.read(setting(scope), Subject(table.entity), (statement, values))
+    fields = table.entity.key if unique is None else table.entity.unique(unique).names
+    named = table.taker(fields)
+    rows = {named(values): values for values in found.rows}
+    return tuple(table.row(rows[key]) if key in rows else None for key in wanted)

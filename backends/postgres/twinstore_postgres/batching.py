@@ -1,0 +1,67 @@
+"""Statements that travel together: all of them in one round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from twinstore_postgres.codec import Replanned, Row, register_loaders
+from twinstore_postgres.reading import rows_of
+
+if TYPE_CHECKING:
+    from twinstore_postgres.connecting import Connection
+
+__all__ = ["Result", "Step", "batch"]
+
+Step = tuple[bytes, Sequence[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one statement answered."""
+
+    rows: list[Row]
+    count: int
+
+    @property
+    def first(self) -> Row | None:
+        """The first row, or ``None``."""
+        return self.rows[0] if self.rows else None
+
+
+def batch(connection: Connection, steps: Sequence[Step], *, foreign: bool) -> list[Result]:
+    """Execute statements in one round trip and return what each of them answered."""
+    cursors = [psycopg.Cursor(connection, row_factory=tuple_row) for _ in steps]
+    with one_round_trip(connection):
+        for cursor, (statement, parameters) in zip(cursors, steps, strict=True):
+            if foreign:
+                register_loaders(cursor)
+            prepare = False if isinstance(statement, Replanned) else None
+            cursor.execute(statement, parameters, prepare=prepare, binary=True)
+    return [Result(rows_of(cursor), cursor.rowcount) for cursor in cursors]
+
+
+@contextmanager
+def one_round_trip(connection: Connection) -> Iterator[None]:
+    """Send what is executed together.
+
+    One statement may have failed while the next is sent. The pipeline must not see that error, or it would
+    log that the rest was not executed.
+    """
+    failure: psycopg.Error | None = None
+    try:
+        with connection.pipeline():
+            try:
+                yield
+            except psycopg.Error as error:
+                failure = error
+    except psycopg.Error:
+        if failure is None:
+            raise
+    if failure is not None:
+        raise failure

@@ -1,0 +1,127 @@
+"""What a scan selects: the columns that the server has, under the names of the description.
+
+From the description come names, the numbers of enumerations, key, tenant, layout, retention and the lists
+that are left out when empty. Which columns there are and of which type, the catalog of the server says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+from twinstore.catalog import Layout
+from twinstore.errors import MigrationError, Outcome
+from twinstore.shapes import Kind, left_out_when_empty
+from twinstore_postgres.bulk.converting import converter_of, is_array
+from twinstore_postgres.bulk.scanning import Part, Scan
+from twinstore_postgres.columns import PAYLOAD, VERSION, column_name
+from twinstore_postgres.errors import translated
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from twinstore.catalog import Entity
+    from twinstore.enums import NumberedEnum
+    from twinstore_postgres.connecting import Connection
+
+__all__ = ["Scans", "scan_of"]
+
+TEXTS: Final = frozenset({"text", "varchar"})
+# Every column with the name of its type; that of an array begins with an underscore.
+COLUMNS: Final = """
+SELECT a.attname, t.typname
+  FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+ WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
+"""
+
+
+class Scans:
+    """What scans select; the catalog of the server is read once for each entity."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._known: dict[tuple[str, str], Scan] = {}
+
+    def of(self, connection: Connection, entity: Entity) -> Scan:
+        """Return what a scan of an entity selects; see :func:`scan_of`."""
+        name = (entity.module, entity.name)
+        scan = self._known.get(name)
+        if scan is None:
+            with translated(outcome=Outcome.NOT_APPLIED), connection.transaction():
+                scan = self._known.setdefault(name, scan_of(connection, entity))
+        return scan
+
+
+def scan_of(connection: Connection, entity: Entity) -> Scan:
+    """Return what a scan of an entity selects, from the catalog of the server.
+
+    Raises:
+        MigrationError: there is no such table, or it has another set of columns than the description.
+    """
+    relation = f'"{entity.module}"."{entity.name}"'
+    types: dict[str, str] = dict(connection.execute(COLUMNS, [relation]).fetchall())
+    check_columns(entity, types)
+    payload = entity.layout is Layout.PAYLOAD
+    needed = (*entity.key, *filter(None, (entity.tenant_field,)))
+    needed += (entity.retention.field,) if entity.retention is not None else ()
+    return Scan(
+        entity=entity,
+        fields=parts(entity, types, [PAYLOAD] if payload else list(entity.shapes)),
+        markers=parts(entity, types, entity.markers),
+        beside=parts(entity, types, [name for name in entity.beside if name in needed]) if payload else (),
+        payload=payload,
+        optional_lists=left_out_when_empty(entity.model),
+    )
+
+
+def check_columns(entity: Entity, types: dict[str, str]) -> None:
+    """Refuse a table whose columns the description does not name one by one.
+
+    Raises:
+        MigrationError: names the columns that only one of the two has.
+    """
+    table = f"{entity.module}.{entity.name}"
+    known = {column_name(name) for name in stored_names(entity)}
+    if forgotten := sorted(types.keys() - known):
+        raise MigrationError(
+            f"The description of {entity.name} does not know column {', '.join(forgotten)} of table {table}, "
+            "so it would be neither copied nor compared. Describe it, or drop it.",
+            module=entity.module,
+            entity=entity.name,
+            driver=DRIVER,
+        )
+    # Nobody reads the version of a row here, so the table of a source need not have one.
+    if lacking := sorted(known - types.keys() - {VERSION}):
+        raise MigrationError(
+            f"The table {table} lacks column {', '.join(lacking)}, which the description of {entity.name} "
+            "names. Run: twinstore migrate run",
+            module=entity.module,
+            entity=entity.name,
+            driver=DRIVER,
+        )
+
+
+def stored_names(entity: Entity) -> tuple[str, ...]:
+    """Return every name for which there should be a column."""
+    model = (*entity.beside, PAYLOAD) if entity.layout is Layout.PAYLOAD else tuple(entity.shapes)
+    derived = tuple(item.name for item in entity.derived)
+    return (*model, *entity.markers, *derived, *((VERSION,) if entity.versioned else ()))
+
+
+def parts(entity: Entity, types: dict[str, str], names: Sequence[str]) -> tuple[Part, ...]:
+    """Return what is selected for some names."""
+    return tuple(part(entity, name, types[column_name(name)]) for name in names)
+
+
+def part(entity: Entity, name: str, type_name: str) -> Part:
+    """Return what is selected for one name; the type is that of the server."""
+    shape = None if name in entity.markers else entity.shapes.get(name)
+    numbers = None
+    if shape is not None and shape.value.kind is Kind.NUMBERED:
+        numbers = cast("type[NumberedEnum]", shape.value.cls)
+    return Part(
+        name=name,
+        column=column_name(name),
+        array=is_array(type_name),
+        text=type_name in TEXTS,
+        convert=converter_of(type_name, numbers),
+    )

@@ -1,0 +1,131 @@
+"""Merging records into a table: as many at a time as pay, and one by one where the store refuses some."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+
+from twinstore.bulk import Conflict, ImportOutcome, Record, Rejected
+from twinstore.tenancy import label_of
+from twinstore_postgres.bulk.staging import Presence
+from twinstore_postgres.errors import Subject, translate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twinstore_postgres.bulk.staging import Merged, Stage
+    from twinstore_postgres.codec import Row
+    from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.derive import Table
+
+    Pair = tuple[Record, Row]
+
+__all__ = ["Findings", "Merger"]
+
+# What one row is to blame for: bad data, a broken constraint, a value too large for an index.
+ROW_ERRORS: Final = frozenset({"22", "23", "54"})
+
+
+@dataclass(slots=True)
+class Findings:
+    """What became of the records so far."""
+
+    written: Counter[str] = field(default_factory=Counter)
+    unchanged: Counter[str] = field(default_factory=Counter)
+    conflicts: list[Conflict] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    removed: int = 0
+
+    @property
+    def outcome(self) -> ImportOutcome:
+        """The findings as the tool sees them; owners without rows are left out."""
+        return ImportOutcome(
+            written=dict(+self.written),
+            unchanged=dict(+self.unchanged),
+            conflicts=tuple(self.conflicts),
+            rejected=tuple(self.rejected),
+            removed=self.removed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Merger:
+    """Merges some records; where one is refused, the halves are tried until it stands alone."""
+
+    connection: Connection
+    stage: Stage
+    table: Table
+    findings: Findings
+    overwrite: bool
+
+    def merge(self, pairs: Sequence[Pair]) -> None:
+        """Write the records that the store takes and note the reasons of the others."""
+        try:
+            self._merge(pairs)
+        except psycopg.errors.UniqueViolation:
+            # Of a name, or of a key that a rival inserted since; only the careful way can tell.
+            self._merge_carefully(pairs)
+        except psycopg.Error as error:
+            self._halve(pairs, error)
+
+    def _merge_carefully(self, pairs: Sequence[Pair]) -> None:
+        try:
+            self._merge(pairs, Presence.SOME)
+        except psycopg.Error as error:
+            self._halve(pairs, error)
+
+    def _merge(self, pairs: Sequence[Pair], presence: Presence | None = None) -> None:
+        rows = [row for _, row in pairs]
+        with self.connection.transaction():
+            found = presence or self.stage.presence(rows)
+            merged = self.stage.merge(rows, found, overwrite=self.overwrite)
+        self._note(pairs, merged)
+
+    def _halve(self, pairs: Sequence[Pair], error: psycopg.Error) -> None:
+        if not blames_row(error):
+            raise error
+        if len(pairs) == 1:
+            record = pairs[0][0]
+            subject = Subject(self.table.entity, record.key)
+            self.findings.rejected.append(Rejected(record, reason_of(error, subject)))
+            return
+        middle = len(pairs) // 2
+        self._merge_carefully(pairs[:middle])
+        self._merge_carefully(pairs[middle:])
+
+    def _note(self, pairs: Sequence[Pair], merged: Merged) -> None:
+        findings, written, others = self.findings, merged.written, merged.others
+        findings.written.update(written)
+        owners = Counter(label_of(self.table.owner(row)) for _, row in pairs)
+        if others:
+            conflicts = self._conflicts(pairs, others)
+            different = Counter(conflict.label for conflict in conflicts)
+            findings.conflicts += conflicts
+            owners.subtract(different)
+            if self.overwrite:
+                findings.written.update(different)
+        owners.subtract(written)
+        findings.unchanged.update(owners)
+
+    def _conflicts(self, pairs: Sequence[Pair], others: Sequence[Row]) -> list[Conflict]:
+        """Return the conflicts of the keys whose rows have other content."""
+        records = {self.table.key_of(row): (record, row) for record, row in pairs}
+        return [self._conflict(*records[key]) for key in others]
+
+    def _conflict(self, record: Record, row: Row) -> Conflict:
+        return Conflict(record.key or (), self.table.owner(row), self.overwrite)
+
+
+def blames_row(error: psycopg.Error) -> bool:
+    """Whether the store refuses a row, not the whole work."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.DataError)
+    return error.sqlstate[:2] in ROW_ERRORS
+
+
+def reason_of(error: psycopg.Error, subject: Subject) -> str:
+    """Return why a row was refused: rule and code, no values."""
+    return translate(error, subject).message

@@ -1,0 +1,137 @@
+"""Writing one range: its rows and whatever else must change with them, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from twinstore.backend import UnitState
+from twinstore.bulk import Rejected
+from twinstore.catalog import KeyType
+from twinstore.errors import Outcome, TwinstoreError
+from twinstore.forks import OwnProcess
+from twinstore.guard import GuardedAccess
+from twinstore.scope import UNBOUND
+from twinstore_postgres import statements
+from twinstore_postgres.access import PostgresAccess
+from twinstore_postgres.bulk.exporting import BATCH_BYTES, WEIGHED, weight
+from twinstore_postgres.bulk.keys import storable_keys
+from twinstore_postgres.bulk.merging import Findings, Merger
+from twinstore_postgres.bulk.staging import Stage
+from twinstore_postgres.derive import table_of
+from twinstore_postgres.errors import Subject, translated
+from twinstore_postgres.work import Unit
+
+if TYPE_CHECKING:
+    from twinstore.access import Access
+    from twinstore.bulk import ImportOutcome, Key, Record
+    from twinstore.catalog import Entity
+    from twinstore_postgres.codec import Row
+    from twinstore_postgres.work import Transaction
+
+__all__ = ["PROBE_BY_KEY", "PostgresRangeWriter"]
+
+# The server knows nothing about a stage that was filled a moment ago; probing by key is always right.
+PROBE_BY_KEY: Final = (
+    b"SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)",
+    (),
+)
+# Merges of so many rows cost the server a sixth less than merges of 1,000; more would take too much memory,
+# because the records stay until it is known that none of them is refused.
+CHUNK_ROWS: Final = 2500
+
+
+class PostgresRangeWriter:
+    """Implements :class:`~twinstore.bulk.RangeWriter` in a transaction that is open.
+
+    Records wait until they are as many as one merge takes.
+    """
+
+    def __init__(self, transaction: Transaction, stage: Stage, entity: Entity, *, overwrite: bool) -> None:
+        """Take the transaction, in which the stage is empty."""
+        self._transaction = transaction
+        self._entity = entity
+        self._table = table_of(entity)
+        self._has_uuid = any(part.type is KeyType.UUID for part in entity.key_parts)
+        self._process = OwnProcess()
+        self._state = UnitState()
+        self._findings = Findings()
+        self._merger = Merger(transaction.connection, stage, self._table, self._findings, overwrite)
+        self._pairs: list[tuple[Record, Row]] = []
+        self._bytes = 0
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Take records in key order; see the Protocol."""
+        with self._working():
+            for record in records:
+                self._take(record)
+
+    def remove(self, keys: Sequence[Key]) -> None:
+        """Remove rows by key, with their children; see the Protocol."""
+        known = storable_keys(self._entity, keys)
+        with self._working():
+            self._merge()
+            if known:
+                arrays = [list(part) for part in zip(*known, strict=True)]
+                step = (statements.delete_several(self._table), arrays)
+                (removed,) = self._transaction.run(step, subject=Subject(self._entity))
+                self._findings.removed += removed.count
+
+    def flush(self) -> ImportOutcome:
+        """Write whatever still waits; see the Protocol."""
+        with self._working():
+            self._merge()
+        return self._findings.outcome
+
+    @property
+    def access(self) -> Access:
+        """The rows of any described entity inside the transaction."""
+        unit = Unit(self._transaction, UNBOUND, self._state, read_only=False)
+        return GuardedAccess(PostgresAccess(unit, {}))
+
+    def commit(self) -> None:
+        """Commit the range; see the Protocol."""
+        with self._working():
+            self._merge()
+            self._transaction.commit()
+        self.close()
+
+    def close(self) -> None:
+        """End the use of the writer; what it did not commit is rolled back by whoever opened it."""
+        self._state.closed = True
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Work in the transaction; an error ends its use, and a lost connection undoes it."""
+        self._process.check("This writer")
+        self._state.check()
+        try:
+            with translated(Subject(self._entity), outcome=Outcome.NOT_APPLIED):
+                yield
+        except TwinstoreError:
+            self._state.abort()
+            raise
+
+    def _take(self, record: Record) -> None:
+        if record.model is None or record.key is None:
+            self._reject(record, record.error or "the record holds no model")
+            return
+        if self._has_uuid and not storable_keys(self._entity, [record.key]):
+            self._reject(record, "the key is no UUID in lower case, as the column needs it")
+            return
+        row = self._table.encode(record.model, record.storage)
+        if len(self._pairs) % WEIGHED == 0:
+            self._bytes += WEIGHED * weight(row)
+        self._pairs.append((record, row))
+        if len(self._pairs) == CHUNK_ROWS or self._bytes > BATCH_BYTES:
+            self._merge()
+
+    def _reject(self, record: Record, reason: str) -> None:
+        self._findings.rejected.append(Rejected(record, reason))
+
+    def _merge(self) -> None:
+        if self._pairs:
+            self._merger.merge(self._pairs)
+            self._pairs.clear()
+            self._bytes = 0

@@ -1,0 +1,273 @@
+"""Steps that read, decide and write some rows: as one transaction, or inside the one that is open.
+
+The flow of one attempt:
+
+    begin, lock the rows in the order of the refs, read the clock      one round trip
+    ask the rule
+    write the rows, commit                                             one round trip
+
+An absent row cannot be locked. A rival that inserts it meanwhile is in the way of the insert, and the whole
+step is repeated, because then its row is seen and can be changed. A transaction of our own inserts plainly:
+the violation undoes it, so it can be committed in the round trip in which it is written. Inside another one's
+it would undo everything, so the insert passes over a key that is taken and says so. At REPEATABLE READ, where
+a rival's new row is never seen, the server answers such an insert with a serialisation failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from twinstore.access import Marking, Row, UniqueKey
+from twinstore.canonical import CanonicalModel
+from twinstore.errors import DuplicateError, TwinstoreError
+from twinstore.failures import duplicate, not_found
+from twinstore_postgres import statements
+from twinstore_postgres.compile import compile_claim
+from twinstore_postgres.derive import table_of
+from twinstore_postgres.errors import NOWHERE, Subject
+from twinstore_postgres.owners import owner_values, setting, shared_setting, sight
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from twinstore.access import Moment, Ref, Rows, Rule, Sets
+    from twinstore.catalog import Entity
+    from twinstore.query import Query
+    from twinstore_postgres.derive import Table
+    from twinstore_postgres.work import Result, Step, Steps, Work
+
+__all__ = ["Write", "change", "lock_step", "mark"]
+
+M = TypeVar("M", bound=CanonicalModel)
+
+# Not now(), which stands still from the begin of the transaction.
+CLOCK: Final = (b"SELECT clock_timestamp()", ())
+
+
+class InsertLostError(Exception):
+    """The key of a row that was absent a moment ago is taken."""
+
+    def __init__(self, error: DuplicateError) -> None:
+        """Take the error that tells it, if no further attempt is made."""
+        super().__init__()
+        self.error = error
+
+
+class RuleEndedError(Exception):
+    """Carries the error with which a rule ended its step past everything that repeats steps."""
+
+    def __init__(self, error: TwinstoreError) -> None:
+        """Take the error."""
+        super().__init__()
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One row to be written.
+
+    Attributes:
+        ref: where it is.
+        before: the row that is replaced, ``None`` for a new one.
+        after: what is stored then.
+    """
+
+    ref: Ref
+    before: Row | None
+    after: Row
+
+    @property
+    def subject(self) -> Subject:
+        """What the write is about."""
+        return Subject(self.ref.entity, row=self.after)
+
+    def step(self, *, own: bool) -> Step:
+        """Return the statement; in a transaction of our own a key that is taken is a violation."""
+        table = table_of(self.ref.entity)
+        values = table.encode(self.after.model, self.after.storage)
+        if self.before is not None:
+            key = table.entity.key_of(self.before.model, self.before.storage)
+            return statements.update(table), (*values, *key)
+        kind = sight(self.ref.scope)
+        if own:
+            return statements.insert(table), values
+        parent = owner_values(table, self.ref.scope) if statements.looks_at_parent(table, kind) else ()
+        return statements.insert_unless_stored(table, kind), (*values, *parent)
+
+    @property
+    def taken(self) -> DuplicateError:
+        """The error of a new row whose key is taken."""
+        entity = self.ref.entity
+        return duplicate(entity, entity.key_of(self.after.model, self.after.storage), DRIVER)
+
+
+def change(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
+    """Change some rows in one step; see :class:`twinstore.access.Access`."""
+    once = partial(attempt, work, refs, rule)
+    try:
+        try:
+            return work.repeat(once)
+        except InsertLostError:
+            return work.repeat(once)  # the rival has committed, so its row is seen now
+    except InsertLostError as lost:
+        raise lost.error from lost.error.__cause__
+    except RuleEndedError as ended:
+        raise ended.error from ended.error.__cause__
+
+
+def attempt(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
+    """Lock, decide and write once."""
+    subject = joint(tuple(map(ref_subject, refs)))
+    with work.unit(shared_setting(ref.scope for ref in refs), subject) as steps:
+        found = steps.run(*map(lock_step, refs[:-1]), lock_step(refs[-1], tell=True))
+        before = tuple(row_of(table_of(ref.entity), result) for ref, result in zip(refs, found, strict=True))
+        try:
+            after = rule(before, moment(steps, found[-1]))
+        except TwinstoreError as error:
+            raise RuleEndedError(error) from error
+        writes = [
+            Write(ref, old, new) for ref, old, new in zip(refs, before, after, strict=True) if new is not None
+        ]
+        check_parents(steps, refs, (*before, *after), writes)
+        write(steps, writes)
+    return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
+
+
+def write(steps: Steps, writes: Sequence[Write]) -> None:
+    """Write the rows and end the transaction, if it is ours.
+
+    Raises:
+        InsertLostError: the key of a new row is taken.
+    """
+    portions = split(writes, after_inserts=not steps.own)
+    for portion in portions[:-1]:
+        send(steps, portion, steps.run)
+    send(steps, portions[-1] if portions else [], steps.finish)
+
+
+def split(writes: Sequence[Write], *, after_inserts: bool) -> list[list[Write]]:
+    """Return what goes in one round trip each, so that every failure can be told.
+
+    The server names the table of the statement that failed, so a round trip has one row of each entity.
+    Nothing may follow an insert that may not have happened.
+    """
+    portions: list[list[Write]] = []
+    for item in writes:
+        last = portions[-1] if portions else []
+        told = item.ref.entity not in {other.ref.entity for other in last}
+        if not last or not told or (after_inserts and last[-1].before is None):
+            portions.append([])
+        portions[-1].append(item)
+    return portions
+
+
+def send(steps: Steps, portion: Sequence[Write], execute: Callable[..., list[Result]]) -> None:
+    """Write some rows in one round trip."""
+    subject = joint(tuple(item.subject for item in portion))
+    try:
+        results = execute(*(item.step(own=steps.own) for item in portion), subject=subject)
+    except DuplicateError as error:
+        # In a transaction of our own a rival's row may be the reason, and the next attempt will see it.
+        if steps.own and any(item.before is None for item in portion):
+            raise InsertLostError(error) from error
+        raise
+    if portion and portion[-1].before is None and not results[-1].count:
+        raise InsertLostError(portion[-1].taken)
+
+
+def mark(work: Work, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+    """Set fields of the first rows of a list; see :class:`twinstore.access.Access`.
+
+    Rows that another one holds are passed over, so that no two callers wait for or get the same ones.
+    """
+    table = table_of(entity)
+
+    def once() -> tuple[Row[M], ...]:
+        marked: list[Row[M]] = []
+        updates: list[Step] = []
+        with work.unit(setting(query.scope), Subject(entity)) as steps:
+            found, clock = steps.run(compile_claim(query, table), CLOCK)
+            instant = whole(clock.rows[0][0])
+            for values in found.rows:
+                marking = Marking(entity, query, sets)
+                marking((table.row(values),), lambda: instant)
+                if marking.done is not None:
+                    marked.append(marking.done)
+                    row = table.encode(marking.done.model, marking.done.storage)
+                    updates.append((statements.update(table), (*row, *table.key_of(values))))
+            steps.finish(*updates)
+        return tuple(marked)
+
+    return work.repeat(once)
+
+
+def lock_step(ref: Ref, *, tell: bool = False) -> Step:
+    """Return the statement that locks and reads the row of a ref, and, if it is to tell it, the time then."""
+    table = table_of(ref.entity)
+    unique, values = table.locate(ref.key)
+    made = statements.lock_and_tell if tell else statements.lock
+    return made(table, sight(ref.scope), unique), (*values, *owner_values(table, ref.scope))
+
+
+def row_of(table: Table, found: Result) -> Row | None:
+    """Return the row that a lookup found."""
+    return None if found.first is None else table.row(found.first)
+
+
+def moment(steps: Steps, last: Result) -> Moment:
+    """Return the time after the locks: it came with the row that was locked last, or is asked for now."""
+
+    def now() -> datetime:
+        return whole(last.first[-1] if last.first is not None else steps.run(CLOCK)[0].rows[0][0])
+
+    return now
+
+
+def whole(read: datetime) -> datetime:
+    """Return what a clock showed in UTC and whole milliseconds."""
+    instant = read.astimezone(UTC)
+    return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
+
+
+def check_parents(
+    steps: Steps, refs: Sequence[Ref], rows: Sequence[Row | None], writes: Sequence[Write]
+) -> None:
+    """Refuse new rows whose parent is out of sight; an absent one would break the foreign key anyway.
+
+    Args:
+        steps: the transaction.
+        refs: the rows of the step, among which parents may be.
+        rows: the rows before the step, and those after it.
+        writes: what is to be written.
+
+    Raises:
+        NotFoundError: the parent of a new row is absent or foreign.
+    """
+    entities = [ref.entity for ref in refs] * 2
+    seen = {
+        (entity, entity.key_of(row.model, row.storage))
+        for entity, row in zip(entities, rows, strict=True)
+        if row is not None
+    }
+    for item in writes:
+        table, kind = table_of(item.ref.entity), sight(item.ref.scope)
+        above = table.parent
+        if item.before is not None or above is None or not statements.looks_at_parent(table, kind):
+            continue
+        key = table.parent_key(item.after)
+        step = (statements.find(above, kind), (*key, *owner_values(above, item.ref.scope)))
+        if (above.entity, key) not in seen and steps.run(step)[0].first is None:
+            raise not_found(above.entity, above.entity.key_text(key), DRIVER)
+
+
+def ref_subject(ref: Ref) -> Subject:
+    """Return what a statement about a ref is about."""
+    return Subject(ref.entity, ref.key.values if isinstance(ref.key, UniqueKey) else ref.key)
+
+
+def joint(subjects: tuple[Subject, ...]) -> Subject:
+    """Return what the statements of one round trip are about."""
+    return replace(subjects[0], others=subjects) if subjects else NOWHERE

@@ -1,0 +1,201 @@
+"""What the description of an entity asks of a database, as statements: table, indexes, policy and grants.
+
+These are proposals for the author of a migration. What is shipped are the files of the module, which a person
+has read and which may say more, such as defaults for bulk loads or rules between columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from psycopg import sql
+
+from twinstore.catalog import StoreKind, TenancyKind
+from twinstore.scope import SYSTEM_TENANT
+from twinstore_postgres.columns import VERSION, index_name
+from twinstore_postgres.compile import literal_condition
+from twinstore_postgres.derive import table_of
+from twinstore_postgres.owners import Sight, parent_condition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import LiteralString
+
+    from twinstore.catalog import Entity, Index
+    from twinstore_postgres.columns import Column
+    from twinstore_postgres.derive import Table
+
+__all__ = ["Piece", "columns", "constraints", "create_table", "grants", "indexes", "row_security"]
+
+TYPES: Final[Mapping[str, LiteralString]] = {
+    "text": 'TEXT COLLATE "C"',
+    "text[]": 'TEXT[] COLLATE "C"',
+    "int2": "SMALLINT",
+    "int4": "INTEGER",
+    "int8": "BIGINT",
+    "float8": "DOUBLE PRECISION",
+    "bool": "BOOLEAN",
+    "timestamptz": "TIMESTAMPTZ(3)",
+    "jsonb": "JSONB",
+    "uuid": "UUID",
+}
+NAME: Final = re.compile(r'"([a-z_][a-z0-9_]*)"')
+# What a name without its marks would be taken for, in every version of the server.
+RESERVED: Final = frozenset(  # in the order of the manual
+    """
+    all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate
+    collation column concurrently constraint create cross current_catalog current_date current_role
+    current_schema current_time current_timestamp current_user default deferrable desc distinct do else end
+    except false fetch for foreign freeze from full grant group having ilike in initially inner intersect
+    into is isnull join lateral leading left like limit localtime localtimestamp natural not notnull null
+    offset on only or order outer overlaps placing primary references returning right select session_user
+    similar some symmetric system_user table tablesample then to trailing true union unique user using
+    variadic verbose when where window with
+    """.split()  # noqa: SIM905  # a list of a hundred quoted words is no better to read
+)
+SETTING: Final = "current_setting('app.tenant_id', true)"
+POLICY: Final = "tenant_isolation"
+# The setting is read in a sub-select, which the server evaluates once per statement, not once per row. CASE
+# instead of OR: with OR the planner counts the tenant twice, and sorts where an index has the order.
+SECURE: Final = """
+ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {table} FORCE ROW LEVEL SECURITY;
+DROP POLICY IF EXISTS {policy} ON {table};
+CREATE POLICY {policy} ON {table}
+    USING (CASE (SELECT {setting}) WHEN {system} THEN true
+           ELSE {own} END)
+    WITH CHECK (CASE (SELECT {setting}) WHEN {system} THEN true
+                ELSE {own} END);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a table under a name of its own, and the SQL that makes it."""
+
+    name: str
+    sql: str
+
+
+def create_table(entity: Entity) -> str:
+    """Return the statement that creates the table of an entity with its constraints."""
+    lines = [f"{text(sql.Identifier(item.name))} {item.sql}" for item in columns(entity)]
+    lines += [f"CONSTRAINT {text(sql.Identifier(item.name))} {item.sql}" for item in constraints(entity)]
+    body = ",\n    ".join(lines)
+    return f"CREATE TABLE IF NOT EXISTS {text(table_of(entity).name)} (\n    {body}\n);"
+
+
+def columns(entity: Entity) -> Iterator[Piece]:
+    """Yield the columns with their types."""
+    for column in table_of(entity).columns:
+        yield Piece(column.name, TYPES[column.sql_type] + ("" if column.nullable else " NOT NULL"))
+    if entity.versioned:
+        yield Piece(VERSION, "BIGINT NOT NULL DEFAULT 1")
+
+
+def constraints(entity: Entity) -> Iterator[Piece]:
+    """Yield the constraints, named as the server would name them."""
+    table, name = table_of(entity), entity.name
+    yield Piece(f"{name}_pkey", f"PRIMARY KEY ({text(table.parts['key'])})")
+    for column in table.columns:
+        check = _check(entity, column)
+        if check is not None:
+            yield Piece(f"{name}_{column.name}_check", f"CHECK ({text(check)})")
+    if table.parent is not None:
+        own = text(table.parent_column)
+        above = f"{text(table.parent.name)} ({text(table.parent.parts['key'])})"
+        yield Piece(
+            f"{name}_{text(table.parent_column)}_fkey",
+            f"FOREIGN KEY ({own}) REFERENCES {above} ON DELETE CASCADE",
+        )
+    for index in _indexes(entity):
+        if _is_constraint(index):
+            yield Piece(index_name(entity, index), f"UNIQUE ({text(_fields(table, index))})")
+
+
+def indexes(entity: Entity) -> Iterator[Piece]:
+    """Yield the indexes that are no constraints."""
+    table = table_of(entity)
+    for index in _indexes(entity):
+        if not _is_constraint(index):
+            name = index_name(entity, index)
+            kind = "UNIQUE INDEX" if index.unique else "INDEX"
+            where = " AND ".join(text(literal_condition(item, table)) for item in index.where)
+            yield Piece(
+                name,
+                f"CREATE {kind} IF NOT EXISTS {text(sql.Identifier(name))}\n"
+                f"    ON {text(table.name)} ({text(_fields(table, index))}){where and f' WHERE {where}'};",
+            )
+
+
+def row_security(entity: Entity) -> str | None:
+    """Return the statements that let each tenant see its own rows; ``None`` where tenants do not matter."""
+    table = table_of(entity)
+    if not table.owned:
+        return None
+    parts = {
+        "table": table.name,
+        "policy": sql.Identifier(POLICY),
+        "setting": sql.SQL(SETTING),
+        "system": sql.Literal(SYSTEM_TENANT),
+        "own": _own(table),
+    }
+    return text(sql.SQL(SECURE).format(**parts)).strip()
+
+
+def grants(entity: Entity) -> tuple[str, ...]:
+    """Return the privileges of the application role; nobody changes rows of an append-only entity."""
+    return ("SELECT", "INSERT") if entity.append_only else ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+
+def text(part: sql.Composable) -> str:
+    """Return a part of a statement as text, without the marks around names that need none."""
+    return NAME.sub(lambda found: found[0] if found[1] in RESERVED else found[1], part.as_string())
+
+
+def _own(table: Table) -> sql.Composable:
+    """Return the condition under which the setting names the owner of a row."""
+    if table.tenant is None:
+        return parent_condition(table, Sight.EVERYBODY)  # the policy of the parent says who sees it
+    equal = "IS NOT DISTINCT FROM" if table.entity.tenancy.kind is TenancyKind.OPTIONAL else "="
+    return sql.SQL("{} {} (SELECT nullif({}, ''))").format(
+        sql.Identifier(table.tenant), sql.SQL(equal), sql.SQL(SETTING)
+    )
+
+
+def _check(entity: Entity, column: Column) -> sql.Composable | None:
+    name = sql.Identifier(column.name)
+    if column.numbers is not None:
+        highest = len(column.numbers) - 1
+        return sql.SQL("{} BETWEEN 0 AND {}").format(name, sql.Literal(highest))
+    if column.texts is not None:
+        texts = sql.SQL(", ").join(sql.Literal(item.value) for item in column.texts)
+        return sql.SQL("{} IN ({})").format(name, texts)
+    return sql.SQL("{} <> ''").format(name) if column.field in entity.filled else None
+
+
+def _indexes(entity: Entity) -> Iterator[Index]:
+    """Yield the indexes that a table has beside that of its key."""
+    for index in entity.indexes:
+        repeats_key = index.unique and not index.where and index.names == entity.key
+        if StoreKind.TABLES in index.stores and not repeats_key:
+            yield index
+
+
+def _is_constraint(index: Index) -> bool:
+    """Whether a unique index holds all rows in the plain order, which a constraint says best."""
+    plain = not any(descending for _, descending in index.directions)
+    return index.unique and not index.where and plain and not index.nulls_first
+
+
+def _fields(table: Table, index: Index) -> sql.Composable:
+    fields: list[sql.Composable] = []
+    for field, descending in index.directions:
+        column = table.column(field)
+        direction = " DESC" if descending else ""
+        first = " NULLS FIRST" if index.nulls_first and column.nullable and not descending else ""
+        fields.append(sql.Identifier(column.name) + sql.SQL(direction) + sql.SQL(first))
+    return sql.SQL(", ").join(fields)

@@ -1,0 +1,289 @@
+"""The table of an entity, derived from its description: names for statements, rows to models and back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Generic, LiteralString
+
+import pydantic
+from psycopg import sql
+from typing_extensions import TypeVar
+
+from twinstore.access import NO_STORAGE, Row, UniqueKey
+from twinstore.canonical import CanonicalModel, decode_stored
+from twinstore.catalog import Entity, TenancyKind
+from twinstore.errors import ValidationError
+from twinstore.tenancy import UNKNOWN_TENANT, label_of, owner_of
+from twinstore_postgres.columns import VERSION, Column, Origin, column_name, columns_of
+from twinstore_postgres.encoding import compile_decoder, compile_encoder
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from twinstore.catalog import Key
+    from twinstore.tenancy import StoredOwner
+    from twinstore_postgres.codec import Row as Values
+
+__all__ = ["Table", "by_code_point", "listed", "table_of"]
+
+M = TypeVar("M", bound=CanonicalModel, default=Any)
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Generic[M]):
+    """One table and the two ways between its rows and models.
+
+    Attributes:
+        columns: those that reads return and inserts write, in this order.
+    """
+
+    entity: Entity[M]
+    columns: tuple[Column, ...]
+
+    # ------------------------------------------------------------------------------------- names
+
+    @cached_property
+    def name(self) -> sql.Identifier:
+        """The qualified name."""
+        return sql.Identifier(self.entity.module, self.entity.name)
+
+    @cached_property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the key."""
+        return tuple(map(column_name, self.entity.key))
+
+    @cached_property
+    def key_order(self) -> sql.Composable:
+        """The columns of the key as they are sorted and compared, see :func:`by_code_point`."""
+        return sql.SQL(", ").join(by_code_point(self.column(field)) for field in self.entity.key)
+
+    @cached_property
+    def tenant(self) -> str | None:
+        """The column that names the tenant, ``None`` where there is none."""
+        field = self.entity.tenant_field
+        return None if field is None else column_name(field)
+
+    @cached_property
+    def by_field(self) -> dict[str, Column]:
+        """The columns by wire name, storage marker or derived field."""
+        return {column.field: column for column in self.columns if column.origin is not Origin.PAYLOAD}
+
+    def column(self, field: str) -> Column:
+        """Return the column of a wire name, storage marker or derived field.
+
+        Raises:
+            ValidationError: there is none; names those that exist.
+        """
+        column = self.by_field.get(field)
+        if column is None:
+            known = ", ".join(sorted(self.by_field))
+            raise ValidationError(f"{self.entity.name} has no field {field!r}; it has {known}.")
+        return column
+
+    def identifier(self, field: str) -> sql.Identifier:
+        """Return the column of a field for a statement."""
+        return sql.Identifier(self.column(field).name)
+
+    def locate(self, key: Key | UniqueKey) -> tuple[str | None, Values]:
+        """Return the name of a unique index, ``None`` for the key, and the parameters that find the row."""
+        if isinstance(key, UniqueKey):
+            named = zip(key.index.names, key.values, strict=True)
+            return key.index.name, tuple(self.column(name).bound(value) for name, value in named)
+        if self._plain_key:
+            return None, key
+        named = zip(self.entity.key, key, strict=True)
+        return None, tuple(self.column(name).bound(value) for name, value in named)
+
+    @cached_property
+    def _plain_key(self) -> bool:
+        """Whether the key is made of text and numbers, so that its values are parameters as they are."""
+        return all(self.column(name).bound("") == "" for name in self.entity.key)
+
+    @cached_property
+    def parts(self) -> dict[str, sql.Composable]:
+        """What the templates of statements name, whatever else they need."""
+        placeholders = [sql.Placeholder()] * len(self.columns)
+        typed = [sql.SQL("%s::") + sql.SQL(column.sql_type) for column in self.columns]
+        names = [column.name for column in self.columns]
+        version = sql.SQL(", {0} = {1}.{0} + 1").format(sql.Identifier(VERSION), self.name)
+        return {
+            "table": self.name,
+            "columns": listed(names),
+            "stored": listed(names, self.name),
+            "values": sql.SQL(", ").join(placeholders),
+            "typed": sql.SQL(", ").join(typed),
+            "key": listed(self.key),
+            "version": version if self.entity.versioned else sql.SQL(""),
+        }
+
+    def statement(self, template: LiteralString, **more: sql.Composable) -> bytes:
+        """Return a statement of a template that names :attr:`parts` and what is given."""
+        return sql.SQL(template).format(**self.parts | more).as_bytes()
+
+    # ------------------------------------------------------------------------------- rows to models
+
+    @cached_property
+    def encode(self) -> Callable[[CanonicalModel, Mapping[str, object]], Values]:
+        """The values of a row, from a model and its storage markers."""
+        return compile_encoder(self.entity, self.columns)
+
+    @cached_property
+    def _document(self) -> Callable[[Values], object]:
+        return compile_decoder(self.columns)
+
+    @cached_property
+    def _validate(self) -> Callable[..., M]:
+        return self.entity.model.__pydantic_validator__.validate_python
+
+    def decode(self, values: Values) -> M:
+        """Return the model of a row.
+
+        Raises:
+            DocumentDecodeError: the row does not form a model; names entity and key.
+        """
+        document = self._document(values)
+        try:
+            return self._validate(document, by_alias=True, by_name=False)
+        except pydantic.ValidationError:
+            # Once more for the message; the name of a row that is fine need not be made.
+            key = self.key_text(values)
+            return decode_stored(self.entity.model, document, entity=self.entity.name, key=key, driver=DRIVER)
+
+    @cached_property
+    def _marker_positions(self) -> tuple[tuple[str, int], ...]:
+        return tuple(
+            (column.field, number)
+            for number, column in enumerate(self.columns)
+            if column.origin is Origin.MARKER
+        )
+
+    def markers_of(self, values: Values) -> Mapping[str, object]:
+        """Return the storage markers of a row; absent ones are left out."""
+        if not self._marker_positions:
+            return NO_STORAGE
+        return {name: values[at] for name, at in self._marker_positions if values[at] is not None}
+
+    def row(self, values: Values) -> Row[M]:
+        """Return the model of a row with its storage markers.
+
+        Raises:
+            DocumentDecodeError: the row does not form a model; names entity and key.
+        """
+        return Row(self.decode(values), self.markers_of(values))
+
+    def taker(self, fields: Sequence[str]) -> Callable[[Values], Values]:
+        """Return a function that takes the values of some fields out of a row."""
+        names = [column.field for column in self.columns]
+        positions = [names.index(field) for field in fields]
+        return lambda values: tuple(values[position] for position in positions)
+
+    @cached_property
+    def key_of(self) -> Callable[[Values], Values]:
+        """Takes the key out of a row."""
+        return self.taker(self.entity.key)
+
+    def wire_value(self, field: str, value: object) -> object:
+        """Return the value of a column as the wire form has it; an unknown number of an enumeration stays."""
+        numbers = self.column(field).numbers
+        if numbers is None:
+            return value
+        return next((item.value for item in numbers if item.number == value), value)
+
+    def key_text(self, values: Values) -> str:
+        """Return the key of a row for messages."""
+        return self.entity.key_text(self.key_of(values))
+
+    # --------------------------------------------------------------------------------------- owners
+
+    @cached_property
+    def parent(self) -> Table | None:
+        """The table of the parent."""
+        return None if self.entity.parent is None else table_of(self.entity.parent.entity)
+
+    @cached_property
+    def owned(self) -> bool:
+        """Whether it matters whose rows a statement is about."""
+        match self.entity.tenancy.kind:
+            case TenancyKind.NONE:
+                return False
+            case TenancyKind.PARENT:
+                return self.parent is not None and self.parent.owned
+            case _:
+                return True
+
+    @cached_property
+    def keys_are_own(self) -> bool:
+        """Whether a row under a key of the caller can only be the caller's."""
+        return not self.owned or self.entity.tenant_field in self.entity.key
+
+    @cached_property
+    def parent_column(self) -> sql.Identifier:
+        """The column that holds the key of the parent."""
+        parent = self.entity.parent
+        if parent is None:
+            raise LookupError(f"{self.entity.name} has no parent")  # met by programmers only
+        return self.identifier(parent.field)
+
+    def parent_key(self, row: Row) -> Key:
+        """Return the key of the parent of a row."""
+        parent = self.entity.parent
+        found = None if parent is None else self.entity.value(row.model, row.storage, parent.field)
+        return (found,) if isinstance(found, (str, int)) else ()
+
+    @cached_property
+    def tenant_shown(self) -> sql.Composable:
+        """The expression of the tenant that a row names, for statements that answer with it."""
+        return sql.SQL("NULL::text") if self.tenant is None else sql.Identifier(self.tenant)
+
+    def owner_named(self, tenant: str | None) -> StoredOwner:
+        """Return the owner of a row that names this tenant, or none."""
+        required = self.entity.tenancy.kind is TenancyKind.REQUIRED
+        return UNKNOWN_TENANT if tenant is None and required else owner_of(tenant)
+
+    def owner(self, values: Values) -> StoredOwner:
+        """Return the owner of a row."""
+        at = self._tenant_position
+        return self.owner_named(None if at is None else values[at])
+
+    def labelled(self, counts: Iterable[tuple[str | None, int]]) -> dict[str, int]:
+        """Return numbers of rows by the label of their owner, from those by the tenant that they name."""
+        found: Counter[str] = Counter()
+        for tenant, number in counts:
+            found[label_of(self.owner_named(tenant))] += number
+        return dict(found)
+
+    @cached_property
+    def _tenant_position(self) -> int | None:
+        names = [column.name for column in self.columns]
+        return None if self.tenant is None else names.index(self.tenant)
+
+
+def by_code_point(column: Column) -> sql.Composable:
+    """Return a column as it is sorted and compared: texts by code point, whatever collation it has.
+
+    Our own tables have that collation; those of a source that somebody else made may have another.
+    """
+    name = sql.Identifier(column.name)
+    return sql.SQL('{} COLLATE "C"').format(name) if column.sql_type == "text" else name
+
+
+def listed(names: Sequence[str], relation: sql.Composable | None = None) -> sql.Composed:
+    """Return columns, separated by commas; those of a relation are qualified by its name."""
+    identifiers: list[sql.Composable] = [sql.Identifier(name) for name in names]
+    if relation is not None:
+        identifiers = [sql.SQL("{}.{}").format(relation, name) for name in identifiers]
+    return sql.SQL(", ").join(identifiers)
+
+
+# By identity, which costs less than comparing entities; a table keeps its entity, so no number comes again.
+_tables: Final[dict[int, Table]] = {}
+
+
+def table_of(entity: Entity[M]) -> Table[M]:
+    """Return the table of an entity; it is derived at the first call."""
+    table: Table[M] | None = _tables.get(id(entity))
+    if table is None:
+        table = _tables.setdefault(id(entity), Table(entity, columns_of(entity)))
+    return table

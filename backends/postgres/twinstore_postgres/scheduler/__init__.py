@@ -1,1 +1,0 @@
-"""The scheduler on PostgreSQL: one file per entity, named as in the contracts."""

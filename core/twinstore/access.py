@@ -1,0 +1,393 @@
+"""What a repository needs of a driver: ten operations on the rows of any entity.
+
+A driver implements :class:`Access` once, for every entity of every module that is described; repositories
+are written once, in core, and hold no statement of any store. The way of a call:
+
+    repository -> GuardedAccess (scope, state of the unit, what a rule may return) -> Access of the driver
+
+``find``, ``page``, ``insert``, ``change``, ``remove`` and ``unit`` are the driver's. ``put``, ``count``,
+``mark`` and ``append`` have working defaults over them in :class:`AccessDefaults`; a driver overrides what it
+can do in one round trip.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Generic, Protocol
+
+from typing_extensions import TypeVar
+
+from twinstore.canonical import CanonicalModel
+from twinstore.failures import duplicate
+from twinstore.query import Query, holds, key_order, label_of_value
+from twinstore.retrying import repeat
+from twinstore.tenancy import Tenants
+
+if TYPE_CHECKING:
+    from twinstore.backend import UnitState
+    from twinstore.catalog import Entity, Index, Key
+    from twinstore.paging import Page
+    from twinstore.scope import Scope
+
+__all__ = [
+    "UNSET",
+    "Access",
+    "AccessDefaults",
+    "Add",
+    "Binding",
+    "Moment",
+    "Ref",
+    "Row",
+    "Rule",
+    "ServerTime",
+    "Sets",
+    "UniqueKey",
+]
+
+M = TypeVar("M", bound=CanonicalModel)
+M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalModel)
+
+NO_STORAGE: Final[Mapping[str, object]] = MappingProxyType({})
+PAGE: Final = 500
+ATTEMPTS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[M_co]):
+    """A model with its storage markers; absent markers are left out."""
+
+    model: M_co
+    storage: Mapping[str, object] = field(default_factory=lambda: NO_STORAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueKey:
+    """The values of a declared unique index, which find one row as its key does."""
+
+    index: Index
+    values: tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ref(Generic[M_co]):
+    """Where one row is, or would be."""
+
+    entity: Entity[M_co]
+    scope: Tenants
+    key: Key | UniqueKey
+
+
+Rows = tuple["Row | None", ...]
+Moment = Callable[[], datetime]
+"""Returns the time by the clock of the server, read after the rows were locked; whole milliseconds in UTC."""
+Rule = Callable[[Rows, Moment], Rows]
+"""Gets the rows of some refs (absent or foreign: ``None``), returns what to store (``None``: as it is).
+
+It has no effect of its own, because it may be called again after a lost race.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Adds to a stored integer."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTime:
+    """The time by the clock of the server, and so much more."""
+
+    later: timedelta = timedelta(0)
+
+
+class Unset:
+    """Makes an optional field absent."""
+
+    def __repr__(self) -> str:
+        """Return the name under which the value is exported."""
+        return "UNSET"
+
+
+UNSET: Final = Unset()
+Sets = Mapping[str, str | bool | int | datetime | Add | ServerTime | Unset]
+"""What ``mark`` does to the fields of a row, by wire name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a set of repositories is bound to.
+
+    Attributes:
+        driver: name of the driver, for messages.
+        scope: the tenant or purpose of the session, or unbound.
+        state: whether the set can still be used; a failed unit cannot.
+        read_only: the unit was opened for reading.
+        in_unit: whether somebody else ends the transaction that calls belong to.
+    """
+
+    driver: str
+    scope: Scope
+    state: UnitState
+    read_only: bool = False
+    in_unit: bool = False
+
+
+class Access(Protocol):
+    """The rows of all entities of one module: alone, in a session, or in a unit of work.
+
+    ``scope`` says whose rows a call sees. A foreign row is as absent as one that does not exist; only its key
+    and unique values are taken. Every method raises the errors of the library only; all of them may raise
+    ``UnavailableError`` and those that return rows ``DocumentDecodeError``. Outside a unit each is atomic;
+    ``mark`` is so row by row. A row whose description has a parent is inserted only where the parent is seen.
+    """
+
+    @property
+    def binding(self) -> Binding:
+        """What the calls are bound to."""
+        ...
+
+    def find(
+        self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
+    ) -> tuple[Row[M] | None, ...]:
+        """Return the rows of some keys, in their order, in one round trip. Absent or foreign: ``None``.
+
+        All keys are of one kind: keys of the entity, or values of one unique index.
+        """
+        ...
+
+    def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
+        """Return a page of a list in one round trip, in the order of the query. Empty: an empty page."""
+        ...
+
+    def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
+        """Return how many rows match, by the text of one field; limit and order do not matter.
+
+        Values that no row has are left out; a field that is absent counts under the empty text.
+        """
+        ...
+
+    def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
+        """Insert a row in one round trip and return it.
+
+        Raises:
+            DuplicateError: the key, or a unique value, is taken; in a unit, the unit is aborted.
+            NotFoundError: the parent is absent or foreign; in a unit, the unit is aborted.
+        """
+        ...
+
+    def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
+        """Insert a row, or replace the one of its key; return it. An equal row is not written again.
+
+        A row of an append-only entity is never replaced.
+
+        Raises:
+            DuplicateError: the key belongs to a row outside the scope, or to one of other content that must
+                not change, or a unique value is taken.
+            NotFoundError: the parent is absent or foreign.
+            ConcurrencyError: other writers won every repetition.
+        """
+        ...
+
+    def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
+        """Read, decide and write some rows as one serialised step; return the rows as they are stored then.
+
+        The rows are locked in the order of the refs, so that callers which name them in the same order do not
+        deadlock; stores without locks compare when they write. What the rule returns is written: replaced
+        where a row was given, inserted where none was. A row that is returned unchanged is written too,
+        because it may serialise the decision; only ``versioned`` entities promise that this conflicts. Rows
+        of append-only entities are neither locked nor written again. An error of the rule ends the step at
+        once, also one that would be repeated if the store had raised it; nothing is written then.
+
+        Raises:
+            DuplicateError: the key or a unique value is taken by another row, seen or not.
+            NotFoundError: the parent of a new row is absent or foreign.
+            ConcurrencyError: other writers won every repetition, or, in a unit, the first one.
+        """
+        ...
+
+    def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+        """Set fields of the first rows of a list; return them as they are then, in the order of the list.
+
+        No row is marked for two callers: rows that another one is marking are passed over or waited for, and
+        those that match no longer are left out, so that fewer rows than there are may come back.
+        """
+        ...
+
+    def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
+        """Append to an ordered log, all or nothing; return the rows as they are stored.
+
+        A row without a sequence gets the next one of its parent, in the order given, from 1. A row whose key
+        is stored already with equal content, the sequence apart where the row has none, is returned and not
+        written again. Appends to one parent wait for each other. The parent is named by its key.
+
+        Raises:
+            NotFoundError: the parent is absent or foreign.
+            ConflictError: a key or sequence is taken by other content.
+        """
+        ...
+
+    def remove(self, entity: Entity, query: Query) -> int:
+        """Remove the first rows of a list, with their children; return how many of the entity went."""
+        ...
+
+    def unit(self, scope: Tenants, *, atomic: bool = True) -> AbstractContextManager[Access]:
+        """Open a transaction, or go on in the one that is open.
+
+        Commits at normal exit and rolls back on any exception; in a unit that was open before, its owner does
+        that, and an exception makes it unusable. ``atomic=False`` lets stores without transactions write one
+        row after the other.
+
+        Raises:
+            UnsupportedCapabilityError: ``atomic`` on a store without transactions.
+        """
+        ...
+
+    def special(self, operation: str) -> Callable[..., object] | None:
+        """Return the driver's own statement of a hot operation, ``None`` where the general way is to be gone.
+
+        It takes the arguments of the general way and gives the same answer.
+        """
+        ...
+
+
+class AccessDefaults(ABC):
+    """Base of a driver's access: the four operations that the other six can do."""
+
+    @property
+    @abstractmethod
+    def binding(self) -> Binding:
+        """What the calls are bound to."""
+
+    @abstractmethod
+    def find(
+        self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
+    ) -> tuple[Row[M] | None, ...]:
+        """Return the rows of some keys; see :class:`Access`."""
+
+    @abstractmethod
+    def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
+        """Return a page of a list; see :class:`Access`."""
+
+    @abstractmethod
+    def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
+        """Insert a row; see :class:`Access`."""
+
+    @abstractmethod
+    def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
+        """Change some rows in one step; see :class:`Access`."""
+
+    @abstractmethod
+    def remove(self, entity: Entity, query: Query) -> int:
+        """Remove the first rows of a list; see :class:`Access`."""
+
+    @abstractmethod
+    def unit(self, scope: Tenants, *, atomic: bool = True) -> AbstractContextManager[Access]:
+        """Open a transaction or go on in one; see :class:`Access`."""
+
+    def special(self, operation: str) -> Callable[..., object] | None:
+        """Return nothing: every operation goes the general way."""
+        del operation
+        return None
+
+    def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
+        """Insert or replace a row; see :class:`Access`."""
+        key = entity.key_of(row.model, row.storage)
+
+        def replaced(rows: Rows, now: Moment) -> Rows:
+            del now
+            if rows[0] == row:
+                return (None,)
+            if rows[0] is not None and entity.append_only:
+                raise duplicate(entity, key, self.binding.driver)
+            return (row,)
+
+        self.change([Ref(entity, scope, key)], replaced)
+        return row
+
+    def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
+        """Count by reading every row; see :class:`Access`."""
+        counted: dict[str, int] = {}
+        for row in _every_row(self, entity, query):
+            label = label_of_value(entity.value(row.model, row.storage, by))
+            counted[label] = counted.get(label, 0) + 1
+        return counted
+
+    def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+        """Set fields row by row, each only while it still matches; see :class:`Access`."""
+        marked: list[Row[M]] = []
+        for row in self.page(entity, query):
+            ref = Ref(entity, query.scope, entity.key_of(row.model, row.storage))
+            marking = Marking(entity, query, sets)
+            self.change([ref], marking)
+            if marking.done is not None:
+                marked.append(marking.done)
+        return tuple(marked)
+
+    def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
+        """Append under the lock of the parent, which is written to serialise; see :class:`Access`."""
+        from twinstore.appending import append_rows  # noqa: PLC0415  # it needs this module
+
+        # Stores without locks find out when they write that another append was faster.
+        attempts = 1 if self.binding.in_unit else ATTEMPTS
+        return repeat(lambda: append_rows(self, entity, parent, rows), attempts=attempts)
+
+
+class Marking(Generic[M]):
+    """The rule of one marked row; ``done`` is the row as the last call of the rule left it."""
+
+    def __init__(self, entity: Entity[M], query: Query, sets: Sets) -> None:
+        """Take what is to be set where."""
+        self.done: Row[M] | None = None
+        self._entity = entity
+        self._query = query
+        self._sets = sets
+
+    def __call__(self, rows: Rows, now: Moment) -> Rows:
+        """Return the row with the fields set, unless it matches no longer."""
+        (stored,) = rows
+        if stored is None or not matches(self._entity, self._query, stored):
+            self.done = None
+            return (None,)
+        model = self._entity.model.model_validate(stored.model.__dict__ | self._values(stored, now))
+        self.done = Row(model, stored.storage)
+        return (self.done,)
+
+    def _values(self, stored: Row, now: Moment) -> dict[str, object]:
+        values: dict[str, object] = {}
+        for wire, change in self._sets.items():
+            name = self._entity.shapes[wire].name
+            values[name] = changed_value(getattr(stored.model, name), change, now)
+        return values
+
+
+def changed_value(stored: object, change: object, now: Moment) -> object:
+    """Return a value after one change of ``mark``."""
+    if isinstance(change, Add):
+        return (stored if isinstance(stored, int) else 0) + change.number
+    if isinstance(change, ServerTime):
+        return now() + change.later
+    return None if isinstance(change, Unset) else change
+
+
+def matches(entity: Entity, query: Query, row: Row) -> bool:
+    """Whether a row satisfies the conditions of a list; its scope is not looked at."""
+    return all(holds(item, entity.value(row.model, row.storage, item.field)) for item in query.where)
+
+
+def _every_row(access: AccessDefaults, entity: Entity[M], query: Query) -> list[Row[M]]:
+    """Return all rows that match, page by page in the order of the key."""
+    rows: list[Row[M]] = []
+    after: tuple[str | int, ...] | None = None
+    while True:
+        part = replace(query, order=key_order(entity), limit=PAGE, after=after)
+        found = access.page(entity, part)
+        rows += found
+        if found.next_page_token is None:
+            return rows
+        after = entity.key_of(found[-1].model, found[-1].storage)

@@ -1,0 +1,93 @@
+"""The errors of absent and of duplicate keys, worded the same on every driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from twinstore.errors import ConcurrencyError, ConflictError, DuplicateError, NotFoundError
+
+if TYPE_CHECKING:
+    from twinstore.catalog import Entity, Index, Key
+
+T = TypeVar("T")
+
+__all__ = [
+    "duplicate",
+    "duplicate_id",
+    "duplicate_value",
+    "lost_race",
+    "not_found",
+    "required",
+    "sequence_taken",
+]
+
+
+def not_found(entity: Entity, key: str, driver: str) -> NotFoundError:
+    """Return the error of a required key that is missing or belongs to another tenant."""
+    return NotFoundError(
+        f"The {entity.singular} {key!r} does not exist for this tenant.",
+        module=entity.module,
+        entity=entity.name,
+        key=key,
+        driver=driver,
+    )
+
+
+def required(found: T | None, entity: Entity, key: str, driver: str) -> T:
+    """Return what was found, or raise ``NotFoundError``."""
+    if found is None:
+        raise not_found(entity, key, driver)
+    return found
+
+
+def duplicate_id(entity: Entity, key: str, driver: str) -> DuplicateError:
+    """Return the error of an id that exists; it does not tell whose it is."""
+    return DuplicateError(
+        f"The {entity.singular} id {key!r} exists already; choose another id.",
+        module=entity.module,
+        entity=entity.name,
+        key=key,
+        driver=driver,
+    )
+
+
+def duplicate(
+    entity: Entity, key: Key, driver: str, index: Index | None = None, value: object = None
+) -> DuplicateError:
+    """Return the error of a row whose key, or whose value of a unique index, another row has."""
+    if index is None or index.noun is None:
+        return duplicate_id(entity, entity.key_text(key), driver)
+    return duplicate_value(entity, index.noun, str(value), entity.key_text(key), driver)
+
+
+def lost_race(entity: Entity, key: str, driver: str) -> ConcurrencyError:
+    """Return the error of a compare-and-set that lost against another writer."""
+    return ConcurrencyError(
+        f"The {entity.singular} {key!r} was changed by other writers at every attempt; try again.",
+        module=entity.module,
+        entity=entity.name,
+        key=key,
+        driver=driver,
+    )
+
+
+def duplicate_value(entity: Entity, noun: str, value: str, key: str, driver: str) -> DuplicateError:
+    """Return the error of a unique value, such as a name, that another row of the tenant has."""
+    return DuplicateError(
+        f"The {entity.singular} {noun} {value!r} is taken in this tenant; choose another {noun}.",
+        module=entity.module,
+        entity=entity.name,
+        key=key,
+        driver=driver,
+    )
+
+
+def sequence_taken(entity: Entity, key: str, driver: str) -> ConflictError:
+    """Return the error of a log entry whose place is taken by other content."""
+    return ConflictError(
+        f"The {entity.singular} {key!r} exists with other content; entries of a log never change.",
+        module=entity.module,
+        entity=entity.name,
+        key=key,
+        driver=driver,
+    )

@@ -1,0 +1,314 @@
+"""What every driver would otherwise check for itself around its access.
+
+A call is refused in a unit that has failed or only reads; what a rule returns is refused before it is written
+when it is another row than the one that was asked for; an error of the store makes a unit unusable, an error
+that a rule decided does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+from twinstore.access import Moment, Ref, Row, Rows, Rule, UniqueKey
+from twinstore.backend import write_refused
+from twinstore.canonical import CanonicalModel
+from twinstore.catalog import TenancyKind
+from twinstore.errors import (
+    ConcurrencyError,
+    DuplicateError,
+    NotFoundError,
+    TwinstoreError,
+    UnavailableError,
+    ValidationError,
+)
+from twinstore.failures import duplicate
+from twinstore.paging import Page
+from twinstore.query import Equals
+from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenants, admits
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from twinstore.access import Access, Binding, Sets
+    from twinstore.backend import Lifetime
+    from twinstore.catalog import Entity, Key
+    from twinstore.query import Query
+
+__all__ = ["GuardedAccess", "check_row"]
+
+M = TypeVar("M", bound=CanonicalModel)
+P = ParamSpec("P")
+T = TypeVar("T")
+Errors = tuple[type[TwinstoreError], ...]
+
+STORE_ERRORS: Final[Errors] = (DuplicateError, ConcurrencyError, UnavailableError)
+# A row without its parent is found out while rows are written, so that some may be written already.
+WRITE_ERRORS: Final[Errors] = (*STORE_ERRORS, NotFoundError)
+# Rows before the one that failed are marked already.
+MARK_ERRORS: Final[Errors] = (TwinstoreError,)
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedAccess:
+    """Implements :class:`~twinstore.access.Access` over that of a driver."""
+
+    inner: Access
+    lifetime: Lifetime | None = None
+
+    @property
+    def binding(self) -> Binding:
+        """What the calls are bound to; raises ``ConfigurationError`` once the storage is closed."""
+        if self.lifetime is not None:
+            self.lifetime.check()
+        return self.inner.binding
+
+    def find(
+        self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
+    ) -> tuple[Row[M] | None, ...]:
+        """Return the rows of some keys; see the Protocol."""
+        self.binding.state.check()
+        return self.inner.find(entity, scope, keys) if keys else ()
+
+    def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
+        """Return a page of a list; a query that matches nothing asks no server."""
+        self.binding.state.check()
+        check_pinned(entity, query)
+        return Page(()) if query.matches_nothing else self.inner.page(entity, query)
+
+    def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
+        """Count the rows of a list; see the Protocol."""
+        self.binding.state.check()
+        check_pinned(entity, query)
+        return {} if query.matches_nothing else self.inner.count(entity, query, by)
+
+    def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
+        """Insert a row; see the Protocol."""
+        with self._writing(WRITE_ERRORS):
+            check_row(entity, scope, row)
+            return self.inner.insert(entity, scope, row)
+
+    def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
+        """Insert or replace a row; see the Protocol."""
+        with self._writing(WRITE_ERRORS):
+            check_row(entity, scope, row)
+            return self.inner.put(entity, scope, row)
+
+    def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
+        """Change some rows in one step; see the Protocol."""
+        checked = CheckedRule(refs, rule, self.binding.driver)
+        with self._writing(WRITE_ERRORS, checked):
+            return self.inner.change(refs, checked)
+
+    def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+        """Set fields of the first rows of a list; see the Protocol."""
+        check_pinned(entity, query)
+        with self._writing(MARK_ERRORS):
+            return () if query.matches_nothing else self.inner.mark(entity, query, sets)
+
+    def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
+        """Append to an ordered log; see the Protocol."""
+        with self._writing(STORE_ERRORS):
+            for row in rows:
+                check_row(entity, parent.scope, row)
+                check_parent(entity, parent, row)
+            return self.inner.append(entity, parent, rows) if rows else ()
+
+    def remove(self, entity: Entity, query: Query) -> int:
+        """Remove the first rows of a list; see the Protocol."""
+        check_pinned(entity, query)
+        with self._writing(STORE_ERRORS):
+            return 0 if query.matches_nothing else self.inner.remove(entity, query)
+
+    @contextmanager
+    def unit(self, scope: Tenants, *, atomic: bool = True) -> Generator[Access]:
+        """Open a transaction or go on in one; see the Protocol."""
+        self._check_writable()
+        try:
+            with self.inner.unit(scope, atomic=atomic) as access:
+                yield GuardedAccess(access, self.lifetime)
+        except BaseException:
+            # What the block has written to the unit of somebody else cannot be taken back alone.
+            self._abort()
+            raise
+
+    def special(self, operation: str) -> Callable[..., object] | None:
+        """Return the driver's own statement; see the Protocol."""
+        statement = self.inner.special(operation)
+        return None if statement is None else self._guarded(statement)
+
+    def _guarded(self, statement: Callable[P, T]) -> Callable[P, T]:
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+            self.binding.state.check()
+            with self._aborting(STORE_ERRORS):
+                return statement(*args, **kwargs)
+
+        return guarded
+
+    def _check_writable(self) -> None:
+        binding = self.binding
+        binding.state.check()
+        if binding.read_only:
+            raise write_refused(binding.driver)
+
+    def _writing(self, errors: Errors, rule: CheckedRule | None = None) -> Aborting:
+        self._check_writable()
+        return Aborting(self._abort, errors, rule)
+
+    def _aborting(self, errors: Errors) -> Aborting:
+        return Aborting(self._abort, errors, None)
+
+    def _abort(self) -> None:
+        binding = self.binding
+        if binding.in_unit:
+            binding.state.abort()
+
+
+class Aborting:
+    """Makes the unit unusable after some errors, but not after the one that the rule raised.
+
+    A class, because every write passes here and a generator would cost it three times as much.
+    """
+
+    __slots__ = ("_abort", "_errors", "_rule")
+
+    def __init__(self, abort: Callable[[], None], errors: Errors, rule: CheckedRule | None) -> None:
+        """Take how to make the unit unusable, and after which errors."""
+        self._abort = abort
+        self._errors = errors
+        self._rule = rule
+
+    def __enter__(self) -> None:
+        """Let the operation begin."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Judge the error with which the operation ended; it goes on its way."""
+        if isinstance(error, self._errors) and (self._rule is None or error is not self._rule.error):
+            self._abort()
+
+
+class CheckedRule:
+    """A rule whose answer is checked before a driver writes it; remembers the error that it raised itself."""
+
+    __slots__ = ("_driver", "_refs", "_rule", "error")
+
+    def __init__(self, refs: Sequence[Ref], rule: Rule, driver: str) -> None:
+        """Take the refs, the rule, and the name of the driver for messages."""
+        self.error: Exception | None = None
+        self._refs = refs
+        self._rule = rule
+        self._driver = driver
+
+    def __call__(self, rows: Rows, now: Moment) -> Rows:
+        """Return what the rule returns.
+
+        Raises:
+            ValidationError: it is another row than the one that was asked for, or none of its kind.
+            DuplicateError: it is a stored row of an append-only entity with other content.
+        """
+        try:
+            changed = self._rule(rows, now)
+            return tuple(
+                None if row is None else self._checked(ref, given, row)
+                for ref, given, row in zip(self._refs, rows, changed, strict=True)
+            )
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _checked(self, ref: Ref, given: Row | None, row: Row) -> Row | None:
+        check_row(ref.entity, ref.scope, row)
+        check_same(ref, given, row)
+        if given is None or not ref.entity.append_only:
+            return row
+        if row != given:
+            raise duplicate(ref.entity, ref.entity.key_of(row.model, row.storage), self._driver)
+        return None
+
+
+def check_pinned(entity: Entity, query: Query) -> None:
+    """Refuse a list that leaves open whose rows it is about: those of a parent are found through it.
+
+    Raises:
+        LookupError: it does; a programmer's mistake.
+    """
+    if entity.parent is None or entity.tenancy.kind is not TenancyKind.PARENT or query.scope is ALL_TENANTS:
+        return
+    field = entity.parent.field
+    if not any(isinstance(item, Equals) and item.field == field for item in query.where):
+        raise LookupError(f"a list of {entity.name} names the {field} that it is about")
+
+
+def check_row(entity: Entity, scope: Tenants, row: Row) -> None:
+    """Refuse a row that is of another entity or tenant than the call is about.
+
+    Raises:
+        ValidationError: it is.
+    """
+    model = row.model
+    if not isinstance(model, entity.model):
+        raise ValidationError(
+            f"The {entity.singular} to be stored is a {type(model).__name__}, not a {entity.model.__name__}.",
+            entity=entity.name,
+        )
+    if entity.tenant_field is None:
+        return
+    owner = entity.owner_of(model, row.storage)
+    if owner is NO_TENANT and entity.tenancy.kind is TenancyKind.REQUIRED:
+        raise ValidationError(
+            f"The {entity.singular} to be stored names no tenant; set {entity.tenant_field}.",
+            entity=entity.name,
+        )
+    if not admits(scope, owner):
+        raise _other_tenant(entity)
+
+
+def check_same(ref: Ref, given: Row | None, row: Row) -> None:
+    """Refuse a row that is another one than a ref names.
+
+    Raises:
+        ValidationError: its key, its tenant or, where none was given, the unique value is another one.
+    """
+    entity = ref.entity
+    if given is not None:
+        if entity.owner_of(row.model, row.storage) != entity.owner_of(given.model, given.storage):
+            raise _other_tenant(entity)
+        _check_values(entity, "key", entity.key, entity.key_of(given.model, given.storage), row)
+    elif isinstance(ref.key, UniqueKey):
+        _check_values(entity, ref.key.index.names[-1], ref.key.index.names, ref.key.values, row)
+    else:
+        _check_values(entity, "key", entity.key, ref.key, row)
+
+
+def check_parent(entity: Entity, parent: Ref, row: Row) -> None:
+    """Refuse a row that belongs to another parent than the one it is appended to.
+
+    Raises:
+        ValidationError: it does.
+        LookupError: the entity has no parent, or the parent is not named by its key; programmers' mistakes.
+    """
+    if entity.parent is None or isinstance(parent.key, UniqueKey):
+        raise LookupError(f"{entity.name} is appended to a parent that is named by its key")
+    _check_values(entity, entity.parent.field, (entity.parent.field,), parent.key, row)
+
+
+def _check_values(entity: Entity, what: str, names: Sequence[str], wanted: Key, row: Row) -> None:
+    if tuple(entity.value(row.model, row.storage, name) for name in names) != wanted:
+        raise ValidationError(
+            f"The {entity.singular} to be stored has another {what} than "
+            f"{entity.key_text(wanted)!r}; return the row that was given, changed in other fields.",
+            entity=entity.name,
+            key=entity.key_text(wanted),
+        )
+
+
+def _other_tenant(entity: Entity) -> ValidationError:
+    return ValidationError(
+        f"The {entity.singular} to be stored belongs to another tenant than the call; "
+        "return the row that was given, changed in other fields.",
+        entity=entity.name,
+    )

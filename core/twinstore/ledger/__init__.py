@@ -1,0 +1,22 @@
+"""The ledger of copies: jobs, workers, ranges, and the lines about documents that could not be moved."""
+
+from __future__ import annotations
+
+from twinstore.ledger.catalog import LEDGER_MODULE
+from twinstore.ledger.ledger import Ledger
+from twinstore.ledger.models import ConflictLine, CopyJob, JobState, QuarantineLine, RangeState
+from twinstore.ledger.records import Claim, Lease, RangeProgress, RangeTally
+
+__all__ = [
+    "LEDGER_MODULE",
+    "Claim",
+    "ConflictLine",
+    "CopyJob",
+    "JobState",
+    "Lease",
+    "Ledger",
+    "QuarantineLine",
+    "RangeProgress",
+    "RangeState",
+    "RangeTally",
+]

@@ -1,0 +1,185 @@
+"""Jobs of the ledger, and the lease that lets one coordinator plan, reopen, complete and stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from twinstore.errors import LeaseLostError
+from twinstore.jsontext import format_timestamp
+from twinstore.leases import LeaseState, acquired, held, owned, released, renewed
+from twinstore.ledger.catalog import CONFLICTS, JOBS, QUARANTINE, RANGES
+from twinstore.ledger.models import CopyJob, JobState
+from twinstore.ledger.records import Lease
+from twinstore.ledger.rows import LedgerRows, change_model
+from twinstore.paging import SortKey
+from twinstore.query import Equals
+from twinstore.scope import instant_argument
+from twinstore.tenancy import ALL_TENANTS
+
+if TYPE_CHECKING:
+    from twinstore.access import Access, Moment
+
+__all__ = ["JobLedger"]
+
+
+class JobLedger(LedgerRows):
+    """Jobs and their leases."""
+
+    def find(self, job_id: str) -> CopyJob | None:
+        """Return a job. Absent: ``None``."""
+        (row,) = self._access.find(JOBS, ALL_TENANTS, ((job_id,),))
+        return None if row is None else row.model
+
+    def jobs(self) -> Iterator[CopyJob]:
+        """Return all jobs, the latest start first."""
+        order = (SortKey("startedAt", descending=True, time=True), SortKey("id"))
+        return (row.model for row in self._all(JOBS, (), order))
+
+    def start(self, job_id: str, settings: Mapping[str, str], as_of: datetime) -> CopyJob:
+        """Create a job, or begin the next generation of a complete one: its ranges and lines are forgotten.
+
+        A running job is returned as it is.
+        """
+        instant = instant_argument(as_of, "as_of")
+
+        def begun(stored: CopyJob | None, now: Moment) -> CopyJob | None:
+            if stored is None:
+                return CopyJob(id=job_id, settings=dict(settings), as_of=instant, started_at=now())
+            if stored.state is JobState.RUNNING:
+                return None
+            fresh = CopyJob(
+                id=job_id,
+                settings=dict(settings),
+                generation=stored.generation + 1,
+                as_of=instant,
+                started_at=now(),
+            )
+            return fresh.leased(stored.lease)
+
+        def begin(unit: Access) -> CopyJob:
+            before = self._job_in(unit, job_id)
+            job = self._must(change_model(unit, JOBS, (job_id,), begun), job_id)
+            if before is not None and before.generation != job.generation:
+                for entity in (RANGES, QUARANTINE, CONFLICTS):
+                    self._forget(unit, entity, (Equals("jobId", job_id),))
+            return job
+
+        return self._in_unit(begin)
+
+    def complete(self, lease: Lease) -> None:
+        """Mark the job as complete.
+
+        Raises:
+            LeaseLostError: the lease expired or was taken.
+        """
+        self._leased(lease, lambda job: job.evolve(state=JobState.COMPLETE))
+
+    def stop(self, lease: Lease, reason: str) -> None:
+        """Ask every worker of the job to take no more ranges."""
+        self._leased(lease, lambda job: job.evolve(stop=True, stop_reason=reason))
+
+    def resume(self, lease: Lease) -> None:
+        """Let workers take ranges again."""
+        self._leased(lease, lambda job: job.evolve(stop=False, stop_reason=None) if job.stop else job)
+
+    # ---------------------------------------------------------------------------------------- leases
+
+    def lease(self, job_id: str) -> Lease | None:
+        """Return the lease that somebody holds on a job now. Nobody, or expired: ``None``."""
+        found: list[Lease] = []
+
+        def look(stored: CopyJob | None, now: Moment) -> None:
+            found.clear()
+            if stored is not None and held(stored.lease, now()):
+                found.append(lease_of(stored))
+
+        change_model(self._access, JOBS, (job_id,), look)
+        return found[0] if found else None
+
+    def acquire(self, job_id: str, holder: str, lease: timedelta, *, dead: str | None = None) -> Lease:
+        """Take the lease of a job and grow its fence.
+
+        ``dead`` names a holder that is known to be gone; its lease is taken before it expires.
+
+        Raises:
+            LeaseLostError: another holder has it; the message names holder and expiry, ``key`` the holder.
+        """
+
+        def take(stored: CopyJob | None, now: Moment) -> CopyJob:
+            if stored is None:
+                raise self._unknown(job_id)
+            taken = acquired(stored.lease, holder, now(), lease, dead=() if dead is None else (dead,))
+            if taken is None:
+                raise self._held(stored)
+            return stored.leased(taken)
+
+        return lease_of(self._must(change_model(self._access, JOBS, (job_id,), take), job_id))
+
+    def renew(self, lease: Lease, duration: timedelta) -> Lease:
+        """Extend a lease.
+
+        Raises:
+            LeaseLostError: it expired or another holder has it.
+        """
+
+        def extend(stored: CopyJob | None, now: Moment) -> CopyJob:
+            state = LeaseState() if stored is None else stored.lease
+            longer = renewed(state, lease.holder, lease.fence, now(), duration)
+            if stored is None or longer is None:
+                raise self._lost(lease)
+            return stored.leased(longer)
+
+        return lease_of(self._must(change_model(self._access, JOBS, (lease.job_id,), extend), lease.job_id))
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back; does nothing when it is lost already."""
+
+        def give_back(stored: CopyJob | None, now: Moment) -> CopyJob | None:
+            del now
+            free = None if stored is None else released(stored.lease, lease.holder, lease.fence)
+            return None if stored is None or free is None else stored.leased(free)
+
+        change_model(self._access, JOBS, (lease.job_id,), give_back)
+
+    def _leased(
+        self, lease: Lease, change: Callable[[CopyJob], CopyJob], access: Access | None = None
+    ) -> None:
+        """Change a job under its lease; the row is written in any case, so that a rival conflicts."""
+
+        def checked(stored: CopyJob | None, now: Moment) -> CopyJob:
+            if stored is None or not owned(stored.lease, lease.holder, lease.fence):
+                raise self._lost(lease)
+            if not held(stored.lease, now()):
+                raise self._lost(lease)
+            return change(stored)
+
+        change_model(access or self._access, JOBS, (lease.job_id,), checked)
+
+    def _job_in(self, access: Access, job_id: str) -> CopyJob | None:
+        (row,) = access.find(JOBS, ALL_TENANTS, ((job_id,),))
+        return None if row is None else row.model
+
+    def _held(self, job: CopyJob) -> LeaseLostError:
+        until = "" if job.expires_at is None else f" until {format_timestamp(job.expires_at)}"
+        return LeaseLostError(
+            f"Job {job.id!r} is leased to {job.holder!r}{until}; wait for it, or stop that worker.",
+            key=job.holder,
+            driver=self.driver,
+        )
+
+    def _lost(self, lease: Lease) -> LeaseLostError:
+        return LeaseLostError(
+            f"The lease of {lease.holder!r} on job {lease.job_id!r} (fence {lease.fence}) expired or was "
+            "taken; nothing was written. Run the copy again.",
+            key=lease.holder,
+            driver=self.driver,
+        )
+
+
+def lease_of(job: CopyJob) -> Lease:
+    """Return the lease of a job that has one."""
+    if job.holder is None or job.expires_at is None:
+        raise LookupError(job.id)  # met by programmers only
+    return Lease(job.id, job.holder, job.fence, job.expires_at)

@@ -1,0 +1,151 @@
+"""The rows of the ledger of copies."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from twinstore.canonical import CanonicalModel
+from twinstore.fields import Count, Flag, Id, OptionalText, PositiveInt, Text, TextMap, Timestamp
+from twinstore.leases import LeaseState
+
+__all__ = [
+    "ConflictLine",
+    "CopyJob",
+    "CopyRange",
+    "CopyWorker",
+    "JobState",
+    "QuarantineLine",
+    "RangeState",
+    "TallyLine",
+]
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    RUNNING = "running"
+    COMPLETE = "complete"
+
+
+class RangeState(StrEnum):
+    """Where a range stands. ``live`` ranges are complete; ``failed`` ones were given back too often."""
+
+    PENDING = "pending"
+    COPYING = "copying"
+    LIVE = "live"
+    FAILED = "failed"
+
+
+class CopyJob(CanonicalModel):
+    """One copy of a module.
+
+    Attributes:
+        settings: those that make two runs the same job.
+        generation: grows each time a complete job begins anew.
+        planned: how many ranges the present generation has.
+        holder, fence, expires_at: the lease of whoever plans, completes or stops the job.
+        stop: whether workers are to take no more ranges, with the reason.
+        max_rate: documents per second of all workers together.
+    """
+
+    id: Id
+    settings: TextMap = Field(default_factory=dict)
+    state: JobState = JobState.RUNNING
+    generation: PositiveInt = 1
+    as_of: Timestamp
+    started_at: Timestamp
+    position: OptionalText = None
+    planned: Count = 0
+    holder: OptionalText = None
+    fence: Count = 0
+    expires_at: Timestamp | None = None
+    stop: Flag = False
+    stop_reason: OptionalText = None
+    max_rate: PositiveInt | None = None
+
+    @property
+    def lease(self) -> LeaseState:
+        """The lease as the rule sees it."""
+        return LeaseState(self.holder, self.fence, self.expires_at)
+
+    def leased(self, lease: LeaseState) -> CopyJob:
+        """Return the job with another lease."""
+        return self.evolve(holder=lease.holder, fence=lease.fence, expires_at=lease.expires_at)
+
+
+class CopyWorker(CanonicalModel):
+    """One process that copies ranges; it counts as dead from ``expires_at`` by the server's clock."""
+
+    job_id: Id
+    worker: Id
+    expires_at: Timestamp
+
+
+class TallyLine(CanonicalModel):
+    """How many rows of one owner met one fate; ``label`` is that of the owner."""
+
+    kind: Text
+    label: Text
+    count: Count
+
+
+class CopyRange(CanonicalModel):
+    """One range of keys of one entity.
+
+    Attributes:
+        lower, upper: JSON of the two ends; absent ends are open. As text, which holds every key: a JSON
+            value of PostgreSQL refuses U+0000.
+        worker: who copies or copied it.
+        fence: grows with every claim; whoever commits the range must hold the claim of this fence.
+        attempts: how often it was claimed since it was last open.
+        tally: what copying it amounted to, once it is live.
+    """
+
+    job_id: Id
+    number: PositiveInt
+    entity: Text
+    lower: OptionalText = None
+    upper: OptionalText = None
+    state: RangeState = RangeState.PENDING
+    worker: OptionalText = None
+    fence: Count = 0
+    attempts: Count = 0
+    tally: tuple[TallyLine, ...] = ()
+    position: OptionalText = None
+    finished_at: Timestamp | None = None
+
+
+class QuarantineLine(CanonicalModel):
+    """One document that could not be moved; a long ``raw`` continues in rows with the next ``part``.
+
+    Attributes:
+        number: the range it stands in.
+        line: its place among the lines of the range.
+        tenant: the label of its owner.
+        key: JSON of its key, absent where it has none.
+        raw: what was stored, as extended JSON, or a piece of it.
+    """
+
+    job_id: Id
+    number: PositiveInt
+    line: PositiveInt
+    part: Count = 0
+    entity: Text
+    tenant: Text
+    key: OptionalText = None
+    reason: Text
+    raw: Text | None = None
+
+
+class ConflictLine(CanonicalModel):
+    """One row that the target had with other content."""
+
+    job_id: Id
+    number: PositiveInt
+    line: PositiveInt
+    entity: Text
+    tenant: Text
+    key: Text
+    overwritten: Flag = False

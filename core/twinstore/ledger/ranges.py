@@ -1,0 +1,292 @@
+"""Ranges of the ledger: planned by a coordinator, taken, finished and given back by workers.
+
+What makes it safe is the fence of each range alone: a commit is refused unless the range is still copying for
+this worker under this fence. Time only decides whose range is free. The row of the range is the only row of
+the ledger that the commit of a range locks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from twinstore.access import Add, Row
+from twinstore.bulk import KeyRange
+from twinstore.errors import LeaseLostError, NotFoundError
+from twinstore.ledger.catalog import RANGES, WORKERS
+from twinstore.ledger.jobs import JobLedger
+from twinstore.ledger.models import CopyJob, CopyRange, CopyWorker, RangeState
+from twinstore.ledger.records import Claim, Lease, RangeProgress, RangeTally, key_json, within_of
+from twinstore.ledger.rows import ATTEMPTS, change_model
+from twinstore.paging import SortKey
+from twinstore.query import Equals, key_order
+from twinstore.retrying import pauses
+from twinstore.tenancy import ALL_TENANTS
+
+if TYPE_CHECKING:
+    from twinstore.access import Access, Moment, Sets
+    from twinstore.query import Condition
+
+__all__ = ["MAX_ATTEMPTS", "RangeLedger"]
+
+# A range that was given back so often is not tried again by itself.
+MAX_ATTEMPTS: Final = 5
+BY_NUMBER: Final = (SortKey("number", number=True),)
+
+
+class RangeLedger(JobLedger):
+    """Ranges and the workers that copy them."""
+
+    def plan(self, lease: Lease, entity: str, ranges: Sequence[KeyRange]) -> None:
+        """Store the ranges of an entity, all or none; does nothing when they are stored already.
+
+        Raises:
+            LeaseLostError: the lease expired or was taken.
+        """
+        self._in_unit(lambda unit: self._plan(unit, lease, entity, ranges))
+
+    def _plan(self, unit: Access, lease: Lease, entity: str, ranges: Sequence[KeyRange]) -> None:
+        planned: list[CopyRange] = []
+
+        def grow(job: CopyJob) -> CopyJob:
+            planned[:] = planned_ranges(job, entity, ranges)
+            return job.evolve(planned=job.planned + len(planned))
+
+        if self._first(unit, RANGES, of_entity(lease.job_id, entity)) is None:
+            self._leased(lease, grow, unit)
+            for item in planned:
+                unit.insert(RANGES, ALL_TENANTS, Row(item))
+
+    def ranges(
+        self, job_id: str, entity: str | None = None, *, state: RangeState | None = None
+    ) -> Iterator[RangeProgress]:
+        """Return the ranges of the current generation in order of number."""
+        where: list[Condition] = [Equals("jobId", job_id)]
+        where += [] if entity is None else [Equals("entity", entity)]
+        where += [] if state is None else [Equals("state", state.value)]
+        return (RangeProgress.of(row.model) for row in self._all(RANGES, where, BY_NUMBER))
+
+    def counts(self, job_id: str, entity: str | None = None) -> dict[str, int]:
+        """Return the number of ranges by state, of one entity or of all. Not planned: empty."""
+        where = (Equals("jobId", job_id),) if entity is None else of_entity(job_id, entity)
+        return self._access.count(RANGES, self._query(RANGES, where, BY_NUMBER, 1), "state")
+
+    def reopen(self, lease: Lease, numbers: Sequence[int]) -> None:
+        """Open finished or failed ranges again, and forget what was noted about them.
+
+        Raises:
+            LeaseLostError: the lease expired or was taken.
+        """
+        for number in numbers:
+            self._in_unit(partial(self._reopen, lease, number))
+
+    def _reopen(self, lease: Lease, number: int, unit: Access) -> None:
+        self._leased(lease, lambda job: job, unit)
+        change_model(unit, RANGES, (lease.job_id, number), reopened)
+        self._forget_lines(unit, lease.job_id, number)
+
+    # --------------------------------------------------------------------------------------- workers
+
+    def beat(self, job_id: str, worker: str, lease: timedelta) -> None:
+        """Say that a worker lives, for the length of the lease from now on."""
+
+        def alive(stored: CopyWorker | None, now: Moment) -> CopyWorker:
+            del stored
+            return CopyWorker(job_id=job_id, worker=worker, expires_at=now() + lease)
+
+        change_model(self._access, WORKERS, (job_id, worker), alive)
+
+    def leave(self, job_id: str, worker: str) -> None:
+        """Say that a worker is gone, so that its ranges are free at once."""
+        where = (Equals("jobId", job_id), Equals("worker", worker))
+        self._access.remove(WORKERS, self._query(WORKERS, where, key_order(WORKERS), 1))
+
+    def take(self, job_id: str, worker: str, entity: str, lease: timedelta) -> Claim | None:
+        """Claim the next range of an entity: the oldest that is pending, else one of a worker that is dead.
+
+        A claim is a sign of life. Nothing to do, or the job is to stop: ``None``.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        self.beat(job_id, worker, lease)
+        job = self.find(job_id)
+        if job is None:
+            raise self._unknown(job_id)
+        if job.stop:
+            return None
+        return self._take_pending(job_id, worker, entity) or self._take_over(job_id, worker, entity)
+
+    def claim(self, job_id: str, worker: str, number: int) -> Claim:
+        """Claim one range that is pending.
+
+        Raises:
+            NotFoundError: there is no such range.
+            LeaseLostError: it is not pending.
+        """
+
+        def taken(stored: CopyRange | None, now: Moment) -> CopyRange:
+            del now
+            if stored is None:
+                raise NotFoundError(
+                    f"The job {job_id!r} has no range {number}; plan it first.", driver=self.driver
+                )
+            if stored.state is not RangeState.PENDING:
+                raise self._overtaken(stored, worker)
+            return claimed_by(stored, worker)
+
+        found = change_model(self._access, RANGES, (job_id, number), taken)
+        return claim_of(self._must(found, job_id))
+
+    def hold(self, access: Access, claim: Claim) -> None:
+        """Make sure, inside a transaction, that a range is still the claimant's own.
+
+        Raises:
+            LeaseLostError: it was taken over.
+        """
+        change_model(access, RANGES, (claim.job_id, claim.number), lambda row, _: self._own(row, claim))
+
+    def finish(self, access: Access, claim: Claim, tally: RangeTally) -> None:
+        """Mark a claimed range as live with its tally, inside the transaction of its rows.
+
+        Raises:
+            LeaseLostError: it was taken over; the transaction must be rolled back.
+        """
+
+        def live(stored: CopyRange | None, now: Moment) -> CopyRange:
+            own = self._own(stored, claim)
+            return own.evolve(state=RangeState.LIVE, tally=tally.lines(), finished_at=now())
+
+        change_model(access, RANGES, (claim.job_id, claim.number), live)
+
+    def give_back(self, claim: Claim) -> RangeState:
+        """Open a range that could not be copied; after too many attempts it has failed. Return its state."""
+
+        def freed(stored: CopyRange | None, now: Moment) -> CopyRange | None:
+            del now
+            if stored is None or not is_owned(stored, claim):
+                return None
+            spent = stored.attempts >= MAX_ATTEMPTS
+            return stored.evolve(state=RangeState.FAILED if spent else RangeState.PENDING, worker=None)
+
+        found = change_model(self._access, RANGES, (claim.job_id, claim.number), freed)
+        return self._must(found, claim.job_id).state
+
+    # ---------------------------------------------------------------------------------------- inside
+
+    def _take_pending(self, job_id: str, worker: str, entity: str) -> Claim | None:
+        where = (*of_entity(job_id, entity), Equals("state", RangeState.PENDING.value))
+        query = self._query(RANGES, where, BY_NUMBER, 1)
+        sets: Sets = {
+            "state": RangeState.COPYING.value,
+            "worker": worker,
+            "fence": Add(1),
+            "attempts": Add(1),
+        }
+        # A rival may have marked the row that was the first one; then there may be others.
+        for pause in pauses(ATTEMPTS):
+            marked = self._access.mark(RANGES, query, sets)
+            if marked:
+                return claim_of(marked[0].model)
+            if self._first(self._access, RANGES, where) is None:
+                return None
+            time.sleep(pause)
+        return None
+
+    def _take_over(self, job_id: str, worker: str, entity: str) -> Claim | None:
+        """Take the range of a worker that gives no sign of life; its later commit fails on the fence."""
+        for item in self.ranges(job_id, entity, state=RangeState.COPYING):
+            if item.worker is not None and item.worker != worker and self._is_dead(job_id, item.worker):
+                claim = self._steal(job_id, worker, item)
+                if claim is not None:
+                    return claim
+        return None
+
+    def _is_dead(self, job_id: str, worker: str) -> bool:
+        dead = True
+
+        def look(stored: CopyWorker | None, now: Moment) -> None:
+            nonlocal dead
+            dead = stored is None or stored.expires_at <= now()
+
+        change_model(self._access, WORKERS, (job_id, worker), look)
+        return dead
+
+    def _steal(self, job_id: str, worker: str, seen: RangeProgress) -> Claim | None:
+        def stolen(stored: CopyRange | None, now: Moment) -> CopyRange | None:
+            del now
+            same = stored is not None and (stored.state, stored.fence) == (RangeState.COPYING, seen.fence)
+            return claimed_by(stored, worker) if stored is not None and same else None
+
+        found = change_model(self._access, RANGES, (job_id, seen.number), stolen)
+        return claim_of(found) if found is not None and found.worker == worker else None
+
+    def _own(self, stored: CopyRange | None, claim: Claim) -> CopyRange:
+        if stored is None or not is_owned(stored, claim):
+            raise self._overtaken(stored, claim.worker)
+        return stored
+
+    def _overtaken(self, stored: CopyRange | None, worker: str) -> LeaseLostError:
+        now = (
+            "was forgotten" if stored is None else f"is {stored.state.value} for {stored.worker or 'nobody'}"
+        )
+        number = "" if stored is None else f" {stored.number} of job {stored.job_id!r}"
+        return LeaseLostError(
+            f"The range{number} {now}, not copying for {worker!r} any more; nothing of it was written here.",
+            key=worker,
+            driver=self.driver,
+        )
+
+
+def of_entity(job_id: str, entity: str) -> tuple[Equals, Equals]:
+    """Return the conditions of the ranges of one entity."""
+    return Equals("jobId", job_id), Equals("entity", entity)
+
+
+def planned_ranges(job: CopyJob, entity: str, ranges: Sequence[KeyRange]) -> list[CopyRange]:
+    """Return the rows of new ranges, numbered after those that the job has."""
+    return [
+        CopyRange(
+            job_id=job.id,
+            number=number,
+            entity=entity,
+            lower=key_json(within.lower),
+            upper=key_json(within.upper),
+        )
+        for number, within in enumerate(ranges, job.planned + 1)
+    ]
+
+
+def claimed_by(stored: CopyRange, worker: str) -> CopyRange:
+    """Return a range in the hands of a worker."""
+    return stored.evolve(
+        state=RangeState.COPYING,
+        worker=worker,
+        fence=stored.fence + 1,
+        attempts=stored.attempts + 1,
+        tally=(),
+        finished_at=None,
+    )
+
+
+def claim_of(stored: CopyRange) -> Claim:
+    """Return the claim on a range that is being copied."""
+    worker = stored.worker or ""
+    return Claim(stored.job_id, stored.number, worker, stored.fence, stored.entity, within_of(stored))
+
+
+def is_owned(stored: CopyRange, claim: Claim) -> bool:
+    """Whether a range is still copying for a claim."""
+    mine = (RangeState.COPYING, claim.worker, claim.fence)
+    return (stored.state, stored.worker, stored.fence) == mine
+
+
+def reopened(stored: CopyRange | None, now: Moment) -> CopyRange | None:
+    """Return a finished or failed range as pending; one that is open stays as it is."""
+    del now
+    if stored is None or stored.state not in {RangeState.LIVE, RangeState.FAILED}:
+        return None
+    return stored.evolve(state=RangeState.PENDING, worker=None, attempts=0, tally=(), finished_at=None)

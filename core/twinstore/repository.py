@@ -1,0 +1,134 @@
+"""The base of all repositories: who may call, what arguments are, and the steps that several of them take.
+
+A repository reads from top to bottom without a look at any driver: it admits the caller, normalises the
+arguments, asks a rule what is to be stored, and lets :class:`~twinstore.access.Access` store it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
+
+from twinstore.access import Ref, Row
+from twinstore.backend import write_refused
+from twinstore.canonical import CanonicalModel
+from twinstore.failures import required
+from twinstore.paging import Page
+from twinstore.query import expired_query, query_of_key
+from twinstore.scope import instant_argument, model_argument
+from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from twinstore.access import Access, Moment, Rows, UniqueKey
+    from twinstore.catalog import Entity, Key
+    from twinstore.query import Query
+
+__all__ = ["Repository"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+A = TypeVar("A", bound=CanonicalModel)
+B = TypeVar("B", bound=CanonicalModel)
+
+
+class Repository:
+    """Base of the repositories of all modules."""
+
+    def __init__(self, access: Access) -> None:
+        """Take the access to the rows; see :class:`~twinstore.guard.GuardedAccess`."""
+        self._access = access
+
+    @property
+    def driver(self) -> str:
+        """The name of the driver, for messages."""
+        return self._access.binding.driver
+
+    def _admit(self, tenant_id: str) -> Tenant:
+        binding = self._access.binding
+        binding.state.check()
+        return Tenant(binding.scope.admit(tenant_id))
+
+    def _admit_system(self, purpose: str) -> Tenants:
+        binding = self._access.binding
+        binding.state.check()
+        binding.scope.admit_system(purpose)
+        return ALL_TENANTS
+
+    def _admit_optional(self, tenant_id: str | None, purpose: str) -> Tenants:
+        return self._admit_system(purpose) if tenant_id is None else self._admit(tenant_id)
+
+    def _model(self, value: object, cls: type[T], name: str) -> T:
+        self._access.binding.state.check()
+        return model_argument(value, cls, name)
+
+    def _find(self, entity: Entity[A], scope: Tenants, key: Key | UniqueKey) -> Row[A] | None:
+        (row,) = self._access.find(entity, scope, (key,))
+        return row
+
+    def _get(self, entity: Entity[A], scope: Tenants, key: Key | UniqueKey) -> A | None:
+        (row,) = self._access.find(entity, scope, (key,))
+        return None if row is None else row.model
+
+    def _check_writable(self) -> None:
+        """Refuse a write before anything is read for it."""
+        binding = self._access.binding
+        if binding.read_only:
+            raise write_refused(binding.driver)
+
+    def _special(self, operation: str, general: Callable[P, T]) -> Callable[P, T]:
+        """Return the driver's own statement of a hot operation, or the general way."""
+        return cast("Callable[P, T]", self._access.special(operation) or general)
+
+    def _required(self, found: T | None, entity: Entity, key: str) -> T:
+        return required(found, entity, key, self.driver)
+
+    def _page(self, entity: Entity[A], query: Query) -> Page[A]:
+        return models_of(self._access.page(entity, query))
+
+    def _change(
+        self,
+        entity: Entity[A],
+        scope: Tenants,
+        key: Key,
+        rule: Callable[[Row[A] | None, Moment], Row[A] | None],
+    ) -> Row[A] | None:
+        """Change one row; return it as it is stored then."""
+
+        def changed(rows: Rows, now: Moment) -> Rows:
+            return (rule(cast("Row[A] | None", rows[0]), now),)
+
+        (stored,) = self._access.change((Ref(entity, scope, key),), changed)
+        return cast("Row[A] | None", stored)
+
+    def _change_pair(
+        self,
+        first: Ref[A],
+        second: Ref[B],
+        rule: Callable[[Row[A] | None, Row[B] | None], tuple[Row[A] | None, Row[B] | None]],
+    ) -> tuple[Row[A] | None, Row[B] | None]:
+        """Change two rows in one step, locked in this order; return them as they are stored then."""
+
+        def changed(rows: Rows, now: Moment) -> Rows:
+            del now
+            return rule(cast("Row[A] | None", rows[0]), cast("Row[B] | None", rows[1]))
+
+        stored = self._access.change((first, second), changed)
+        return cast("Row[A] | None", stored[0]), cast("Row[B] | None", stored[1])
+
+    def _remove(self, entity: Entity, scope: Tenants, key: Key) -> bool:
+        return self._access.remove(entity, query_of_key(entity, scope, key)) > 0
+
+    def _purge(self, entity: Entity, scope: Tenants, before: datetime, batch_size: int) -> int:
+        """Remove the rows that retention judges by an instant up to ``before``, oldest first, in batches."""
+        query = expired_query(entity, scope, instant_argument(before, "before"), batch_size)
+        removed = 0
+        while batch := self._access.remove(entity, query):
+            removed += batch
+        return removed
+
+
+def models_of(page: Page[Row[A]]) -> Page[A]:
+    """Return a page of rows as the page of their models."""
+    return Page(tuple(row.model for row in page.items), page.next_page_token)

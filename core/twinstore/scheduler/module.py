@@ -1,0 +1,18 @@
+"""The scheduler as a module: what drivers and tools get to know of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twinstore.modules import ModuleSpec
+from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.scheduler.repositories import Repositories
+
+__all__ = ["MODULE"]
+
+MODULE: Final = ModuleSpec(
+    catalog=SCHEDULER,
+    repositories=Repositories.over,
+    title="Scheduler",
+    package="twinstore.scheduler",
+)

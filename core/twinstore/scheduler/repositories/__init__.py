@@ -1,0 +1,50 @@
+"""The repositories of the scheduler, written once over :class:`~twinstore.access.Access`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from twinstore.scheduler.repositories.audit import AuditRecords
+from twinstore.scheduler.repositories.impact_snapshots import ImpactSnapshots
+from twinstore.scheduler.repositories.run_summaries import RunSummaries
+from twinstore.scheduler.repositories.runs import Runs
+from twinstore.scheduler.repositories.schedules import Schedules
+from twinstore.scheduler.repositories.triggers import Triggers
+
+if TYPE_CHECKING:
+    from twinstore.access import Access
+
+__all__ = [
+    "AuditRecords",
+    "ImpactSnapshots",
+    "Repositories",
+    "RunSummaries",
+    "Runs",
+    "Schedules",
+    "Triggers",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Repositories:
+    """Implements :class:`~twinstore.scheduler.storage.SchedulerRepositories`."""
+
+    schedules: Schedules
+    triggers: Triggers
+    runs: Runs
+    impact_snapshots: ImpactSnapshots
+    audit: AuditRecords
+    run_summaries: RunSummaries
+
+    @classmethod
+    def over(cls, access: Access) -> Self:
+        """Return the repositories that share an access."""
+        return cls(
+            schedules=Schedules(access),
+            triggers=Triggers(access),
+            runs=Runs(access),
+            impact_snapshots=ImpactSnapshots(access),
+            audit=AuditRecords(access),
+            run_summaries=RunSummaries(access),
+        )

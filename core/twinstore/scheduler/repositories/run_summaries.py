@@ -1,0 +1,73 @@
+"""Run summaries: one per schedule; projections of one summary are serialised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from twinstore.access import Row
+from twinstore.paging import Page
+from twinstore.repository import Repository
+from twinstore.scheduler import queries
+from twinstore.scheduler.catalog import RUN_SUMMARIES
+from twinstore.scheduler.rules.run_summaries import check_expectation
+from twinstore.scheduler.run_summaries import RunSummary, RunSummaryRepository
+from twinstore.scope import id_argument, instant_argument
+from twinstore.written import checked
+
+if TYPE_CHECKING:
+    from twinstore.access import Moment
+
+__all__ = ["RunSummaries"]
+
+
+class RunSummaries(Repository, RunSummaryRepository):
+    """Implements :class:`~twinstore.scheduler.run_summaries.RunSummaryRepository`."""
+
+    @override
+    def get(self, tenant_id: str, schedule_id: str) -> RunSummary | None:
+        tenant, schedule = self._admit(tenant_id), id_argument(schedule_id, "schedule_id")
+        return self._get(RUN_SUMMARIES, tenant, (tenant.id, schedule))
+
+    @override
+    def get_required(self, tenant_id: str, schedule_id: str) -> RunSummary:
+        found = self.get(tenant_id, schedule_id)
+        return self._required(found, RUN_SUMMARIES, f"{tenant_id.strip()}:{schedule_id.strip()}")
+
+    @override
+    def list(self, tenant_id: str, *, limit: int = 50, page_token: str | None = None) -> Page[RunSummary]:
+        return self._page(RUN_SUMMARIES, queries.run_summaries(self._admit(tenant_id), limit, page_token))
+
+    @override
+    def upsert(self, summary: RunSummary, *, expected_updated_at: datetime | None = None) -> RunSummary:
+        summary = self._model(summary, RunSummary, "summary")
+        tenant = self._admit(summary.tenant_id)
+        if expected_updated_at is None:
+            return self._access.put(RUN_SUMMARIES, tenant, Row(summary)).model
+        expected = instant_argument(expected_updated_at, "expected_updated_at")
+
+        def replace(stored: RunSummary | None) -> RunSummary:
+            check_expectation(stored, summary, expected)
+            return summary
+
+        self.modify(tenant.id, summary.schedule_id, replace)
+        return summary
+
+    @override
+    def modify(
+        self, tenant_id: str, schedule_id: str, change: Callable[[RunSummary | None], RunSummary | None]
+    ) -> RunSummary | None:
+        tenant, schedule = self._admit(tenant_id), id_argument(schedule_id, "schedule_id")
+        key = (tenant.id, schedule)
+        own = checked(change, RUN_SUMMARIES, tenant.id, key, RunSummary)
+
+        def rule(stored: Row[RunSummary] | None, now: Moment) -> Row[RunSummary] | None:
+            del now
+            changed = own(None if stored is None else stored.model)
+            return None if changed is None else Row(changed)
+
+        row = self._change(RUN_SUMMARIES, tenant, key, rule)
+        return None if row is None else row.model

@@ -1,0 +1,95 @@
+"""Runs: inserted once, moved by the state machine, removed by age."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from twinstore.access import Row
+from twinstore.paging import Page
+from twinstore.repository import Repository
+from twinstore.scheduler import queries
+from twinstore.scheduler.catalog import RUNS
+from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.rules import runs as rules
+from twinstore.scheduler.runs import Run, RunQueryOptions, RunRepository
+from twinstore.scope import id_argument, instant_argument, text_argument
+
+if TYPE_CHECKING:
+    from twinstore.access import Moment
+
+__all__ = ["Runs"]
+
+
+class Runs(Repository, RunRepository):
+    """Implements :class:`~twinstore.scheduler.runs.RunRepository`."""
+
+    @override
+    def get(self, tenant_id: str, run_id: str) -> Run | None:
+        scope = self._admit(tenant_id)
+        return self._get(RUNS, scope, (id_argument(run_id, "run_id"),))
+
+    @override
+    def get_required(self, tenant_id: str, run_id: str) -> Run:
+        return self._required(self.get(tenant_id, run_id), RUNS, run_id.strip())
+
+    @override
+    def list(self, tenant_id: str, options: RunQueryOptions | None = None) -> Page[Run]:
+        return self._page(RUNS, queries.runs(self._admit(tenant_id), options))
+
+    @override
+    def create(self, run: Run) -> Run:
+        run = self._model(run, Run, "run")
+        scope = self._admit(run.tenant_id)
+        rules.check_create(run)
+        return self._access.insert(RUNS, scope, Row(run)).model
+
+    @override
+    def update(self, run: Run, *, expected_state: RunState | None = None) -> bool:
+        run = self._model(run, Run, "run")
+        scope = self._admit(run.tenant_id)
+
+        def move(stored: Row[Run] | None, now: Moment) -> Row[Run] | None:
+            del now
+            changes = stored is not None and rules.check_update(stored.model, run, expected_state)
+            return Row(run) if changes else None
+
+        return self._change(RUNS, scope, (run.id,), move) is not None
+
+    @override
+    def get_pending_runs(
+        self, tenant_id: str, *, limit: int = 200, page_token: str | None = None
+    ) -> Page[Run]:
+        return self._page(RUNS, queries.pending_runs(self._admit(tenant_id), limit, page_token))
+
+    @override
+    def get_runs_by_schedule(
+        self, tenant_id: str, schedule_id: str, limit: int, *, page_token: str | None = None
+    ) -> Page[Run]:
+        scope = self._admit(tenant_id)
+        return self._page(RUNS, queries.runs_by_schedule(scope, schedule_id, limit, page_token))
+
+    @override
+    def list_by_state(self, state: RunState, *, limit: int = 50, page_token: str | None = None) -> Page[Run]:
+        self._admit_system("list_by_state")
+        return self._page(RUNS, queries.runs_by_state(state, limit, page_token))
+
+    @override
+    def retry(
+        self, tenant_id: str, run_id: str, requested_by: str, now: datetime, *, new_run_id: str | None = None
+    ) -> Run:
+        scope, key = self._admit(tenant_id), id_argument(run_id, "run_id")
+        actor, instant = text_argument(requested_by, "requested_by"), instant_argument(now, "now")
+        new_key = None if new_run_id is None else id_argument(new_run_id, "new_run_id")
+        self._check_writable()
+        # A terminal run never changes again, so reading it without a lock is enough.
+        origin = self._required(self._get(RUNS, scope, (key,)), RUNS, key)
+        run = rules.retried(origin, actor, instant, new_key)
+        return self._access.insert(RUNS, scope, Row(run)).model
+
+    @override
+    def purge_finished(self, before: datetime, *, tenant_id: str | None = None, batch_size: int = 500) -> int:
+        scope = self._admit_optional(tenant_id, "purge_finished")
+        return self._purge(RUNS, scope, before, batch_size)

@@ -1,0 +1,185 @@
+"""Schedules: each write brings the trigger in step, in one step with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from typing_extensions import override
+
+from twinstore.access import Ref, Row, UniqueKey
+from twinstore.canonical import decode_stored
+from twinstore.paging import Page
+from twinstore.repository import Repository
+from twinstore.scheduler import queries
+from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
+from twinstore.scheduler.rules import schedules as rules
+from twinstore.scheduler.rules.schedules import StoredSchedule
+from twinstore.scheduler.schedules import Schedule, ScheduleQueryOptions, ScheduleRepository, SoftDeletion
+from twinstore.scheduler.triggers import Trigger
+from twinstore.scope import id_argument, instant_argument, text_argument
+from twinstore.tenancy import ALL_TENANTS
+
+if TYPE_CHECKING:
+    from twinstore.query import Query
+    from twinstore.tenancy import Tenants
+
+    Change = Callable[[StoredSchedule | None], StoredSchedule | None]
+
+__all__ = ["DUE", "Schedules", "schedule_of", "trigger_ref"]
+
+# The operation of a driver that joins due triggers with their schedules.
+DUE: Final = "due_schedules"
+
+
+class Schedules(Repository, ScheduleRepository):
+    """Implements :class:`~twinstore.scheduler.schedules.ScheduleRepository`."""
+
+    @override
+    def get(self, tenant_id: str, schedule_id: str, *, include_deleted: bool = False) -> Schedule | None:
+        row = self._own(tenant_id, schedule_id)
+        if row is None or ("deletedAt" in row.storage and not include_deleted):
+            return None
+        return row.model
+
+    @override
+    def get_required(self, tenant_id: str, schedule_id: str, *, include_deleted: bool = False) -> Schedule:
+        found = self.get(tenant_id, schedule_id, include_deleted=include_deleted)
+        return self._required(found, SCHEDULES, schedule_id.strip())
+
+    @override
+    def get_deletion(self, tenant_id: str, schedule_id: str) -> SoftDeletion | None:
+        row = self._own(tenant_id, schedule_id)
+        return None if row is None else deletion_of(row, self.driver)
+
+    @override
+    def list(self, tenant_id: str, options: ScheduleQueryOptions | None = None) -> Page[Schedule]:
+        return self._page(SCHEDULES, queries.schedules(self._admit(tenant_id), options))
+
+    @override
+    def upsert(self, schedule: Schedule, *, expected_updated_at: datetime | None = None) -> Schedule:
+        schedule = self._model(schedule, Schedule, "schedule")
+        scope = self._admit(schedule.tenant_id)
+        expected = (
+            None
+            if expected_updated_at is None
+            else instant_argument(expected_updated_at, "expected_updated_at")
+        )
+        changed = self._store(scope, schedule.id, lambda stored: rules.upserted(stored, schedule, expected))
+        return schedule if changed is None else changed.schedule
+
+    @override
+    def soft_delete(self, tenant_id: str, schedule_id: str, deleted_by: str, deleted_at: datetime) -> bool:
+        scope, key = self._admit(tenant_id), id_argument(schedule_id, "schedule_id")
+        actor, instant = text_argument(deleted_by, "deleted_by"), instant_argument(deleted_at, "deleted_at")
+        return self._store(scope, key, lambda stored: rules.deleted(stored, actor, instant)) is not None
+
+    @override
+    def restore(
+        self,
+        tenant_id: str,
+        schedule_id: str,
+        restored_by: str,
+        restored_at: datetime,
+        *,
+        enabled: bool = False,
+    ) -> bool:
+        scope, key = self._admit(tenant_id), id_argument(schedule_id, "schedule_id")
+        actor, instant = (
+            text_argument(restored_by, "restored_by"),
+            instant_argument(restored_at, "restored_at"),
+        )
+        changed = self._store(
+            scope, key, lambda stored: rules.restored(stored, actor, instant, enabled=enabled)
+        )
+        return changed is not None
+
+    @override
+    def get_due_schedules(self, now: datetime, *, limit: int = 100) -> tuple[Schedule, ...]:
+        self._admit_system("get_due_schedules")
+        return self._special(DUE, self._due)(queries.due_triggers(now, limit))
+
+    def _own(self, tenant_id: str, schedule_id: str) -> Row[Schedule] | None:
+        scope = self._admit(tenant_id)
+        return self._find(SCHEDULES, scope, (id_argument(schedule_id, "schedule_id"),))
+
+    def _store(self, scope: Tenants, key: str, change: Change) -> StoredSchedule | None:
+        """Change a schedule and its trigger in one step; return what the change made, ``None`` for nothing.
+
+        The schedule is locked first everywhere, so that writers of one schedule do not deadlock.
+        """
+        changed: StoredSchedule | None = None
+
+        def rule(
+            schedule: Row[Schedule] | None, trigger: Row[Trigger] | None
+        ) -> tuple[Row[Schedule] | None, Row[Trigger] | None]:
+            nonlocal changed
+            changed = change(stored_of(schedule, self.driver))
+            if changed is None:
+                return None, None
+            before = None if trigger is None else trigger.model
+            after = rules.synchronised(before, changed)
+            row = row_of(changed)
+            return (None if row == schedule else row), (None if after == before else Row(after))
+
+        self._change_pair(Ref(SCHEDULES, scope, (key,)), trigger_ref(scope, key), rule)
+        return changed
+
+    def _due(self, query: Query) -> tuple[Schedule, ...]:
+        """Read due triggers and their schedules in turns until enough of them may fire."""
+        due: tuple[Schedule, ...] = ()
+        while True:
+            page = self._access.page(TRIGGERS, query)
+            due += self._active([row.model for row in page])
+            if page.next_page_token is None or len(due) >= query.limit:
+                return due[: query.limit]
+            last = page[-1].model
+            query = replace(query, after=(last.next_fire_at, last.tenant_id, last.id))
+
+    def _active(self, triggers: Sequence[Trigger]) -> tuple[Schedule, ...]:
+        """Return the schedules of some triggers, in their order, that are enabled and not deleted."""
+        keys = [(trigger.schedule_id,) for trigger in triggers]
+        rows = self._access.find(SCHEDULES, ALL_TENANTS, keys)
+        return tuple(
+            row.model
+            for row, trigger in zip(rows, triggers, strict=True)
+            if row is not None
+            and row.model.tenant_id == trigger.tenant_id
+            and row.model.enabled
+            and "deletedAt" not in row.storage
+        )
+
+
+def trigger_ref(scope: Tenants, schedule_id: str) -> Ref[Trigger]:
+    """Return where the one trigger of a schedule is."""
+    return Ref(TRIGGERS, scope, UniqueKey(TRIGGERS.unique("schedule"), (schedule_id,)))
+
+
+def schedule_of(row: Row[Schedule], driver: str) -> StoredSchedule:
+    """Return the schedule of a row with its deletion markers."""
+    return StoredSchedule(row.model, deletion_of(row, driver))
+
+
+def stored_of(row: Row[Schedule] | None, driver: str) -> StoredSchedule | None:
+    """Return the schedule of a row that may be absent."""
+    return None if row is None else schedule_of(row, driver)
+
+
+def deletion_of(row: Row[Schedule], driver: str) -> SoftDeletion | None:
+    """Return the deletion markers of a row.
+
+    Raises:
+        DocumentDecodeError: only one of the two is there.
+    """
+    if not row.storage:
+        return None
+    return decode_stored(
+        SoftDeletion, dict(row.storage), entity=SCHEDULES.name, key=row.model.id, driver=driver
+    )
+
+
+def row_of(stored: StoredSchedule) -> Row[Schedule]:
+    """Return the row of a schedule."""
+    return Row(stored.schedule, {} if stored.deletion is None else stored.deletion.wire())

@@ -1,0 +1,207 @@
+"""The base of the contracts of the access: a module of its own, opened on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import wraps
+from itertools import cycle
+from typing import TYPE_CHECKING, ClassVar, Final, ParamSpec, TypeVar
+
+import pytest
+
+from twinstore.access import Row
+from twinstore.canonical import CanonicalModel
+from twinstore.errors import TwinstoreError, UnsupportedCapabilityError
+from twinstore.paging import SortKey
+from twinstore.query import Condition, Equals, Query, build_query, key_order
+from twinstore.tenancy import NO_TENANT, Tenant
+from twinstore.testing.bench import race, unique
+from twinstore.testing.entities import MODULE
+from twinstore.testing.rooms import COUNTER, HOMES, SAMPLES, Home, Room, Sample, sample_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from twinstore.access import Access, Moment, Rows
+    from twinstore.backend import ModuleBackend
+    from twinstore.catalog import Entity
+    from twinstore.modules import ModuleSpec
+    from twinstore.tenancy import Tenants
+    from twinstore.testing.probe import BackendFactory, Deployment
+
+__all__ = ["AccessBench", "AccessCases", "each_home", "each_sample", "needs_transactions"]
+
+A = TypeVar("A")
+M = TypeVar("M", bound=CanonicalModel)
+P = ParamSpec("P")
+T = TypeVar("T")
+EVERYTHING: Final = 1000
+
+each_home = pytest.mark.parametrize("home", HOMES, ids=str)
+each_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.entity.name)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessBench:
+    """What a contract test of the access works with.
+
+    Attributes:
+        deployment: where the data is.
+        module: the module that is opened on it.
+        backend: that module on the driver.
+        tenant: the tenant of this test.
+        foreign: another one.
+        batch: what its rows share with no others.
+    """
+
+    deployment: Deployment
+    module: ModuleSpec[Access]
+    backend: ModuleBackend[Access]
+    tenant: str = field(default_factory=lambda: unique("tenant"))
+    foreign: str = field(default_factory=lambda: unique("foreign"))
+    batch: str = field(default_factory=lambda: unique("batch"))
+
+    @property
+    def access(self) -> Access:
+        """The access, each call on its own."""
+        return self.backend.repositories
+
+    @property
+    def room(self) -> Room:
+        """The rows of the tenant."""
+        return Room(Tenant(self.tenant), self.batch)
+
+    @property
+    def elsewhere(self) -> Room:
+        """The rows of the foreign tenant, under the same keys."""
+        return Room(Tenant(self.foreign), self.batch)
+
+    @property
+    def nobody(self) -> Room:
+        """The rows without tenant, under the same keys."""
+        return Room(NO_TENANT, self.batch)
+
+    def of(self, home: Home) -> Room:
+        """Return the rows of a home."""
+        return home.room(self.tenant, self.batch)
+
+    def strangers(self, home: Home) -> tuple[Room, ...]:
+        """Return who must not see the rows of a home."""
+        return (self.elsewhere, self.nobody if home.by_tenant else self.room)
+
+    def get(self, sample: Sample[M], room: Room, number: int = 0) -> Row[M] | None:
+        """Return the stored row of a number."""
+        (row,) = self.access.find(sample.entity, room.owner, [sample.key(room, number)])
+        return row
+
+    def stored(self, sample: Sample[M], room: Room, *where: Condition) -> list[Row[M]]:
+        """Return all rows of a room that satisfy some conditions, in the order of their keys."""
+        return list(self.access.page(sample.entity, query_of(sample.entity, room, *where)))
+
+    def now(self) -> datetime:
+        """Return the time of the server."""
+        found: list[datetime] = []
+
+        def look(rows: Rows, now: Moment) -> Rows:
+            found.append(now())
+            return rows
+
+        room = Room(NO_TENANT, f"clock of {self.batch}")
+        self.access.put(COUNTER.entity, NO_TENANT, COUNTER.row(room))
+        self.access.change([COUNTER.ref(room)], look)
+        return found[-1]
+
+    def race(self, action: Callable[[Access, A], T], items: Sequence[A]) -> list[T | TwinstoreError]:
+        """Run the action with every item at the same moment, on two more backends; see :func:`race`."""
+        with ExitStack() as stack:
+            others = [stack.enter_context(self.deployment.open_module(self.module)) for _ in range(2)]
+            pairs = list(zip(cycle([other.repositories for other in others]), items, strict=False))
+            return race(lambda pair: action(*pair), pairs)
+
+
+def query_of(
+    entity: Entity,
+    room: Room,
+    *where: Condition,
+    scope: Tenants | None = None,
+    order: Sequence[SortKey] | None = None,
+    limit: int = EVERYTHING,
+    token: str | None = None,
+) -> Query:
+    """Return a list of the rows of a room; in the order of the key unless another one is given."""
+    pinned: list[Condition] = [Equals("batch", room.batch)]
+    if entity.parent is not None:
+        (key,) = sample_of(entity.parent.entity).key(room)
+        pinned.append(Equals(entity.parent.field, key))
+    return build_query(
+        entity.name,
+        scope=room.owner if scope is None else scope,
+        where=(*pinned, *where),
+        order=key_order(entity) if order is None else order,
+        limit=limit,
+        maximum=EVERYTHING,
+        page_token=token,
+    )
+
+
+def in_order(entity: Entity[M], rows: Iterable[Row[M]], order: Sequence[SortKey]) -> list[Row[M]]:
+    """Return rows as a list in some order has them: absent values first, text by code point."""
+    found = list(rows)
+    for key in reversed(order):
+        found.sort(key=lambda row, key=key: rank(entity, row, key), reverse=key.descending)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+    return found
+
+
+def rank(entity: Entity[M], row: Row[M], key: SortKey) -> tuple[bool, object]:
+    """Return the place of a row by one key."""
+    value = entity.value(row.model, row.storage, key.field)
+    return (value is not None, value)
+
+
+def by_key(entity: Entity[M], rows: Iterable[Row[M]]) -> list[Row[M]]:
+    """Return rows in the order of their keys."""
+    return in_order(entity, rows, key_order(entity))
+
+
+def needs_transactions(test: Callable[P, None]) -> Callable[P, None]:
+    """Run a test where the driver has transactions; elsewhere assert that a unit is refused.
+
+    The test must take ``bench``.
+    """
+
+    @wraps(test)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
+        bench = kwargs["bench"]
+        assert isinstance(bench, AccessBench), f"{test.__name__} takes no bench"
+        if bench.backend.capabilities.transactions:
+            test(*args, **kwargs)
+            return
+        with pytest.raises(UnsupportedCapabilityError), bench.access.unit(bench.room.owner):
+            pass
+
+    return wrapper
+
+
+class AccessCases:
+    """Base of the contracts of the access.
+
+    The test module provides the fixture ``backend_factory``. All tests of a class share one deployment and
+    keep apart by tenant and batch.
+    """
+
+    module: ClassVar[ModuleSpec[Access]] = MODULE
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def opened(cls, backend_factory: BackendFactory) -> Iterator[tuple[Deployment, ModuleBackend[Access]]]:
+        """Open the module once for all tests of the class."""
+        with backend_factory() as deployment, deployment.open_module(cls.module) as backend:
+            yield deployment, backend
+
+    @pytest.fixture
+    def bench(self, opened: tuple[Deployment, ModuleBackend[Access]]) -> AccessBench:
+        """Return a workbench with a tenant and a batch of its own."""
+        deployment, backend = opened
+        return AccessBench(deployment, self.module, backend)

@@ -1,0 +1,108 @@
+"""What a host is told when the store fails: which error, why, and nothing in the words of the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from twinstore.errors import (
+    DocumentDecodeError,
+    DuplicateError,
+    TwinstoreError,
+    UnavailableError,
+)
+from twinstore.scheduler.storage import SchedulerStorage
+from twinstore.testing.base import Contract
+from twinstore.testing.calls import furnish
+from twinstore.testing.contracts.transactions import FATAL
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from twinstore.scheduler.storage import SchedulerSession
+    from twinstore.testing.bench import Bench
+    from twinstore.testing.examples import Example
+
+__all__ = ["StoreErrorContract"]
+
+# Shorter lines are words that any message may need.
+TELLING: Final = 12
+
+
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors of other libraries that lie behind an error.
+
+    Raises:
+        AssertionError: an error is its own cause.
+    """
+    seen = [error]
+    while (cause := error.__cause__) is not None:
+        assert all(cause is not other for other in seen), f"{type(cause).__name__} is its own cause"
+        seen.append(cause)
+        if not isinstance(cause, TwinstoreError):
+            yield cause
+        error = cause
+
+
+def assert_silent(error: TwinstoreError) -> None:
+    """Assert that a message repeats nothing of what the client library or the server said of a row."""
+    for cause in causes_of(error):
+        for line in str(cause).splitlines():
+            said = line.strip()
+            assert len(said) < TELLING or said not in error.message
+
+
+def in_a_unit(storage: SchedulerStorage, tenant: str) -> None:
+    """Read in a unit of work."""
+    with storage.transaction(tenant) as unit:
+        unit.runs.get(tenant, "any")
+
+
+class StoreErrorContract(Contract):
+    """Every failure of the store is one of ours."""
+
+    @pytest.mark.parametrize("name", FATAL)
+    def test_a_taken_value_is_told_in_the_words_of_the_library(self, bench: Bench, name: str) -> None:
+        household = furnish(bench)
+        furnish(bench.elsewhere)
+        with pytest.raises(DuplicateError) as refusal:
+            FATAL[name](bench.storage.unbound, bench, household)
+        assert refusal.value.driver == bench.storage.driver
+        assert_silent(refusal.value)
+
+    @pytest.mark.parametrize("example", SCHEDULER_EXAMPLES.examples, ids=lambda example: example.name)
+    def test_a_row_of_another_form_is_undecodable_and_says_why_in_its_cause(
+        self, bench: Bench, example: Example[SchedulerSession]
+    ) -> None:
+        session, tenant = bench.storage.unbound, bench.tenant
+        model = SCHEDULER_EXAMPLES.store_small(session, tenant, bench.id("a"), example.entity)
+        damages: list[Callable[[], object]] = [
+            lambda: bench.probe.poison(example.entity, example.key(tenant, model), "s3cr3t 1 2 3 4"),
+            lambda: bench.probe.garble(example.entity, example.key(tenant, model)),
+        ]
+        for damage in damages:
+            damage()
+            with pytest.raises(DocumentDecodeError) as problem:
+                example.found(session, tenant, model)
+            assert list(causes_of(problem.value)), "an error without its cause"
+            assert "s3cr3t" not in problem.value.message
+
+    def test_a_store_out_of_reach_is_unavailable_for_every_kind_of_call(self, bench: Bench) -> None:
+        broken = bench.deployment.break_connection()
+        if broken is None:
+            assert bench.deployment.settings() is None, "what other processes see can be out of reach"
+            return
+        calls: list[Callable[[SchedulerStorage], object]] = [
+            lambda it: it.runs.get(bench.tenant, "any"),
+            lambda it: it.runs.create(bench.run()),
+            lambda it: in_a_unit(it, bench.tenant),
+        ]
+        with broken as storage:
+            for call in calls:
+                with pytest.raises(UnavailableError) as outage:
+                    call(storage)
+                assert outage.value.driver == bench.storage.driver
+                assert list(causes_of(outage.value)), "an error without its cause"
+        assert bench.storage.runs.get(bench.tenant, bench.id("a")) is None

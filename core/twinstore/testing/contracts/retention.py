@@ -1,0 +1,110 @@
+"""How rows are removed by their age: the oldest first, in batches no larger than asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from typing_extensions import override
+
+from twinstore.errors import ValidationError
+from twinstore.guard import GuardedAccess
+from twinstore.scheduler.module import MODULE
+from twinstore.scheduler.repositories import Repositories
+from twinstore.testing.base import Contract
+from twinstore.testing.builders import at
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+
+if TYPE_CHECKING:
+    from twinstore.access import Access
+    from twinstore.canonical import CanonicalModel
+    from twinstore.catalog import Entity
+    from twinstore.query import Query
+    from twinstore.scheduler.storage import SchedulerSession
+    from twinstore.testing.bench import Bench
+    from twinstore.testing.examples import Example
+
+__all__ = ["RetentionContract"]
+
+# In an order that is neither that of their age nor its reverse.
+AGES: Final = (3, 0, 4, 1, 2)
+PURGED: Final = [item for item in SCHEDULER_EXAMPLES.examples if item.purges]
+each_purged = pytest.mark.parametrize("example", PURGED, ids=lambda example: example.name)
+
+
+def aged(bench: Bench, example: Example[SchedulerSession], age: int) -> CanonicalModel:
+    """Store a row whose age is judged by an instant that many milliseconds after the others."""
+    retention = example.entity.retention
+    assert retention is not None, f"{example.name} is removed by age and its description does not say so"
+    instant = example.entity.shapes[retention.field].name
+    model = example.small(bench.tenant, bench.id(f"age {age}"))
+    return example.store(
+        bench.storage.unbound, bench.tenant, model.evolve(**{instant: at(1000 + age / 1000)})
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Batches(GuardedAccess):
+    """Notes after each removal how many rows went, and which are left."""
+
+    left: dict[str, CanonicalModel] = field(default_factory=dict[str, "CanonicalModel"])
+    seen: list[tuple[int, list[str]]] = field(default_factory=list[tuple[int, list[str]]])
+    bench: Bench | None = None
+    example: Example[SchedulerSession] | None = None
+
+    @override
+    def remove(self, entity: Entity, query: Query) -> int:
+        assert self.bench is not None
+        assert self.example is not None
+        # slots=True makes a new class, which super() without arguments does not know.
+        removed = GuardedAccess.remove(self, entity, query)
+        session, tenant = self.bench.storage.unbound, self.bench.tenant
+        kept = [
+            name
+            for name, model in self.left.items()
+            if self.example.found(session, tenant, model) is not None
+        ]
+        self.seen.append((removed, kept))
+        return removed
+
+
+class RetentionContract(Contract):
+    """Every purge."""
+
+    @each_purged
+    @pytest.mark.parametrize("batch_size", [1, 2, 7])
+    def test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked(
+        self, bench: Bench, example: Example[SchedulerSession], batch_size: int
+    ) -> None:
+        rows = {str(age): aged(bench, example, age) for age in AGES}
+        watches: list[Batches] = []
+
+        def watched(access: Access) -> Repositories:
+            assert isinstance(access, GuardedAccess)
+            watches.append(Batches(access.inner, access.lifetime, rows, [], bench, example))
+            return Repositories.over(watches[-1])
+
+        for purge in example.purges:
+            with bench.deployment.open_module(replace(MODULE, repositories=watched)) as backend:
+                repository = getattr(backend.repositories, example.repository)
+                assert purge(repository, at(1000.003), bench.tenant, batch_size) == 4
+            (watch,) = watches
+            sizes = [removed for removed, _ in watch.seen]
+            assert sum(sizes) == 4
+            assert max(sizes) <= batch_size
+            gone = 0
+            for removed, left in watch.seen:
+                gone += removed
+                assert sorted(left) == [str(age) for age in range(gone, 5)]
+
+    @each_purged
+    def test_a_purge_in_batches_below_one_removes_nothing(
+        self, bench: Bench, example: Example[SchedulerSession]
+    ) -> None:
+        model = aged(bench, example, 0)
+        for purge in example.purges:
+            for batch_size in (0, -1, True, 1.5):
+                with pytest.raises(ValidationError, match="batch_size"):
+                    purge(getattr(bench.storage, example.repository), at(9999), bench.tenant, batch_size)
+        assert example.found(bench.storage.unbound, bench.tenant, model) == model

@@ -1,0 +1,147 @@
+"""Hypothesis strategies of models, derived from the annotations of their fields.
+
+Each value reaches the limits that its annotation admits. Rules between fields are not known here: a drawn
+model that breaks one is drawn again, so a model with strict ones gets strategies for the fields concerned.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar, Union, cast, get_args, get_origin
+
+import pydantic
+from hypothesis import strategies as st
+from pydantic import StringConstraints
+
+from twinstore.canonical import CanonicalModel
+from twinstore.catalog import KeyType
+from twinstore.fields import NO_CONTROL, NO_NUL, TENANT_PATTERN, SchemaVersion, WholeNumber
+from twinstore.testing import scalars
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from twinstore.catalog import Entity
+
+__all__ = ["models", "rows", "values"]
+
+M = TypeVar("M", bound=CanonicalModel)
+Drawn = st.SearchStrategy[object]
+
+MOST_ITEMS: Final = 3
+UNBOUNDED: Final = 40  # characters; a field without a limit is as long in life
+# Patterns that are written for another regular expression engine, or have a strategy that reaches further.
+PATTERNS: Final[Mapping[str, Callable[[int], st.SearchStrategy[str]]]] = {
+    NO_NUL: lambda length: scalars.texts(max_size=length),
+    NO_CONTROL: lambda length: scalars.ids(max_size=length),
+    TENANT_PATTERN: lambda _: scalars.tenant_ids(),
+    r"^sha256:[0-9a-f]{64}$": lambda _: scalars.digests(),
+    r"^[A-Za-z0-9][A-Za-z0-9._:-]*$": lambda _: scalars.simple_identifiers(),
+}
+
+
+def rows(entity: Entity[M], tenant: str, key: str, **fields: Drawn) -> st.SearchStrategy[M]:
+    """Return models of an entity under a tenant and a key; ``fields`` replace what is derived.
+
+    The last text of the key is the one that is given; other parts are drawn like any field.
+    """
+    identity: dict[str, Drawn] = {}
+    owner = entity.tenant_field
+    if owner in entity.identity:
+        identity[entity.identity[owner]] = st.just(tenant)
+    texts = [part.field for part in entity.key_parts if part.type is KeyType.TEXT and part.field != owner]
+    if texts and texts[-1] in entity.identity:
+        identity[entity.identity[texts[-1]]] = st.just(key)
+    return models(entity.model, **{**identity, **fields})
+
+
+def models(cls: type[M], **fields: Drawn) -> st.SearchStrategy[M]:
+    """Return models of a class; ``fields`` (Python names) replace what is derived."""
+    drawn = {name: field_values(info) for name, info in cls.model_fields.items() if name not in fields}
+    present = {name: strategy for name, strategy in drawn.items() if strategy is not None}
+
+    def made(chosen: dict[str, object]) -> M | None:
+        try:
+            return cls.model_validate(chosen)
+        except pydantic.ValidationError:
+            return None
+
+    found = st.fixed_dictionaries({**present, **fields}).map(made).filter(lambda model: model is not None)
+    return cast("st.SearchStrategy[M]", found)
+
+
+def field_values(info: FieldInfo) -> Drawn | None:
+    """Return the values of a field, ``None`` for the version of a format, which has its one value."""
+    if any(isinstance(item, SchemaVersion) for item in info.metadata):
+        return None
+    return values(info.annotation, info.metadata)
+
+
+def values(annotation: object, metadata: Sequence[object] = ()) -> Drawn:
+    """Return the values that an annotation admits.
+
+    Raises:
+        TypeError: nothing is known about it; give a strategy for the field.
+    """
+    if get_origin(annotation) is Annotated:
+        inner, *more = get_args(annotation)
+        return values(inner, [*more, *metadata])
+    arguments = get_args(annotation)
+    if get_origin(annotation) in {Union, types.UnionType}:
+        return st.one_of([values(part, metadata) for part in arguments])
+    if get_origin(annotation) is tuple:
+        return st.lists(values(arguments[0]), max_size=MOST_ITEMS).map(tuple)
+    if get_origin(annotation) is dict:
+        pairs = st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=MOST_ITEMS)
+        return cast("Drawn", pairs)
+    if isinstance(annotation, type):
+        return scalar(annotation, metadata)
+    raise TypeError(f"no values are known for {annotation!r}")
+
+
+def scalar(cls: type, metadata: Sequence[object]) -> Drawn:
+    """Return the values of a class that holds no others, or of a nested model."""
+    if issubclass(cls, CanonicalModel):
+        return models(cls)
+    if issubclass(cls, StrEnum):
+        return st.sampled_from(list(cls))
+    if issubclass(cls, str):
+        return texts(metadata)
+    if issubclass(cls, bool):
+        return st.booleans()
+    if issubclass(cls, int):
+        return integers(metadata)
+    simple: dict[type, Callable[[], Drawn]] = {
+        float: lambda: st.floats(allow_nan=False, allow_infinity=False),
+        datetime: scalars.instants,
+        types.NoneType: st.none,
+    }
+    if cls not in simple:
+        raise TypeError(f"no values are known for {cls.__name__}")
+    return simple[cls]()
+
+
+def texts(metadata: Sequence[object]) -> Drawn:
+    """Return texts under their constraints, those of full length among them."""
+    (limits,) = [item for item in metadata if isinstance(item, StringConstraints)] or [StringConstraints()]
+    pattern = str(limits.pattern or NO_NUL)
+    longest = limits.max_length or UNBOUNDED
+    strip: Callable[[str], str] = str.strip if limits.strip_whitespace else str
+    if pattern in PATTERNS:
+        drawn = PATTERNS[pattern](longest)
+    else:
+        drawn = st.from_regex(pattern.removeprefix("^").removesuffix("$"), fullmatch=True)
+    if pattern == NO_NUL and limits.max_length is not None:
+        drawn |= st.sampled_from(scalars.EDGE_TEXTS).map(lambda text: text[0] * longest)
+    return drawn.filter(lambda text: (limits.min_length or 0) <= len(strip(text)) <= longest)
+
+
+def integers(metadata: Sequence[object]) -> Drawn:
+    """Return integers between their bounds, which are 64 bits where none are given."""
+    (bounds,) = [item for item in metadata if isinstance(item, WholeNumber)] or [WholeNumber()]
+    low, high = bounds.minimum, bounds.maximum
+    edges = [edge for edge in (low, -1, 0, 1, 2**31 - 1, 2**31, 2**53 + 1, high) if low <= edge <= high]
+    return st.sampled_from(edges) | st.integers(low, high)

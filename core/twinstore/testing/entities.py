@@ -1,0 +1,389 @@
+"""A module that exists for tests alone: between them its entities have every feature of a description.
+
+It has no repositories: opened on a driver, it hands out the access itself, so that contracts and the
+differential machine can call the ten operations.
+
+    notes      text key, tenant required, columns; markers, unique among those not archived, retention of some
+    places     key of two texts, tenant required, columns; plain rows
+    devices    UUID key, tenant optional, payload; markers, derived fields, unique where present, versioned
+    parts      key of UUID and text, tenant of the device, columns
+    entries    key of UUID and number, tenant of the device; an ordered log
+    lines      key of text and number, tenant required, columns; an ordered log of a note
+    events     UUID key, tenant required, payload; an ordered log of a note whose key is not its number
+    counters   key of a number, no tenant, columns
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final, cast
+
+from pydantic import Field, StringConstraints
+
+from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.catalog import (
+    Derived,
+    Entity,
+    Index,
+    Layout,
+    Marker,
+    Module,
+    Parent,
+    Retention,
+    Tenancy,
+    int64,
+    text,
+    uuid,
+)
+from twinstore.enums import NumberedEnum
+from twinstore.fields import (
+    Flag,
+    Id,
+    Int64,
+    Name,
+    OptionalReference,
+    OptionalText,
+    PositiveInt,
+    StringSet,
+    TenantId,
+    TextMap,
+    Timestamp,
+    Trimmed,
+)
+from twinstore.modules import ModuleSpec
+from twinstore.options import Days, ModuleOptions
+from twinstore.query import IsNull, IsPresent, OneOf
+from twinstore.shapes import Kind
+
+if TYPE_CHECKING:
+    from twinstore.access import Access
+
+__all__ = [
+    "COUNTERS",
+    "DEVICES",
+    "ENTRIES",
+    "EVENTS",
+    "KIT",
+    "LINES",
+    "MODULE",
+    "NOTES",
+    "PARTS",
+    "PLACES",
+    "Colour",
+    "Counter",
+    "Device",
+    "Entry",
+    "Event",
+    "KitOptions",
+    "Level",
+    "Line",
+    "Note",
+    "Part",
+    "Place",
+    "Spot",
+    "by_access",
+]
+
+NAME: Final = "kit"
+UuidText = Annotated[
+    str, StringConstraints(strict=True, pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+]
+Small = Annotated[int, Field(strict=True, ge=-(2**31), le=2**31 - 1)]
+
+
+class Level(NumberedEnum):
+    """An enumeration with numbers."""
+
+    LOW = "low"
+    MIDDLE = "middle"
+    HIGH = "high"
+
+
+class Colour(StrEnum):
+    """An enumeration of texts."""
+
+    RED = "red"
+    DARK_GREEN = "dark-green"
+
+
+class Spot(CanonicalModel):
+    """A nested model with an instant of its own."""
+
+    label: Trimmed
+    seen_at: Timestamp
+    remark: OptionalText = None
+
+
+def is_empty(spots: tuple[Spot, ...]) -> bool:
+    """Whether the wire form leaves the spots out."""
+    return not spots
+
+
+class Note(CanonicalModel):
+    """A row with a value of every kind."""
+
+    id: Id
+    tenant_id: TenantId
+    batch: Id
+    title: Name
+    level: Level = Level.LOW
+    colour: Colour | None = None
+    urgent: Flag = False
+    rank: Int64 = 0
+    width: Small = 0
+    holder: OptionalReference = None
+    attempts: Int64 = 0
+    due_at: Timestamp | None = None
+    closed_at: Timestamp | None = None
+    body: OptionalText = None
+    tags: StringSet = ()
+    words: TextMap = Field(default_factory=dict)
+    spot: Spot | None = None
+    spots: tuple[Spot, ...] = Field(default=(), exclude_if=is_empty)
+
+
+class Place(CanonicalModel):
+    """A row with a key of two texts."""
+
+    shelf: Id
+    slot: Id
+    tenant_id: TenantId
+    batch: Id
+    amount: Int64 = 0
+    checked_at: Timestamp | None = None
+
+
+class Device(CanonicalModel):
+    """A row that may be without tenant, held as one document everywhere."""
+
+    id: UuidText
+    tenant_id: TenantId | None = None
+    batch: Id
+    serial: OptionalReference = None
+    level: Level = Level.LOW
+    urgent: Flag = False
+    rank: Int64 = 0
+    holder: OptionalReference = None
+    attempts: Int64 = 0
+    due_at: Timestamp | None = None
+    words: TextMap = Field(default_factory=dict)
+    spots: tuple[Spot, ...] = Field(default=(), exclude_if=is_empty)
+
+
+class Part(CanonicalModel):
+    """A row that belongs to whoever owns its device."""
+
+    device_id: UuidText
+    name: Id
+    batch: Id
+    amount: Int64 = 0
+    checked_at: Timestamp | None = None
+
+
+class Entry(CanonicalModel):
+    """A log entry of a device; its number is a part of its key."""
+
+    device_id: UuidText
+    sequence: PositiveInt | None = None
+    batch: Id
+    message: Trimmed
+
+
+class Line(CanonicalModel):
+    """A log entry of a note with a tenant of its own."""
+
+    note_id: Id
+    sequence: PositiveInt | None = None
+    tenant_id: TenantId
+    batch: Id
+    message: Trimmed
+
+
+class Event(CanonicalModel):
+    """A log entry of a note with an id of its own; its number only orders it."""
+
+    event_id: UuidText
+    note_id: Id
+    sequence: PositiveInt | None = None
+    tenant_id: TenantId
+    batch: Id
+    message: Trimmed
+
+
+class Counter(CanonicalModel):
+    """A row that no tenant owns."""
+
+    number: Int64
+    batch: Id
+    amount: Int64 = 0
+    holder: OptionalReference = None
+    checked_at: Timestamp | None = None
+
+
+class KitOptions(ModuleOptions):
+    """Options of the module; nothing expires unless a test says so."""
+
+    note_retention_days: Days = 0
+
+
+NOTES: Final = Entity(
+    name="notes",
+    singular="note",
+    module=NAME,
+    model=Note,
+    key_parts=(text("id"),),
+    tenancy=Tenancy.required(),
+    group="kit",
+    narrow=("width",),
+    storage=(
+        Marker(name="archivedAt", kind=Kind.INSTANT, plain=True),
+        Marker(name="archivedBy"),
+        Marker(name="revision", kind=Kind.INTEGER),
+    ),
+    indexes=(
+        Index(
+            fields=("tenantId", "batch", "title"),
+            name="tenant_title",
+            unique=True,
+            where=(IsNull("archivedAt"),),
+            noun="title",
+        ),
+        Index(fields=("tenantId", "batch", "-rank", "id"), name="tenant_rank"),
+        Index(fields=("closedAt", "id"), name="closed"),
+    ),
+    retention=Retention(
+        field="closedAt", option="note_retention_days", where=(OneOf("level", ("low", "middle")),)
+    ),
+    versioned=True,
+)
+PLACES: Final = Entity(
+    name="places",
+    singular="place",
+    module=NAME,
+    model=Place,
+    key_parts=(text("shelf"), text("slot")),
+    tenancy=Tenancy.required(),
+    group="kit",
+)
+
+
+def content_digest_of(model: CanonicalModel, storage: Mapping[str, object]) -> str:
+    """Return the digest of the whole model."""
+    del storage
+    return CanonicalJsonSerializer.digest(model)
+
+
+def spot_count_of(model: CanonicalModel, storage: Mapping[str, object]) -> int:
+    """Return the number of spots of a device."""
+    del storage
+    return len(cast("Device", model).spots)
+
+
+DEVICES: Final = Entity(
+    name="devices",
+    singular="device",
+    module=NAME,
+    model=Device,
+    key_parts=(uuid("id"),),
+    tenancy=Tenancy.optional(),
+    group="kit",
+    layout=Layout.PAYLOAD,
+    beside=(
+        "id",
+        "tenantId",
+        "batch",
+        "serial",
+        "level",
+        "urgent",
+        "rank",
+        "holder",
+        "attempts",
+        "dueAt",
+    ),
+    storage=(Marker(name="importedBy"), Marker(name="importedAt", kind=Kind.INSTANT)),
+    derived=(
+        Derived(name="contentDigest", kind=Kind.TEXT, value=content_digest_of),
+        Derived(name="spotCount", kind=Kind.INTEGER, value=spot_count_of, bits=32),
+    ),
+    indexes=(
+        Index(fields=("serial",), name="serial", unique=True, where=(IsPresent("serial"),), noun="serial"),
+        Index(fields=("tenantId", "batch", "dueAt", "id"), name="tenant_due"),
+    ),
+    versioned=True,
+)
+PARTS: Final = Entity(
+    name="parts",
+    singular="part",
+    module=NAME,
+    model=Part,
+    key_parts=(uuid("deviceId"), text("name")),
+    tenancy=Tenancy.through_parent(),
+    group="kit",
+    parent=Parent(entity=DEVICES, field="deviceId"),
+)
+ENTRIES: Final = Entity(
+    name="entries",
+    singular="entry",
+    module=NAME,
+    model=Entry,
+    key_parts=(uuid("deviceId"), int64("sequence")),
+    tenancy=Tenancy.through_parent(),
+    group="kit",
+    parent=Parent(entity=DEVICES, field="deviceId"),
+    append_only=True,
+    sequence="sequence",
+)
+LINES: Final = Entity(
+    name="lines",
+    singular="line",
+    module=NAME,
+    model=Line,
+    key_parts=(text("noteId"), int64("sequence")),
+    tenancy=Tenancy.required(),
+    group="kit",
+    parent=Parent(entity=NOTES, field="noteId"),
+    append_only=True,
+    sequence="sequence",
+)
+EVENTS: Final = Entity(
+    name="events",
+    singular="event",
+    module=NAME,
+    model=Event,
+    key_parts=(uuid("eventId"),),
+    tenancy=Tenancy.required(),
+    group="kit",
+    layout=Layout.PAYLOAD,
+    beside=("eventId", "noteId", "sequence", "tenantId", "batch"),
+    parent=Parent(entity=NOTES, field="noteId"),
+    indexes=(Index(fields=("tenantId", "noteId", "-sequence"), name="note"),),
+    append_only=True,
+    sequence="sequence",
+)
+COUNTERS: Final = Entity(
+    name="counters",
+    singular="counter",
+    module=NAME,
+    model=Counter,
+    key_parts=(int64("number"),),
+    tenancy=Tenancy.none(),
+    group="kit",
+)
+KIT: Final = Module(name=NAME, entities=(NOTES, PLACES, DEVICES, PARTS, ENTRIES, LINES, EVENTS, COUNTERS))
+
+
+def itself(access: Access) -> Access:
+    """Return the access, which stands for the repositories of this module."""
+    return access
+
+
+def by_access(module: ModuleSpec[object]) -> ModuleSpec[Access]:
+    """Return a module that hands out the access in place of its repositories."""
+    return ModuleSpec(catalog=module.catalog, repositories=itself, title=module.title, package=module.package)
+
+
+MODULE: Final[ModuleSpec[Access]] = ModuleSpec(
+    catalog=KIT, repositories=itself, title="Kit", package="twinstore.testing"
+)
+"""The module as a driver opens it; it has no migrations, its tables follow from the description."""

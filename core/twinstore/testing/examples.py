@@ -1,0 +1,290 @@
+"""The examples of a module: how the kit makes and stores rows of each entity, and nothing that it can derive.
+
+A module has one :class:`ModuleExamples`. From it and the description follow the cases of look-ups, lists,
+broken rows, values, sessions and units, so that a new entity is in all of them with its one example.
+
+All rows of one tenant and one name belong together: the run of that name is a run of the schedule of that
+name, and whoever stores a child may rely on its parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, cast
+
+from twinstore.access import Row
+from twinstore.canonical import CanonicalModel
+from twinstore.shapes import Kind
+from twinstore.testing.builders import at
+from twinstore.testing.drawing import rows
+from twinstore.testing.scalars import EDGE_TEXTS
+from twinstore.testing.signatures import lists_of, lookups_of, purges_of
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+    from twinstore.catalog import Entity, Key
+    from twinstore.modules import ModuleSpec
+    from twinstore.shapes import FieldShape
+    from twinstore.testing.bench import Bench
+    from twinstore.testing.probe import StoredRow
+    from twinstore.testing.signatures import Listed, Lookup, Purge, Value
+
+__all__ = ["TIES", "Example", "ModuleExamples", "OneOfEach", "example", "numbered_key"]
+
+M = TypeVar("M", bound=CanonicalModel)
+S = TypeVar("S")
+Build = Callable[[str, str], M]
+Vary = Callable[[str, str, int], M]
+Store = Callable[[S, str, M], M]
+Draw = Callable[[str, str], "SearchStrategy[M]"]
+Markers = Callable[[str, M], Mapping[str, object]]
+Remove = Callable[[S, str, M], object]
+
+NO_ORDERS: Final[Mapping[str, str]] = MappingProxyType({})
+# So many rows of a list share an instant, so that the id decides; the next lie a millisecond later.
+TIES: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example(Generic[S]):
+    """One entity in the kit; made by :func:`example`, which checks the types. ``S`` is the session.
+
+    Attributes:
+        entity: its description.
+        protocol: the Protocol of its repository.
+        repository: the attribute of a session that is the repository.
+        small: builds a model with few values from tenant and name.
+        rich: builds a model with a value in every field.
+        store: stores a model of a tenant through a session; returns what is stored then.
+        orders: the order of each list with a page token, by method, such as ``-createdAt id``.
+        vary: builds the model of a key and a number for the lists; every :data:`TIES` numbers tie.
+        remove: makes a stored row disappear from the lists, where the module can do that.
+        markers: the storage markers of a model of a tenant.
+        drawn: a strategy of models of a tenant and a key, ``None`` where another entity's covers it.
+    """
+
+    entity: Entity
+    protocol: type
+    repository: str
+    small: Build[CanonicalModel]
+    rich: Build[CanonicalModel]
+    store: Store[S, CanonicalModel]
+    orders: Mapping[str, str]
+    vary: Vary[CanonicalModel]
+    remove: Remove[S, CanonicalModel] | None
+    markers: Markers[CanonicalModel]
+    drawn: Draw[CanonicalModel] | None
+
+    @property
+    def name(self) -> str:
+        """The name of the entity."""
+        return self.entity.name
+
+    @property
+    def lookups(self) -> tuple[Lookup, ...]:
+        """The methods that find one row."""
+        return lookups_of(self.entity, self.protocol)
+
+    @property
+    def lists(self) -> tuple[Listed, ...]:
+        """The methods that return pages."""
+        return lists_of(self.entity, self.protocol)
+
+    @property
+    def purges(self) -> tuple[Purge, ...]:
+        """The methods that remove rows by their age."""
+        return purges_of(self.protocol)
+
+    @property
+    def system_only(self) -> bool:
+        """Whether the repository is reached in system scope only, and not in a session of one tenant."""
+        return bool(self.lookups) and not any(lookup.method.names_tenant for lookup in self.lookups)
+
+    def row(self, tenant: str, model: CanonicalModel) -> Row:
+        """Return a model with its markers."""
+        return Row(model, self.markers(tenant, model))
+
+    def key(self, tenant: str, model: CanonicalModel) -> Key:
+        """Return the key of a model."""
+        row = self.row(tenant, model)
+        return self.entity.key_of(row.model, row.storage)
+
+    def value(self, tenant: str, model: CanonicalModel) -> Value:
+        """Return what answers for the fields of a model, markers included."""
+        row = self.row(tenant, model)
+        return lambda name: self.entity.value(row.model, row.storage, name)
+
+    def found(self, session: S, tenant: str, model: CanonicalModel, lookup: Lookup | None = None) -> object:
+        """Return what a look-up of a model answers to a tenant; default: the first one."""
+        chosen = lookup or self.lookups[0]
+        return chosen(getattr(session, self.repository), tenant, self.value(tenant, model))
+
+    def numbered(self, tenant: str, numbers: Sequence[int]) -> dict[int, CanonicalModel]:
+        """Return models for a list by number; the same numbers give the same models on every storage."""
+        return {number: self.vary(tenant, numbered_key(tenant, number), number) for number in numbers}
+
+
+def example(
+    *,
+    entity: Entity[M],
+    protocol: type,
+    small: Build[M],
+    rich: Build[M],
+    store: Store[S, M],
+    repository: str | None = None,
+    orders: Mapping[str, str] = NO_ORDERS,
+    vary: Vary[M] | None = None,
+    remove: Remove[S, M] | None = None,
+    markers: Markers[M] | None = None,
+    drawn: Draw[M] | Literal["derived"] | None = "derived",
+) -> Example[S]:
+    """Return the example of an entity; see :class:`Example`. What is left out is derived."""
+    return Example(
+        entity=entity,
+        protocol=protocol,
+        repository=repository or entity.name,
+        small=small,
+        rich=rich,
+        store=cast("Store[S, CanonicalModel]", store),
+        orders=orders,
+        vary=vary or varied(entity, small, orders),
+        remove=cast("Remove[S, CanonicalModel] | None", remove),
+        markers=cast("Markers[CanonicalModel]", markers or no_markers),
+        drawn=cast("Draw[CanonicalModel] | None", partial(rows, entity) if drawn == "derived" else drawn),
+    )
+
+
+def no_markers(tenant: str, model: CanonicalModel) -> Mapping[str, object]:
+    """Return no marker."""
+    del tenant, model
+    return {}
+
+
+def numbered_key(tenant: str, number: int) -> str:
+    """Return the id of the row of a number; its first characters try the order of text."""
+    return f"{EDGE_TEXTS[number % len(EDGE_TEXTS)]}{number:03}@{tenant}"
+
+
+def varied(entity: Entity[M], small: Build[M], orders: Mapping[str, str]) -> Vary[M]:
+    """Return what builds the models of the lists: small ones that differ where lists sort."""
+    names = {name.removeprefix("-") for order in orders.values() for name in order.split()}
+    shapes = [entity.shapes[name] for name in names - set(entity.key) if name in entity.shapes]
+
+    def vary(tenant: str, key: str, number: int) -> M:
+        changes = {shape.name: value_of_number(shape, number) for shape in shapes}
+        return small(tenant, key).evolve(**changes)
+
+    return vary
+
+
+def value_of_number(shape: FieldShape, number: int) -> object:
+    """Return a value for a field by which a list sorts; texts are all different, other values tie."""
+    match shape.value.kind:
+        case Kind.INSTANT:
+            return at(number // TIES / 1000)
+        case Kind.INTEGER | Kind.NUMBER:
+            return number // TIES
+        case Kind.NUMBERED | Kind.NAMED:
+            members = shape.value.members
+            return members[number // TIES % len(members)]
+        case _:
+            return f"{EDGE_TEXTS[-(number % len(EDGE_TEXTS)) - 1]}{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class OneOfEach:
+    """One stored row of each entity, owned by one tenant."""
+
+    tenant: str
+    rows: Mapping[Entity, CanonicalModel]
+    keys: tuple[tuple[Entity, Key], ...]
+
+    def __getitem__(self, entity: Entity[M]) -> M:
+        """Return the row of an entity."""
+        return cast("M", self.rows[entity])
+
+    def key(self, entity: Entity) -> Key:
+        """Return where the row of an entity is stored."""
+        return next(key for owner, key in self.keys if owner == entity)
+
+    def stored(self, bench: Bench) -> list[StoredRow | None]:
+        """Return what is really stored."""
+        return [bench.probe.read(entity, key) for entity, key in self.keys]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleExamples(Generic[S]):
+    """The examples of a module, one for each entity, in the order of the catalog.
+
+    Attributes:
+        module: the module.
+        examples: one for each entity, in any order.
+    """
+
+    module: ModuleSpec[object]
+    examples: tuple[Example[S], ...]
+    _by_entity: dict[Entity, Example[S]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Sort the examples as the catalog sorts the entities.
+
+        Raises:
+            LookupError: an entity has no example.
+        """
+        given = {item.entity: item for item in self.examples}
+        missing = [entity.name for entity in self.entities if entity not in given]
+        if missing:
+            raise LookupError(f"the kit has no example of {', '.join(missing)}")  # met by programmers only
+        object.__setattr__(self, "_by_entity", {entity: given[entity] for entity in self.entities})
+        object.__setattr__(self, "examples", tuple(self._by_entity.values()))
+
+    @property
+    def entities(self) -> tuple[Entity, ...]:
+        """The entities of the module, parents first."""
+        return self.module.catalog.entities
+
+    def of(self, entity: Entity) -> Example[S]:
+        """Return the example of an entity."""
+        return self._by_entity[entity]
+
+    def store_small(self, session: S, tenant: str, name: str, entity: Entity[M]) -> M:
+        """Store the small model of an entity, after those of its parents; return it."""
+        if entity.parent is not None:
+            self.store_small(session, tenant, name, entity.parent.entity)
+        chosen = self.of(entity)
+        return cast("M", chosen.store(session, tenant, chosen.small(tenant, name)))
+
+    @property
+    def of_tenants(self) -> tuple[Example[S], ...]:
+        """The examples of the entities that a session of one tenant reaches."""
+        return tuple(item for item in self.examples if not item.system_only)
+
+    @property
+    def of_the_system(self) -> tuple[Example[S], ...]:
+        """The examples of the entities that only system scope reaches."""
+        return tuple(item for item in self.examples if item.system_only)
+
+    def store_each(
+        self,
+        session: S,
+        tenant: str,
+        name: str,
+        but: Mapping[Entity, CanonicalModel] | None = None,
+        *,
+        bound: bool = False,
+    ) -> OneOfEach:
+        """Store one row of each entity for a tenant, or of each that a session ``bound`` to it reaches.
+
+        Those in ``but`` are stored already.
+        """
+        rows = dict(but or {})
+        for item in self.of_tenants if bound else self.examples:
+            if item.entity not in rows:
+                rows[item.entity] = item.store(session, tenant, item.small(tenant, name))
+        stored = [entity for entity in self.entities if entity in rows]
+        keys = tuple((entity, self.of(entity).key(tenant, rows[entity])) for entity in stored)
+        return OneOfEach(tenant, rows, keys)

@@ -1,0 +1,321 @@
+"""Rows of the entities of the kit: known by number, with content from the edges of what a field may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from uuid import NAMESPACE_URL, uuid5
+
+from twinstore.access import Ref, Row
+from twinstore.canonical import CanonicalModel, content_digest
+from twinstore.catalog import TenancyKind
+from twinstore.fields import INT64_MAX, INT64_MIN
+from twinstore.tenancy import NO_TENANT, Owner, Tenant
+from twinstore.testing.builders import at
+from twinstore.testing.entities import (
+    COUNTERS,
+    DEVICES,
+    ENTRIES,
+    EVENTS,
+    LINES,
+    NOTES,
+    PARTS,
+    PLACES,
+    Colour,
+    Counter,
+    Device,
+    Entry,
+    Event,
+    Level,
+    Line,
+    Note,
+    Part,
+    Place,
+    Spot,
+)
+from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST
+
+if TYPE_CHECKING:
+    from twinstore.access import Access
+    from twinstore.catalog import Entity, Key
+
+__all__ = ["HOMES", "SAMPLES", "Home", "Room", "Sample", "sample_of"]
+
+M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True)
+
+NUMBERS: Final = (0, 1, -1, 2**31 - 1, -(2**31), 2**53 + 1, INT64_MAX, INT64_MIN)
+INSTANTS: Final = (None, at(0), at(1.001), EARLIEST, LATEST, at(0), at(-0.001))
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where the rows of a test are: they have one owner and share a batch.
+
+    Rooms of one batch have the same keys, whoever owns them; other batches have other keys.
+    """
+
+    owner: Owner
+    batch: str
+
+    @property
+    def tenant_id(self) -> str | None:
+        """The tenant, ``None`` when there is none."""
+        return self.owner.id if isinstance(self.owner, Tenant) else None
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of rows that must have one."""
+        return self.tenant_id or f"owner of {self.batch}"
+
+    def text(self, number: int) -> str:
+        """Return a key that is text; its first characters try the order of text."""
+        return f"{EDGE_TEXTS[number % len(EDGE_TEXTS)]}{number}@{self.batch}"
+
+    def uuid(self, number: int) -> str:
+        """Return a key that is a UUID."""
+        return str(uuid5(NAMESPACE_URL, f"{self.batch}/{number}"))
+
+    def number(self, number: int) -> int:
+        """Return a key that is a number, below zero for every second room."""
+        digest = int(content_digest(self.batch.encode())[-13:], 16)
+        return (digest if digest % 2 else -digest) * 1000 + number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample(Generic[M_co]):
+    """How to make rows of one entity.
+
+    Attributes:
+        entity: the entity.
+        model: makes the row of a number.
+        change: other content for a row that stays under its key.
+        markers: the storage markers of the row of a number.
+    """
+
+    entity: Entity[M_co]
+    model: Callable[[Room, int], M_co]
+    change: Mapping[str, object]
+    markers: Callable[[int], Mapping[str, object]] = field(default=lambda _: {})
+
+    def row(self, room: Room, number: int = 0, **changes: object) -> Row[M_co]:
+        """Return the row of a number, with other values where they are given."""
+        model = self.model(room, number)
+        return Row(model.evolve(**changes) if changes else model, self.markers(number))
+
+    def changed(self, room: Room, number: int = 0) -> Row[M_co]:
+        """Return the row of a number with other content."""
+        return self.row(room, number, **self.change)
+
+    def rows(self, room: Room, count: int) -> list[Row[M_co]]:
+        """Return the first rows in the order of their numbers."""
+        return [self.row(room, number) for number in range(count)]
+
+    def key(self, room: Room, number: int = 0) -> Key:
+        """Return the key of the row of a number."""
+        row = self.row(room, number)
+        return self.entity.key_of(row.model, row.storage)
+
+    def ref(self, room: Room, number: int = 0) -> Ref[M_co]:
+        """Return where the row of a number is."""
+        return Ref(self.entity, room.owner, self.key(room, number))
+
+    def furnish(self, access: Access, room: Room) -> None:
+        """Store what the rows need: the parent of all of them, where there is one."""
+        if self.entity.parent is not None:
+            parent = sample_of(self.entity.parent.entity)
+            parent.furnish(access, room)
+            access.put(parent.entity, room.owner, parent.row(room))
+
+    def fill(self, access: Access, room: Room, count: int) -> list[Row[M_co]]:
+        """Store the first rows, in an order that is not theirs, and return them in the order of numbers."""
+        self.furnish(access, room)
+        rows = self.rows(room, count)
+        for row in sorted(rows, key=lambda row: content_digest(repr(row).encode())):
+            access.insert(self.entity, room.owner, row)
+        return rows
+
+
+def a_spot(number: int) -> Spot:
+    """Return a nested model."""
+    return Spot(
+        label=EDGE_TEXTS[number % len(EDGE_TEXTS)],
+        seen_at=at(number),
+        remark=EDGE_TEXTS[-1] if number % 2 else None,
+    )
+
+
+def a_note(room: Room, number: int) -> Note:
+    """Return a note."""
+    text = EDGE_TEXTS[number % len(EDGE_TEXTS)]
+    return Note(
+        id=room.text(number),
+        tenant_id=room.tenant,
+        batch=room.batch,
+        title=f"{text}{number}",
+        level=list(Level)[number % 3],
+        colour=(None, *Colour)[number % 3],
+        urgent=number % 2 == 0,
+        rank=NUMBERS[number % len(NUMBERS)],
+        width=NUMBERS[number % 5],
+        holder=text if number % 4 == 0 else None,
+        attempts=number,
+        due_at=INSTANTS[number % len(INSTANTS)],
+        closed_at=at(number) if number % 3 else None,
+        body=text if number % 2 else None,
+        tags=tuple(EDGE_TEXTS[: number % 4]),
+        words={text: text, "createdAt": "2025-10-26T14:05:00Z"} if number % 3 else {},
+        spot=a_spot(number) if number % 2 else None,
+        spots=tuple(map(a_spot, range(number % 3))),
+    )
+
+
+def markers_of_note(number: int) -> Mapping[str, object]:
+    """Return the markers of a note: every third one is archived."""
+    archived = {"archivedAt": at(number), "archivedBy": "ada", "revision": NUMBERS[number % len(NUMBERS)]}
+    return archived if number % 3 == 2 else {}
+
+
+def a_place(room: Room, number: int) -> Place:
+    """Return a place; two share a shelf."""
+    return Place(
+        shelf=room.text(number // 2),
+        slot=EDGE_TEXTS[-(number % len(EDGE_TEXTS)) - 1],
+        tenant_id=room.tenant,
+        batch=room.batch,
+        amount=NUMBERS[number % len(NUMBERS)],
+        checked_at=INSTANTS[number % len(INSTANTS)],
+    )
+
+
+def a_device(room: Room, number: int) -> Device:
+    """Return a device."""
+    text = EDGE_TEXTS[number % len(EDGE_TEXTS)]
+    return Device(
+        id=room.uuid(number),
+        tenant_id=room.tenant_id,
+        batch=room.batch,
+        serial=f"{text}{number}@{room.batch}" if number % 2 else None,
+        level=list(Level)[number % 3],
+        urgent=number % 2 == 0,
+        rank=NUMBERS[number % len(NUMBERS)],
+        holder=text if number % 4 == 0 else None,
+        attempts=number,
+        due_at=INSTANTS[number % len(INSTANTS)],
+        words={text: text, "createdAt": "2025-10-26T14:05:00Z"} if number % 3 else {},
+        spots=tuple(map(a_spot, range(number % 3))),
+    )
+
+
+def markers_of_device(number: int) -> Mapping[str, object]:
+    """Return the markers of a device."""
+    return (
+        {"importedBy": EDGE_TEXTS[number % len(EDGE_TEXTS)], "importedAt": at(number)} if number % 2 else {}
+    )
+
+
+def a_part(room: Room, number: int) -> Part:
+    """Return a part of the first device."""
+    return Part(
+        device_id=room.uuid(0),
+        name=f"{EDGE_TEXTS[number % len(EDGE_TEXTS)]}{number}",
+        batch=room.batch,
+        amount=NUMBERS[number % len(NUMBERS)],
+        checked_at=INSTANTS[number % len(INSTANTS)],
+    )
+
+
+def an_entry(room: Room, number: int) -> Entry:
+    """Return an entry in the log of the first device."""
+    return Entry(device_id=room.uuid(0), sequence=number + 1, batch=room.batch, message=EDGE_TEXTS[number])
+
+
+def a_line(room: Room, number: int) -> Line:
+    """Return a line in the log of the first note."""
+    return Line(
+        note_id=room.text(0),
+        sequence=number + 1,
+        tenant_id=room.tenant,
+        batch=room.batch,
+        message=EDGE_TEXTS[number],
+    )
+
+
+def an_event(room: Room, number: int) -> Event:
+    """Return an event in the log of the first note."""
+    return Event(
+        event_id=room.uuid(number),
+        note_id=room.text(0),
+        sequence=number + 1,
+        tenant_id=room.tenant,
+        batch=room.batch,
+        message=EDGE_TEXTS[number],
+    )
+
+
+def a_counter(room: Room, number: int) -> Counter:
+    """Return a counter."""
+    return Counter(
+        number=room.number(number),
+        batch=room.batch,
+        amount=NUMBERS[number % len(NUMBERS)],
+        holder=EDGE_TEXTS[number % len(EDGE_TEXTS)] if number % 2 else None,
+        checked_at=INSTANTS[number % len(INSTANTS)],
+    )
+
+
+NOTE: Final = Sample(entity=NOTES, model=a_note, markers=markers_of_note, change={"body": "other"})
+PLACE: Final = Sample(entity=PLACES, model=a_place, change={"amount": 77})
+DEVICE: Final = Sample(
+    entity=DEVICES, model=a_device, markers=markers_of_device, change={"words": {"b": "c"}}
+)
+PART: Final = Sample(entity=PARTS, model=a_part, change={"amount": 77})
+ENTRY: Final = Sample(entity=ENTRIES, model=an_entry, change={"message": "other"})
+LINE: Final = Sample(entity=LINES, model=a_line, change={"message": "other"})
+EVENT: Final = Sample(entity=EVENTS, model=an_event, change={"message": "other"})
+COUNTER: Final = Sample(entity=COUNTERS, model=a_counter, change={"amount": 77})
+
+SAMPLES: Final[tuple[Sample[CanonicalModel], ...]] = (
+    NOTE,
+    PLACE,
+    DEVICE,
+    PART,
+    ENTRY,
+    LINE,
+    EVENT,
+    COUNTER,
+)
+
+
+def sample_of(entity: Entity) -> Sample[CanonicalModel]:
+    """Return how to make rows of an entity."""
+    return next(sample for sample in SAMPLES if sample.entity == entity)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Rows of one entity, owned by a tenant or by nobody."""
+
+    sample: Sample[CanonicalModel]
+    by_tenant: bool = True
+
+    def room(self, tenant: str, batch: str) -> Room:
+        """Return the room of the rows; its owner is also the scope that sees them."""
+        return Room(Tenant(tenant) if self.by_tenant else NO_TENANT, batch)
+
+    def __str__(self) -> str:
+        return f"{self.sample.entity.name} of {'a tenant' if self.by_tenant else 'nobody'}"
+
+
+def ownerless(sample: Sample[CanonicalModel]) -> bool:
+    """Whether rows of an entity may belong to no tenant."""
+    entity = sample.entity
+    if entity.parent is not None and entity.tenancy.kind is TenancyKind.PARENT:
+        return ownerless(sample_of(entity.parent.entity))
+    return entity.tenancy.kind is TenancyKind.OPTIONAL
+
+
+HOMES: Final = (
+    *(Home(sample) for sample in SAMPLES),
+    *(Home(sample, by_tenant=False) for sample in SAMPLES if ownerless(sample)),
+)

@@ -1,0 +1,1 @@
+"""What the contract kit knows of the scheduler and cannot derive."""

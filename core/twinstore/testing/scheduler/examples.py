@@ -1,0 +1,285 @@
+"""The examples of the scheduler."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, cast
+
+from twinstore.scheduler.audit import AuditRecord, AuditRepository
+from twinstore.scheduler.catalog import (
+    AUDIT,
+    IMPACT_SNAPSHOTS,
+    RUN_SUMMARIES,
+    RUNS,
+    SCHEDULES,
+    TRIGGERS,
+)
+from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.impact_snapshots import (
+    ImpactSet,
+    ImpactSnapshotRepository,
+    derived_snapshot_id,
+)
+from twinstore.scheduler.module import MODULE
+from twinstore.scheduler.run_summaries import RunSummary, RunSummaryRepository
+from twinstore.scheduler.runs import Run, RunRepository, RunStats
+from twinstore.scheduler.schedules import Schedule, ScheduleRepository
+from twinstore.scheduler.selectors import selector_digest
+from twinstore.scheduler.storage import SchedulerSession
+from twinstore.scheduler.triggers import Trigger, TriggerRepository
+from twinstore.testing import strategies
+from twinstore.testing.builders import (
+    at,
+    make_audit_record,
+    make_impact_set,
+    make_run,
+    make_run_summary,
+    make_schedule,
+    make_trigger,
+    moved,
+    rich_audit_record,
+    rich_impact_set,
+    rich_run,
+    rich_run_summary,
+    rich_schedule,
+)
+from twinstore.testing.examples import TIES, Example, ModuleExamples, example
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hypothesis.strategies import SearchStrategy
+
+    from twinstore.modules import ModuleSpec
+
+__all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN"]
+
+Session = SchedulerSession
+# The run to which every snapshot of the kit belongs, and with it every row of the lists by run.
+SNAPSHOT_RUN: Final = "r-1"
+LISTED_SCHEDULE: Final = "s-1"
+NEXT_HOUR: Final = datetime(2025, 10, 26, 15, 0, tzinfo=UTC)
+# When the triggers of a list fire next, and by which rule: never, in 25 minutes, at the next hour.
+NEXT_FIRES: Final = (
+    ("0 0 * * *", None),
+    ("0 * * * *", NEXT_HOUR),
+    ("30 * * * *", NEXT_HOUR - timedelta(minutes=30)),
+)
+BEGINNINGS: Final = frozenset({RunState.PLANNING, RunState.QUEUED})
+# The states between planning and the wanted one, where the direct move is not allowed.
+BETWEEN: Final = {
+    RunState.RUNNING: (RunState.QUEUED,),
+    RunState.COMPLETED: (RunState.QUEUED, RunState.RUNNING),
+}
+
+
+def store_schedule(session: Session, tenant: str, schedule: Schedule) -> Schedule:
+    """Store a schedule."""
+    del tenant
+    return session.schedules.upsert(schedule)
+
+
+def delete_schedule(session: Session, tenant: str, schedule: Schedule) -> bool:
+    """Take a schedule out of the lists."""
+    return session.schedules.soft_delete(tenant, schedule.id, "eve", at(100))
+
+
+def small_trigger(tenant: str, name: str) -> Trigger:
+    """Return the trigger that the small schedule of the same name gets."""
+    return make_trigger(tenant, name, next_fire_at=NEXT_HOUR)
+
+
+def listed_trigger(tenant: str, key: str, number: int) -> Trigger:
+    """Return a trigger of a list; every third one has no next instant."""
+    cron, next_fire_at = NEXT_FIRES[number % TIES]
+    return make_trigger(
+        tenant, key, enabled=next_fire_at is not None, when_cron=cron, next_fire_at=next_fire_at
+    )
+
+
+def store_trigger(session: Session, tenant: str, trigger: Trigger) -> Trigger:
+    """Store a trigger by the only way there is: with its schedule."""
+    schedule = make_schedule(
+        tenant,
+        trigger.schedule_id,
+        when_cron=trigger.when_cron,
+        timezone=trigger.timezone,
+        enabled=trigger.enabled,
+        created_at=trigger.created_at,
+    )
+    session.schedules.upsert(schedule)
+    return session.triggers.get_required(tenant, schedule.id)
+
+
+def small_run(tenant: str, name: str) -> Run:
+    """Return a cancelled run of the schedule of the same name."""
+    return make_run(tenant, name, state=RunState.CANCELLED, schedule_id=name)
+
+
+def listed_run(tenant: str, key: str, number: int) -> Run:
+    """Return a run that is in every list of runs."""
+    created_at = at(number // TIES / 1000)
+    return make_run(tenant, key, state=RunState.QUEUED, created_at=created_at, schedule_id=LISTED_SCHEDULE)
+
+
+def store_run(session: Session, tenant: str, run: Run) -> Run:
+    """Create a run and take it through the allowed states."""
+    del tenant
+    if run.state in BEGINNINGS:
+        return session.runs.create(run)
+    planned = moved(run, RunState.PLANNING, stats=RunStats(), deltas=(), reason=None)
+    session.runs.create(planned)
+    for state in BETWEEN.get(run.state, ()):
+        started_at = {"started_at": run.started_at} if state is RunState.RUNNING else {}
+        assert session.runs.update(moved(planned, state, **started_at))
+    assert session.runs.update(run)
+    return run
+
+
+def purge_run(session: Session, tenant: str, run: Run) -> int:
+    """Finish a run and purge it."""
+    session.runs.update(moved(run, RunState.CANCELLED))
+    return session.runs.purge_finished(at(10_000), tenant_id=tenant)
+
+
+def small_snapshot(tenant: str, name: str) -> ImpactSet:
+    """Return a snapshot of one image; its tenant stands beside it."""
+    del tenant
+    return make_impact_set(snapshot_id=name)
+
+
+def rich_snapshot(tenant: str, name: str) -> ImpactSet:
+    """Return a snapshot with a value in every field."""
+    return rich_impact_set(tenant, snapshot_id=name)
+
+
+def drawn_snapshots(tenant: str, key: str) -> SearchStrategy[ImpactSet]:
+    """Return snapshots with an own id."""
+    return strategies.impact_sets(tenant).map(lambda snapshot: snapshot.evolve(snapshot_id=key))
+
+
+def store_snapshot(session: Session, tenant: str, snapshot: ImpactSet) -> ImpactSet:
+    """Store a snapshot of the one run."""
+    key = session.impact_snapshots.upsert(tenant, snapshot, run_id=SNAPSHOT_RUN)
+    return session.impact_snapshots.get_required(tenant, key)
+
+
+def snapshot_markers(tenant: str, snapshot: ImpactSet) -> Mapping[str, object]:
+    """Return the markers of a stored snapshot."""
+    key = snapshot.snapshot_id or derived_snapshot_id(tenant, snapshot, SNAPSHOT_RUN)
+    digest = selector_digest(snapshot.selector, tenant)
+    return {"snapshotId": key, "tenantId": tenant, "runId": SNAPSHOT_RUN, "selectorDigest": digest}
+
+
+def delete_snapshot(session: Session, tenant: str, snapshot: ImpactSet) -> bool:
+    """Delete a snapshot."""
+    return session.impact_snapshots.delete(tenant, snapshot.snapshot_id or "")
+
+
+def store_record(session: Session, tenant: str, record: AuditRecord) -> AuditRecord:
+    """Append an audit record."""
+    del tenant
+    return session.audit.append(record)
+
+
+def small_record(tenant: str, name: str) -> AuditRecord:
+    """Return a record about the schedule of the same name."""
+    return make_audit_record(tenant, name, schedule_id=name)
+
+
+def listed_record(tenant: str, key: str, number: int) -> AuditRecord:
+    """Return a record that passes every filter of the list."""
+    return make_audit_record(
+        tenant,
+        key,
+        occurred_at=at(number // TIES / 1000),
+        category="run",
+        schedule_id=LISTED_SCHEDULE,
+        run_id=SNAPSHOT_RUN,
+    )
+
+
+def small_summary(tenant: str, name: str) -> RunSummary:
+    """Return the summary of the small run of the same name."""
+    return make_run_summary(tenant, name, [small_run(tenant, name)])
+
+
+def store_summary(session: Session, tenant: str, summary: RunSummary) -> RunSummary:
+    """Store a summary."""
+    del tenant
+    return session.run_summaries.upsert(summary)
+
+
+def beginning_runs(tenant: str, key: str) -> SearchStrategy[Run]:
+    """Return runs as they may be created."""
+    return strategies.runs(tenant, key, tuple(BEGINNINGS))
+
+
+EXAMPLES: Final[tuple[Example[Session], ...]] = (
+    example(
+        entity=SCHEDULES,
+        protocol=ScheduleRepository,
+        small=make_schedule,
+        rich=rich_schedule,
+        store=store_schedule,
+        orders={"list": "name id"},
+        remove=delete_schedule,
+        drawn=strategies.schedules,
+    ),
+    example(
+        entity=TRIGGERS,
+        protocol=TriggerRepository,
+        small=small_trigger,
+        rich=small_trigger,
+        store=store_trigger,
+        orders={"list": "nextFireAt id"},
+        vary=listed_trigger,
+        drawn=None,
+    ),
+    example(
+        entity=RUNS,
+        protocol=RunRepository,
+        small=small_run,
+        rich=rich_run,
+        store=store_run,
+        orders={
+            "list": "-createdAt id",
+            "get_pending_runs": "createdAt id",
+            "get_runs_by_schedule": "-createdAt id",
+            "list_by_state": "createdAt id",
+        },
+        vary=listed_run,
+        remove=purge_run,
+        drawn=beginning_runs,
+    ),
+    example(
+        entity=IMPACT_SNAPSHOTS,
+        protocol=ImpactSnapshotRepository,
+        small=small_snapshot,
+        rich=rich_snapshot,
+        store=store_snapshot,
+        orders={"list": "-generatedAt snapshotId", "list_by_run": "-generatedAt snapshotId"},
+        remove=delete_snapshot,
+        markers=snapshot_markers,
+        drawn=drawn_snapshots,
+    ),
+    example(
+        entity=AUDIT,
+        protocol=AuditRepository,
+        small=small_record,
+        rich=rich_audit_record,
+        store=store_record,
+        orders={"list": "-occurredAt id"},
+        vary=listed_record,
+    ),
+    example(
+        entity=RUN_SUMMARIES,
+        protocol=RunSummaryRepository,
+        small=small_summary,
+        rich=rich_run_summary,
+        store=store_summary,
+        orders={"list": "scheduleId"},
+        drawn=strategies.run_summaries,
+    ),
+)
+SCHEDULER_EXAMPLES: Final = ModuleExamples(cast("ModuleSpec[object]", MODULE), EXAMPLES)

@@ -1,0 +1,304 @@
+"""Copy and verification between a store of this process and a real MongoDB, in both directions."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+from uuid import UUID, uuid4
+
+import pytest
+from pydantic import SecretStr
+
+from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, Pair, contents_of, fill
+from twinstore.access import Row
+from twinstore.backend import SharedResources
+from twinstore.bulk import KeyRange
+from twinstore.canonical import CanonicalModel
+from twinstore.catalog import Entity, Module, Parent, Tenancy, int64, text, uuid
+from twinstore.config import load_settings
+from twinstore.fields import Id, PositiveInt, TenantId, Text
+from twinstore.modules import ModuleSpec
+from twinstore.options import ModuleOptions
+from twinstore.scheduler.catalog import RUNS
+from twinstore.tenancy import ALL_TENANTS, NO_TENANT, UNKNOWN_TENANT, Tenant
+from twinstore.testing.builders import make_run
+from twinstore_backfill.outcome import Exit
+from twinstore_backfill.stores import open_store
+from twinstore_memory.backend import MemoryBackend
+from twinstore_memory.store import Store as MemoryStore
+from twinstore_memory.store import drop_store
+from twinstore_mongo.backend import MongoBackend
+from twinstore_mongo.connection import Connection
+from twinstore_mongo.settings import MongoSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pymongo.database import Database
+
+    from tests.databases import MongoDatabase, MongoServer
+    from twinstore.bulk import BulkPort, OnConflict
+    from twinstore.keys import Key
+
+DIRECTIONS: Final = ["memory to mongo", "mongo to memory"]
+
+
+@pytest.fixture(params=DIRECTIONS)
+def pair(request: pytest.FixtureRequest, mongo_database: MongoDatabase, tmp_path: Path) -> Iterator[Pair]:
+    name = uuid4().hex
+    persistence = mongo_database.config["Persistence"]
+    assert isinstance(persistence, dict)
+    config = {
+        "Persistence": {**persistence, "Memory": {"Store": name}},
+        # The runs of these tests ended long ago; the TTL index would remove them some time.
+        "Scheduler": {"Storage": {"RunRetentionDays": 0}},
+    }
+    settings = load_settings(config, environ={})
+    source, target = request.param.split(" to ")
+    with (
+        open_store("scheduler", source, settings) as left,
+        open_store("scheduler", target, settings) as right,
+    ):
+        left.storage.initializer.ensure_migrations()
+        fill(left.storage)
+        yield Pair(left, right, tmp_path)
+    drop_store(name)
+
+
+def test_what_was_copied_is_proved_equal(pair: Pair) -> None:
+    result = pair.copy()
+    assert (result.exit, result.complete) == (Exit.OK, True)
+    for entity in pair.source.bulk.entities():
+        assert contents_of(pair.target.bulk, entity) == contents_of(pair.source.bulk, entity) != []
+    report = pair.verify()
+    assert (report.verdict, report.reasons) == ("PASS", ())
+    assert report.documents_equal == 2 * DOCUMENTS_PER_TENANT
+
+
+def test_a_second_complete_run_is_a_new_generation_that_writes_no_row(pair: Pair) -> None:
+    first, second = pair.copy(), pair.copy()
+    assert first.job is not None
+    assert second.job is not None
+    assert (first.job["generation"], second.job["generation"]) == (1, 2)
+    totals = second.totals.all()
+    assert (totals["written"], totals["unchanged"]) == (0, 2 * DOCUMENTS_PER_TENANT)
+
+
+def test_a_changed_row_is_a_conflict_and_a_difference(pair: Pair) -> None:
+    pair.copy()
+    changed = make_run("acme", "acme-run-1", schedule_id="elsewhere")
+    access = pair.target.bulk.access()
+    (before,) = access.find(RUNS, ALL_TENANTS, [("acme-run-1",)])
+    assert before is not None
+    access.put(RUNS, ALL_TENANTS, Row(changed))
+    result = pair.copy()
+    assert result.totals.of("runs")["conflicts"] == 1
+    assert result.exit is Exit.DIFFERENT
+    assert pair.verify().verdict == "FAIL"
+    forced = pair.copy(on_conflict="overwrite")
+    assert forced.totals.all()["written"] == 1
+    assert access.find(RUNS, ALL_TENANTS, [("acme-run-1",)]) == (before,)
+    assert pair.verify().verdict == "PASS"
+
+
+# ------------------------------------------------------------------------- entities of every kind
+
+
+class Note(CanonicalModel):
+    """A row that may be without tenant, and whose key holds a number."""
+
+    run_id: Id
+    sequence: PositiveInt
+    tenant_id: TenantId | None = None
+    content: Text = ""
+
+
+class Box(CanonicalModel):
+    """A row of a tenant under a UUID."""
+
+    id: Id
+    tenant_id: TenantId
+
+
+class Thing(CanonicalModel):
+    """A row that belongs to whoever has its box."""
+
+    box_id: Id
+    number: PositiveInt
+
+
+class Tally(CanonicalModel):
+    """A row of nobody, under a number."""
+
+    number: PositiveInt
+    content: Text = ""
+
+
+NOTES: Final = Entity(
+    name="notes",
+    singular="note",
+    module="notebook",
+    model=Note,
+    key_parts=(text("runId"), int64("sequence")),
+    tenancy=Tenancy.optional(),
+    group="notes",
+)
+BOXES: Final = Entity(
+    name="boxes",
+    singular="box",
+    module="notebook",
+    model=Box,
+    key_parts=(uuid("id"),),
+    tenancy=Tenancy.required(),
+    group="notes",
+)
+THINGS: Final = Entity(
+    name="things",
+    singular="thing",
+    module="notebook",
+    model=Thing,
+    key_parts=(uuid("boxId"), int64("number")),
+    tenancy=Tenancy.through_parent(),
+    group="notes",
+    parent=Parent(entity=BOXES, field="boxId"),
+)
+TALLIES: Final = Entity(
+    name="tallies",
+    singular="tally",
+    module="notebook",
+    model=Tally,
+    key_parts=(int64("number"),),
+    tenancy=Tenancy.none(),
+    group="notes",
+)
+NOTEBOOK: Final[ModuleSpec[None]] = ModuleSpec(
+    catalog=Module(name="notebook", entities=(NOTES, BOXES, THINGS, TALLIES)),
+    repositories=lambda _: None,
+    title="Notebook",
+    package="tests",
+)
+NUMBERS: Final = (1, 2, 9, 10, 11, 100)
+BOX_OF: Final = {"acme": str(UUID(int=1)), "umbrella": str(UUID(int=2))}
+
+
+@pytest.fixture
+def stored(mongo_server: MongoServer, mongo_database: MongoDatabase) -> Database[dict[str, object]]:
+    return mongo_server.client[mongo_database.name]
+
+
+@pytest.fixture
+def notebook(mongo_database: MongoDatabase) -> Iterator[BulkPort]:
+    """Open an empty notebook in MongoDB, one of whose collections has another name."""
+    settings = MongoSettings(connection_string=SecretStr(mongo_database.url), database=mongo_database.name)
+    with SharedResources() as resources:
+        connection = Connection(settings, resources)
+        with closing(MongoBackend(NOTEBOOK, connection, ModuleOptions())) as backend:
+            yield backend.bulk
+
+
+@pytest.fixture
+def model() -> BulkPort:
+    """Return a filled notebook in this process."""
+    bulk = MemoryBackend(NOTEBOOK, MemoryStore(uuid4().hex)).bulk
+    access = bulk.access()
+    for number in NUMBERS:
+        for tenant in (None, "acme"):
+            note = Note(run_id=f"run-{tenant}", sequence=number, tenant_id=tenant, content="x" * number)
+            access.insert(NOTES, ALL_TENANTS, Row(note))
+        access.insert(TALLIES, ALL_TENANTS, Row(Tally(number=number)))
+    for tenant, box in BOX_OF.items():
+        access.insert(BOXES, ALL_TENANTS, Row(Box(id=box, tenant_id=tenant)))
+        for number in NUMBERS:
+            access.insert(THINGS, ALL_TENANTS, Row(Thing(box_id=box, number=number)))
+    return bulk
+
+
+def copy_all(source: BulkPort, target: BulkPort, on_conflict: OnConflict = "fail") -> dict[str, int]:
+    written: dict[str, int] = {}
+    for entity in NOTEBOOK.catalog.entities:
+        with source.view() as view, target.writer(entity, on_conflict=on_conflict) as writer:
+            for batch in view.records(entity, KeyRange(), batch_size=5):
+                writer.write(batch)
+            outcome = writer.flush()
+            writer.commit()
+        assert (outcome.rejected, outcome.conflicts) == ((), ())
+        written[entity.name] = sum(outcome.written.values())
+    return written
+
+
+def keys_of(bulk: BulkPort, entity: Entity, reading: str, size: int, tenant: str | None) -> list[Key | None]:
+    with bulk.view() as view:
+        read = getattr(view, reading)
+        ranges = bulk.cut(entity, size, tenant_id=tenant)
+        return [
+            row.key for within in ranges for batch in read(entity, within, tenant_id=tenant) for row in batch
+        ]
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_entities_of_every_kind_come_over_and_back(
+    model: BulkPort, notebook: BulkPort, stored: Database[dict[str, object]], *, indexed: bool
+) -> None:
+    if indexed:
+        for name, key in (("notes", NOTES.key), ("things", THINGS.key), ("tallies", TALLIES.key)):
+            stored[name].create_index([(part, 1) for part in key], unique=True)
+    assert copy_all(model, notebook) == {"notes": 12, "boxes": 2, "things": 12, "tallies": 6}
+    assert set(copy_all(model, notebook).values()) == {0}
+    back = MemoryBackend(NOTEBOOK, MemoryStore(uuid4().hex)).bulk
+    copy_all(notebook, back)
+    for entity in NOTEBOOK.catalog.entities:
+        assert contents_of(notebook, entity) == contents_of(model, entity) == contents_of(back, entity)
+        assert notebook.counts(entity) == model.counts(entity)
+        for size in (1, 4, 100):
+            for reading in ("records", "rows"):
+                wanted = keys_of(model, entity, reading, 100, None)
+                assert keys_of(notebook, entity, reading, size, None) == wanted
+    for tenant, box in BOX_OF.items():
+        for size in (2, 100):
+            for reading in ("records", "rows"):
+                found = keys_of(notebook, THINGS, reading, size, tenant)
+                assert found == [(box, number) for number in NUMBERS]
+                assert keys_of(notebook, BOXES, reading, size, tenant) == [(box,)]
+        assert notebook.counts(THINGS, tenant_id=tenant) == {":none": 6}
+    assert keys_of(notebook, THINGS, "rows", 100, "nobody") == []
+
+
+def test_no_tenant_and_a_broken_tenant_are_told_apart(
+    notebook: BulkPort, stored: Database[dict[str, object]]
+) -> None:
+    stored["notes"].insert_many(
+        [
+            {"runId": "r", "sequence": 1},
+            {"runId": "r", "sequence": 2, "tenantId": None},
+            {"runId": "r", "sequence": 3, "tenantId": 5},
+            {"runId": "r", "sequence": 4, "tenantId": "acme"},
+        ]
+    )
+    assert notebook.counts(NOTES) == {"": 1, ":none": 2, "acme": 1}
+    owners = [NO_TENANT, NO_TENANT, UNKNOWN_TENANT, Tenant("acme")]
+    with notebook.view() as view:
+        assert [row.owner for batch in view.records(NOTES, KeyRange()) for row in batch] == owners
+        assert [row.owner for batch in view.rows(NOTES, KeyRange()) for row in batch] == owners
+    stored["boxes"].insert_one({"_id": str(UUID(int=9))})
+    assert notebook.counts(BOXES) == {"": 1}
+
+
+def test_numbers_in_keys_are_stored_as_numbers_of_any_width(
+    notebook: BulkPort, stored: Database[dict[str, object]]
+) -> None:
+    stored["tallies"].insert_many([{"_id": str(number), "number": number} for number in (3, 2**40, -1)])
+    stored["tallies"].insert_many([{"_id": "text", "number": "3"}, {"_id": "none"}])
+    for size in (1, 100):
+        for reading in ("records", "rows"):
+            found = keys_of(notebook, TALLIES, reading, size, None)
+            assert [key for key in found if key is not None] == [(-1,), (3,), (2**40,)]
+            assert found.count(None) == 2
+    with notebook.view() as view:
+        assert {row.key for row in view.rows_of(TALLIES, [(3,), (2**40,), (4,)])} == {(3,), (2**40,)}
+        assert {row.key for row in view.records_of(TALLIES, [(3,), (2**40,), (4,)])} == {(3,), (2**40,)}
+    with notebook.writer(TALLIES) as writer:
+        writer.remove([(3,), (4,)])
+        assert writer.flush().removed == 1
+        writer.commit()
+    assert notebook.counts(TALLIES) == {":none": 4}

@@ -1,0 +1,73 @@
+"""A line between driver and server that a test can cut."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import contextmanager, suppress
+from threading import Thread
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Address", "Line", "line_to"]
+
+# A host with a port, or the path of a Unix socket.
+Address = tuple[str, int] | str
+CHUNK = 65_536
+
+
+class Line:
+    """Hands on every byte until it is cut; then every connection breaks and none is accepted any more."""
+
+    def __init__(self, server: Address) -> None:
+        self._server = server
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._ends: list[socket.socket] = [self._listener]
+        self.port: int = self._listener.getsockname()[1]
+        Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Break what is connected and accept nothing more; a second call does nothing."""
+        ends, self._ends = self._ends, []
+        for end in ends:
+            # Another thread reads from it: only a shutdown wakes that up.
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = connected(self._server)
+                self._ends += (client, server)
+                for source, target in ((client, server), (server, client)):
+                    Thread(target=pump, args=(source, target), daemon=True).start()
+
+
+def connected(address: Address) -> socket.socket:
+    """Return a connection to a server."""
+    if isinstance(address, tuple):
+        return socket.create_connection(address)
+    end = socket.socket(socket.AF_UNIX)
+    end.connect(address)
+    return end
+
+
+def pump(source: socket.socket, target: socket.socket) -> None:
+    """Hand on what one end says, until either of them is closed."""
+    with suppress(OSError):
+        while data := source.recv(CHUNK):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def line_to(server: Address) -> Iterator[Line]:
+    """Open a line to a server and cut it at the end."""
+    line = Line(server)
+    try:
+        yield line
+    finally:
+        line.cut()

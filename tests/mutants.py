@@ -1,0 +1,37 @@
+"""A fault that is planted in the memory driver, and the case of the kit that must catch it."""
+
+# ruff: noqa: ANN401  # faults are planted inside, where types do not help
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from twinstore.testing import Bench
+from twinstore_memory.backend import CAPABILITIES, MemoryBackend
+
+__all__ = ["Mutant", "Patch", "declaring", "replacing"]
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A fault, and the test that must catch it."""
+
+    name: str
+    plant: Callable[[Patch], None]
+    case: Callable[[Bench], object]
+
+
+def replacing(owner: Any, name: str, value: Any) -> Callable[[Patch], None]:
+    """Return what puts a value in the place of another one."""
+    return lambda patch: patch.setattr(owner, name, value)
+
+
+def declaring(**flags: Any) -> Callable[[Patch], None]:
+    """Return what makes the driver declare something else than it can do."""
+    return replacing(MemoryBackend, "capabilities", property(lambda _: replace(CAPABILITIES, **flags)))

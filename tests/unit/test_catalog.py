@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from twinstore.catalog import Entity, Index, Marker, Parent, Tenancy, text, uuid
+from twinstore.query import (
+    After,
+    AtLeast,
+    AtMost,
+    Before,
+    Equals,
+    IsNull,
+    IsPresent,
+    OneOf,
+    holds,
+    label_of_value,
+)
+from twinstore.scheduler.catalog import RUN_SUMMARIES
+from twinstore.testing.builders import at
+from twinstore.testing.entities import DEVICES, ENTRIES, LINES, NOTES, PARTS, PLACES, Colour, Level
+
+if TYPE_CHECKING:
+    from twinstore.query import Condition
+
+
+def described(entity: Entity[Any], **changes: Any) -> Entity[Any]:  # noqa: ANN401  # any field of a description
+    return replace(entity, **changes)
+
+
+@pytest.mark.parametrize(
+    ("entity", "changes", "problem"),
+    [
+        (NOTES, {"key_parts": (text("nothing"),)}, "has no field nothing"),
+        (DEVICES, {"beside": ("id", "colour")}, "has no field colour"),
+        (PLACES, {"narrow": ("volume",)}, "has no field volume"),
+        (NOTES, {"storage": ()}, "has no field archivedAt"),
+        (PLACES, {"tenancy": Tenancy.required("owner")}, "has no field owner"),
+        (LINES, {"parent": Parent(entity=NOTES, field="note")}, "has no field note"),
+        (PLACES, {"tenancy": Tenancy.through_parent()}, "but names none"),
+        (PARTS, {"parent": Parent(entity=RUN_SUMMARIES, field="name")}, "whose key has several parts"),
+        (
+            ENTRIES,
+            {"key_parts": (text("message"),)},
+            "belongs to the tenant of a parent, but deviceId is no part of its key",
+        ),
+        (
+            DEVICES,
+            {
+                "tenancy": Tenancy.through_parent(),
+                "parent": Parent(entity=NOTES, field="holder"),
+                "key_parts": (uuid("id"), text("holder")),
+            },
+            "belongs to the tenant of a parent, but may lack holder",
+        ),
+        (LINES, {"parent": Parent(entity=PLACES, field="noteId")}, "whose key has several parts"),
+        (LINES, {"parent": None}, "is an ordered log, but names no parent that is versioned"),
+        (
+            LINES,
+            {"parent": Parent(entity=described(NOTES, versioned=False), field="noteId")},
+            "is an ordered log, but names no parent that is versioned",
+        ),
+        (
+            DEVICES,
+            {"indexes": (Index(fields=("serial",), name="serial", unique=True),)},
+            "may lack serial of serial; narrow it with IsPresent",
+        ),
+        (
+            DEVICES,
+            {"indexes": (Index(fields=("importedBy",), name="by", unique=True),)},
+            "may lack importedBy of by",
+        ),
+        (
+            DEVICES,
+            {"indexes": (Index(fields=("serial",), name="s", unique=True, where=(IsNull("serial"),)),)},
+            "may lack serial of s",
+        ),
+    ],
+)
+def test_a_description_that_contradicts_itself_is_refused(
+    entity: Entity[Any], changes: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem) as refusal:
+        described(entity, **changes)
+    assert str(refusal.value).startswith(f"{entity.name} ")
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        Index(fields=("serial",), name="s", unique=True, where=(Equals("serial", "x"),)),
+        Index(fields=("rank",), name="r", unique=True),
+        Index(fields=("spotCount",), name="c", unique=True),
+        Index(fields=("serial",), name="s"),
+    ],
+    ids=lambda index: f"{index.fields} {index.where}",
+)
+def test_a_unique_value_of_fields_that_are_always_there_is_accepted(index: Index) -> None:
+    assert described(DEVICES, indexes=(index,)).indexes == (index,)
+
+
+def test_a_required_marker_may_be_a_unique_value() -> None:
+    marked = described(
+        PLACES,
+        storage=(Marker(name="code", required=True),),
+        indexes=(Index(fields=("code",), name="code", unique=True),),
+    )
+    assert [index.name for index in marked.uniques] == ["code"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "true", "false"),
+    [
+        (Equals("f", "a"), ["a"], ["b", None, 1]),
+        (OneOf("f", ("high", "low")), [Level.HIGH, "low"], ["middle", None]),
+        (IsNull("f"), [None], ["", 0, False]),
+        (IsPresent("f"), ["", 0, False], [None]),
+        (After("f", 1), [2], [1, 0, None, "2", True, at(0)]),
+        (Before("f", at(1)), [at(0)], [at(1), at(2), None, "2025-01-01T00:00:00Z", 0]),
+        (AtMost("f", at(1)), [at(1), at(0)], [at(2), None]),
+        (AtLeast("f", 0), [0, 1], [-1, None, "0", False]),
+    ],
+)
+def test_a_condition_is_true_of_some_values(
+    condition: Condition, true: list[object], false: list[object]
+) -> None:
+    assert [holds(condition, value) for value in true] == [True] * len(true)
+    assert [holds(condition, value) for value in false] == [False] * len(false)
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [
+        (None, ""),
+        ("", ""),
+        ("text", "text"),
+        (True, "true"),
+        (False, "false"),
+        (-3, "-3"),
+        (Level.HIGH, "high"),
+        (Colour.DARK_GREEN, "dark-green"),
+        (at(0.001), "2025-10-26T14:05:00.001+00:00"),
+    ],
+)
+def test_values_are_counted_under_their_wire_form(value: object, label: str) -> None:
+    assert label_of_value(value) == label

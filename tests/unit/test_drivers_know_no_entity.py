@@ -1,0 +1,101 @@
+"""A driver stores what is described: outside ``special/`` it names no entity, no field and no module."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from twinstore.modules import MODULES, module_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parent.parent.parent
+FILES: Final = sorted(
+    path.relative_to(ROOT) for path in (ROOT / "backends").rglob("*.py") if "special" not in path.parts
+)
+SPECIAL: Final = sorted(
+    path.relative_to(ROOT) for path in (ROOT / "backends").rglob("*.py") if "special" in path.parts
+)
+LONGEST_SPECIAL: Final = 200
+# Fields that mean the same outside every entity.
+PLAIN_WORDS: Final = frozenset(
+    {"action", "enabled", "error", "id", "message", "mode", "name", "reason", "state", "total", "trigger"}
+)
+
+
+def described_names() -> frozenset[str]:
+    """Return the names of modules, entities, their fields, markers and derived fields."""
+    names: set[str] = set(MODULES)
+    for module in MODULES:
+        for entity in module_spec(module).catalog.entities:
+            names |= {entity.name, entity.singular, *entity.known}
+            names |= {shape.name for shape in entity.shapes.values()}
+    return frozenset(names - PLAIN_WORDS)
+
+
+NAMES: Final = described_names()
+IN_A_STATEMENT: Final = re.compile(
+    r"\b(?:{})\b\s*\.|(?:FROM|INTO|UPDATE|JOIN|TABLE)\s+(?:{})\b".format(*["|".join(sorted(NAMES))] * 2)
+)
+
+
+def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the string literals of a file with their lines, docstrings left out."""
+    prose = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in prose:
+            value = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
+            if isinstance(value, str):
+                yield node.lineno, value
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """Yield the modules that a file imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def parsed(path: Path) -> ast.Module:
+    """Return the tree of a file."""
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
+def test_there_are_files_and_names_to_look_at() -> None:
+    assert len(FILES) > 20
+    assert {"scheduler", "runs", "impact_snapshots", "tenantId", "deletedAt", "selectorDigest"} <= NAMES
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_a_driver_imports_no_module_package(path: Path) -> None:
+    packages = tuple(f"twinstore.{name}" for name in MODULES)
+    assert [name for name in imports(parsed(path)) if name.startswith(packages)] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_a_driver_holds_no_name_of_a_module_an_entity_or_a_field(path: Path) -> None:
+    found = [
+        (line, text)
+        for line, text in literals(parsed(path))
+        if text.strip() in NAMES or IN_A_STATEMENT.search(text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("path", SPECIAL, ids=str)
+def test_what_is_special_to_a_module_stays_small(path: Path) -> None:
+    assert len((ROOT / path).read_text().splitlines()) <= LONGEST_SPECIAL

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from twinstore.ledger import LEDGER_MODULE
+from twinstore.modules import MODULES, module_spec
+from twinstore_postgres.columns import columns_of
+from twinstore_postgres.proposal import contradictions, proposed_migration
+from twinstore_postgres.schema import wanted_schema
+
+if TYPE_CHECKING:
+    from twinstore.modules import ModuleSpec
+
+every_module = pytest.mark.parametrize(
+    "module", [LEDGER_MODULE, *map(module_spec, MODULES)], ids=lambda module: module.name
+)
+
+
+@every_module
+def test_the_shipped_migrations_make_what_is_described(module: ModuleSpec[object]) -> None:
+    shipped = wanted_schema(module)
+    assert proposed_migration(module.catalog, shipped) is None
+    assert list(contradictions(module.catalog, shipped)) == []
+
+
+@every_module
+def test_what_is_not_shipped_yet_is_proposed(module: ModuleSpec[object]) -> None:
+    shipped = wanted_schema(module)
+    for entity in module.catalog.entities:
+        for column in columns_of(entity):
+            line = f"column {entity.name}.{column.name}: "
+            rest = [item for item in shipped if not item.startswith(line)]
+            assert len(rest) == len(shipped) - 1
+            proposal = proposed_migration(module.catalog, rest) or ""
+            assert proposal.count("ADD COLUMN") == 1
+            assert f".{entity.name} ADD COLUMN IF NOT EXISTS {column.name} " in proposal
+
+
+@every_module
+def test_what_is_shipped_otherwise_is_named(module: ModuleSpec[object]) -> None:
+    entity = module.catalog.entities[0]
+    shipped = [
+        line.replace(" text ", " integer ") if line.startswith(f"column {entity.name}.") else line
+        for line in wanted_schema(module)
+    ]
+    found = list(contradictions(module.catalog, [*shipped, f"column {entity.name}.extra: integer"]))
+    assert f"The description of {entity.name} does not know the column extra." in found
+    assert any(text.startswith(f"The column id of {entity.name} is integer") for text in found)

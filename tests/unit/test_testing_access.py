@@ -1,0 +1,191 @@
+"""The contract of the access must be able to fail: a way that is wrong in one point is caught by a case."""
+
+# ruff: noqa: ANN401  # faults are planted inside, where types do not help
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Barrier, get_ident
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests import wrong_access as wrongs
+from tests.contract.deployments.memory import memory_deployments
+from twinstore.testing.contracts.access import AccessContract
+from twinstore.testing.contracts.access_base import AccessBench
+from twinstore.testing.contracts.access_writing import RIVALS
+from twinstore.testing.entities import MODULE
+from twinstore.testing.rooms import COUNTER, HOMES, LINE, NOTE, Home
+from twinstore_memory import access, rows, store, writing
+
+if TYPE_CHECKING:
+    from twinstore.modules import ModuleSpec
+    from twinstore.testing.defaults import DefaultsOnly
+
+Patch = pytest.MonkeyPatch
+
+Case = Callable[[AccessBench], object]
+CASES: Any = AccessContract()
+
+
+def home(name: str) -> Home:
+    return next(item for item in HOMES if str(item) == name)
+
+
+NOTES, DEVICES = home("notes of a tenant"), home("devices of nobody")
+PARTS, LINES = home("parts of nobody"), home("lines of a tenant")
+
+# A wrong way through the driver, and the case that must catch it.
+WRONG_WAYS: list[tuple[type[DefaultsOnly], Case]] = [
+    (
+        wrongs.FindsForeignRows,
+        lambda b: CASES.test_a_foreign_row_is_as_absent_as_one_that_does_not_exist(b, DEVICES),
+    ),
+    (wrongs.ForgetsMarkers, lambda b: CASES.test_every_value_comes_back_as_it_was_stored(b, NOTES)),
+    (wrongs.TakesNobodyForEverybody, lambda b: CASES.test_a_list_shows_the_rows_of_its_scope(b, NOTES)),
+    (
+        wrongs.ListsBackwards,
+        lambda b: CASES.test_all_pages_make_the_whole_list_in_the_order_of_the_key(b, NOTES, 4),
+    ),
+    (wrongs.CountsOnePage, lambda b: CASES.test_limit_and_order_do_not_matter_and_conditions_do(b, NOTES)),
+    (wrongs.ReplacesAtInsert, lambda b: CASES.test_a_key_is_inserted_once(b, DEVICES)),
+    (wrongs.ReplacesWhatNeverChanges, lambda b: CASES.test_a_row_that_never_changes_is_not_replaced(b, LINE)),
+    (wrongs.ReturnsRowsBackwards, CASES.test_rows_of_several_entities_change_together),
+    (wrongs.ForgetsTheLastRow, CASES.test_a_parent_and_its_child_are_inserted_together),
+    (wrongs.RepeatsRules, CASES.test_a_lost_race_that_the_rule_finds_is_not_repeated),
+    (
+        wrongs.TellsTheTimeOfAClientThatIsLate,
+        CASES.test_the_time_is_an_instant_in_utc_with_whole_milliseconds,
+    ),
+    (
+        wrongs.MarksOneMore,
+        lambda b: CASES.test_the_first_rows_of_a_list_are_marked_and_returned_in_its_order(b, NOTE, "room"),
+    ),
+    (
+        wrongs.AppendsOneByOne,
+        lambda b: CASES.test_other_content_under_a_stored_key_is_refused_with_the_whole_call(b, LINES),
+    ),
+    (
+        wrongs.AppendsBackwards,
+        lambda b: CASES.test_entries_are_numbered_from_one_in_the_order_given(b, LINES),
+    ),
+    (wrongs.RemovesOneMore, lambda b: CASES.test_the_first_rows_of_a_list_are_removed(b, COUNTER)),
+    (wrongs.RemovesForeignRows, lambda b: CASES.test_a_foreign_row_is_not_removed(b, PARTS)),
+    (wrongs.CommitsEveryCall, lambda b: CASES.test_everything_is_committed_together(bench=b)),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault of the driver itself, and the case that must catch it."""
+
+    name: str
+    plant: Callable[[Patch], None]
+    case: Case
+
+
+def orphans_are_written(patch: Patch) -> None:
+    patch.setattr(writing, "_hold_parent", lambda *_: None)
+
+
+def children_stay(patch: Patch) -> None:
+    patch.setattr(access, "discard", lambda unit, _, row: unit.remove(rows.table(row.entity), row.key))
+
+
+def every_row_holds_its_values(patch: Patch) -> None:
+    def unique(row: rows.StoredRow) -> object:
+        indexes = row.entity.uniques
+        return tuple((item, rows.unique_value(item, tuple(map(row.value, item.names)))) for item in indexes)
+
+    patch.setattr(rows.StoredRow, "unique", property(unique))
+
+
+def unique_values_are_not_checked(patch: Patch) -> None:
+    patch.setattr(writing, "check_unique", lambda *_: None)
+
+
+def equal_rows_are_written(patch: Patch) -> None:
+    patch.setattr(rows.StoredRow, "__eq__", lambda *_: False)
+
+
+def nobody_waits(patch: Patch) -> None:
+    """Let all rivals look before any of them writes."""
+    get, barrier, met = store.Unit.get, Barrier(RIVALS), set[int]()
+
+    def together(self: store.Unit, *arguments: Any) -> object:
+        found = get(self, *arguments)
+        if len(met) < RIVALS and get_ident() not in met:
+            met.add(get_ident())
+            barrier.wait(10)
+        return found
+
+    patch.setattr(store.Store, "claim", lambda *_: None)
+    patch.setattr(store.Unit, "get", together)
+
+
+FAULTS = [
+    Fault(
+        "a row needs no parent",
+        orphans_are_written,
+        lambda b: CASES.test_a_row_without_its_parent_is_refused(b, LINES),
+    ),
+    Fault(
+        "a row takes any parent",
+        orphans_are_written,
+        lambda b: CASES.test_a_row_of_a_foreign_parent_is_refused(b, PARTS),
+    ),
+    Fault("children stay behind", children_stay, CASES.test_logs_go_with_their_parent),
+    Fault(
+        "values are held by rows that are left out",
+        every_row_holds_its_values,
+        CASES.test_a_unique_value_finds_only_the_row_that_holds_it,
+    ),
+    Fault(
+        "unique values are not checked",
+        unique_values_are_not_checked,
+        CASES.test_a_unique_value_of_another_row_is_taken,
+    ),
+    Fault(
+        "equal rows are written again",
+        equal_rows_are_written,
+        lambda b: CASES.test_an_equal_row_is_not_written_again(b, DEVICES),
+    ),
+    Fault(
+        "rivals do not wait for each other",
+        nobody_waits,
+        lambda b: CASES.test_of_rivals_inserting_one_key_exactly_one_wins(b, COUNTER),
+    ),
+]
+
+
+@contextmanager
+def opened(module: ModuleSpec[Any]) -> Iterator[AccessBench]:
+    with memory_deployments() as deployment, deployment.open_module(module) as backend:
+        yield AccessBench(deployment, module, backend)
+
+
+@pytest.mark.parametrize(("wrong", "case"), WRONG_WAYS)
+def test_the_case_tells_a_wrong_way_from_a_right_one(wrong: type[DefaultsOnly], case: Case) -> None:
+    with opened(MODULE) as bench:
+        case(bench)
+    with (
+        opened(wrongs.wrong_module(wrong)) as bench,
+        pytest.raises((Exception, pytest.fail.Exception)),
+    ):
+        case(bench)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_case_catches_a_fault_of_the_driver(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(MODULE) as bench:
+        fault.case(bench)
+    fault.plant(monkeypatch)
+    with opened(MODULE) as bench, pytest.raises((Exception, pytest.fail.Exception)):
+        fault.case(bench)
+
+
+def test_every_wrong_way_has_its_case() -> None:
+    assert set(wrongs.WRONG) <= {wrong for wrong, _ in WRONG_WAYS}

@@ -1,0 +1,177 @@
+"""Ways through the memory driver that are wrong in one small point, for tests of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from twinstore.access import Ref, Row
+from twinstore.errors import DuplicateError
+from twinstore.guard import GuardedAccess
+from twinstore.paging import Page
+from twinstore.retrying import repeat
+from twinstore.tenancy import ALL_TENANTS, NO_TENANT
+from twinstore.testing.defaults import DefaultsOnly
+from twinstore.testing.entities import MODULE
+
+if TYPE_CHECKING:
+    from twinstore.access import Access, Moment, Rows, Rule, Sets, UniqueKey
+    from twinstore.catalog import Entity, Key
+    from twinstore.modules import ModuleSpec
+    from twinstore.query import Query
+    from twinstore.tenancy import Tenants
+
+AnyRow = Row[Any]
+
+__all__ = ["WRONG", "wrong_module"]
+
+
+class FindsForeignRows(DefaultsOnly):
+    def find(
+        self, entity: Entity[Any], scope: Tenants, keys: Sequence[Key | UniqueKey]
+    ) -> tuple[AnyRow | None, ...]:
+        del scope
+        return super().find(entity, ALL_TENANTS, keys)
+
+
+class ForgetsMarkers(DefaultsOnly):
+    def find(
+        self, entity: Entity[Any], scope: Tenants, keys: Sequence[Key | UniqueKey]
+    ) -> tuple[AnyRow | None, ...]:
+        found = super().find(entity, scope, keys)
+        return tuple(None if row is None else Row(row.model) for row in found)
+
+
+class TakesNobodyForEverybody(DefaultsOnly):
+    def page(self, entity: Entity[Any], query: Query) -> Page[AnyRow]:
+        scope = ALL_TENANTS if query.scope is NO_TENANT else query.scope
+        return super().page(entity, replace(query, scope=scope))
+
+
+class ListsBackwards(DefaultsOnly):
+    def page(self, entity: Entity[Any], query: Query) -> Page[AnyRow]:
+        first, *others = query.order
+        return super().page(
+            entity, replace(query, order=(replace(first, descending=not first.descending), *others))
+        )
+
+
+class CountsOnePage(DefaultsOnly):
+    def count(self, entity: Entity[Any], query: Query, by: str) -> dict[str, int]:
+        counted: dict[str, int] = {}
+        for row in self.page(entity, query):
+            label = str(entity.value(row.model, row.storage, by))
+            counted[label] = counted.get(label, 0) + 1
+        return counted
+
+
+class ReplacesAtInsert(DefaultsOnly):
+    def insert(self, entity: Entity[Any], scope: Tenants, row: AnyRow) -> AnyRow:
+        try:
+            return super().insert(entity, scope, row)
+        except DuplicateError:
+            self.change_to(entity, scope, row)
+            return row
+
+    def change_to(self, entity: Entity[Any], scope: Tenants, row: AnyRow) -> None:
+        key = entity.key_of(row.model, row.storage)
+        self.change([Ref(entity, scope, key)], lambda *_: (row,))
+
+
+class ReplacesWhatNeverChanges(ReplacesAtInsert):
+    def insert(self, entity: Entity[Any], scope: Tenants, row: AnyRow) -> AnyRow:
+        return self.inner.insert(entity, scope, row)
+
+    def put(self, entity: Entity[Any], scope: Tenants, row: AnyRow) -> AnyRow:
+        self.change_to(entity, scope, row)
+        return row
+
+
+class ReturnsRowsBackwards(DefaultsOnly):
+    def change(self, refs: Sequence[Ref[Any]], rule: Rule) -> Rows:
+        return tuple(reversed(super().change(refs, rule)))
+
+
+class ForgetsTheLastRow(DefaultsOnly):
+    def change(self, refs: Sequence[Ref[Any]], rule: Rule) -> Rows:
+        def short(rows: Rows, now: Moment) -> Rows:
+            *kept, _ = rule(rows, now)
+            return (*kept, None)
+
+        return super().change(refs, short if len(refs) > 1 else rule)
+
+
+class RepeatsRules(DefaultsOnly):
+    def change(self, refs: Sequence[Ref[Any]], rule: Rule) -> Rows:
+        return repeat(lambda: self.inner.change(refs, rule), attempts=2, sleep=lambda _: None)
+
+
+class TellsTheTimeOfAClientThatIsLate(DefaultsOnly):
+    def change(self, refs: Sequence[Ref[Any]], rule: Rule) -> Rows:
+        return super().change(
+            refs, lambda rows, now: rule(rows, lambda: now() - timedelta(hours=1, microseconds=1))
+        )
+
+
+class MarksOneMore(DefaultsOnly):
+    def mark(self, entity: Entity[Any], query: Query, sets: Sets) -> tuple[AnyRow, ...]:
+        return super().mark(entity, replace(query, limit=query.limit + 1), sets)
+
+
+class AppendsOneByOne(DefaultsOnly):
+    def append(self, entity: Entity[Any], parent: Ref[Any], rows: Sequence[AnyRow]) -> tuple[AnyRow, ...]:
+        return tuple(super(AppendsOneByOne, self).append(entity, parent, [row])[0] for row in rows)
+
+
+class AppendsBackwards(DefaultsOnly):
+    def append(self, entity: Entity[Any], parent: Ref[Any], rows: Sequence[AnyRow]) -> tuple[AnyRow, ...]:
+        return tuple(reversed(super().append(entity, parent, list(reversed(rows)))))
+
+
+class RemovesOneMore(DefaultsOnly):
+    def remove(self, entity: Entity[Any], query: Query) -> int:
+        return super().remove(entity, replace(query, limit=query.limit + 1))
+
+
+class RemovesForeignRows(DefaultsOnly):
+    def remove(self, entity: Entity[Any], query: Query) -> int:
+        return super().remove(entity, replace(query, scope=ALL_TENANTS))
+
+
+class CommitsEveryCall(DefaultsOnly):
+    @contextmanager
+    def unit(self, scope: Tenants, *, atomic: bool = True) -> Iterator[Access]:
+        del scope, atomic
+        yield self
+
+
+WRONG: tuple[type[DefaultsOnly], ...] = (
+    FindsForeignRows,
+    ForgetsMarkers,
+    TakesNobodyForEverybody,
+    ListsBackwards,
+    CountsOnePage,
+    ReplacesAtInsert,
+    ReplacesWhatNeverChanges,
+    ReturnsRowsBackwards,
+    ForgetsTheLastRow,
+    MarksOneMore,
+    AppendsOneByOne,
+    AppendsBackwards,
+    RemovesOneMore,
+    RemovesForeignRows,
+    CommitsEveryCall,
+)
+"""Those that a sequence of calls reveals, without rivals and without a look at clock or stamps."""
+
+
+def wrong_module(wrong: Callable[[Access], Access]) -> ModuleSpec[Access]:
+    """Return the module of the kit with an access that is wrong."""
+
+    def over(access: Access) -> Access:
+        return GuardedAccess(wrong(access.inner if isinstance(access, GuardedAccess) else access))
+
+    return replace(MODULE, repositories=over)

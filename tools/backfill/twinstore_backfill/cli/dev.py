@@ -1,0 +1,100 @@
+"""``twinstore dev``: for whoever works on twinstore itself, in a checkout of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from twinstore.errors import ConfigurationError, MigrationError, ValidationError
+from twinstore.ledger import LEDGER_MODULE
+from twinstore.migrations import MigrationDraft
+from twinstore.modules import MODULES, ModuleSpec, module_spec
+from twinstore.plugins import installed_backend_names, load_backend
+
+__all__ = ["app"]
+
+WORDS: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+NUMBER: Final = re.compile(r"(\d{3})_.+")
+# Those from 100 on run only when an operator asks for them.
+RELEASES: Final = 100
+
+app = typer.Typer(help="For work on twinstore itself.", no_args_is_help=True)
+
+
+@app.callback()
+def commands() -> None:
+    """Keep the group a group."""
+
+
+@app.command()
+def migration(
+    module: Annotated[str, typer.Argument(help="Module, or twinstore for the ledger of copies.")],
+    words: Annotated[str, typer.Argument(help="What it does, such as create_workers.")] = "",
+    backend: Annotated[str | None, typer.Option("--backend", help="Only this driver.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; 1 if one is missing.")] = False,  # noqa: FBT002  # Typer makes a flag of it
+) -> None:
+    """Write the next migration of a module: what its descriptions want and no shipped one makes."""
+    spec = described_module(module)
+    if not check and not WORDS.fullmatch(words):
+        raise ValidationError(
+            f"A migration is named by what it does, in words such as create_workers, not {words!r}."
+        )
+    drafts = drafts_of(spec, backend)
+    refuse_contradictions(spec, drafts)
+    missing = [draft for draft in drafts if draft.text is not None]
+    if not missing:
+        typer.echo(f"The migrations of {spec.name} make all that its descriptions want.")
+    for draft in missing:
+        if check:
+            typer.echo(f"The migrations of {spec.name} for {draft.folder} lack:\n{draft.text}")
+        else:
+            typer.echo(f"Wrote {written(spec, draft, words)}. Read it before you use it.")
+    if check and missing:
+        raise typer.Exit(1)
+
+
+def described_module(name: str) -> ModuleSpec[object]:
+    """Return a module by name; the ledger of copies is one that no settings name."""
+    if name == LEDGER_MODULE.name:
+        return LEDGER_MODULE
+    if name not in MODULES:
+        known = ", ".join((*MODULES, LEDGER_MODULE.name))
+        raise ValidationError(f"Unknown module {name!r}; known: {known}.", module=name)
+    return module_spec(name)
+
+
+def drafts_of(spec: ModuleSpec[object], backend: str | None) -> list[MigrationDraft]:
+    """Return what each driver that has migrations would add."""
+    names = installed_backend_names() if backend is None else (backend,)
+    found = [load_backend(name).draft for name in names]
+    drafts = [draft(spec) for draft in found if draft is not None]
+    if not drafts:
+        raise ConfigurationError(f"No migration is written for {', '.join(names)}.")
+    return drafts
+
+
+def refuse_contradictions(spec: ModuleSpec[object], drafts: list[MigrationDraft]) -> None:
+    """Refuse a description that a shipped migration contradicts: no further one can be derived then."""
+    found = [f"{draft.folder}: {sentence}" for draft in drafts for sentence in draft.contradictions]
+    if found:
+        raise MigrationError(
+            f"Shipped migrations of {spec.name} make something otherwise than described. {' '.join(found)} "
+            "Restore the description, or write the migration by hand.",
+            module=spec.name,
+        )
+
+
+def written(spec: ModuleSpec[object], draft: MigrationDraft, words: str) -> Path:
+    """Write a migration under the number after the last one and return its path."""
+    folder = spec.migrations(draft.folder)
+    if not isinstance(folder, Path):
+        raise ConfigurationError(f"The migrations in {folder} cannot be written; work in a checkout.")
+    folder.mkdir(parents=True, exist_ok=True)
+    numbers = [int(match[1]) for file in folder.iterdir() if (match := NUMBER.fullmatch(file.name))]
+    number = max((number for number in numbers if number < RELEASES), default=0) + 1
+    path = folder / f"{number:03}_{words}{draft.suffix}"
+    path.write_text(draft.text or "", encoding="utf-8")
+    return path

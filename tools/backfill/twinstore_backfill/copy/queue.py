@@ -1,0 +1,144 @@
+"""Which range comes next: the ledger hands ranges out, and several processes may share a job."""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import Condition, Lock
+from typing import TYPE_CHECKING, Final
+
+from twinstore.ledger import RangeState
+from twinstore.retrying import repeat
+from twinstore_backfill.copy.lease import dismiss_dead_workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import timedelta
+
+    from twinstore.catalog import Entity
+    from twinstore.ledger import Claim, Ledger
+    from twinstore_backfill.stopping import StopSwitch
+
+__all__ = ["RangeQueue"]
+
+# How long a thread that finds nothing to do waits before it asks the ledger again what others have done.
+IDLE_SECONDS: Final = 1.0
+# All threads of a worker give their sign of life in one row, and any of them may lose it to another one.
+ATTEMPTS: Final = 5
+OPEN: Final = (RangeState.PENDING, RangeState.COPYING)
+
+
+class RangeQueue:
+    """Hands the ranges of a job to the threads of one worker.
+
+    Entities come in copy order. Those with a parent wait until every range of the parent is live, because
+    their rows refer to its rows; the others need not wait for anything.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        job_id: str,
+        worker: str,
+        entities: Sequence[Entity],
+        *,
+        lease: timedelta,
+        stop: StopSwitch,
+        begin: Callable[[Entity], None],
+        end: Callable[[Entity], None],
+    ) -> None:
+        """Take the job, the worker, and who hears when an entity begins and when nothing of it is open."""
+        self.stopped: str | None = None
+        self._ledger, self._job_id, self._worker, self._lease = ledger, job_id, worker, lease
+        self._entities = entities
+        self._stop = stop
+        self._begin, self._end = begin, end
+        self._begun: set[str] = set()
+        # By entity without an open range: whether all of its ranges are live.
+        self._settled: dict[str, bool] = {}
+        self._telling = Lock()
+        self._changed = Condition()
+        self._changes = 0
+
+    def take(self) -> Claim | None:
+        """Return the next range, waiting for other workers where there may be one later.
+
+        Nothing is left, a parent has failed, or the job or this process is to stop: ``None``.
+        """
+        while not self._must_end():
+            seen = self._changes
+            claim = self._next()
+            if claim is not None or self._is_over() or self._must_end():
+                return claim
+            with self._changed:
+                if self._changes == seen:
+                    self._changed.wait(IDLE_SECONDS)
+            dismiss_dead_workers(self._ledger, self._job_id)
+        return None
+
+    def returned(self) -> None:
+        """Wake the threads that wait: a range of this process is finished or open again."""
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()
+
+    def _next(self) -> Claim | None:
+        for entity in self._entities:
+            if entity.name in self._settled or not self._may_begin(entity):
+                continue
+            self._say_begun(entity)
+            if self._stop.requested:
+                return None
+            claim = repeat(partial(self._take, entity), attempts=ATTEMPTS)
+            if claim is not None:
+                return claim
+            if self._is_stopped():
+                return None
+            self._settle(entity)
+        return None
+
+    def _take(self, entity: Entity) -> Claim | None:
+        return self._ledger.take(self._job_id, self._worker, entity.name, self._lease)
+
+    def _must_end(self) -> bool:
+        return self._stop.requested or self.stopped is not None
+
+    def _may_begin(self, entity: Entity) -> bool:
+        """Whether what the rows refer to is there; a parent that this job does not copy is not waited for."""
+        if entity.parent is None or entity.parent.entity not in self._entities:
+            return True
+        return self._settled.get(entity.parent.entity.name, False)
+
+    def _settle(self, entity: Entity) -> None:
+        """Note that an entity has no open range left, here or with another worker."""
+        counts = self._ledger.counts(self._job_id, entity.name)
+        if not counts or any(counts.get(state.value) for state in OPEN):
+            return
+        with self._telling:
+            if entity.name not in self._settled:
+                self._end(entity)
+            self._settled[entity.name] = not counts.get(RangeState.FAILED.value)
+        self.returned()
+
+    def _is_over(self) -> bool:
+        """Whether no entity can have a range to take any more."""
+        return all(entity.name in self._settled or self._is_blocked(entity) for entity in self._entities)
+
+    def _is_blocked(self, entity: Entity) -> bool:
+        """Whether ranges of a parent have failed, so that the rows would refer to nothing."""
+        parent = None if entity.parent is None else entity.parent.entity
+        if parent is None or parent not in self._entities:
+            return False
+        return self._settled.get(parent.name) is False or self._is_blocked(parent)
+
+    def _is_stopped(self) -> bool:
+        job = self._ledger.find(self._job_id)
+        if job is not None and job.stop:
+            self.stopped = job.stop_reason or "somebody stopped the job"
+        return self.stopped is not None
+
+    def _say_begun(self, entity: Entity) -> None:
+        # The others wait, so that nobody counts rows of an entity that has not begun.
+        with self._telling:
+            if entity.name not in self._begun:
+                self._begin(entity)
+            self._begun.add(entity.name)
