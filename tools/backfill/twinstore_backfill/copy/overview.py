@@ -58,8 +58,7 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
     rows = sum(item["rows"] for item in planned)
     rate = _reading_rate(source, entities) * SHARE_OF_READING
     initializers = initializers_of(target)
-    # The schema of the ledger is no step of an operator: a copy makes it.
-    statuses = target.storage.initializer.status()
+    statuses = [status for initializer in initializers for status in initializer.status()]
     effects = [effect for initializer in initializers for effect in preflight(initializer.effects)]
     settings = job_settings(options, source.bulk, target.bulk, entities)
     return {
