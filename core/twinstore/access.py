@@ -54,7 +54,6 @@ M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalMo
 
 NO_STORAGE: Final[Mapping[str, object]] = MappingProxyType({})
 PAGE: Final = 500
-ATTEMPTS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,9 +332,10 @@ class AccessDefaults(ABC):
         """Append under the lock of the parent, which is written to serialise; see :class:`Access`."""
         from twinstore.appending import append_rows  # noqa: PLC0415  # it needs this module
 
+        if self.binding.in_unit:
+            return append_rows(self, entity, parent, rows)
         # Stores without locks find out when they write that another append was faster.
-        attempts = 1 if self.binding.in_unit else ATTEMPTS
-        return repeat(lambda: append_rows(self, entity, parent, rows), attempts=attempts)
+        return repeat(lambda: append_rows(self, entity, parent, rows))
 
 
 class Marking(Generic[M]):

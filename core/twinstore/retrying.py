@@ -11,19 +11,22 @@ from twinstore.errors import ConcurrencyError, ValidationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["TRANSACT_SECONDS", "pauses", "repeat"]
+__all__ = ["CONTENTION_SECONDS", "pauses", "repeat"]
 
 T = TypeVar("T")
 
 FIRST_PAUSE: Final = 0.005
 LONGEST_PAUSE: Final = 0.25
-# By time and not by number: how often a unit loses depends on how many rivals it has, and how long a caller
-# may wait does not.
-TRANSACT_SECONDS: Final = 10.0
+# By time and not by number: how often an action loses depends on how many rivals it has, and how long a
+# caller may wait does not.
+CONTENTION_SECONDS: Final = 10.0
 
 
 def pauses(
-    attempts: int | None, *, seconds: float | None = None, clock: Callable[[], float] = time.monotonic
+    attempts: int | None = None,
+    *,
+    seconds: float = CONTENTION_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[float]:
     """Return the pauses between attempts, in seconds: they double from 5 ms to 250 ms.
 
@@ -31,7 +34,7 @@ def pauses(
 
     Args:
         attempts: at most so many attempts, at least 1; ``None`` for any number.
-        seconds: no pause begins later than this after the first attempt; ``None`` for no limit.
+        seconds: no pause begins later than this after the first attempt.
         clock: tells the seconds.
 
     Raises:
@@ -39,9 +42,9 @@ def pauses(
     """
     if attempts is not None and attempts < 1:
         raise ValidationError(f"Argument attempts should be at least 1, not {attempts!r}.")
-    end = None if seconds is None else clock() + seconds
+    end = clock() + seconds
     pause, number = FIRST_PAUSE, 1
-    while (attempts is None or number < attempts) and (end is None or clock() < end):
+    while (attempts is None or number < attempts) and clock() < end:
         yield pause * random.uniform(0.5, 1.0)  # noqa: S311  # jitter, not a secret
         pause, number = min(pause * 2, LONGEST_PAUSE), number + 1
 
@@ -50,7 +53,7 @@ def repeat(
     action: Callable[[], T],
     *,
     attempts: int | None = None,
-    seconds: float | None = None,
+    seconds: float = CONTENTION_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> T:

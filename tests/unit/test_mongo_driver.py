@@ -13,6 +13,7 @@ from bson.timestamp import Timestamp
 
 import twinstore
 from twinstore.backend import SharedResources
+from twinstore.clock import SystemClock
 from twinstore.errors import ConfigurationError, UnsupportedCapabilityError, ValidationError
 from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore.testing.builders import make_schedule, rich_run
@@ -156,7 +157,7 @@ def test_a_setting_names_the_collection_of_an_entity_that_allows_it() -> None:
     settings = MongoSettings(client=client, database="db", allow_standalone=True, collections=collections)
     room = Room(NO_TENANT, "batch")
     with SharedResources() as resources:
-        backend = MongoBackend(RENAMING, Connection(settings, resources), KitOptions())
+        backend = MongoBackend(RENAMING, Connection(settings, resources, SystemClock()), KitOptions())
         backend.repositories.insert(NOTES, Tenant("t"), NOTE.row(Room(Tenant("t"), "batch")))
         row = backend.repositories.insert(RENAMED, NO_TENANT, COUNTER.row(room))
         assert backend.repositories.find(RENAMED, NO_TENANT, [COUNTER.key(room)]) == (row,)

@@ -24,7 +24,6 @@ from twinstore_mongo.marking import can_set, mark_all, mark_first
 from twinstore_mongo.parents import check_parent
 from twinstore_mongo.reading import count, many, one, page
 from twinstore_mongo.removing import remove
-from twinstore_mongo.units import ATTEMPTS
 from twinstore_mongo.writes import overwrite
 
 if TYPE_CHECKING:
@@ -139,4 +138,4 @@ class MongoAccess(AccessDefaults):
 
     def _repeat(self, action: Callable[[], T]) -> T:
         """Repeat a step after lost races; in a transaction only the whole of it can be repeated."""
-        return repeat(action, attempts=1 if self._unit.in_transaction else ATTEMPTS)
+        return action() if self._unit.in_transaction else repeat(action)

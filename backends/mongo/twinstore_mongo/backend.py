@@ -135,5 +135,5 @@ class MongoBackend(AccessBackend[R]):
 def open_backend(request: OpenRequest) -> MongoBackend[object]:
     """Open a module with the settings of the request; connects on first use."""
     settings = cast("MongoSettings", request.settings)
-    connection = Connection(settings, request.resources)
+    connection = Connection(settings, request.resources, request.clock)
     return MongoBackend(request.module, connection, request.options, validators=settings.validators)

@@ -24,7 +24,7 @@ from twinstore_mongo.codec import codec_of
 from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY, violated_index
 from twinstore_mongo.key_order import SIMPLE, plain_part
 from twinstore_mongo.removing import remove_keys
-from twinstore_mongo.units import ATTEMPTS, translating
+from twinstore_mongo.units import translating
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -118,7 +118,7 @@ class MongoRangeWriter:
         self._process.check("This writer")
         while self._last is None:
             try:
-                self._last = repeat(self._open_last, attempts=ATTEMPTS)
+                self._last = repeat(self._open_last)
             except RefusedError as refused:
                 self._resolve(refused)
         return self._outcome.result()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import pymongo
@@ -17,7 +17,6 @@ from pymongo.uri_parser import parse_uri
 from pymongo.write_concern import WriteConcern
 
 from twinstore.backend import Capabilities
-from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import ConfigurationError
 from twinstore.forks import ForkSafeLock, renew_in_child
 from twinstore_mongo.codec import FOREIGN_TYPES
@@ -25,6 +24,7 @@ from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Whe
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from datetime import datetime
 
     from pymongo.client_session import ClientSession
     from pymongo.collection import Collection
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from twinstore.backend import SharedResources
     from twinstore.catalog import Entity
+    from twinstore.clock import Clock
     from twinstore_mongo.settings import MongoSettings
 
 __all__ = ["MAJORITY_READ", "MAJORITY_WRITE", "Client", "Connection", "Document", "Store"]
@@ -64,6 +65,7 @@ class Store:
 
     Attributes:
         complete: the client is a real one; ``False`` for a test double without server commands.
+        clock: that of the storage; it decides where no server does.
         own_timeout: seconds to add to every call because the client has no ``timeoutMS`` of its own.
     """
 
@@ -71,6 +73,7 @@ class Store:
     database: Database[Document]
     capabilities: Capabilities
     where: Where
+    clock: Clock
     complete: bool = True
     own_timeout: float | None = None
     collections: dict[str, Collection[Document]] = field(default_factory=dict)
@@ -103,12 +106,12 @@ class Store:
             return self
         database = open_database(client, self.database.name)
         timeout = None if client.options.timeout else CALL_TIMEOUT_MS / 1000
-        return Store(client, database, self.capabilities, self.where, self.complete, timeout)
+        return Store(client, database, self.capabilities, self.where, self.clock, self.complete, timeout)
 
     def now(self) -> datetime:
         """Return the time by the clock that decides about leases: the server's, where there is one."""
         if not self.complete:
-            return truncate_to_millisecond(datetime.now(UTC))
+            return self.clock.now()
         # A command ignores how its database decodes, unless told.
         hello = self.database.command("hello", codec_options=self.database.codec_options)
         answer: datetime = hello["localTime"]
@@ -129,10 +132,11 @@ class Store:
 class Connection:
     """Opens the store at first use."""
 
-    def __init__(self, settings: MongoSettings, resources: SharedResources) -> None:
-        """Take the settings and the place for what modules share; nothing is opened yet."""
+    def __init__(self, settings: MongoSettings, resources: SharedResources, clock: Clock) -> None:
+        """Take the settings, the place for what modules share, and the clock; nothing is opened yet."""
         self._settings = settings
         self._resources = resources
+        self._clock = clock
         self._lock = ForkSafeLock()
         self._store: Store | None = None
         renew_in_child(self)
@@ -193,7 +197,7 @@ class Connection:
             name = self._database_name()
             client = self._client()
             where = replace(where, hosts=hosts_of(client, self._url))
-            return probed(client, name, where, allow_standalone=self._settings.allow_standalone)
+            return probed(client, name, where, self._clock, allow_standalone=self._settings.allow_standalone)
         except CLIENT_ERRORS as error:
             if not isinstance(error, InvalidURI):
                 raise translate(error, where) from error
@@ -267,7 +271,7 @@ def hosts_of(client: Client, url: str | None) -> str:
     return f"{address[0]}:{address[1]}" if address else ""
 
 
-def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -> Store:
+def probed(client: Client, name: str, where: Where, clock: Clock, *, allow_standalone: bool) -> Store:
     """Ask the server what it is; refuse one without transactions unless that is allowed."""
     database = open_database(client, name)
     _ = client.is_primary
@@ -296,7 +300,7 @@ def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -
         remedy=STANDALONE_REMEDY if not replicated else "Use the Postgres driver for it.",
     )
     timeout = None if not complete or client.options.timeout else CALL_TIMEOUT_MS / 1000
-    return Store(client, database, capabilities, where, complete, timeout)
+    return Store(client, database, capabilities, where, clock, complete, timeout)
 
 
 def greeting(database: Database[Document]) -> Mapping[str, Any] | None:

@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Connection, Document, Store
     from twinstore_mongo.errors import Where
 
-__all__ = ["ATTEMPTS", "Call", "Unit", "client_session", "transaction", "translating"]
+__all__ = ["Call", "Unit", "client_session", "transaction", "translating"]
 
 T = TypeVar("T")
 
-ATTEMPTS: Final = 10
 COMMIT_ATTEMPTS: Final = 5
 UNKNOWN_COMMIT: Final = "UnknownTransactionCommitResult"
 
@@ -97,7 +96,7 @@ class Unit:
         self.check_writable()
         if self.in_transaction or not self.store.capabilities.transactions:
             return action(self)
-        return repeat(lambda: self._alone(action), attempts=ATTEMPTS)
+        return repeat(lambda: self._alone(action))
 
     def _alone(self, action: Callable[[Unit], T]) -> T:
         with self.opened() as unit:

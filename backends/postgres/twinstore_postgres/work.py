@@ -50,8 +50,6 @@ __all__ = [
 
 R = TypeVar("R")
 
-ATTEMPTS: Final = 10
-
 SET_TENANT: Final = b"SELECT set_config('app.tenant_id', %s, true)"
 # What the caller of a joined transaction had set is put back after each call.
 LEND_TENANT: Final = (
@@ -104,7 +102,7 @@ class Work(ABC):
 
     def repeat(self, action: Callable[[], R]) -> R:
         """Return the result of a unit, repeated after it lost against other writers."""
-        return repeat(action, attempts=1 if self.binding.in_unit else ATTEMPTS)
+        return action() if self.binding.in_unit else repeat(action)
 
     def one(self, tenant: str, subject: Subject, step: Step) -> Row | None:
         """Return the first row of a query."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from twinstore.aio.scheduler import AsyncSchedulerSession
 from twinstore.aio.threads import DEFAULT_CONCURRENCY, Worker
 from twinstore.errors import ConcurrencyError
-from twinstore.retrying import TRANSACT_SECONDS, pauses
+from twinstore.retrying import pauses
 from twinstore.storage import open_storage as open_sync_storage
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class AsyncSchedulerStorage(AsyncSchedulerSession):
 
         See :meth:`twinstore.scheduler.storage.SchedulerStorage.transact`.
         """
-        for pause in pauses(attempts, seconds=TRANSACT_SECONDS):
+        for pause in pauses(attempts):
             try:
                 return await self._attempt(fn, tenant_id, purpose)
             except ConcurrencyError:

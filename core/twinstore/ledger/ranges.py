@@ -20,7 +20,7 @@ from twinstore.ledger.catalog import RANGES, WORKERS
 from twinstore.ledger.jobs import JobLedger
 from twinstore.ledger.models import CopyJob, CopyRange, CopyWorker, RangeState
 from twinstore.ledger.records import Claim, Lease, RangeProgress, RangeTally, key_json, within_of
-from twinstore.ledger.rows import ATTEMPTS, change_model
+from twinstore.ledger.rows import change_model
 from twinstore.paging import SortKey
 from twinstore.query import Equals, key_order
 from twinstore.retrying import pauses
@@ -187,7 +187,7 @@ class RangeLedger(JobLedger):
             "attempts": Add(1),
         }
         # A rival may have marked the row that was the first one; then there may be others.
-        for pause in pauses(ATTEMPTS):
+        for pause in pauses():
             marked = self._access.mark(RANGES, query, sets)
             if marked:
                 return claim_of(marked[0].model)

@@ -27,8 +27,6 @@ __all__ = ["LedgerRows", "change_model"]
 M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
 
-# Rivals that start or plan one job at the same moment; each of them waits for the others at most once.
-ATTEMPTS: Final = 10
 PAGE: Final = 1000
 
 
@@ -57,7 +55,7 @@ class LedgerRows:
             with self._access.unit(ALL_TENANTS, atomic=self._atomic) as unit:
                 return action(unit)
 
-        return repeat(once, attempts=ATTEMPTS)
+        return repeat(once)
 
     def _query(
         self, entity: Entity, where: Sequence[Condition], order: tuple[SortKey, ...], limit: int

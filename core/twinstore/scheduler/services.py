@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from twinstore.errors import ConcurrencyError
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from twinstore.scheduler.runs import RunRepository
 
 __all__ = ["AuditService", "SummaryService"]
-
-ATTEMPTS: Final = 10
 
 
 class AuditService:
@@ -67,7 +65,7 @@ class SummaryService:
         self._runs = runs
         self._clock = clock
         # A unit that lost can only be repeated as a whole, by whoever opened it.
-        self._attempts = 1 if in_unit else ATTEMPTS
+        self._attempts = 1 if in_unit else None
 
     def project(self, run: Run, *, now: datetime | None = None) -> RunSummary | None:
         """Project one update of a run; see the Protocol."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from twinstore.backend import Lifetime
-from twinstore.retrying import TRANSACT_SECONDS, repeat
+from twinstore.retrying import repeat
 from twinstore.scheduler.services import AuditService, SummaryService
 from twinstore.scope import bound_scope
 from twinstore.units import OpenUnits
@@ -282,7 +282,7 @@ class SchedulerStorage:
             with self.transaction(tenant_id, purpose=purpose) as unit:
                 return fn(unit)
 
-        return repeat(once, attempts=attempts, seconds=TRANSACT_SECONDS)
+        return repeat(once, attempts=attempts)
 
     def bind(self, handle: object, tenant_id: str) -> SchedulerSession:
         """Join a caller's own psycopg connection or pymongo client session, inside its transaction.

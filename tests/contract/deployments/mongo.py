@@ -15,6 +15,7 @@ from tests.contract.deployments.wire import line_to
 from tests.servers import mongo_config
 from tests.stores import kept
 from twinstore.backend import SharedResources
+from twinstore.clock import SystemClock
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore.testing.entities import KitOptions
@@ -60,11 +61,13 @@ def condition(entity: Entity, key: Key) -> Document:
 
 
 @contextmanager
-def module_backend(module: ModuleSpec[R], settings: MongoSettings) -> Iterator[ModuleBackend[R]]:
+def module_backend(
+    module: ModuleSpec[R], settings: MongoSettings, clock: Clock | None = None
+) -> Iterator[ModuleBackend[R]]:
     """Open a module with the collections that the proposal of its first migration step creates."""
     options = KitOptions()
     with SharedResources() as resources:
-        connection = Connection(settings, resources)
+        connection = Connection(settings, resources, clock or SystemClock())
         with closing(MongoBackend(module, connection, options)) as backend:
             if not module.migrations("mongo").is_dir():
                 create_collections(module.catalog, connection, options)
@@ -205,10 +208,9 @@ class MongoDeployment:
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
-        del clock  # that of the server judges
         database = self._database
         settings = MongoSettings(connection_string=SecretStr(database.url), database=database.name)
-        with module_backend(module, settings) as backend:
+        with module_backend(module, settings, clock) as backend:
             yield backend
 
     @contextmanager

@@ -62,9 +62,8 @@ class MongomockDeployment(DeploymentDefaults):
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
-        del clock  # asked for below
         settings = MongoSettings(client=self._client, database=self._name, allow_standalone=True)
-        with module_backend(module, settings) as backend:
+        with module_backend(module, settings, clock) as backend:
             yield backend
 
     def handle(self, tenant_id: str) -> None:

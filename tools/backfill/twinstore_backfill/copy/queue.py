@@ -22,8 +22,6 @@ __all__ = ["RangeQueue"]
 
 # How long a thread that finds nothing to do waits before it asks the ledger again what others have done.
 IDLE_SECONDS: Final = 1.0
-# All threads of a worker give their sign of life in one row, and any of them may lose it to another one.
-ATTEMPTS: Final = 5
 OPEN: Final = (RangeState.PENDING, RangeState.COPYING)
 
 
@@ -88,7 +86,8 @@ class RangeQueue:
             self._say_begun(entity)
             if self._stop.requested:
                 return None
-            claim = repeat(partial(self._take, entity), attempts=ATTEMPTS)
+            # All threads of a worker give their sign of life in one row, and any may lose it to another one.
+            claim = repeat(partial(self._take, entity))
             if claim is not None:
                 return claim
             if self._is_stopped():

@@ -187,5 +187,5 @@ def _give_back(context: CopyContext, claim: Claim, error: Exception) -> None:
     reason = error.message if isinstance(error, TwinstoreError) else f"unexpected {type(error).__name__}"
     context.failures[claim.number] = reason
     log.debug("range %d of %s failed", claim.number, claim.entity, exc_info=error)
-    state = repeat(partial(context.ledger.give_back, claim), attempts=len(PAUSES))
+    state = repeat(partial(context.ledger.give_back, claim))
     log.warning("range %d of %s failed and is %s: %s", claim.number, claim.entity, state.value, reason)
