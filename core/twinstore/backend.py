@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 BACKEND_API_VERSION: Final = 1
+SESSION_OR_UNIT: Final = "This session or unit of work"
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -252,7 +253,8 @@ class UnitState:
 
     def check(self) -> None:
         """Raise ``TransactionAbortedError`` after a store error, after the end, and in a forked child."""
-        self._check_process()
+        if self._process is not None:
+            self._process.check(SESSION_OR_UNIT)
         if self.closed:
             raise TransactionAbortedError("This session or unit of work has ended; open a new one.")
         if self.aborted:
@@ -263,7 +265,8 @@ class UnitState:
 
     def check_commit(self) -> None:
         """Raise ``TransactionAbortedError`` after a caught error of the store, and in a forked child."""
-        self._check_process()
+        if self._process is not None:
+            self._process.check(SESSION_OR_UNIT)
         if self.aborted:
             raise TransactionAbortedError(
                 "An error of the store was caught inside this unit of work, which was therefore rolled back; "
@@ -273,10 +276,6 @@ class UnitState:
     def abort(self) -> None:
         """Make the unit unusable."""
         self.aborted = True
-
-    def _check_process(self) -> None:
-        if self._process is not None:
-            self._process.check("This session or unit of work")
 
 
 class Lifetime:

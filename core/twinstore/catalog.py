@@ -252,7 +252,7 @@ class Entity(Generic[M_co]):
         """The fields of the key, in order."""
         return tuple(part.field for part in self.key_parts)
 
-    @property
+    @cached_property
     def tenant_field(self) -> str | None:
         """The field that names the tenant."""
         return self.tenancy.field

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,29 +34,18 @@ class Result:
 
 
 def batch(connection: Connection, steps: Sequence[Step], *, foreign: bool) -> list[Result]:
-    """Execute statements in one round trip and return what each of them answered."""
-    cursors = [psycopg.Cursor(connection, row_factory=tuple_row) for _ in steps]
-    with one_round_trip(connection):
-        for cursor, (statement, parameters) in zip(cursors, steps, strict=True):
-            if foreign:
-                register_loaders(cursor)
-            prepare = False if isinstance(statement, Replanned) else None
-            cursor.execute(statement, parameters, prepare=prepare, binary=True)
-    return [Result(rows_of(cursor), cursor.rowcount) for cursor in cursors]
-
-
-@contextmanager
-def one_round_trip(connection: Connection) -> Iterator[None]:
-    """Send what is executed together.
+    """Execute statements in one round trip and return what each of them answered.
 
     One statement may have failed while the next is sent. The pipeline must not see that error, or it would
     log that the rest was not executed.
     """
+    cursors = [psycopg.Cursor(connection, row_factory=tuple_row) for _ in steps]
     failure: psycopg.Error | None = None
     try:
         with connection.pipeline():
             try:
-                yield
+                for cursor, step in zip(cursors, steps, strict=True):
+                    execute(cursor, step, foreign=foreign)
             except psycopg.Error as error:
                 failure = error
     except psycopg.Error:
@@ -65,3 +53,13 @@ def one_round_trip(connection: Connection) -> Iterator[None]:
             raise
     if failure is not None:
         raise failure
+    return [Result(rows_of(cursor), cursor.rowcount) for cursor in cursors]
+
+
+def execute(cursor: psycopg.Cursor[Row], step: Step, *, foreign: bool) -> None:
+    """Send one statement; a connection that is not ours knows nothing of our types."""
+    if foreign:
+        register_loaders(cursor)
+    statement, parameters = step
+    prepare = False if isinstance(statement, Replanned) else None
+    cursor.execute(statement, parameters, prepare=prepare, binary=True)

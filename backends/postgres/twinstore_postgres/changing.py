@@ -246,16 +246,19 @@ def check_parents(
     Raises:
         NotFoundError: the parent of a new row is absent or foreign.
     """
+    below = [item for item in writes if item.before is None and item.ref.entity.parent is not None]
+    if not below:
+        return
     entities = [ref.entity for ref in refs] * 2
     seen = {
         (entity, entity.key_of(row.model, row.storage))
         for entity, row in zip(entities, rows, strict=True)
         if row is not None
     }
-    for item in writes:
+    for item in below:
         table, kind = table_of(item.ref.entity), sight(item.ref.scope)
         above = table.parent
-        if item.before is not None or above is None or not statements.looks_at_parent(table, kind):
+        if above is None or not statements.looks_at_parent(table, kind):
             continue
         key = table.parent_key(item.after)
         step = (statements.find(above, kind), (*key, *owner_values(above, item.ref.scope)))
@@ -270,4 +273,6 @@ def ref_subject(ref: Ref) -> Subject:
 
 def joint(subjects: tuple[Subject, ...]) -> Subject:
     """Return what the statements of one round trip are about."""
-    return replace(subjects[0], others=subjects) if subjects else NOWHERE
+    if len(subjects) > 1:
+        return replace(subjects[0], others=subjects)
+    return subjects[0] if subjects else NOWHERE

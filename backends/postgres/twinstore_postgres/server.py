@@ -6,9 +6,7 @@ A forked child opens a pool of its own; nothing that the parent opened is used o
 from __future__ import annotations
 
 import select
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 import psycopg
@@ -17,13 +15,16 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from pydantic import SecretStr
 
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
-from twinstore.forks import ForkSafeLock, ending, keep, renew_in_child
+from twinstore.forks import ForkSafeLock, OwnProcess, keep, renew_in_child
 from twinstore_postgres.connecting import OLDEST_VERSION, Connection, Target, adopt, target_of
 from twinstore_postgres.errors import NOWHERE, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
     from twinstore_postgres.settings import PostgresSettings
 
 __all__ = ["PostgresServer"]
@@ -112,21 +113,14 @@ class PostgresServer:
         if not self._safe:
             self._unsafe.add(schema)
 
-    @contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self) -> Loan:
         """Lend a connection of the pool, in autocommit mode and outside any transaction.
 
         Raises:
             UnavailableError: the server does not answer, or all connections are in use.
             ConfigurationError: wrong password or database, unsafe role, closed storage.
         """
-        pool = self._open()
-        connection = self._take(pool)
-        before = connection.autocommit
-        with ending(partial(give_back, pool, connection, autocommit=before)):
-            if not before:
-                connection.autocommit = True
-            yield connection
+        return Loan(self._lend)
 
     def connect(self) -> Connection:
         """Open a connection beside the pool; the caller closes it."""
@@ -189,6 +183,10 @@ class PostgresServer:
         pool.open()
         return pool
 
+    def _lend(self) -> tuple[Pool, Connection]:
+        pool = self._open()
+        return pool, self._take(pool)
+
     def _take(self, pool: Pool) -> Connection:
         try:
             return pool.getconn(timeout=IMPATIENCE_SECONDS)
@@ -209,6 +207,42 @@ class PostgresServer:
     def _probe(self) -> None:
         """Raise the reason when the server cannot be reached at all."""
         self.target.connect().close()
+
+
+class Loan:
+    """A connection that goes back to its pool when the block ends, as it was taken.
+
+    A class, because every call passes here and a generator would cost it three times as much.
+    """
+
+    __slots__ = ("_autocommit", "_connection", "_lend", "_pool", "_process")
+
+    def __init__(self, lend: Callable[[], tuple[Pool, Connection]]) -> None:
+        """Take what lends a connection, and tells its pool."""
+        self._lend = lend
+
+    def __enter__(self) -> Connection:
+        """Take a connection, in autocommit mode."""
+        self._pool, self._connection = self._lend()
+        self._process = OwnProcess()
+        self._autocommit = self._connection.autocommit
+        if not self._autocommit:
+            try:
+                self._connection.autocommit = True
+            except BaseException:
+                self._give_back()
+                raise
+        return self._connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give it back, but not in a forked child: it is the parent's."""
+        if not self._process.forked:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        give_back(self._pool, self._connection, autocommit=self._autocommit)
 
 
 def give_back(pool: Pool, connection: Connection, *, autocommit: bool) -> None:

@@ -57,11 +57,11 @@ UPDATE: Final = "UPDATE {table} SET ({columns}) = ROW({values}){version} WHERE {
 TOUCH: Final = "UPDATE {table} SET {first} = {first}{version} WHERE {found}"
 DELETE: Final = "DELETE FROM {table} WHERE {found}"
 LAST_NUMBER: Final = "SELECT coalesce(max({sequence}), 0) FROM {table} WHERE {above} = %s"
-# Afterwards the row is stored as given; no answer means that it was so before.
+# Afterwards the row is stored as given, whether or not it was so before.
 PUT_OWN: Final = (
     "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE "
     "SET ({columns}) = ROW({excluded}){version} "
-    "WHERE ({stored}) IS DISTINCT FROM ({excluded}) RETURNING true"
+    "WHERE ({stored}) IS DISTINCT FROM ({excluded})"
 )
 # First row: true when the row is stored as given now, because it replaced the own one, was inserted, or was
 # there already; false when a rival changed the own one meanwhile. No row: the key belongs to a row out of
