@@ -13,6 +13,7 @@ Choose the cheapest isolation that the promise allows:
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -45,6 +46,9 @@ class WorkerNode(Protocol):
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the shared directory in the controller; learn it in a worker."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A run in the background of a shell ignores it, and so would every process that a test interrupts.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     workerinput = getattr(config, "workerinput", None)
     if workerinput is not None:
         config.stash[RUN_DIRECTORY] = Path(workerinput["twinstore_run"])

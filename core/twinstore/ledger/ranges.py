@@ -40,6 +40,12 @@ BY_NUMBER: Final = (SortKey("number", number=True),)
 class RangeLedger(JobLedger):
     """Ranges and the workers that copy them."""
 
+    def __init__(self, access: Access, *, atomic: bool = True) -> None:
+        """Take the rows of the ledger; see :class:`LedgerRows`."""
+        super().__init__(access, atomic=atomic)
+        # When a worker last said here that it lives, by the monotonic clock.
+        self._signs: dict[tuple[str, str], float] = {}
+
     def plan(self, lease: Lease, entity: str, ranges: Sequence[KeyRange]) -> None:
         """Store the ranges of an entity, all or none; does nothing when they are stored already.
 
@@ -92,27 +98,31 @@ class RangeLedger(JobLedger):
 
     def beat(self, job_id: str, worker: str, lease: timedelta) -> None:
         """Say that a worker lives, for the length of the lease from now on."""
+        sign = time.monotonic()
 
         def alive(stored: CopyWorker | None, now: Moment) -> CopyWorker:
             del stored
             return CopyWorker(job_id=job_id, worker=worker, expires_at=now() + lease)
 
         change_model(self._access, WORKERS, (job_id, worker), alive)
+        self._signs[job_id, worker] = sign
 
     def leave(self, job_id: str, worker: str) -> None:
         """Say that a worker is gone, so that its ranges are free at once."""
         where = (Equals("jobId", job_id), Equals("worker", worker))
+        self._signs.pop((job_id, worker), None)
         self._access.remove(WORKERS, self._query(WORKERS, where, key_order(WORKERS), 1))
 
     def take(self, job_id: str, worker: str, entity: str, lease: timedelta) -> Claim | None:
         """Claim the next range of an entity: the oldest that is pending, else one of a worker that is dead.
 
-        A claim is a sign of life. Nothing to do, or the job is to stop: ``None``.
+        A claim is a sign of life, unless there was one a moment ago. Nothing to do, or the job is to stop:
+        ``None``.
 
         Raises:
             NotFoundError: there is no such job.
         """
-        self.beat(job_id, worker, lease)
+        self._beat_again(job_id, worker, lease)
         job = self.find(job_id)
         if job is None:
             raise self._unknown(job_id)
@@ -176,6 +186,16 @@ class RangeLedger(JobLedger):
         return self._must(found, claim.job_id).state
 
     # ---------------------------------------------------------------------------------------- inside
+
+    def _beat_again(self, job_id: str, worker: str, lease: timedelta) -> None:
+        """Give a sign of life where the last one is some time ago.
+
+        All threads of a worker share one row. Were it written for every range, they would wait for each
+        other, and one that is stopped meanwhile would keep others from finding out that it is dead.
+        """
+        last = self._signs.get((job_id, worker))
+        if last is None or time.monotonic() - last > lease.total_seconds() / 3:
+            self.beat(job_id, worker, lease)
 
     def _take_pending(self, job_id: str, worker: str, entity: str) -> Claim | None:
         where = (*of_entity(job_id, entity), Equals("state", RangeState.PENDING.value))
