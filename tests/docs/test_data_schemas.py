@@ -14,7 +14,7 @@ from docs.generate import PART
 from tests.docs.pages import DOCS
 from twinstore import open_storage
 from twinstore.scheduler.catalog import SCHEDULER
-from twinstore.testing.builders import make_audit_record, make_impact_set, make_run, make_schedule
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from tests.databases import MongoDatabase, PostgresDatabase
 
 PAGE: Final = (DOCS / "11_DATA_SCHEMAS.md").read_text("utf-8")
-PARTS: Final = {match["name"]: match["body"] for match in PART.finditer(PAGE)}
+# What the page says of one collection or table, up to the next one, the next heading or the end of the part.
+PIECE: Final = re.compile(
+    r"^(?P<store>MongoDB collection|PostgreSQL table) `(?:\w+\.)?(?P<name>\w+)`:\n(?P<body>.*?)"
+    r"(?=^MongoDB collection |^PostgreSQL table |^#|^<!-- )",
+    re.DOTALL | re.MULTILINE,
+)
+PREFIXES: Final = {"MongoDB collection": "mongo", "PostgreSQL table": "postgres"}
+PARTS: Final = {
+    **{match["name"]: match["body"] for match in PART.finditer(PAGE)},
+    **{f"{PREFIXES[match['store']]}.{match['name']}": match["body"] for match in PIECE.finditer(PAGE)},
+}
 ENTITIES: Final = [entity.name for entity in SCHEDULER.entities]
 SECONDS_PER_DAY: Final = 86_400
 COLUMNS: Final = """
@@ -145,15 +155,14 @@ def test_the_internal_fields_of_documents_are_named(
     tenant: str,
 ) -> None:
     with open_storage(module_mongo_database.config) as storage:
-        run = storage.scheduler.runs.create(make_run(tenant, f"run@{tenant}", schedule_id="s"))
-        storage.scheduler.run_summary_service.project(run)
-        storage.scheduler.schedules.upsert(make_schedule(tenant, f"s@{tenant}"))
-        storage.scheduler.impact_snapshots.upsert(tenant, make_impact_set(), run_id=run.id)
-        storage.scheduler.audit.append(make_audit_record(tenant, f"a@{tenant}"))
+        SCHEDULER_EXAMPLES.store_each(storage.scheduler.unbound, tenant, f"x@{tenant}")
     stored = {
-        name: mongo[name].find_one({"$or": [{"tenantId": tenant}, {"_tenantId": tenant}]})
+        name: {field for document in mongo[name].find() for field in document if field.startswith("_")}
         for name in ENTITIES
     }
-    internal = {field for document in stored.values() for field in document if field.startswith("_")}
+    internal = set[str]().union(*stored.values())
     assert {"_id", "_version", "_runId"} <= internal
     assert {field for field in internal if f"`{field}`" not in PAGE.partition("## 3. ")[0]} == set()
+    listed = {row[0]: set(re.findall(r"`(\w+)`", " ".join(row[1:]))) for row in rows_of("internal-fields")}
+    for name, found in stored.items():
+        assert found - {"_id"} <= listed.get(f"`{name}`", set()), name
