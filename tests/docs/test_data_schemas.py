@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -11,9 +12,12 @@ import pytest
 from pymongo import MongoClient
 
 from docs.generate import PART
+from docs.parts.entities import retention
 from tests.docs.pages import DOCS
 from twinstore import open_storage
-from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.catalog import Entity, Retention
+from twinstore.query import IsNull
+from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULER, SCHEDULES, TRIGGERS
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
@@ -70,6 +74,35 @@ def wanted_type(kind: str, udt: str, precision: int | None, collation: str | Non
     """Spell a type of the information schema as the page does."""
     element = {"_text": "text[]", "timestamptz": f"timestamptz({precision})"}.get(udt, kind)
     return f'{element} COLLATE "{collation}"' if collation else element
+
+
+def test_every_entity_has_its_section_in_the_order_of_the_catalog() -> None:
+    assert re.findall(r"^#+ (3\.1\b.*)$", PAGE, re.MULTILINE) == [
+        "3.1 Scheduler",
+        *(f"3.1.{number} {name}" for number, name in enumerate(ENTITIES, 1)),
+    ]
+
+
+OLD: Final = "`Scheduler:Storage:RunRetentionDays` after `updatedAt`"
+AGED: Final = Retention(field="updatedAt", option="run_retention_days", where=(IsNull("nextFireAt"),))
+
+
+@pytest.mark.parametrize(
+    ("entity", "text"),
+    [
+        (SCHEDULES, "none"),
+        (TRIGGERS, "with their schedule"),
+        (AUDIT, "none; append-only"),
+        (RUNS, "`Scheduler:Storage:RunRetentionDays` after `finishedAt`"),
+        (
+            replace(RUNS, append_only=True),
+            "`Scheduler:Storage:RunRetentionDays` after `finishedAt`; append-only",
+        ),
+        (replace(TRIGGERS, retention=AGED), f"{OLD}, depending on `nextFireAt`; with their schedule"),
+    ],
+)
+def test_the_retention_of_an_entity_is_that_of_its_description(entity: Entity, text: str) -> None:
+    assert retention(entity) == text
 
 
 @pytest.mark.parametrize("name", ENTITIES)
