@@ -53,7 +53,7 @@ lowest: setup ## run the tests on the lowest versions that pyproject.toml allows
 bench: setup ## measure copy, verify and single operations against the bare drivers
 	$(BIN)/python -m benchmarks $(ARGS)
 
-docs: setup ## regenerate the generated parts of docs/
+docs: setup ## regenerate parts of docs/ and every schema.txt
 	$(BIN)/python -m docs.generate $(ARGS)
 
 clean: ## remove .venv and every cache and working directory

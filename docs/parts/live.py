@@ -1,4 +1,4 @@
-"""The parts that real servers decide, made on servers that live in a temporary directory."""
+"""What real servers decide: parts of the pages, and the schema that the shipped migrations make."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import psycopg
 from pymongo import MongoClient
 
 from docs.parts import capabilities, schemas
+from docs.parts.entities import entities_part
+from docs.parts.shipped import schema_files
 from twinstore import open_storage
-from twinstore.scheduler.catalog import SCHEDULER
-from twinstore_embedded import servers
+from twinstore.scheduler.module import MODULE
+from twinstore_embedded.roles import APP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -22,10 +24,20 @@ if TYPE_CHECKING:
     from pymongo.database import Database
 
     from twinstore import Capabilities
+    from twinstore.catalog import Entity
+    from twinstore_embedded import Servers
 
-__all__ = ["HOUSEKEEPING", "declared", "mongomock_settings", "schema_parts", "server_parts"]
+__all__ = [
+    "HOUSEKEEPING",
+    "declared",
+    "mongomock_settings",
+    "schema_parts",
+    "server_parts",
+    "shipped_schemas",
+]
 
-ENTITIES: Final = tuple(entity.name for entity in SCHEDULER.entities)
+# The number of the section of the module.
+SECTION: Final = "3.1"
 HOUSEKEEPING: Final = "housekeeping"
 MEMORY: Final = {"Persistence": {"Scheduler": "Memory"}}
 
@@ -51,27 +63,41 @@ def capability_matrix(mongo: Mapping[str, object], postgres: Mapping[str, object
 def schema_parts(
     database: Database[dict[str, Any]], relational: schemas.Relational
 ) -> dict[str, Callable[[], str]]:
-    """Return a part for each entity on each store, one for what is no entity, and the policies."""
-    parts: dict[str, Callable[[], str]] = {"policies": partial(schemas.policy_part, relational)}
-    for name in ENTITIES:
-        parts[f"mongo.{name}"] = partial(schemas.collection_part, database, name)
-        parts[f"postgres.{name}"] = partial(schemas.table_part, relational, name)
-    parts[f"mongo.{HOUSEKEEPING}"] = lambda: "\n\n".join(
-        schemas.collection_part(database, name)
-        for name in schemas.collections(database)
-        if name not in ENTITIES
-    )
-    parts[f"postgres.{HOUSEKEEPING}"] = lambda: "\n\n".join(
-        schemas.table_part(relational, name) for name in schemas.tables(relational) if name not in ENTITIES
-    )
-    return parts
+    """Return the part with all entities, one on each store for what is no entity, and the policies."""
+    described = MODULE.catalog.entities
+
+    def held(entity: Entity) -> str:
+        collection = schemas.collection_part(database, entity.collection)
+        return f"{collection}\n\n{schemas.table_part(relational, entity.name)}"
+
+    def other_collections() -> str:
+        known = {entity.collection for entity in described}
+        names = [name for name in schemas.collections(database) if name not in known]
+        return "\n\n".join(schemas.collection_part(database, name) for name in names)
+
+    def other_tables() -> str:
+        known = {entity.name for entity in described}
+        names = [name for name in schemas.tables(relational) if name not in known]
+        return "\n\n".join(schemas.table_part(relational, name) for name in names)
+
+    return {
+        f"entities.{MODULE.name}": partial(entities_part, MODULE, SECTION, held),
+        f"mongo.{HOUSEKEEPING}": other_collections,
+        f"postgres.{HOUSEKEEPING}": other_tables,
+        "policies": partial(schemas.policy_part, relational),
+    }
+
+
+def shipped_schemas(running: Servers) -> dict[Path, str]:
+    """Return the wanted text of each ``schema.txt``, asked of a database that nothing else uses."""
+    with closing(psycopg.connect(running.postgres.superuser_url(), autocommit=True)) as connection:
+        return schema_files(connection, APP)
 
 
 @contextmanager
-def server_parts(directory: Path) -> Iterator[dict[str, Callable[[], str]]]:
-    """Start both servers, apply the migrations, and give the parts while the servers run."""
+def server_parts(running: Servers) -> Iterator[dict[str, Callable[[], str]]]:
+    """Apply the migrations on both servers and give the parts, for as long as the servers run."""
     with ExitStack() as stack:
-        running = stack.enter_context(servers(directory))
         mongo = {"Persistence": {"Scheduler": "Mongo", **_section("Mongo", running.mongo.url)}}
         owner = running.postgres.owner_url()
         postgres = {
@@ -85,7 +111,7 @@ def server_parts(directory: Path) -> Iterator[dict[str, Callable[[], str]]]:
                 storage.scheduler.initializer.ensure_migrations()
         client = stack.enter_context(closing(MongoClient[dict[str, Any]](running.mongo.url)))
         connection = stack.enter_context(closing(psycopg.connect(owner, autocommit=True)))
-        relational = schemas.Relational(connection, "twinstore_app")
+        relational = schemas.Relational(connection, APP)
         matrix = partial(capability_matrix, mongo, postgres)
         yield {"matrix": matrix, **schema_parts(client["docs"], relational)}
 

@@ -1,4 +1,4 @@
-"""Markdown tables, and what docstrings say about attributes."""
+"""Markdown tables, and what docstrings say about classes and their attributes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["NONE", "attributes", "code", "codes", "plain", "table"]
+__all__ = ["NONE", "attributes", "code", "codes", "plain", "prose", "table"]
 
 NONE: Final = "\N{EN DASH}"
 
@@ -38,6 +38,11 @@ def codes(texts: Iterable[object]) -> str:
 def plain(text: str) -> str:
     """Return a docstring's text with its reStructuredText marks as Markdown code."""
     return LITERAL.sub(r"`\1`", CROSS_REFERENCE.sub(r"`\1`", text))
+
+
+def prose(cls: type) -> str:
+    """Return the docstring of a class up to its section "Attributes"."""
+    return plain(inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[0].rstrip())
 
 
 def attributes(cls: type) -> dict[str, str]:

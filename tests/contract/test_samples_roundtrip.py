@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from bson.codec_options import CodecOptions
-from pydantic.alias_generators import to_snake
 from pymongo import MongoClient
 
 import twinstore
+from docs.parts.samples import samples_of
 from tests.stores import DRIVERS, fresh_settings, kept
 from twinstore import scheduler
 from twinstore.bulk import KeyRange, Record
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.ledger import Ledger, RangeTally
 from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.scheduler.module import MODULE
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
@@ -39,24 +40,14 @@ TENANT: Final = "acme"
 MINUTES: Final = timedelta(minutes=5)
 
 
-def kebab(name: str) -> str:
-    """Return a name in the spelling of the files."""
-    return to_snake(name).replace("_", "-").replace(" ", "-")
+def example_of(model: type[CanonicalModel]) -> Example[SchedulerSession]:
+    """Return the entity of the model of a sample."""
+    found = [item for item in SCHEDULER_EXAMPLES.examples if item.entity.model is model]
+    assert len(found) == 1, f"{model.__name__} is the model of no entity"
+    return found[0]
 
 
-def example_of(stem: str) -> Example[SchedulerSession]:
-    """Return the entity of a sample: its file is named after the model or the entity, and what is special."""
-    named = [
-        (name, item)
-        for item in SCHEDULER_EXAMPLES.examples
-        for name in (kebab(item.entity.model.__name__), kebab(item.entity.name))
-        if stem == name or stem.startswith(f"{name}-")
-    ]
-    assert named, f"{stem}.json is named after no entity"
-    return max(named, key=lambda pair: len(pair[0]))[1]
-
-
-SAMPLES: Final = {path.name: example_of(path.stem) for path in sorted(FOLDER.glob("*.json"))}
+SAMPLES: Final = {name: example_of(model) for name, model in samples_of(MODULE).items()}
 # What is written with another entity has no write of its own, so its sample is imported.
 WRITABLE: Final = tuple(name for name, item in SAMPLES.items() if item.drawn is not None)
 

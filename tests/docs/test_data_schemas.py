@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -11,10 +12,13 @@ import pytest
 from pymongo import MongoClient
 
 from docs.generate import PART
+from docs.parts.entities import retention
 from tests.docs.pages import DOCS
 from twinstore import open_storage
-from twinstore.scheduler.catalog import SCHEDULER
-from twinstore.testing.builders import make_audit_record, make_impact_set, make_run, make_schedule
+from twinstore.catalog import Entity, Retention
+from twinstore.query import IsNull
+from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULER, SCHEDULES, TRIGGERS
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +26,17 @@ if TYPE_CHECKING:
     from tests.databases import MongoDatabase, PostgresDatabase
 
 PAGE: Final = (DOCS / "11_DATA_SCHEMAS.md").read_text("utf-8")
-PARTS: Final = {match["name"]: match["body"] for match in PART.finditer(PAGE)}
+# What the page says of one collection or table, up to the next one, the next heading or the end of the part.
+PIECE: Final = re.compile(
+    r"^(?P<store>MongoDB collection|PostgreSQL table) `(?:\w+\.)?(?P<name>\w+)`:\n(?P<body>.*?)"
+    r"(?=^MongoDB collection |^PostgreSQL table |^#|^<!-- )",
+    re.DOTALL | re.MULTILINE,
+)
+PREFIXES: Final = {"MongoDB collection": "mongo", "PostgreSQL table": "postgres"}
+PARTS: Final = {
+    **{match["name"]: match["body"] for match in PART.finditer(PAGE)},
+    **{f"{PREFIXES[match['store']]}.{match['name']}": match["body"] for match in PIECE.finditer(PAGE)},
+}
 ENTITIES: Final = [entity.name for entity in SCHEDULER.entities]
 SECONDS_PER_DAY: Final = 86_400
 COLUMNS: Final = """
@@ -60,6 +74,35 @@ def wanted_type(kind: str, udt: str, precision: int | None, collation: str | Non
     """Spell a type of the information schema as the page does."""
     element = {"_text": "text[]", "timestamptz": f"timestamptz({precision})"}.get(udt, kind)
     return f'{element} COLLATE "{collation}"' if collation else element
+
+
+def test_every_entity_has_its_section_in_the_order_of_the_catalog() -> None:
+    assert re.findall(r"^#+ (3\.1\b.*)$", PAGE, re.MULTILINE) == [
+        "3.1 Scheduler",
+        *(f"3.1.{number} {name}" for number, name in enumerate(ENTITIES, 1)),
+    ]
+
+
+OLD: Final = "`Scheduler:Storage:RunRetentionDays` after `updatedAt`"
+AGED: Final = Retention(field="updatedAt", option="run_retention_days", where=(IsNull("nextFireAt"),))
+
+
+@pytest.mark.parametrize(
+    ("entity", "text"),
+    [
+        (SCHEDULES, "none"),
+        (TRIGGERS, "with their schedule"),
+        (AUDIT, "none; append-only"),
+        (RUNS, "`Scheduler:Storage:RunRetentionDays` after `finishedAt`"),
+        (
+            replace(RUNS, append_only=True),
+            "`Scheduler:Storage:RunRetentionDays` after `finishedAt`; append-only",
+        ),
+        (replace(TRIGGERS, retention=AGED), f"{OLD}, depending on `nextFireAt`; with their schedule"),
+    ],
+)
+def test_the_retention_of_an_entity_is_that_of_its_description(entity: Entity, text: str) -> None:
+    assert retention(entity) == text
 
 
 @pytest.mark.parametrize("name", ENTITIES)
@@ -145,15 +188,14 @@ def test_the_internal_fields_of_documents_are_named(
     tenant: str,
 ) -> None:
     with open_storage(module_mongo_database.config) as storage:
-        run = storage.scheduler.runs.create(make_run(tenant, f"run@{tenant}", schedule_id="s"))
-        storage.scheduler.run_summary_service.project(run)
-        storage.scheduler.schedules.upsert(make_schedule(tenant, f"s@{tenant}"))
-        storage.scheduler.impact_snapshots.upsert(tenant, make_impact_set(), run_id=run.id)
-        storage.scheduler.audit.append(make_audit_record(tenant, f"a@{tenant}"))
+        SCHEDULER_EXAMPLES.store_each(storage.scheduler.unbound, tenant, f"x@{tenant}")
     stored = {
-        name: mongo[name].find_one({"$or": [{"tenantId": tenant}, {"_tenantId": tenant}]})
+        name: {field for document in mongo[name].find() for field in document if field.startswith("_")}
         for name in ENTITIES
     }
-    internal = {field for document in stored.values() for field in document if field.startswith("_")}
+    internal = set[str]().union(*stored.values())
     assert {"_id", "_version", "_runId"} <= internal
     assert {field for field in internal if f"`{field}`" not in PAGE.partition("## 3. ")[0]} == set()
+    listed = {row[0]: set(re.findall(r"`(\w+)`", " ".join(row[1:]))) for row in rows_of("internal-fields")}
+    for name, found in stored.items():
+        assert found - {"_id"} <= listed.get(f"`{name}`", set()), name

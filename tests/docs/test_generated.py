@@ -9,9 +9,11 @@ import psycopg
 import pytest
 from pymongo import MongoClient
 
+from docs import generate
 from docs.generate import PAGES, marked_parts, renewed, static_parts
 from docs.parts.live import capability_matrix, schema_parts
 from docs.parts.schemas import Relational
+from docs.parts.shipped import schema_files
 from tests.databases import APP_ROLE
 
 if TYPE_CHECKING:
@@ -58,6 +60,25 @@ def test_a_part_that_the_servers_decide_is_up_to_date(page: Path, name: str, liv
 
 def test_every_part_has_its_place(live_parts: Parts) -> None:
     assert sorted(name for _, name in MARKED) == sorted({**static_parts(), **live_parts})
+
+
+def test_the_schema_file_of_every_module_says_what_its_migrations_make(
+    empty_postgres_database: PostgresDatabase,
+) -> None:
+    with closing(psycopg.connect(empty_postgres_database.owner_url, autocommit=True)) as connection:
+        files = schema_files(connection, APP_ROLE)
+    assert {path.name for path in files} == {"schema.txt"}
+    assert [path for path, text in files.items() if path.read_text("utf-8") != text] == [], ADVICE
+
+
+def test_a_file_is_written_when_it_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "ROOT", tmp_path)
+    path = tmp_path / "schema.txt"
+    assert generate.settle(path, "new", check=True)
+    assert not path.exists()
+    assert generate.settle(path, "new", check=False)
+    assert path.read_text("utf-8") == "new"
+    assert not generate.settle(path, "new", check=True)
 
 
 def test_a_changed_part_is_noticed() -> None:

@@ -6,29 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
-from pydantic.alias_generators import to_snake
 
+from docs.parts.samples import samples_of
 from twinstore import scheduler
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.errors import TwinstoreError
 from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.scheduler.module import MODULE
 
 SAMPLES = Path(__file__).parents[2] / "samples"
-
-
-def model_of(sample: str) -> type[CanonicalModel]:
-    """Return the model of a sample by its name: the longest that it begins with, or that begins with it."""
-    models = {
-        to_snake(name).replace("_", "-"): item
-        for name in scheduler.__all__
-        if isinstance(item := getattr(scheduler, name), type) and issubclass(item, CanonicalModel)
-    }
-    stem = sample.removesuffix(".json")
-    exact = [name for name in models if stem == name or stem.startswith(f"{name}-")]
-    return models[max(exact or [name for name in models if name.startswith(f"{stem}-")], key=len)]
-
-
-MODELS = {path.name: model_of(path.name) for path in sorted((SAMPLES / "api/scheduler").iterdir())}
+MODELS = samples_of(MODULE)
 EXPECTED: dict[str, dict[str, str]] = json.loads((SAMPLES / "invalid" / "expected.json").read_text())
 
 

@@ -44,7 +44,11 @@ class ImpactImage(CanonicalModel):
 
 
 class ImpactSet(CanonicalModel):
-    """A selector and the images it matched. ``total`` exceeds the number of images when truncated."""
+    """A selector and the images it matched. ``total`` exceeds the number of images when truncated.
+
+    The document has no tenant and no run; both are storage markers, with the digest of the selector. A
+    snapshot without an own ``snapshotId`` is stored under a derived one.
+    """
 
     rules = (
         LengthAtMost(

@@ -152,7 +152,11 @@ def is_empty(values: tuple[DeltaSummary, ...]) -> bool:
 
 
 class Run(CanonicalModel):
-    """One execution, from planning to a terminal state."""
+    """One execution, from planning to a terminal state.
+
+    Counters stay inside the run. ``deltas`` is left out when it is empty. ``scheduleId`` and ``retryOf``
+    refer to nothing: history outlives everything. A run without ``finishedAt`` never expires.
+    """
 
     rules = (
         PresentExactlyIn(

@@ -74,7 +74,12 @@ class ScheduleLimits(CanonicalModel):
 
 
 class Schedule(CanonicalModel):
-    """A time rule with the choice of images it applies to."""
+    """A time rule with the choice of images it applies to.
+
+    One schedule per document. ``deletedAt`` and ``deletedBy`` mark a soft-deleted schedule; they are no part
+    of the document and are set both or neither. A name is unique among the schedules of a tenant that are not
+    deleted.
+    """
 
     rules = (
         NotBefore(

@@ -29,7 +29,10 @@ def trigger_id(tenant_id: str, schedule_id: str) -> str:
 
 
 class Trigger(CanonicalModel):
-    """The next due instant of a schedule and what has fired so far."""
+    """The next due instant of a schedule and what has fired so far.
+
+    One trigger per schedule, written together with it. A trigger that is not enabled has no ``nextFireAt``.
+    """
 
     rules = (
         PresentExactlyWhen(

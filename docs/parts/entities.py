@@ -1,0 +1,85 @@
+"""The entities of a module: the table of them, and a section for each with what the stores hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from docs.parts.samples import samples_of
+from docs.parts.tables import NONE, code, codes, prose, table
+from twinstore.config.keys import module_keys
+from twinstore_mongo.derive import ID, VERSION, stored_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from twinstore.catalog import Entity
+    from twinstore.modules import ModuleSpec
+
+__all__ = ["entities_part", "internal_fields_table", "retention"]
+
+
+def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entity], str]) -> str:
+    """Return the table of the entities of a module and their sections, in the order of the catalog.
+
+    Args:
+        module: the module.
+        number: the number of its own section, such as ``3.1``; those of the entities continue it.
+        held: returns what the stores hold for an entity.
+    """
+    titles = {entity: f"{number}.{n} {entity.name}" for n, entity in enumerate(module.catalog.entities, 1)}
+    samples = samples_of(module)
+    head = ("Entity", "Key", "Retention", "Samples")
+    rows = (
+        (
+            f"[{entity.name}](#{_anchor(title)})",
+            codes(entity.key),
+            retention(entity),
+            _links(module.name, [name for name, model in samples.items() if model is entity.model]),
+        )
+        for entity, title in titles.items()
+    )
+    sections = (
+        f"#### {title}\n\n{prose(entity.model)}\n\n{held(entity)}" for entity, title in titles.items()
+    )
+    return "\n\n".join((table(head, rows), *sections))
+
+
+def retention(entity: Entity) -> str:
+    """Return when rows of an entity are due for removal, or that they never are, and if none may change."""
+    removals = "; ".join(_removals(entity)) or "none"
+    return f"{removals}; append-only" if entity.append_only else removals
+
+
+def _removals(entity: Entity) -> Iterator[str]:
+    if entity.retention is not None:
+        key = ":".join(module_keys(entity.module).option_paths[entity.retention.option])
+        narrowed = codes(dict.fromkeys(condition.field for condition in entity.retention.where))
+        depending = f", depending on {narrowed}" if narrowed else ""
+        yield f"{code(key)} after {code(entity.retention.field)}{depending}"
+    if entity.parent is not None:
+        yield f"with their {entity.parent.entity.singular}"
+
+
+def _anchor(title: str) -> str:
+    """Return the anchor of a heading of digits, dots, blanks and words."""
+    return title.replace(".", "").replace(" ", "-")
+
+
+def _links(module: str, names: Iterable[str]) -> str:
+    return ", ".join(f"[{name}](../samples/api/{module}/{name})" for name in names) or NONE
+
+
+def internal_fields_table(module: ModuleSpec[object]) -> str:
+    """Return the fields of documents that are no part of the model, of each entity that has some."""
+    rows = {entity.name: _internal_fields(entity) for entity in module.catalog.entities}
+    head = ("Entity", "Markers", "Derived", "Version")
+    cells = ((code(name), *(cell or NONE for cell in row)) for name, row in rows.items() if any(row))
+    return table(head, cells)
+
+
+def _internal_fields(entity: Entity) -> tuple[str, str, str]:
+    """Return the markers under an internal name, the derived fields, and the version of an entity."""
+    names = stored_names(entity)
+    markers = [name for name in map(names.__getitem__, entity.markers) if name.startswith("_") and name != ID]
+    derived = [names[item.name] for item in entity.derived]
+    return codes(markers), codes(derived), code(VERSION) if entity.versioned else ""
