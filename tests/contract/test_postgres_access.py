@@ -11,12 +11,7 @@ from psycopg import sql
 
 from tests.contract.deployments.postgres import make_tables, module_on
 from twinstore.access import Add, Ref, Row
-from twinstore.errors import (
-    ConcurrencyError,
-    DuplicateError,
-    TimeoutExceededError,
-    UnavailableError,
-)
+from twinstore.errors import ConcurrencyError, DuplicateError
 from twinstore.paging import SortKey
 from twinstore.query import Equals, Query
 from twinstore.scheduler.module import MODULE as SCHEDULER_MODULE
@@ -27,7 +22,6 @@ from twinstore.testing.bench import unique
 from twinstore.testing.builders import at, make_schedule
 from twinstore.testing.entities import COUNTERS, DEVICES, KIT, MODULE, NOTES, PARTS, Note
 from twinstore.testing.rooms import COUNTER, DEVICE, NOTE, PART, Room
-from twinstore_postgres.work import STEP, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,9 +43,6 @@ VALUES (gen_random_uuid(), %s, 'x', 0, true, 0, 0, 'x', 0, '{}')
 """,
     PARTS: b"INSERT INTO kit.parts (device_id, name, batch, amount) VALUES (%s, 'x', 'x', 0)",
 }
-SILENT: Final = (
-    b"SELECT FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
-)
 WAITING: Final = (
     b"SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 )
@@ -249,26 +240,6 @@ def test_the_time_is_read_after_the_lock_is_granted(
     assert granted is not None
     # The clock of a row has whole milliseconds.
     assert found[0] >= granted[0].replace(microsecond=granted[0].microsecond // 1000 * 1000)
-
-
-def test_a_step_whose_client_is_silent_gives_its_locks_back(
-    access: Access, admin: Connection, room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at_once = STEP.tenant.replace(b"'20s'", b"'50ms'")
-    assert at_once != STEP.tenant
-    defaults: dict[str, Any] = Transaction.__init__.__kwdefaults__ or {}
-    monkeypatch.setitem(defaults, "begin", STEP._replace(tenant=at_once))
-    NOTE.fill(access, room, 1)
-
-    def stopped(rows: Rows, now: Moment) -> Rows:
-        assert any(not admin.execute(SILENT).rowcount for _ in range(100_000))
-        return other_body(rows, now)
-
-    with pytest.raises((TimeoutExceededError, UnavailableError)):
-        access.change([NOTE.ref(room, 0)], stopped)
-    monkeypatch.undo()
-    assert access.find(NOTES, room.owner, [NOTE.key(room, 0)]) == (NOTE.row(room, 0),)
-    assert access.change([NOTE.ref(room, 0)], other_body) != (NOTE.row(room, 0),)
 
 
 def test_a_rival_that_inserts_first_is_seen_and_changed(
