@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 DOCUMENTS: Final = 15_000
 RANGE: Final = 150
 KILLS: Final = 20
+JOBS: Final = 2
 PATIENCE: Final = 60
 LONG: Final = timedelta(minutes=10)
 
@@ -81,7 +82,7 @@ def command(config: Path, name: str, *more: str) -> list[str]:
 
 
 def copying(config: Path, *more: str) -> list[str]:
-    return command(config, "copy", "--execute", "--jobs", "2", "--range-size", str(RANGE), *more)
+    return command(config, "copy", "--execute", "--jobs", str(JOBS), "--range-size", str(RANGE), *more)
 
 
 def start(arguments: list[str]) -> subprocess.Popen[str]:
@@ -183,15 +184,20 @@ def test_another_worker_is_kept_out_and_told_who_works(config: Path, target: Sto
     assert f"/{process.pid}/" in error["message"]
 
 
-def take_everything_away(ledger: Ledger, held: Lease) -> None:
-    """Take the lease of a job and every range of it, as if the worker were dead."""
+def take_everything_away(ledger: Ledger, held: Lease) -> set[int]:
+    """Take the lease of a job and every range of it, as if the worker were dead.
+
+    Return the numbers of those that it was just committing: their rows are locked, and stay its own.
+    """
     ledger.acquire(held.job_id, "usurper", LONG, dead=held.holder)
-    while open_of(ledger, held.job_id, held.holder):
+    deadline = time.monotonic() + 2
+    while (left := open_of(ledger, held.job_id, held.holder)) and time.monotonic() < deadline:
         # Said again each time: a sign of life may have been on its way to the server.
         ledger.leave(held.job_id, held.holder)
         for entity in SCHEDULER.entities:
             while ledger.take(held.job_id, "usurper", entity.name, LONG):
                 pass
+    return {item.number for item in left}
 
 
 def open_of(ledger: Ledger, job_id: str, worker: str) -> list[RangeProgress]:
@@ -210,15 +216,14 @@ def test_a_stopped_worker_that_wakes_up_too_late_cannot_commit(config: Path, tar
         assert job is not None
         held = target.ledger.lease(job.id)
         assert held is not None
-        take_everything_away(target.ledger, held)
+        committing = take_everything_away(target.ledger, held)
         before = live(target)
         process.send_signal(signal.SIGCONT)
         _, errors = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         process.wait()
-    # Where it was stopped inside a transaction, the server may have ended that one meanwhile.
-    assert process.returncode in {Exit.LEASE_HELD, Exit.FAILED}
-    assert "error: " in errors
-    assert "Traceback" not in errors
-    assert live(target) == before
+    assert process.returncode == Exit.LEASE_HELD
+    assert errors.startswith(("error: ", "runs", "schedules"))
+    assert len(committing) <= JOBS
+    assert {number: item for number, item in live(target).items() if number not in committing} == before

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -63,27 +63,12 @@ RETURN_TENANT: Final = (
 # A step of a repository locks its row and then reads what is committed by now, so it waits and goes on where
 # a snapshot would only let it fail. A caller reads, decides and writes in several calls without locks: only a
 # snapshot makes the server refuse a write that rests on what others have changed meanwhile.
-LATEST: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-# A client that is stopped inside a step holds its locks. The server takes them away before a rival that waits
-# for them meets its own limit of 30 s (StatementTimeoutMs); MongoDB ends such a transaction after 60 s.
-IDLE_LIMIT: Final = b"set_config('idle_in_transaction_session_timeout', '20s', true)"
-LIMIT_IDLE: Final = b"SELECT " + IDLE_LIMIT
-COMMIT: Final = b"COMMIT"
-
-
-class Begin(NamedTuple):
-    """How a transaction begins: the statement that opens it, and the one that sets its tenant first."""
-
-    statement: bytes
-    tenant: bytes = SET_TENANT
-
-
-STEP: Final = Begin(LATEST, SET_TENANT + b", " + IDLE_LIMIT)
-RANGE: Final = Begin(LATEST)
+STEP: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 UNIT: Final = {
-    False: Begin(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE"),
-    True: Begin(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
+    False: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
+    True: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
+COMMIT: Final = b"COMMIT"
 
 
 class Steps(Protocol):
@@ -203,7 +188,7 @@ class Transaction:
         tenant: str,
         subject: Subject = NOWHERE,
         *,
-        begin: Begin = STEP,
+        begin: bytes = STEP,
         foreign: bool = False,
     ) -> None:
         """Take a connection in autocommit mode that is in no transaction, and how to begin one."""
@@ -262,7 +247,7 @@ class Transaction:
             self._tenant = tenant
         if not self._begun:
             self._begun = True
-            return [(self._begin.statement, ()), (self._begin.tenant, (self._tenant,))]
+            return [(self._begin, ()), (SET_TENANT, (self._tenant,))]
         return [(SET_TENANT, (self._tenant,))] if changed else []
 
     def _batch(self, before: Sequence[Step], steps: Sequence[Step]) -> list[Result]:

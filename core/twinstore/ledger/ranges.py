@@ -200,15 +200,9 @@ class RangeLedger(JobLedger):
     def _take_pending(self, job_id: str, worker: str, entity: str) -> Claim | None:
         where = (*of_entity(job_id, entity), Equals("state", RangeState.PENDING.value))
         query = self._query(RANGES, where, BY_NUMBER, 1)
-        sets: Sets = {
-            "state": RangeState.COPYING.value,
-            "worker": worker,
-            "fence": Add(1),
-            "attempts": Add(1),
-        }
         # A rival may have marked the row that was the first one; then there may be others.
         for pause in pauses():
-            marked = self._access.mark(RANGES, query, sets)
+            marked = self._access.mark(RANGES, query, taken_by(worker))
             if marked:
                 return claim_of(marked[0].model)
             if self._first(self._access, RANGES, where) is None:
@@ -236,13 +230,15 @@ class RangeLedger(JobLedger):
         return dead
 
     def _steal(self, job_id: str, worker: str, seen: RangeProgress) -> Claim | None:
-        def stolen(stored: CopyRange | None, now: Moment) -> CopyRange | None:
-            del now
-            same = stored is not None and (stored.state, stored.fence) == (RangeState.COPYING, seen.fence)
-            return claimed_by(stored, worker) if stored is not None and same else None
-
-        found = change_model(self._access, RANGES, (job_id, seen.number), stolen)
-        return claim_of(found) if found is not None and found.worker == worker else None
+        """Take one range over; where rows are locked, one that is just being committed is passed over."""
+        where = (
+            Equals("jobId", job_id),
+            Equals("number", seen.number),
+            Equals("state", RangeState.COPYING.value),
+            Equals("fence", seen.fence),
+        )
+        marked = self._access.mark(RANGES, self._query(RANGES, where, BY_NUMBER, 1), taken_by(worker))
+        return claim_of(marked[0].model) if marked else None
 
     def _own(self, stored: CopyRange | None, claim: Claim) -> CopyRange:
         if stored is None or not is_owned(stored, claim):
@@ -278,6 +274,11 @@ def planned_ranges(job: CopyJob, entity: str, ranges: Sequence[KeyRange]) -> lis
         )
         for number, within in enumerate(ranges, job.planned + 1)
     ]
+
+
+def taken_by(worker: str) -> Sets:
+    """Return what puts an open range into the hands of a worker."""
+    return {"state": RangeState.COPYING.value, "worker": worker, "fence": Add(1), "attempts": Add(1)}
 
 
 def claimed_by(stored: CopyRange, worker: str) -> CopyRange:

@@ -12,7 +12,7 @@ from psycopg.pq import TransactionStatus
 from twinstore.forks import ForkSafeLock, ending, keep, renew_in_child
 from twinstore.scope import SYSTEM_TENANT, note_system_scope
 from twinstore_postgres.server import readable
-from twinstore_postgres.work import Begin, Transaction
+from twinstore_postgres.work import Transaction
 
 if TYPE_CHECKING:
     from twinstore_postgres.connecting import Connection
@@ -52,7 +52,7 @@ class BulkConnections:
             yield connection
 
     @contextmanager
-    def system(self, purpose: str, *, begin: Begin) -> Iterator[Transaction]:
+    def system(self, purpose: str, *, begin: bytes) -> Iterator[Transaction]:
         """Lend a transaction in system scope on a connection of its own; see :func:`inside`."""
         with self.connection() as connection, inside(connection, purpose, begin=begin) as transaction:
             yield transaction
@@ -88,7 +88,7 @@ class BulkConnections:
 
 
 @contextmanager
-def inside(connection: Connection, purpose: str, *, begin: Begin) -> Iterator[Transaction]:
+def inside(connection: Connection, purpose: str, *, begin: bytes) -> Iterator[Transaction]:
     """Begin a transaction in system scope without a limit on statements.
 
     Whoever uses it commits it; what was not committed is rolled back at the end.

@@ -25,7 +25,7 @@ from twinstore_postgres.codec import Replanned
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject, translated
 from twinstore_postgres.settings import DRIVER
-from twinstore_postgres.work import RANGE, UNIT, Unbound
+from twinstore_postgres.work import STEP, UNIT, Unbound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,7 +131,7 @@ class PostgresBulk:
             stage = Stage(connection, table_of(entity))
             with translated(Subject(entity), outcome=Outcome.NOT_APPLIED):
                 stage.create()
-            with inside(connection, "bulk write", begin=RANGE) as transaction:
+            with inside(connection, "bulk write", begin=STEP) as transaction:
                 transaction.run(PROBE_BY_KEY)
                 writer = PostgresRangeWriter(transaction, stage, entity, overwrite=overwrite)
                 try:

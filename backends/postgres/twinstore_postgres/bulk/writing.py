@@ -21,7 +21,7 @@ from twinstore_postgres.bulk.merging import Findings, Merger
 from twinstore_postgres.bulk.staging import Stage
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject, translated
-from twinstore_postgres.work import LIMIT_IDLE, Unit
+from twinstore_postgres.work import Unit
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -82,8 +82,6 @@ class PostgresRangeWriter:
         """Write whatever still waits; see the Protocol."""
         with self._working():
             self._merge()
-            # Nothing waits for a source any more, so that what is idle from now on has been stopped.
-            self._transaction.run((LIMIT_IDLE, ()))
         return self._findings.outcome
 
     @property
