@@ -51,6 +51,7 @@ from twinstore.testing.builders import (
     rich_run_summary,
     rich_schedule,
 )
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_mongo.bulk_writer import PART_BYTES
 
 if TYPE_CHECKING:
@@ -131,6 +132,10 @@ def fill(bench: Bench) -> None:
         own = f"i-{number}" if number % 2 else None
         snapshot = rich_impact_set(T).evolve(snapshot_id=own, generated_at=at(number))
         storage.impact_snapshots.upsert(T, snapshot, run_id=f"r-{number}" if number % 3 else None)
+    for item in SCHEDULER_EXAMPLES.examples:
+        if not bench.bulk.counts(item.entity):
+            for model in item.numbered(T, range(7)).values():
+                item.store(storage.unbound, T, model)
     storage.schedules.soft_delete(T, "s-0", "me", datetime(2026, 1, 1, tzinfo=UTC))
 
 

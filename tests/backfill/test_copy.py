@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.backfill.toolkit import AS_OF, TENANTS, MemoryPair, contents_of, fill, memory_pair, rows_of
+from tests.backfill.toolkit import AS_OF, COPIED, TENANTS, MemoryPair, contents_of, fill, memory_pair, rows_of
 from twinstore.bulk import ImportOutcome, KeyRange
 from twinstore.errors import LeaseLostError, TwinstoreError, ValidationError
 from twinstore.ledger import RangeState
@@ -78,7 +78,7 @@ def test_a_copy_brings_every_entity_over_byte_for_byte(pair: MemoryPair) -> None
     fill(pair.source.storage)
     result = pair.copy()
     assert result.exit is Exit.OK
-    for entity in pair.source.bulk.entities():
+    for entity in COPIED:
         assert contents_of(pair.target.bulk, entity) == contents_of(pair.source.bulk, entity) != []
 
 
@@ -281,7 +281,7 @@ class TestLease:
     def started(self, pair: MemoryPair, holder: str) -> str:
         """Start the job of ``pair.copy()`` as somebody else and keep its lease."""
         options = CopyOptions(as_of=AS_OF)
-        settings = job_settings(options, pair.source.bulk, pair.target.bulk, pair.source.bulk.entities())
+        settings = job_settings(options, pair.source.bulk, pair.target.bulk, COPIED)
         ledger = pair.target.ledger
         ledger.start(job_id(settings), settings, AS_OF)
         ledger.acquire(job_id(settings), holder, timedelta(seconds=60))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.backfill.toolkit import AS_OF, MemoryPair, fill, invoke, memory_pair, rows_of, write_config
+from tests.backfill.toolkit import AS_OF, COPIED, MemoryPair, fill, invoke, memory_pair, rows_of, write_config
 from twinstore.bulk import KeyRange
 from twinstore.errors import ConcurrencyError, ConfigurationError, TwinstoreError, UnavailableError
 from twinstore.ledger import RangeState, RangeTally
@@ -315,7 +315,7 @@ def settings_of(
     make: Callable[[CopyOptions, BulkPort, BulkPort, Sequence[Entity]], Mapping[str, str]],
 ) -> Mapping[str, str]:
     """Return the settings of the job of :func:`copied`."""
-    return make(CopyOptions(as_of=AS_OF), pair.source.bulk, pair.target.bulk, pair.source.bulk.entities())
+    return make(CopyOptions(as_of=AS_OF), pair.source.bulk, pair.target.bulk, COPIED)
 
 
 class TestSignsOfLife:

@@ -9,10 +9,10 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, Pair, contents_of, fill, rows_of
+from tests.backfill.toolkit import COPIED, DOCUMENTS_PER_TENANT, Pair, contents_of, fill, rows_of
 from twinstore.config import load_settings
 from twinstore.errors import ValidationError
-from twinstore.scheduler.catalog import AUDIT, SCHEDULER, SCHEDULES
+from twinstore.scheduler.catalog import AUDIT, SCHEDULES
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.stores import open_store
 from twinstore_memory.store import drop_store
@@ -63,7 +63,7 @@ def pair(
 def test_what_was_copied_is_proved_equal_and_not_written_twice(pair: Pair) -> None:
     result = pair.copy(jobs=4)
     assert (result.exit, result.complete) == (Exit.OK, True)
-    for entity in SCHEDULER.entities:
+    for entity in COPIED:
         assert contents_of(pair.target.bulk, entity) == contents_of(pair.source.bulk, entity) != []
     report = pair.verify()
     assert (report.verdict, report.reasons, report.documents_equal) == ("PASS", (), ROWS)

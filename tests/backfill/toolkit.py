@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from twinstore.bulk import KeyRange
+from twinstore.catalog import Entity, LifeInCopy
 from twinstore.config import load_settings
+from twinstore.scheduler.catalog import (
+    AUDIT,
+    IMPACT_SNAPSHOTS,
+    RUN_SUMMARIES,
+    RUNS,
+    SCHEDULER,
+    SCHEDULES,
+    TRIGGERS,
+)
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.builders import at, make_audit_record, make_impact_set, make_run, make_schedule, moved
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_backfill.cli import main
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
@@ -31,7 +42,6 @@ if TYPE_CHECKING:
     import pytest
 
     from twinstore.bulk import BulkPort
-    from twinstore.catalog import Entity
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore_backfill.copy.reporting import CopyResult
     from twinstore_backfill.report.model import ParityReport
@@ -39,6 +49,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AS_OF",
+    "BY_HAND",
+    "COPIED",
+    "DOCUMENTS_PER_TENANT",
     "Answer",
     "Pair",
     "contents_of",
@@ -51,7 +64,17 @@ __all__ = [
 
 AS_OF: Final = at(86_400)
 TENANTS: Final = ("acme", "umbrella")
-DOCUMENTS_PER_TENANT: Final = 3 + 3 + 7 + 2 + 4 + 2
+COPIED: Final = tuple(entity for entity in SCHEDULER.entities if entity.life is not LifeInCopy.LEFT_OUT)
+# What `fill` writes by hand for each tenant; of every other entity that is copied it writes one row.
+BY_HAND: Final[dict[Entity, int]] = {
+    SCHEDULES: 3,
+    TRIGGERS: 3,
+    RUNS: 7,
+    RUN_SUMMARIES: 2,
+    IMPACT_SNAPSHOTS: 2,
+    AUDIT: 4,
+}
+DOCUMENTS_PER_TENANT: Final = sum(BY_HAND.get(entity, 1) for entity in COPIED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +150,9 @@ def fill(storage: SchedulerStorage, tenants: Sequence[str] = TENANTS) -> None:
             storage.audit.append(
                 make_audit_record(tenant, f"{tenant}-audit-{number}", occurred_at=at(number))
             )
+        for entity in COPIED:
+            if entity not in BY_HAND:
+                SCHEDULER_EXAMPLES.store_small(storage.unbound, tenant, f"{tenant}-{entity.name}", entity)
 
 
 def _fill_schedules(storage: SchedulerStorage, tenant: str) -> None:
