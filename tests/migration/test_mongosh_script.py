@@ -18,6 +18,7 @@ from pymongo import MongoClient
 import twinstore
 from tests.backfill.foreign import Document, fill_with_pymongo
 from tests.releases import restore_mongo
+from tests.shipped import MONGO_STEPS
 from twinstore.ledger.catalog import LEDGER
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def test_the_script_makes_the_wanted_schema_and_may_be_repeated(
     for _ in range(2):
         assert Shell(database).run(script, tmp_path / "script.js") == ""
         assert differences(mongo_database) == ()
-    assert database["_migrations"].count_documents({}) == 2
+    assert database["_migrations"].count_documents({}) == len(MONGO_STEPS)
 
 
 def test_the_script_asks_before_the_server_removes_or_refuses_documents(
