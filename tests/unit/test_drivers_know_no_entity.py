@@ -40,7 +40,7 @@ def described_names() -> frozenset[str]:
 
 NAMES: Final = described_names()
 IN_A_STATEMENT: Final = re.compile(
-    r"\b(?:{})\b\s*\.|(?:FROM|INTO|UPDATE|JOIN|TABLE)\s+(?:{})\b".format(*["|".join(sorted(NAMES))] * 2)
+    r"\b(?:{})\"?\.[\w\"{{]|(?:FROM|INTO|UPDATE|JOIN|TABLE)\s+(?:{})\b".format(*["|".join(sorted(NAMES))] * 2)
 )
 
 
