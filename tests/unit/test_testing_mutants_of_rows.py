@@ -24,6 +24,7 @@ from twinstore.testing import (
     AuditRepositoryContract,
     Bench,
     CapabilitiesContract,
+    DecodingContract,
     DueScheduleContract,
     JoiningContract,
     KeyedRepositoryContract,
@@ -175,6 +176,14 @@ def removes(choose: Any, patch: Patch) -> None:
     patch.setattr(access.MemoryAccess, "remove", remove)
 
 
+def keeps_what_it_replaces(patch: Patch) -> None:
+    def merged(unit: Any, scope: Any, held: Any, row: Any) -> None:
+        kept = {} if held is None else held.document
+        writing.store(unit, scope, held, replace(row, document={**kept, **row.document}))
+
+    patch.setattr(access, "store", merged)
+
+
 def joining_commits(patch: Patch) -> None:
     join = MemoryBackend.join
 
@@ -187,6 +196,13 @@ def joining_commits(patch: Patch) -> None:
 
 
 MUTANTS = [
+    Mutant(
+        "a write keeps fields of the row that it replaces",
+        keeps_what_it_replaces,
+        lambda bench: DecodingContract().test_a_broken_row_is_replaced_as_a_whole_or_left_alone(
+            bench, SNAPSHOT
+        ),
+    ),
     Mutant(
         "a run is looked for in one unit and created in another",
         partial(looks_and_writes_apart, "insert"),

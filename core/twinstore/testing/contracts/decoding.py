@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.errors import DocumentDecodeError
+from twinstore.errors import DocumentDecodeError, DuplicateError
 from twinstore.scheduler.catalog import (
     IMPACT_SNAPSHOTS,
     RUN_SUMMARIES,
@@ -143,6 +143,22 @@ class DecodingContract(Contract):
         bench.probe.poison(IMPACT_SNAPSHOTS, (snapshot_id(household),), CONTENT)
         assert bench.storage.runs.purge_finished(at(9999), tenant_id=bench.tenant) == 1
         assert bench.storage.impact_snapshots.delete(bench.tenant, snapshot_id(household)) is True
+
+    @pytest.mark.parametrize("example", SCHEDULER_EXAMPLES.examples, ids=lambda example: example.name)
+    def test_a_broken_row_is_replaced_as_a_whole_or_left_alone(
+        self, bench: Bench, example: Example[SchedulerSession]
+    ) -> None:
+        session, tenant = bench.storage.unbound, bench.tenant
+        model = SCHEDULER_EXAMPLES.store_small(session, tenant, bench.id("a"), example.entity)
+        key = example.key(tenant, model)
+        bench.probe.poison(example.entity, key, CONTENT)
+        broken = bench.probe.read(example.entity, key)
+        try:
+            example.store(session, tenant, model)
+        except (DocumentDecodeError, DuplicateError):
+            assert bench.probe.read(example.entity, key) == broken
+        else:
+            assert example.found(session, tenant, model) == model
 
     def test_a_broken_row_of_another_tenant_disturbs_nobody(self, bench: Bench) -> None:
         household = furnish(bench)
