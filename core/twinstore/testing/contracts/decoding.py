@@ -150,15 +150,15 @@ class DecodingContract(Contract):
     ) -> None:
         session, tenant = bench.storage.unbound, bench.tenant
         model = SCHEDULER_EXAMPLES.store_small(session, tenant, bench.id("a"), example.entity)
-        key = example.key(tenant, model)
+        other, key = example.rich(tenant, bench.id("a")), example.key(tenant, model)
         bench.probe.poison(example.entity, key, CONTENT)
         broken = bench.probe.read(example.entity, key)
         try:
-            example.store(session, tenant, model)
+            example.store(session, tenant, other)
         except (DocumentDecodeError, DuplicateError):
             assert bench.probe.read(example.entity, key) == broken
         else:
-            assert example.found(session, tenant, model) == model
+            assert example.found(session, tenant, other) == other
 
     def test_a_broken_row_of_another_tenant_disturbs_nobody(self, bench: Bench) -> None:
         household = furnish(bench)
