@@ -102,6 +102,19 @@ class Repository:
         (stored,) = self._access.change((Ref(entity, scope, key),), changed)
         return cast("Row[A] | None", stored)
 
+    def _revise(
+        self, entity: Entity[A], scope: Tenants, key: Key, revised: Callable[[A | None], A | None]
+    ) -> A | None:
+        """Store what a rule makes of one model without markers; ``None`` leaves it. Return what is stored."""
+
+        def rule(stored: Row[A] | None, now: Moment) -> Row[A] | None:
+            del now
+            model = revised(None if stored is None else stored.model)
+            return None if model is None else Row(model)
+
+        row = self._change(entity, scope, key, rule)
+        return None if row is None else row.model
+
     def _change_pair(
         self,
         first: Ref[A],

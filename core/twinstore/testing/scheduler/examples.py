@@ -73,12 +73,6 @@ BETWEEN: Final = {
 }
 
 
-def store_schedule(session: Session, tenant: str, schedule: Schedule) -> Schedule:
-    """Store a schedule."""
-    del tenant
-    return session.schedules.upsert(schedule)
-
-
 def delete_schedule(session: Session, tenant: str, schedule: Schedule) -> bool:
     """Take a schedule out of the lists."""
     return session.schedules.soft_delete(tenant, schedule.id, "eve", at(100))
@@ -171,17 +165,6 @@ def snapshot_markers(tenant: str, snapshot: ImpactSet) -> Mapping[str, object]:
     return {"snapshotId": key, "tenantId": tenant, "runId": SNAPSHOT_RUN, "selectorDigest": digest}
 
 
-def delete_snapshot(session: Session, tenant: str, snapshot: ImpactSet) -> bool:
-    """Delete a snapshot."""
-    return session.impact_snapshots.delete(tenant, snapshot.snapshot_id or "")
-
-
-def store_record(session: Session, tenant: str, record: AuditRecord) -> AuditRecord:
-    """Append an audit record."""
-    del tenant
-    return session.audit.append(record)
-
-
 def small_record(tenant: str, name: str) -> AuditRecord:
     """Return a record about the schedule of the same name."""
     return make_audit_record(tenant, name, schedule_id=name)
@@ -204,12 +187,6 @@ def small_summary(tenant: str, name: str) -> RunSummary:
     return make_run_summary(tenant, name, [small_run(tenant, name)])
 
 
-def store_summary(session: Session, tenant: str, summary: RunSummary) -> RunSummary:
-    """Store a summary."""
-    del tenant
-    return session.run_summaries.upsert(summary)
-
-
 def beginning_runs(tenant: str, key: str) -> SearchStrategy[Run]:
     """Return runs as they may be created."""
     return strategies.runs(tenant, key, tuple(BEGINNINGS))
@@ -221,7 +198,7 @@ EXAMPLES: Final[tuple[Example[Session], ...]] = (
         protocol=ScheduleRepository,
         small=make_schedule,
         rich=rich_schedule,
-        store=store_schedule,
+        store="upsert",
         orders={"list": "name id"},
         remove=delete_schedule,
         drawn=strategies.schedules,
@@ -259,7 +236,7 @@ EXAMPLES: Final[tuple[Example[Session], ...]] = (
         rich=rich_snapshot,
         store=store_snapshot,
         orders={"list": "-generatedAt snapshotId", "list_by_run": "-generatedAt snapshotId"},
-        remove=delete_snapshot,
+        remove="delete",
         markers=snapshot_markers,
         drawn=drawn_snapshots,
     ),
@@ -268,7 +245,7 @@ EXAMPLES: Final[tuple[Example[Session], ...]] = (
         protocol=AuditRepository,
         small=small_record,
         rich=rich_audit_record,
-        store=store_record,
+        store="append",
         orders={"list": "-occurredAt id"},
         vary=listed_record,
     ),
@@ -277,7 +254,7 @@ EXAMPLES: Final[tuple[Example[Session], ...]] = (
         protocol=RunSummaryRepository,
         small=small_summary,
         rich=rich_run_summary,
-        store=store_summary,
+        store="upsert",
         orders={"list": "scheduleId"},
         drawn=strategies.run_summaries,
     ),
