@@ -10,7 +10,7 @@ from twinstore.config import load_settings
 from twinstore.forks import ForkSafeLock
 from twinstore.modules import module_spec
 from twinstore.plugins import load_backend
-from twinstore.scheduler.storage import SchedulerRepositories, SchedulerStorage
+from twinstore.scheduler.storage import SchedulerStorage
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from twinstore.backend import ModuleBackend
     from twinstore.clock import Clock
     from twinstore.config import ConfigSource, Settings
+    from twinstore.scheduler.repositories import Repositories
 
 __all__ = [
     "Storage",
@@ -53,7 +54,7 @@ class Storage:
     def _open_scheduler(self) -> SchedulerStorage:
         name = self._settings.backend_name("scheduler")
         backend = open_module("scheduler", name, self._settings, self._resources, self._clock)
-        return SchedulerStorage(cast("ModuleBackend[SchedulerRepositories]", backend), self._clock)
+        return SchedulerStorage(cast("ModuleBackend[Repositories]", backend), self._clock)
 
     def close(self) -> None:
         """Close every module that was opened, then the resources they share."""
@@ -134,7 +135,7 @@ def _scheduler(
     resources = SharedResources()
     clock = clock or SystemClock()
     backend = open_module("scheduler", name, settings, resources, clock, read_only=read_only)
-    return SchedulerStorage(cast("ModuleBackend[SchedulerRepositories]", backend), clock, resources)
+    return SchedulerStorage(cast("ModuleBackend[Repositories]", backend), clock, resources)
 
 
 def open_module(

@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from twinstore.backend import ModuleBackend
     from twinstore.guard import GuardedAccess
     from twinstore.scheduler.repositories import Repositories
-    from twinstore.scheduler.storage import SchedulerRepositories
     from twinstore_memory.access import MemoryAccess
     from twinstore_memory.backend import MemoryBackend
 
     def the_backends_satisfy_their_protocol(
         memory: MemoryBackend[Repositories],
-    ) -> tuple[ModuleBackend[SchedulerRepositories], ...]:
+    ) -> tuple[ModuleBackend[Repositories], ...]:
         """Hold for both type checkers; nothing of it runs."""
         return (memory,)
 

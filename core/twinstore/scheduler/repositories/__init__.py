@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Repositories:
-    """Implements :class:`~twinstore.scheduler.storage.SchedulerRepositories`."""
+    """All of them over one access; a driver is asked for nothing else."""
 
     schedules: Schedules
     triggers: Triggers
