@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.runs import RunRepository
     from twinstore.scheduler.schedules import ScheduleRepository
     from twinstore.scheduler.triggers import TriggerRepository
+    from twinstore.scheduler.workers import WorkerRepository
 
 __all__ = ["SchedulerSession", "SchedulerSessions", "SchedulerStorage"]
 
@@ -43,6 +44,7 @@ class SchedulerSession:
     impact_snapshots: ImpactSnapshotRepository
     audit: AuditRepository
     run_summaries: RunSummaryRepository
+    workers: WorkerRepository
     run_summary_service: RunSummaryService
     audit_service: SchedulerAuditService
 
@@ -62,6 +64,7 @@ class SchedulerSession:
             impact_snapshots=repositories.impact_snapshots,
             audit=repositories.audit,
             run_summaries=repositories.run_summaries,
+            workers=repositories.workers,
             run_summary_service=SummaryService(
                 repositories.run_summaries, repositories.runs, clock, in_unit=in_unit
             ),
@@ -163,6 +166,11 @@ class SchedulerStorage:
     def run_summaries(self) -> RunSummaryRepository:
         """Run summaries."""
         return self.unbound.run_summaries
+
+    @property
+    def workers(self) -> WorkerRepository:
+        """Workers."""
+        return self.unbound.workers
 
     @property
     def run_summary_service(self) -> RunSummaryService:

@@ -13,6 +13,7 @@ from twinstore.scheduler.catalog import (
     RUNS,
     SCHEDULES,
     TRIGGERS,
+    WORKERS,
 )
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.impact_snapshots import (
@@ -27,6 +28,7 @@ from twinstore.scheduler.schedules import Schedule, ScheduleRepository
 from twinstore.scheduler.selectors import selector_digest
 from twinstore.scheduler.storage import SchedulerSession
 from twinstore.scheduler.triggers import Trigger, TriggerRepository
+from twinstore.scheduler.workers import Worker, WorkerRepository, WorkerStatus
 from twinstore.testing import strategies
 from twinstore.testing.builders import (
     at,
@@ -43,6 +45,7 @@ from twinstore.testing.builders import (
     rich_run_summary,
     rich_schedule,
 )
+from twinstore.testing.drawing import rows
 from twinstore.testing.examples import TIES, Example, ModuleExamples, example
 
 if TYPE_CHECKING:
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
 
     from twinstore.modules import ModuleSpec
 
-__all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN"]
+__all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN", "make_worker"]
 
 Session = SchedulerSession
 # The run to which every snapshot of the kit belongs, and with it every row of the lists by run.
@@ -187,6 +190,24 @@ def small_summary(tenant: str, name: str) -> RunSummary:
     return make_run_summary(tenant, name, [small_run(tenant, name)])
 
 
+def make_worker(tenant_id: str | None, worker_id: str, **changes: object) -> Worker:
+    """Return an active worker that was alive at the start."""
+    alive = {"hostname": "node-1", "last_heartbeat_at": at(), "registered_at": at()}
+    return Worker.model_validate({"id": worker_id, "tenant_id": tenant_id, **alive, **changes})
+
+
+def rich_worker(tenant_id: str, worker_id: str) -> Worker:
+    """Return a worker with a value in every field."""
+    limits = {"process_id": 4711, "max_concurrent_jobs": 2_147_483_647, "current_jobs": 3}
+    texts = {"job_types": ("scan", "Zebra", "\u00e9tude"), "metadata": {"\u00e9": "\U0001f600"}}
+    return make_worker(tenant_id, worker_id, **limits, **texts)
+
+
+def active_workers(tenant: str, key: str) -> SearchStrategy[Worker]:
+    """Return workers as they are registered."""
+    return rows(WORKERS, tenant, key).map(lambda worker: worker.evolve(status=WorkerStatus.ACTIVE))
+
+
 def beginning_runs(tenant: str, key: str) -> SearchStrategy[Run]:
     """Return runs as they may be created."""
     return strategies.runs(tenant, key, tuple(BEGINNINGS))
@@ -257,6 +278,16 @@ EXAMPLES: Final[tuple[Example[Session], ...]] = (
         store="upsert",
         orders={"list": "scheduleId"},
         drawn=strategies.run_summaries,
+    ),
+    example(
+        entity=WORKERS,
+        protocol=WorkerRepository,
+        small=make_worker,
+        rich=rich_worker,
+        store="register",
+        orders={"list": "lastHeartbeatAt id"},
+        remove="remove",
+        drawn=active_workers,
     ),
 )
 SCHEDULER_EXAMPLES: Final = ModuleExamples(cast("ModuleSpec[object]", MODULE), EXAMPLES)
