@@ -198,10 +198,11 @@ class Access(Protocol):
 
         The rows are locked in the order of the refs, so that callers which name them in the same order do not
         deadlock; stores without locks compare when they write. What the rule returns is written: replaced
-        where a row was given, inserted where none was. A row that is returned unchanged is written too,
-        because it may serialise the decision; only ``versioned`` entities promise that this conflicts. Rows
-        of append-only entities are neither locked nor written again. An error of the rule ends the step at
-        once, also one that would be repeated if the store had raised it; nothing is written then.
+        where a row was given, inserted where none was; parents before their children, whatever the order of
+        the refs. A row that is returned unchanged is written too, because it may serialise the decision; only
+        ``versioned`` entities promise that this conflicts. Rows of append-only entities are neither locked
+        nor written again. An error of the rule ends the step at once, also one that would be repeated if the
+        store had raised it; nothing is written then.
 
         Raises:
             DuplicateError: the key or a unique value is taken by another row, seen or not.

@@ -20,7 +20,7 @@ from twinstore.catalog_checks import problems
 from twinstore.errors import ValidationError
 from twinstore.keys import Key, KeyPart, KeyType, int64, text, uuid
 from twinstore.shapes import FieldShape, Kind, instant_paths, shapes_of
-from twinstore.tenancy import NO_TENANT, Owner, Tenancy, TenancyKind, Tenant
+from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Owner, Tenancy, TenancyKind, Tenant, Tenants, admits
 
 if TYPE_CHECKING:
     from twinstore.query import Condition
@@ -280,6 +280,19 @@ class Entity(Generic[M_co]):
         return kinds | {marker.name: marker.kind for marker in self.storage}
 
     @cached_property
+    def depth(self) -> int:
+        """How many ancestors a row has; rows of one step are written in this order, parents first."""
+        return 0 if self.parent is None else self.parent.entity.depth + 1
+
+    @cached_property
+    def queried(self) -> frozenset[str]:
+        """The names by which lists filter, sort and count: those that have a column in either layout."""
+        if self.layout is Layout.COLUMNS:
+            return frozenset(self.known)
+        apart = {*self.key, *self.beside, *self.markers, *(derived.name for derived in self.derived)}
+        return frozenset(apart if self.tenant_field is None else {*apart, self.tenant_field})
+
+    @cached_property
     def instants(self) -> tuple[tuple[str, ...], ...]:
         """The paths of all instants of a row, markers included."""
         return (*instant_paths(self.model), *((name,) for name in self.marker_times))
@@ -331,6 +344,16 @@ class Entity(Generic[M_co]):
             return NO_TENANT
         tenant = self.value(model, storage, self.tenant_field)
         return Tenant(tenant) if isinstance(tenant, str) else NO_TENANT
+
+    def is_seen(self, scope: Tenants, model: CanonicalModel, storage: Mapping[str, object]) -> bool:
+        """Whether a row is known to be seen in a scope; a row of a parent does not tell."""
+        match self.tenancy.kind:
+            case TenancyKind.NONE:
+                return True
+            case TenancyKind.PARENT:
+                return scope is ALL_TENANTS
+            case _:
+                return admits(scope, self.owner_of(model, storage))
 
     def key_text(self, key: Key) -> str:
         """Return a key as messages and reports show it."""

@@ -75,13 +75,13 @@ class GuardedAccess:
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
         """Return a page of a list; a query that matches nothing asks no server."""
         self.binding.state.check()
-        check_pinned(entity, query)
+        check_query(entity, query)
         return Page(()) if query.matches_nothing else self.inner.page(entity, query)
 
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
         """Count the rows of a list; see the Protocol."""
         self.binding.state.check()
-        check_pinned(entity, query)
+        check_query(entity, query, by)
         return {} if query.matches_nothing else self.inner.count(entity, query, by)
 
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
@@ -104,7 +104,7 @@ class GuardedAccess:
 
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
         """Set fields of the first rows of a list; see the Protocol."""
-        check_pinned(entity, query)
+        check_query(entity, query)
         with self._writing(MARK_ERRORS):
             return () if query.matches_nothing else self.inner.mark(entity, query, sets)
 
@@ -118,7 +118,7 @@ class GuardedAccess:
 
     def remove(self, entity: Entity, query: Query) -> int:
         """Remove the first rows of a list; see the Protocol."""
-        check_pinned(entity, query)
+        check_query(entity, query)
         with self._writing(STORE_ERRORS):
             return 0 if query.matches_nothing else self.inner.remove(entity, query)
 
@@ -230,12 +230,18 @@ class CheckedRule:
         return None
 
 
-def check_pinned(entity: Entity, query: Query) -> None:
-    """Refuse a list that leaves open whose rows it is about: those of a parent are found through it.
+def check_query(entity: Entity, query: Query, *by: str) -> None:
+    """Refuse a list that no index could serve on every driver, whatever the one at hand could do.
 
     Raises:
-        LookupError: it does; a programmer's mistake.
+        ValidationError: it names a field that has no column; names those that have.
+        LookupError: it leaves open whose rows it is about; those of a parent are found through it.
     """
+    named = (*(item.field for item in query.where), *(key.field for key in query.order), *by)
+    for field in named:
+        if field not in entity.queried:
+            known = ", ".join(sorted(entity.queried))
+            raise ValidationError(f"{entity.name} has no field {field!r}; it has {known}.")
     if entity.parent is None or entity.tenancy.kind is not TenancyKind.PARENT or query.scope is ALL_TENANTS:
         return
     field = entity.parent.field

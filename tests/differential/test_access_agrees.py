@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
+import psycopg
+import pytest
+from psycopg import sql
+from pydantic import SecretStr
+
+from tests.contract.deployments.mongo import module_backend
+from tests.contract.deployments.postgres import make_tables, module_on
 from tests.differential.access_machine import AccessSide, run_access_machine
 from twinstore.testing.defaults import MODULE_BY_DEFAULTS
-from twinstore.testing.entities import MODULE
+from twinstore.testing.entities import KIT, MODULE
 from twinstore_memory.backend import MemoryBackend
+from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import hypothesis
 
+    from tests.databases import MongoDatabase, MongoServer, PostgresDatabase
     from twinstore.access import Access
     from twinstore.modules import ModuleSpec
 
@@ -20,6 +32,39 @@ def memory_access(name: str, module: ModuleSpec[Access]) -> AccessSide:
     """Return a side in memory."""
     backend = MemoryBackend(module)
     return AccessSide(name, backend, backend.store.clear)
+
+
+@pytest.fixture
+def mongo_access(mongo_server: MongoServer, mongo_database: MongoDatabase) -> Iterator[AccessSide]:
+    """Return a side on the shared mongod."""
+    documents = mongo_server.client[mongo_database.name]
+
+    def wipe() -> None:
+        for entity in KIT.entities:
+            documents[entity.collection].delete_many({})
+
+    settings = MongoSettings(connection_string=SecretStr(mongo_database.url), database=mongo_database.name)
+    with module_backend(MODULE, settings) as backend:
+        yield AccessSide("mongo", backend, wipe)
+
+
+@pytest.fixture
+def postgres_access(module_postgres_database: PostgresDatabase) -> Iterator[AccessSide]:
+    """Return a side on the shared PostgreSQL; the superuser may delete what is only appended."""
+    make_tables(module_postgres_database, KIT)
+    tables = [sql.Identifier(KIT.name, entity.name) for entity in reversed(KIT.entities)]
+    statement = sql.SQL("; ").join(sql.SQL("DELETE FROM {}").format(table) for table in tables)
+    with (
+        closing(psycopg.connect(module_postgres_database.superuser_url, autocommit=True)) as superuser,
+        module_on(module_postgres_database, MODULE) as backend,
+    ):
+        yield AccessSide("postgres", backend, lambda: superuser.execute(statement))
+
+
+def test_memory_mongo_and_postgres_agree_on_rows_of_any_kind(
+    mongo_access: AccessSide, postgres_access: AccessSide, profile: hypothesis.settings
+) -> None:
+    run_access_machine([memory_access("memory", MODULE), mongo_access, postgres_access], profile)
 
 
 def test_what_a_driver_overrides_and_the_defaults_of_core_agree(profile: hypothesis.settings) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from twinstore.catalog import Marker
+from twinstore.catalog import Entity, Marker
 from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS, SCHEDULER, SCHEDULES
 from twinstore.shapes import Kind
@@ -159,3 +159,8 @@ def snapshot() -> tuple[ImpactSet, dict[str, object]]:
 def test_only_the_lower_case_text_of_a_uuid_can_be_found(text: object, *, canonical: bool) -> None:
     assert is_uuid(text) == canonical
     assert table_of(PARTS).column("deviceId").bound(text) == (text if canonical else None)
+
+
+@pytest.mark.parametrize("entity", [*SCHEDULER.entities, *KIT.entities], ids=lambda entity: entity.name)
+def test_what_lists_may_name_are_the_columns(entity: Entity) -> None:
+    assert set(table_of(entity).by_field) == entity.queried

@@ -93,7 +93,8 @@ class MemoryAccess(AccessDefaults):
             held = [hold(unit, ref.scope, ref.entity, ref.key) for ref in refs]
             before = tuple(read(ref.entity, row) for ref, row in zip(refs, held, strict=True))
             after = rule(before, unit.store.clock.now)
-            for ref, row, changed in zip(refs, held, after, strict=True):
+            writes = sorted(zip(refs, held, after, strict=True), key=lambda write: write[0].entity.depth)
+            for ref, row, changed in writes:
                 if changed is not None:
                     store(unit, ref.scope, row, encode(ref.entity, changed.model, changed.storage))
             return tuple(old if new is None else new for old, new in zip(before, after, strict=True))

@@ -9,7 +9,7 @@ from twinstore.access import Row
 from twinstore.canonical import CanonicalModel
 from twinstore.errors import ConcurrencyError, DuplicateError
 from twinstore_mongo.codec import codec_of
-from twinstore_mongo.parents import check_parent, held_rows
+from twinstore_mongo.parents import check_parent
 from twinstore_mongo.reading import one
 from twinstore_mongo.units import translating
 from twinstore_mongo.writes import insert, rival, swap
@@ -38,7 +38,7 @@ class RuleEndedError(Exception):
         self.error = error
 
 
-def insert_row(unit: Unit, entity: Entity[M], scope: Tenants, row: Row[M], held: Held = frozenset()) -> None:
+def insert_row(unit: Unit, entity: Entity[M], scope: Tenants, row: Row[M], held: Held = ()) -> None:
     """Insert a row below its parent.
 
     Raises:
@@ -65,8 +65,10 @@ def apply(unit: Unit, refs: Sequence[Ref], rule: Rule) -> Rows:
     except ConcurrencyError as error:
         raise RuleEndedError(error) from error
     entities = [ref.entity for ref in refs]
-    held = held_rows([*zip(entities, before, strict=True), *zip(entities, after, strict=True)])
-    for ref, document, old, new in zip(refs, found, before, after, strict=True):
+    there = [*zip(entities, before, strict=True), *zip(entities, after, strict=True)]
+    held = tuple((entity, row) for entity, row in there if row is not None)
+    writes = sorted(zip(refs, found, before, after, strict=True), key=lambda item: item[0].entity.depth)
+    for ref, document, old, new in writes:
         if new is not None:
             write(unit, ref, document, old, new, held)
     return tuple(old if new is None else new for old, new in zip(before, after, strict=True))

@@ -17,7 +17,7 @@ from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.key_order import collation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
     from twinstore.access import Row
     from twinstore.catalog import Entity
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Held", "check_parent", "is_hidden", "without_orphans"]
 
-Held = frozenset[tuple["Entity", str | int]]
+Held = tuple[tuple["Entity", "Row[Any]"], ...]
 
 
 def without_orphans(unit: Unit, entity: Entity, scope: Tenants, documents: list[Document]) -> list[Document]:
@@ -53,8 +53,8 @@ def is_hidden(unit: Unit, entity: Entity, query: Query) -> bool:
     return not seen_parents(unit, entity, query.scope, values[:1])
 
 
-def check_parent(unit: Unit, entity: Entity, scope: Tenants, row: Row[Any], held: Held = frozenset()) -> None:
-    """Make sure that the parent of a new row exists; ``held`` names rows of which that is known.
+def check_parent(unit: Unit, entity: Entity, scope: Tenants, row: Row[Any], held: Held = ()) -> None:
+    """Make sure that the parent of a new row exists; ``held`` has the rows of which that is known.
 
     Raises:
         NotFoundError: it is absent or foreign.
@@ -63,7 +63,7 @@ def check_parent(unit: Unit, entity: Entity, scope: Tenants, row: Row[Any], held
         return
     value = entity.value(row.model, row.storage, entity.parent.field)
     parent = entity.parent.entity
-    if not isinstance(value, (str, int)) or (parent, value) in held:
+    if not isinstance(value, (str, int)) or is_held(held, parent, scope, value):
         return
     if not seen_parents(unit, entity, scope, [value]):
         raise not_found(parent, str(value), DRIVER)
@@ -96,8 +96,11 @@ def parent_of(entity: Entity) -> tuple[Entity, str]:
     return entity.parent.entity, entity.parent.field
 
 
-def held_rows(rows: Iterable[tuple[Entity, Row[Any] | None]]) -> Held:
-    """Return which rows are there, each by the last part of its key."""
-    return frozenset(
-        (entity, entity.key_of(row.model, row.storage)[-1]) for entity, row in rows if row is not None
+def is_held(held: Held, parent: Entity, scope: Tenants, value: str | int) -> bool:
+    """Whether a scope sees one of some rows, found by the last part of its key."""
+    return any(
+        entity == parent
+        and entity.key_of(row.model, row.storage)[-1] == value
+        and entity.is_seen(scope, row.model, row.storage)
+        for entity, row in held
     )

@@ -132,7 +132,7 @@ def attempt(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
             Write(ref, old, new) for ref, old, new in zip(refs, before, after, strict=True) if new is not None
         ]
         check_parents(steps, refs, (*before, *after), writes)
-        write(steps, writes)
+        write(steps, sorted(writes, key=lambda item: item.ref.entity.depth))
     return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
 
 
@@ -250,11 +250,7 @@ def check_parents(
     if not below:
         return
     entities = [ref.entity for ref in refs] * 2
-    seen = {
-        (entity, entity.key_of(row.model, row.storage))
-        for entity, row in zip(entities, rows, strict=True)
-        if row is not None
-    }
+    there = [(entity, row) for entity, row in zip(entities, rows, strict=True) if row is not None]
     for item in below:
         table, kind = table_of(item.ref.entity), sight(item.ref.scope)
         above = table.parent
@@ -262,7 +258,13 @@ def check_parents(
             continue
         key = table.parent_key(item.after)
         step = (statements.find(above, kind), (*key, *owner_values(above, item.ref.scope)))
-        if (above.entity, key) not in seen and steps.run(step)[0].first is None:
+        known = any(
+            entity == above.entity
+            and entity.key_of(row.model, row.storage) == key
+            and entity.is_seen(item.ref.scope, row.model, row.storage)
+            for entity, row in there
+        )
+        if not known and steps.run(step)[0].first is None:
             raise not_found(above.entity, above.entity.key_text(key), DRIVER)
 
 

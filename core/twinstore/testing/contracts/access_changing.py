@@ -158,6 +158,26 @@ class AccessChangeContract(AccessCases):
         assert bench.access.change(refs, Answer(*rows)) == rows
         assert (bench.get(DEVICE, bench.nobody), bench.get(PART, bench.nobody)) == rows
 
+    def test_a_child_may_be_named_before_its_parent(self, bench: AccessBench) -> None:
+        rows = (PART.row(bench.nobody), DEVICE.row(bench.nobody))
+        refs: list[Ref] = [PART.ref(bench.nobody), DEVICE.ref(bench.nobody)]
+        assert bench.access.change(refs, Answer(*rows)) == rows
+        assert (bench.get(PART, bench.nobody), bench.get(DEVICE, bench.nobody)) == rows
+
+    @needs_transactions
+    def test_a_child_below_a_parent_of_somebody_else_is_refused_in_one_step_too(
+        self, bench: AccessBench
+    ) -> None:
+        rows = (DEVICE.row(bench.nobody), PART.row(bench.nobody))
+        foreign = Ref(PART.entity, bench.room.owner, PART.key(bench.nobody))
+        for refs, answer in (
+            ([DEVICE.ref(bench.nobody), foreign], rows),
+            ([foreign, DEVICE.ref(bench.nobody)], rows[::-1]),
+        ):
+            with pytest.raises(NotFoundError):
+                bench.access.change(refs, Answer(*answer))
+            assert bench.get(DEVICE, bench.nobody) is None
+
     def test_a_row_is_inserted_where_no_row_has_a_unique_value(self, bench: AccessBench) -> None:
         row = DEVICE.row(bench.room, 1)
         key = UniqueKey(DEVICES.unique("serial"), (str(row.model.serial),))

@@ -32,8 +32,8 @@ from twinstore.testing.contracts.access_base import (
     in_order,
     query_of,
 )
-from twinstore.testing.entities import COUNTERS, DEVICES, NOTES, Device
-from twinstore.testing.rooms import COUNTER, DEVICE, ENTRY, HOMES, NOTE, PART, Home, Room, Sample
+from twinstore.testing.entities import COUNTERS, DEVICES, EVENTS, NOTES, Device
+from twinstore.testing.rooms import COUNTER, DEVICE, ENTRY, EVENT, HOMES, NOTE, PART, Home, Room, Sample
 from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST
 
 if TYPE_CHECKING:
@@ -284,6 +284,17 @@ class AccessListContract(AccessCases):
             query_of(NOTES, bench.elsewhere, limit=1, token=token)
         with pytest.raises(ValidationError):
             query_of(NOTES, bench.room, IsNull("holder"), limit=1, token=token)
+
+    def test_a_list_names_only_fields_that_have_a_column_in_every_layout(self, bench: AccessBench) -> None:
+        EVENT.fill(bench.access, bench.room, 2)
+        for unserved in (
+            query_of(EVENTS, bench.room, Equals("message", "m")),
+            query_of(EVENTS, bench.room, order=(SortKey("message"), SortKey("eventId"))),
+        ):
+            with pytest.raises(ValidationError, match="events has no field 'message'; it has batch"):
+                bench.access.page(EVENTS, unserved)
+        with pytest.raises(ValidationError, match="no field 'message'"):
+            bench.access.count(EVENTS, query_of(EVENTS, bench.room), "message")
 
     @pytest.mark.parametrize("sample", [PART, ENTRY], ids=lambda sample: sample.entity.name)
     def test_a_list_of_rows_of_a_parent_names_the_parent(
