@@ -8,6 +8,12 @@ Choose the cheapest isolation that the promise allows:
     mongo_database               a fresh name for one test, nothing in it
     postgres_database            a migrated clone for one test, about 20 ms
     empty_postgres_database      the roles and nothing else, for tests of migrations
+
+No test takes more than 20 seconds on two quiet cores. What needs longer to be sure has two forms: a
+bounded one, and the full one, which ``--long`` asks for:
+
+    @pytest.mark.long            a test that only runs then; beside it stands one whose name promises less
+    long_form                    whether to do more, for a test whose name promises no amount
 """
 
 from __future__ import annotations
@@ -35,6 +41,26 @@ RUN_DIRECTORY = pytest.StashKey[Path]()
 # A database shared with the other worker may take its time, which says nothing about the code.
 hypothesis.settings.register_profile("real-servers", deadline=None)
 hypothesis.settings.load_profile("real-servers")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a run ask for the full forms."""
+    parser.addoption("--long", action="store_true", help="run the full form of tests that have a bounded one")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the full forms unless the run asks for them."""
+    if is_long(config):
+        return
+    full = [item for item in items if item.get_closest_marker("long") is not None]
+    if full:
+        config.hook.pytest_deselected(items=full)
+        items[:] = [item for item in items if item not in full]
+
+
+def is_long(config: pytest.Config) -> bool:
+    """Return whether a run asks for the full forms."""
+    return bool(config.getoption("--long"))
 
 
 class WorkerNode(Protocol):
@@ -73,6 +99,12 @@ def _drop_leftovers(directory: Path) -> None:
         postgres.drop_leftovers()
     with closing(MongoServer(urls.mongo, directory)) as mongo:
         mongo.drop_leftovers()
+
+
+@pytest.fixture(scope="session")
+def long_form(pytestconfig: pytest.Config) -> bool:
+    """Return whether to take the full form of what has a bounded one."""
+    return is_long(pytestconfig)
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ from twinstore.errors import (
 from twinstore.jsontext import dumps_sorted
 from twinstore.ledger import Claim, Ledger, RangeState, RangeTally
 from twinstore.ledger.catalog import JOBS, RANGES
+from twinstore.retrying import repeat
 from twinstore.scheduler.catalog import (
     AUDIT,
     IMPACT_SNAPSHOTS,
@@ -52,6 +53,7 @@ from twinstore.testing.builders import (
     rich_schedule,
 )
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore_mongo import bulk_writer
 from twinstore_mongo.bulk_writer import PART_BYTES
 
 if TYPE_CHECKING:
@@ -735,6 +737,13 @@ def test_a_range_taken_over_before_its_commit_leaves_no_rows(source: Bench, benc
     assert contents(bench, RUNS) == {}
 
 
+@pytest.fixture
+def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the writer give up soon where the rival never does; it would go on for ten seconds."""
+    monkeypatch.setattr(bulk_writer, "repeat", partial(repeat, attempts=3))
+
+
+@pytest.mark.usefixtures("three_attempts")
 def test_a_row_that_a_rival_holds_makes_the_range_fail_as_a_whole(source: Bench, bench: Bench) -> None:
     fill(source)
     client = bench.database.client
@@ -748,6 +757,7 @@ def test_a_row_that_a_rival_holds_makes_the_range_fail_as_a_whole(source: Bench,
     assert sum(outcome.written.values()) + sum(outcome.unchanged.values()) == 7
 
 
+@pytest.mark.usefixtures("three_attempts")
 def test_a_row_removed_before_it_is_overwritten_makes_the_range_fail_as_a_whole(
     source: Bench, bench: Bench
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -29,7 +30,8 @@ def test_the_demo_ends_with_a_proof_and_leaves_all_reports(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     proved = run_demo(folder, runs=400)
-    last = capsys.readouterr().out.splitlines()[-1]
+    *_, duration, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"-- Everything together, .* \(\d+\.\d s\)", duration)
     assert last == f"PASS: {proved:,} documents proved equal"
     report = json.loads((folder / "parity-report.json").read_text())
     assert (report["verdict"], report["documents_equal"]) == ("PASS", proved)

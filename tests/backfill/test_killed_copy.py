@@ -31,16 +31,25 @@ if TYPE_CHECKING:
     from twinstore.ledger import CopyJob, Lease, Ledger, RangeProgress
     from twinstore_backfill.stores import Store
 
-DOCUMENTS: Final = 15_000
 RANGE: Final = 150
-KILLS: Final = 20
+# A copy that is killed gets on by a few ranges first: so many documents for each time keep it from its end.
+PER_KILL: Final = 750
+# One that is stopped once is still at work ten seconds after its start.
+SLOWLY: Final = ("--max-rate", "400")
+DOCUMENTS: Final = 4000
 JOBS: Final = 2
 PATIENCE: Final = 60
 LONG: Final = timedelta(minutes=10)
 
 
 @pytest.fixture
-def config(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
+def config(
+    request: pytest.FixtureRequest,
+    mongo_database: MongoDatabase,
+    postgres_database: PostgresDatabase,
+    tmp_path: Path,
+) -> Path:
+    documents: int = getattr(request, "param", DOCUMENTS)
     mongo, postgres = mongo_database.config["Persistence"], postgres_database.config["Persistence"]
     assert isinstance(mongo, dict)
     assert isinstance(postgres, dict)
@@ -63,7 +72,7 @@ def config(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, t
                     "createdAt": at(number),
                     "tenantId": f"tenant-{number % 3}",
                 }
-                for number in range(1, DOCUMENTS)
+                for number in range(1, documents)
             ]
         )
     return path
@@ -124,13 +133,26 @@ def wait_until_at_work(store: Store, fence: int, process: subprocess.Popen[str])
     return fence
 
 
+@pytest.mark.parametrize("config", [5 * PER_KILL], indirect=True, ids=["small"])
+def test_killed_five_times_it_ends_equal_and_repeats_no_finished_range(config: Path, target: Store) -> None:
+    kill_and_finish(config, target, kills=5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("config", [20 * PER_KILL], indirect=True, ids=["large"])
 def test_killed_twenty_times_it_ends_equal_and_repeats_no_finished_range(config: Path, target: Store) -> None:
+    kill_and_finish(config, target, kills=20)
+
+
+def kill_and_finish(config: Path, target: Store, *, kills: int) -> None:
+    """Kill a copy at moments left to chance; each time look what is finished; let the last one end."""
+    documents = kills * PER_KILL
     chance = random.Random(20)
     finished: dict[int, RangeProgress] = {}
     fence = 0
-    for kill in range(KILLS):
+    for kill in range(kills):
         # Stretched, so that every one of the kills meets it at work.
-        process = start(copying(config, "--max-rate", "2000"))
+        process = start(copying(config, "--max-rate", "1000"))
         fence = wait_until_at_work(target, fence, process)
         wait_until_live(target, len(finished) + chance.randrange(3), process)
         moment = time.monotonic() + chance.uniform(0, 0.05)
@@ -142,19 +164,19 @@ def test_killed_twenty_times_it_ends_equal_and_repeats_no_finished_range(config:
         now = live(target)
         assert {number: now[number] for number in finished} == finished
         finished = now
-    assert 0 < len(finished) < DOCUMENTS // RANGE + 5
+    assert 0 < len(finished) < documents // RANGE + 5
     done = run(copying(config))
     assert done.returncode == Exit.OK, done.stderr
     after = live(target)
     assert {number: after[number] for number in finished} == finished
     verified = run(command(config, "verify"))
     assert verified.returncode == Exit.OK, verified.stdout
-    assert f"PASS: {DOCUMENTS:,} documents equal." in verified.stdout
+    assert f"PASS: {documents:,} documents equal." in verified.stdout
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_it_at_a_safe_point(config: Path, target: Store, number: int, code: int) -> None:
-    process = start(copying(config, "--max-rate", "1500"))
+    process = start(copying(config, *SLOWLY))
     wait_until_live(target, 2, process)
     process.send_signal(number)
     _, errors = process.communicate(timeout=PATIENCE)
@@ -171,7 +193,7 @@ def test_a_signal_stops_it_at_a_safe_point(config: Path, target: Store, number: 
 
 
 def test_another_worker_is_kept_out_and_told_who_works(config: Path, target: Store) -> None:
-    process = start(copying(config, "--max-rate", "500"))
+    process = start(copying(config, *SLOWLY))
     try:
         wait_until_live(target, 1, process)
         second = run(copying(config, "--format", "json"))
@@ -208,7 +230,7 @@ def open_of(ledger: Ledger, job_id: str, worker: str) -> list[RangeProgress]:
 
 
 def test_a_stopped_worker_that_wakes_up_too_late_cannot_commit(config: Path, target: Store) -> None:
-    process = start(copying(config, "--max-rate", "500"))
+    process = start(copying(config, *SLOWLY))
     try:
         wait_until_live(target, 1, process)
         process.send_signal(signal.SIGSTOP)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 CLOCK: Final = FixedClock(at(10))
 # No rival moves while another one waits, so a wait is lost; long enough for locks of the server's own work.
 LOCK_TIMEOUT_MS: Final = 100
+PROFILE: Final = "TWINSTORE_HYPOTHESIS_PROFILE"
 BIG_EXAMPLES: Final = [
     hypothesis.HealthCheck.too_slow,
     hypothesis.HealthCheck.data_too_large,
@@ -60,8 +61,16 @@ hypothesis.settings.register_profile(
 @pytest.fixture(scope="session")
 def profile() -> hypothesis.settings:
     """Return how long to search: TWINSTORE_HYPOTHESIS_PROFILE is ``ci`` (default) or ``thorough``."""
-    wanted = os.environ.get("TWINSTORE_HYPOTHESIS_PROFILE", "ci")
+    wanted = os.environ.get(PROFILE, "ci")
     return hypothesis.settings.get_profile(f"differential-{wanted}")
+
+
+@pytest.fixture(scope="session")
+def bounded_profile(profile: hypothesis.settings, *, long_form: bool) -> hypothesis.settings:
+    """Return a quarter of the search where every example is dear, unless a long one is asked for."""
+    if long_form or PROFILE in os.environ:
+        return profile
+    return hypothesis.settings(profile, max_examples=profile.max_examples // 4)
 
 
 @pytest.fixture

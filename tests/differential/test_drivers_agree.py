@@ -16,6 +16,6 @@ if TYPE_CHECKING:
 
 
 def test_memory_mongo_and_postgres_agree(
-    memory: Side, mongo: Side, postgres: Side, profile: hypothesis.settings
+    memory: Side, mongo: Side, postgres: Side, bounded_profile: hypothesis.settings
 ) -> None:
-    run_machine([memory, mongo, postgres], profile)
+    run_machine([memory, mongo, postgres], bounded_profile)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from tests.databases import MongoServer
     from twinstore.catalog import Entity
-    from twinstore.scheduler.storage import SchedulerStorage
+    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
 Document = dict[str, Any]
 Action = Callable[["SchedulerStorage"], object]
@@ -105,7 +106,9 @@ def explained(mongo_server: MongoServer) -> Iterator[Explained]:
         config = {**database.config, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
         with twinstore.add_scheduler_storage(config) as storage:
             storage.initializer.ensure_migrations()
-            fill(storage)
+            for tenant in (f"t{number}" for number in range(TENANTS)):
+                # In one unit, because every commit waits for the journal.
+                storage.transact(partial(fill, tenant), tenant_id=tenant)
         listener = Listener()
         client: MongoClient[Document] = MongoClient(database.url, event_listeners=[listener])
         mongo = {"Client": client, "Database": database.name}
@@ -115,34 +118,33 @@ def explained(mongo_server: MongoServer) -> Iterator[Explained]:
             yield bench
 
 
-def fill(storage: SchedulerStorage) -> None:
-    for tenant in (f"t{number}" for number in range(TENANTS)):
-        for number in range(ROWS):
-            schedule = make_schedule(
-                tenant, f"s{number:03}@{tenant}", name=f"n{number:03}", enabled=number % 2 == 0
+def fill(tenant: str, storage: SchedulerSession) -> None:
+    for number in range(ROWS):
+        schedule = make_schedule(
+            tenant, f"s{number:03}@{tenant}", name=f"n{number:03}", enabled=number % 2 == 0
+        )
+        storage.schedules.upsert(schedule)
+        run = make_run(
+            tenant, f"r{number:03}@{tenant}", schedule_id=f"s-{number % 12}", created_at=at(number // 3)
+        )
+        storage.runs.create(run)
+        if number % 4:
+            finish(storage, run)
+        storage.audit.append(
+            make_audit_record(
+                tenant,
+                f"a{number:03}@{tenant}",
+                occurred_at=at(number),
+                schedule_id=f"s-{number % 12}",
+                run_id=f"r-{number % 12}",
             )
-            storage.schedules.upsert(schedule)
-            run = make_run(
-                tenant, f"r{number:03}@{tenant}", schedule_id=f"s-{number % 12}", created_at=at(number // 3)
-            )
-            storage.runs.create(run)
-            if number % 4:
-                finish(storage, run)
-            storage.audit.append(
-                make_audit_record(
-                    tenant,
-                    f"a{number:03}@{tenant}",
-                    occurred_at=at(number),
-                    schedule_id=f"s-{number % 12}",
-                    run_id=f"r-{number % 12}",
-                )
-            )
-            snapshot = make_impact_set(snapshot_id=f"i{number:03}@{tenant}", generated_at=at(number))
-            storage.impact_snapshots.upsert(tenant, snapshot, run_id="r-1")
-            storage.run_summaries.upsert(make_run_summary(tenant, f"s{number:03}@{tenant}", ()))
+        )
+        snapshot = make_impact_set(snapshot_id=f"i{number:03}@{tenant}", generated_at=at(number))
+        storage.impact_snapshots.upsert(tenant, snapshot, run_id="r-1")
+        storage.run_summaries.upsert(make_run_summary(tenant, f"s{number:03}@{tenant}", ()))
 
 
-def finish(storage: SchedulerStorage, run: Any) -> None:  # noqa: ANN401  # a run
+def finish(storage: SchedulerSession, run: Any) -> None:  # noqa: ANN401  # a run
     storage.runs.update(run.evolve(state="cancelled", finished_at=run.created_at + timedelta(seconds=1)))
 
 

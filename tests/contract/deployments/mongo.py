@@ -217,8 +217,10 @@ class MongoDeployment:
     def break_connection(self) -> Iterator[SchedulerStorage]:
         ((host, port),) = self._client.nodes
         with line_to((host, port or 27017)) as line:
-            # Directly, because a replica set tells where its members are, past the line.
-            url = f"mongodb://127.0.0.1:{line.port}/?directConnection=true&serverSelectionTimeoutMS=300"
+            # Directly, because a replica set tells where its members are, past the line. A call that meets
+            # the outage before the client has noticed it is repeated as long as any call may take.
+            options = "directConnection=true&serverSelectionTimeoutMS=300&timeoutMS=3000"
+            url = f"mongodb://127.0.0.1:{line.port}/?{options}"
             with twinstore.add_scheduler_mongo_storage(
                 kept(mongo_config(url, self._database.name))
             ) as storage:

@@ -63,7 +63,10 @@ def run_demo(folder: Path, *, runs: int = RUNS) -> int:
             f"Start a MongoDB replica set and a PostgreSQL below {folder}",
             time.monotonic() - started,
         )
-        return Story(console, folder, runs).tell()
+        proved = Story(console, folder, runs).tell()
+    tell(console, "Everything together, with the stop of both servers", time.monotonic() - started)
+    console.print(f"PASS: {proved:,} documents proved equal")
+    return proved
 
 
 class Story:
@@ -154,7 +157,6 @@ class Story:
             raise DemoFailedError(f"The verdict is {report['verdict']}, see {self._folder}/parity-report.md.")
         names = ", ".join(f"parity-report.{suffix}" for suffix in FORMATS)
         self._console.print(f"   The reports are in {self._folder}: {names}.")
-        self._console.print(f"PASS: {proved:,} documents proved equal")
         return proved
 
 
