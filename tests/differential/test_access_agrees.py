@@ -62,9 +62,9 @@ def postgres_access(module_postgres_database: PostgresDatabase) -> Iterator[Acce
 
 
 def test_memory_mongo_and_postgres_agree_on_rows_of_any_kind(
-    mongo_access: AccessSide, postgres_access: AccessSide, profile: hypothesis.settings
+    mongo_access: AccessSide, postgres_access: AccessSide, bounded_profile: hypothesis.settings
 ) -> None:
-    run_access_machine([memory_access("memory", MODULE), mongo_access, postgres_access], profile)
+    run_access_machine([memory_access("memory", MODULE), mongo_access, postgres_access], bounded_profile)
 
 
 def test_what_a_driver_overrides_and_the_defaults_of_core_agree(profile: hypothesis.settings) -> None:
