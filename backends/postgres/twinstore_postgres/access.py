@@ -23,7 +23,7 @@ from twinstore_postgres.changing import change, mark
 from twinstore_postgres.compile import compile_count, compile_query, compile_removal
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject
-from twinstore_postgres.owners import owner_values, setting, sight
+from twinstore_postgres.owners import owner_values, setting, sight, view
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -67,8 +67,9 @@ class PostgresAccess(AccessDefaults):
         if len(keys) > 1:
             return find_several(self.work, table, scope, keys)
         unique, values = table.locate(keys[0])
-        step = (statements.find(table, sight(scope), unique), (*values, *owner_values(table, scope)))
-        found = self.work.one(setting(scope), Subject(entity, values), step)
+        kind, told, owner = view(table, scope)
+        step = (statements.find(table, kind, unique), (*values, *owner))
+        found = self.work.one(told, Subject(entity, values), step)
         return (None if found is None else table.row(found),)
 
     @override

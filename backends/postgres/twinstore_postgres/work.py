@@ -68,7 +68,7 @@ UNIT: Final = {
     False: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
     True: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
-COMMIT: Final = b"COMMIT"
+END: Final = ((b"COMMIT", ()),)
 
 
 class Steps(Protocol):
@@ -106,11 +106,11 @@ class Work(ABC):
 
     def one(self, tenant: str, subject: Subject, step: Step) -> Row | None:
         """Return the first row of a query."""
-        return self.read(tenant, subject, step).first
+        return self._run(tenant, subject, (step,), Outcome.NOT_APPLIED)[0].first
 
     def read(self, tenant: str, subject: Subject, step: Step) -> Result:
         """Execute a query in one round trip."""
-        return self._run(tenant, subject, [step], Outcome.NOT_APPLIED)[0]
+        return self._run(tenant, subject, (step,), Outcome.NOT_APPLIED)[0]
 
     def write(self, tenant: str, subject: Subject, *steps: Step) -> list[Result]:
         """Execute statements as one transaction (or as part of the unit) in one round trip."""
@@ -150,7 +150,8 @@ class Unbound(Work):
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         with self._server.connection() as connection, translated(subject, outcome=outcome):
-            return batch(connection, [(SET_TENANT, (tenant,)), *steps], foreign=self._server.borrowed)[1:]
+            before = ((SET_TENANT, (tenant,)),)
+            return batch(connection, steps, foreign=self._server.borrowed, before=before)
 
     @override
     @contextmanager
@@ -171,7 +172,8 @@ class SessionWork(Work):
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         with translated(subject, outcome=outcome):
-            return batch(self._connection, [(SET_TENANT, (tenant,)), *steps], foreign=self._foreign)[1:]
+            before = ((SET_TENANT, (tenant,)),)
+            return batch(self._connection, steps, foreign=self._foreign, before=before)
 
     @override
     @contextmanager
@@ -212,7 +214,7 @@ class Transaction:
         """
         self._check_process()
         with translated(subject or self.subject, outcome=Outcome.NOT_APPLIED):
-            return self._batch(self._before(tenant), steps)
+            return batch(self.connection, steps, foreign=self._foreign, before=self._before(tenant))
 
     def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute the last statements and commit in one round trip; a failed one leaves nothing behind."""
@@ -220,9 +222,10 @@ class Transaction:
         if not steps and not self._begun:
             return []
         with translated(subject or self.subject, outcome=Outcome.UNKNOWN):
-            results = self._batch(self._before(None), (*steps, (COMMIT, ())))
+            before = self._before(None)
+            results = batch(self.connection, steps, foreign=self._foreign, before=before, after=END)
         self._begun = False
-        return results[:-1]
+        return results
 
     def commit(self) -> None:
         """Commit what was done; a transaction that never began, or is finished, needs nothing."""
@@ -249,9 +252,6 @@ class Transaction:
             self._begun = True
             return [(self._begin, ()), (SET_TENANT, (self._tenant,))]
         return [(SET_TENANT, (self._tenant,))] if changed else []
-
-    def _batch(self, before: Sequence[Step], steps: Sequence[Step]) -> list[Result]:
-        return batch(self.connection, [*before, *steps], foreign=self._foreign)[len(before) :]
 
 
 def own_unit(transaction: Transaction) -> Iterator[Steps]:
@@ -337,9 +337,9 @@ class Joined(Work):
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         self._check_role()
-        lent = [(LEND_TENANT, (tenant,)), *steps, (RETURN_TENANT, ())]
+        lend, give_back = ((LEND_TENANT, (tenant,)),), ((RETURN_TENANT, ()),)
         with translated(subject, outcome=outcome):
-            return batch(self._connection, lent, foreign=True)[1:-1]
+            return batch(self._connection, steps, foreign=True, before=lend, after=give_back)
 
     @override
     @contextmanager
