@@ -65,7 +65,9 @@ def apply(unit: Unit, refs: Sequence[Ref], rule: Rule) -> Rows:
     except ConcurrencyError as error:
         raise RuleEndedError(error) from error
     entities = [ref.entity for ref in refs]
-    held = held_rows([*zip(entities, before, strict=True), *zip(entities, after, strict=True)])
+    held: Held = frozenset()
+    if any(entity.parent is not None for entity in entities):
+        held = held_rows([*zip(entities, before, strict=True), *zip(entities, after, strict=True)])
     for ref, document, old, new in zip(refs, found, before, after, strict=True):
         if new is not None:
             write(unit, ref, document, old, new, held)
