@@ -137,4 +137,3 @@ def key_part(value: Any, key: SortKey) -> KeyPart:  # noqa: ANN401  # whatever i
     if key.time:
         return parse_timestamp(value)
     return int(value) if key.number else value
-

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -29,6 +29,7 @@ from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from types import TracebackType
 
     from twinstore.scope import Scope
     from twinstore_postgres.codec import Row
@@ -45,7 +46,6 @@ __all__ = [
     "Unbound",
     "Unit",
     "Work",
-    "own_unit",
 ]
 
 R = TypeVar("R")
@@ -69,6 +69,8 @@ UNIT: Final = {
     True: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
 END: Final = ((b"COMMIT", ()),)
+# What a forked child may not go on with, in the words of a message.
+TRANSACTION: Final = "This transaction"
 
 
 class Steps(Protocol):
@@ -154,10 +156,8 @@ class Unbound(Work):
             return batch(connection, steps, foreign=self._server.borrowed, before=before)
 
     @override
-    @contextmanager
-    def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
-        with self._server.connection() as connection:
-            yield from own_unit(Transaction(connection, tenant, subject, foreign=self._server.borrowed))
+    def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[Steps]:
+        return LentTransaction(self._server, tenant, subject)
 
 
 class SessionWork(Work):
@@ -176,13 +176,16 @@ class SessionWork(Work):
             return batch(self._connection, steps, foreign=self._foreign, before=before)
 
     @override
-    @contextmanager
-    def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
-        yield from own_unit(Transaction(self._connection, tenant, subject, foreign=self._foreign))
+    def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[Steps]:
+        return Transaction(self._connection, tenant, subject, foreign=self._foreign)
 
 
 class Transaction:
-    """A transaction of our own that begins with its first statement."""
+    """A transaction of our own that begins with its first statement.
+
+    As a context manager it commits at normal exit and rolls back on any exception. A class, because every
+    step that decides passes here and a generator would cost it three times as much.
+    """
 
     def __init__(
         self,
@@ -212,13 +215,13 @@ class Transaction:
 
         ``tenant`` is set for these statements and the later ones, if it is another one.
         """
-        self._check_process()
+        self._process.check(TRANSACTION)
         with translated(subject or self.subject, outcome=Outcome.NOT_APPLIED):
             return batch(self.connection, steps, foreign=self._foreign, before=self._before(tenant))
 
     def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute the last statements and commit in one round trip; a failed one leaves nothing behind."""
-        self._check_process()
+        self._process.check(TRANSACTION)
         if not steps and not self._begun:
             return []
         with translated(subject or self.subject, outcome=Outcome.UNKNOWN):
@@ -229,7 +232,7 @@ class Transaction:
 
     def commit(self) -> None:
         """Commit what was done; a transaction that never began, or is finished, needs nothing."""
-        self._check_process()
+        self._process.check(TRANSACTION)
         if self._begun:
             with translated(self.subject, outcome=Outcome.UNKNOWN):
                 self.connection.commit()
@@ -240,8 +243,22 @@ class Transaction:
             with suppress(psycopg.Error):
                 self.connection.rollback()
 
-    def _check_process(self) -> None:
-        self._process.check("This transaction")
+    def __enter__(self) -> Self:
+        """Return the transaction; its first statement begins it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, or roll back what failed."""
+        if error is not None:
+            self.roll_back()
+            return
+        try:
+            self.commit()
+        except BaseException:
+            self.roll_back()
+            raise
 
     def _before(self, tenant: str | None) -> list[Step]:
         """Return what must be executed first: the begin, and the tenant where it is another one."""
@@ -254,18 +271,32 @@ class Transaction:
         return [(SET_TENANT, (self._tenant,))] if changed else []
 
 
-def own_unit(transaction: Transaction) -> Iterator[Steps]:
-    """Yield the transaction; commit at normal exit, roll back on any exception."""
-    try:
-        yield transaction
-    except BaseException:
-        transaction.roll_back()
-        raise
-    try:
-        transaction.commit()
-    except BaseException:
-        transaction.roll_back()
-        raise
+class LentTransaction:
+    """A transaction on a connection that is lent for it; a context manager."""
+
+    __slots__ = ("_foreign", "_loan", "_subject", "_tenant", "_transaction")
+
+    def __init__(self, server: Lender, tenant: str, subject: Subject) -> None:
+        """Take what lends the connection, and what the transaction gets."""
+        self._loan = server.connection()
+        self._foreign = server.borrowed
+        self._tenant = tenant
+        self._subject = subject
+
+    def __enter__(self) -> Transaction:
+        """Take a connection; nothing is sent yet."""
+        connection = self._loan.__enter__()
+        self._transaction = Transaction(connection, self._tenant, self._subject, foreign=self._foreign)
+        return self._transaction
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the transaction, and give the connection back in any case."""
+        try:
+            self._transaction.__exit__(kind, error, trace)
+        finally:
+            self._loan.__exit__(kind, error, trace)
 
 
 class Unit(Work):
@@ -348,7 +379,8 @@ class Joined(Work):
         if self.binding.in_unit:
             yield StepsOf(self, tenant, subject)
         else:
-            yield from own_unit(Transaction(self._connection, tenant, subject, foreign=True))
+            with Transaction(self._connection, tenant, subject, foreign=True) as transaction:
+                yield transaction
 
     def _check_role(self) -> None:
         if not self._safe:
