@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Generic
 
 from typing_extensions import TypeVar
@@ -48,6 +49,8 @@ __all__ = [
 
 # An entity whose model does not matter is written without its parameter.
 M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalModel)
+Read = Callable[[CanonicalModel, Mapping[str, object]], object]
+"""Takes one value out of a row: out of its model or its storage markers."""
 
 
 class StoreKind(Enum):
@@ -60,7 +63,7 @@ class StoreKind(Enum):
 EVERYWHERE: Final = frozenset(StoreKind)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Index:
     """One index. The fields are in order; a leading ``-`` means descending.
 
@@ -88,7 +91,7 @@ class Index:
     table_name: str | None = None
     document_name: str | None = None
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The fields without their direction."""
         return tuple(name.removeprefix("-") for name in self.fields)
@@ -324,15 +327,16 @@ class Entity(Generic[M_co]):
                 return index
         raise LookupError(f"{self.name} has no unique value {name!r}")  # met by programmers only
 
+    @cached_property
+    def _readers(self) -> dict[str, Read]:
+        """What reads each name that a row has; a marker hides a field."""
+        fields: dict[str, Read] = {wire: _reader_of_field(shape.name) for wire, shape in self.shapes.items()}
+        derived: dict[str, Read] = {item.name: item.value for item in self.derived}
+        return derived | fields | {name: _reader_of_marker(name) for name in self.markers}
+
     def value(self, model: CanonicalModel, storage: Mapping[str, object], name: str) -> object:
         """Return what a row holds under a wire name, marker or derived field."""
-        if name in self.markers:
-            return storage.get(name)
-        shape = self.shapes.get(name)
-        if shape is not None:
-            found: object = getattr(model, shape.name)
-            return found
-        return next(item.value(model, storage) for item in self.derived if item.name == name)
+        return self._readers[name](model, storage)
 
     def key_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> Key:
         """Return the key of a row."""
@@ -340,10 +344,15 @@ class Entity(Generic[M_co]):
 
     def owner_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> Owner:
         """Return who owns a row; of an entity without a tenant of its own nobody does."""
+        tenant = self.tenant_of(model, storage)
+        return NO_TENANT if tenant is None else Tenant(tenant)
+
+    def tenant_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> str | None:
+        """Return the tenant that a row names, if it names one."""
         if self.tenant_field is None:
-            return NO_TENANT
-        tenant = self.value(model, storage, self.tenant_field)
-        return Tenant(tenant) if isinstance(tenant, str) else NO_TENANT
+            return None
+        tenant = self._readers[self.tenant_field](model, storage)
+        return tenant if isinstance(tenant, str) else None
 
     def is_seen(self, scope: Tenants, model: CanonicalModel, storage: Mapping[str, object]) -> bool:
         """Whether a row is known to be seen in a scope; a row of a parent does not tell."""
@@ -364,6 +373,15 @@ class Entity(Generic[M_co]):
         return len(key) == len(self.key_parts) and all(
             part.type.admits(value) for part, value in zip(self.key_parts, key, strict=True)
         )
+
+
+def _reader_of_field(name: str) -> Read:
+    read: Callable[[CanonicalModel], object] = attrgetter(name)
+    return lambda model, _: read(model)
+
+
+def _reader_of_marker(name: str) -> Read:
+    return lambda _, storage: storage.get(name)
 
 
 def _key_value(value: object) -> str | int:

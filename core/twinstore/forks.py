@@ -86,7 +86,7 @@ class OwnProcess:
         Raises:
             TransactionAbortedError: this is a forked child; ``what`` begins the message.
         """
-        if self.forked:
+        if os.getpid() != self._pid:
             raise TransactionAbortedError(
                 f"{what} was opened before this process was forked and belongs to the parent process, where "
                 "it goes on unharmed; open a new one in this process."

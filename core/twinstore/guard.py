@@ -27,11 +27,9 @@ from twinstore.errors import (
 from twinstore.failures import duplicate
 from twinstore.paging import Page
 from twinstore.query import Equals
-from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenants, admits
+from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant, Tenants, admits
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from twinstore.access import Access, Binding, Sets
     from twinstore.backend import Lifetime
     from twinstore.catalog import Entity, Key
@@ -47,8 +45,6 @@ Errors = tuple[type[TwinstoreError], ...]
 STORE_ERRORS: Final[Errors] = (DuplicateError, ConcurrencyError, UnavailableError)
 # A row without its parent is found out while rows are written, so that some may be written already.
 WRITE_ERRORS: Final[Errors] = (*STORE_ERRORS, NotFoundError)
-# Rows before the one that failed are marked already.
-MARK_ERRORS: Final[Errors] = (TwinstoreError,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,7 @@ class GuardedAccess:
     @property
     def binding(self) -> Binding:
         """What the calls are bound to; raises ``ConfigurationError`` once the storage is closed."""
-        if self.lifetime is not None:
+        if self.lifetime is not None and self.lifetime.closed:
             self.lifetime.check()
         return self.inner.binding
 
@@ -86,41 +82,65 @@ class GuardedAccess:
 
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         """Insert a row; see the Protocol."""
-        with self._writing(WRITE_ERRORS):
-            check_row(entity, scope, row)
+        self._check_writable()
+        check_row(entity, scope, row)
+        try:
             return self.inner.insert(entity, scope, row)
+        except WRITE_ERRORS:
+            self._abort()
+            raise
 
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         """Insert or replace a row; see the Protocol."""
-        with self._writing(WRITE_ERRORS):
-            check_row(entity, scope, row)
+        self._check_writable()
+        check_row(entity, scope, row)
+        try:
             return self.inner.put(entity, scope, row)
+        except WRITE_ERRORS:
+            self._abort()
+            raise
 
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
         """Change some rows in one step; see the Protocol."""
-        checked = CheckedRule(refs, rule, self.binding.driver)
-        with self._writing(WRITE_ERRORS, checked):
+        checked = CheckedRule(refs, rule, self._check_writable().driver)
+        try:
             return self.inner.change(refs, checked)
+        except WRITE_ERRORS as error:
+            if error is not checked.error:  # an error that the rule decided leaves the unit usable
+                self._abort()
+            raise
 
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
         """Set fields of the first rows of a list; see the Protocol."""
         check_query(entity, query)
-        with self._writing(MARK_ERRORS):
+        self._check_writable()
+        try:
             return () if query.matches_nothing else self.inner.mark(entity, query, sets)
+        except TwinstoreError:
+            self._abort()  # rows before the one that failed are marked already
+            raise
 
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
         """Append to an ordered log; see the Protocol."""
-        with self._writing(STORE_ERRORS):
-            for row in rows:
-                check_row(entity, parent.scope, row)
-                check_parent(entity, parent, row)
+        self._check_writable()
+        for row in rows:
+            check_row(entity, parent.scope, row)
+            check_parent(entity, parent, row)
+        try:
             return self.inner.append(entity, parent, rows) if rows else ()
+        except STORE_ERRORS:
+            self._abort()
+            raise
 
     def remove(self, entity: Entity, query: Query) -> int:
         """Remove the first rows of a list; see the Protocol."""
         check_query(entity, query)
-        with self._writing(STORE_ERRORS):
+        self._check_writable()
+        try:
             return 0 if query.matches_nothing else self.inner.remove(entity, query)
+        except STORE_ERRORS:
+            self._abort()
+            raise
 
     @contextmanager
     def unit(self, scope: Tenants, *, atomic: bool = True) -> Generator[Access]:
@@ -142,53 +162,25 @@ class GuardedAccess:
     def _guarded(self, statement: Callable[P, T]) -> Callable[P, T]:
         def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
             self.binding.state.check()
-            with self._aborting(STORE_ERRORS):
+            try:
                 return statement(*args, **kwargs)
+            except STORE_ERRORS:
+                self._abort()
+                raise
 
         return guarded
 
-    def _check_writable(self) -> None:
+    def _check_writable(self) -> Binding:
         binding = self.binding
         binding.state.check()
         if binding.read_only:
             raise write_refused(binding.driver)
-
-    def _writing(self, errors: Errors, rule: CheckedRule | None = None) -> Aborting:
-        self._check_writable()
-        return Aborting(self._abort, errors, rule)
-
-    def _aborting(self, errors: Errors) -> Aborting:
-        return Aborting(self._abort, errors, None)
+        return binding
 
     def _abort(self) -> None:
         binding = self.binding
         if binding.in_unit:
             binding.state.abort()
-
-
-class Aborting:
-    """Makes the unit unusable after some errors, but not after the one that the rule raised.
-
-    A class, because every write passes here and a generator would cost it three times as much.
-    """
-
-    __slots__ = ("_abort", "_errors", "_rule")
-
-    def __init__(self, abort: Callable[[], None], errors: Errors, rule: CheckedRule | None) -> None:
-        """Take how to make the unit unusable, and after which errors."""
-        self._abort = abort
-        self._errors = errors
-        self._rule = rule
-
-    def __enter__(self) -> None:
-        """Let the operation begin."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Judge the error with which the operation ended; it goes on its way."""
-        if isinstance(error, self._errors) and (self._rule is None or error is not self._rule.error):
-            self._abort()
 
 
 class CheckedRule:
@@ -263,6 +255,8 @@ def check_row(entity: Entity, scope: Tenants, row: Row) -> None:
         )
     if entity.tenant_field is None:
         return
+    if isinstance(scope, Tenant) and entity.tenant_of(model, row.storage) == scope.id:
+        return  # as nearly all
     owner = entity.owner_of(model, row.storage)
     if owner is NO_TENANT and entity.tenancy.kind is TenancyKind.REQUIRED:
         raise ValidationError(
@@ -281,7 +275,7 @@ def check_same(ref: Ref, given: Row | None, row: Row) -> None:
     """
     entity = ref.entity
     if given is not None:
-        if entity.owner_of(row.model, row.storage) != entity.owner_of(given.model, given.storage):
+        if entity.tenant_of(row.model, row.storage) != entity.tenant_of(given.model, given.storage):
             raise _other_tenant(entity)
         _check_values(entity, "key", entity.key, entity.key_of(given.model, given.storage), row)
     elif isinstance(ref.key, UniqueKey):
@@ -303,7 +297,7 @@ def check_parent(entity: Entity, parent: Ref, row: Row) -> None:
 
 
 def _check_values(entity: Entity, what: str, names: Sequence[str], wanted: Key, row: Row) -> None:
-    if tuple(entity.value(row.model, row.storage, name) for name in names) != wanted:
+    if [entity.value(row.model, row.storage, name) for name in names] != [*wanted]:
         raise ValidationError(
             f"The {entity.singular} to be stored has another {what} than "
             f"{entity.key_text(wanted)!r}; return the row that was given, changed in other fields.",

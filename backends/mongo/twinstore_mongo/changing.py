@@ -65,13 +65,19 @@ def apply(unit: Unit, refs: Sequence[Ref], rule: Rule) -> Rows:
     except ConcurrencyError as error:
         raise RuleEndedError(error) from error
     entities = [ref.entity for ref in refs]
-    there = [*zip(entities, before, strict=True), *zip(entities, after, strict=True)]
-    held = tuple((entity, row) for entity, row in there if row is not None)
-    writes = sorted(zip(refs, found, before, after, strict=True), key=lambda item: item[0].entity.depth)
-    for ref, document, old, new in writes:
+    held: Held = ()
+    if any(entity.parent is not None for entity in entities):
+        there = [*zip(entities, before, strict=True), *zip(entities, after, strict=True)]
+        held = tuple((entity, row) for entity, row in there if row is not None)
+    for ref, document, old, new in sorted(zip(refs, found, before, after, strict=True), key=depth_of):
         if new is not None:
             write(unit, ref, document, old, new, held)
     return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
+
+
+def depth_of(item: tuple[Ref, *tuple[object, ...]]) -> int:
+    """Return how many ancestors the row of a write has."""
+    return item[0].entity.depth
 
 
 def write(  # noqa: PLR0917  # what was found, what it means, and what is to be there

@@ -200,15 +200,15 @@ class Codec(Generic[M]):
             raise self.bad(key, describe_failure(self.entity.model, error, quote=False)) from error
 
 
-CODECS: Final[dict[Entity, Codec[Any]]] = {}
+# By identity, which costs less than comparing entities; a codec keeps its entity, so no number comes again.
+_codecs: Final[dict[int, Codec[Any]]] = {}
 
 
 def codec_of(entity: Entity[M]) -> Codec[M]:
     """Return the codec of an entity, made at first use."""
-    found = CODECS.get(entity)
-    # Another entity of the same name is another one, for instance in tests.
-    if found is None or found.entity is not entity:
-        found = CODECS[entity] = Codec(entity)
+    found: Codec[M] | None = _codecs.get(id(entity))
+    if found is None:
+        found = _codecs.setdefault(id(entity), Codec(entity))
     return found
 
 

@@ -48,7 +48,8 @@ def owned_by(codec: Codec[Any], scope: Tenants) -> Document:
 def filter_of(codec: Codec[Any], key: Key | UniqueKey) -> Document:
     """Return the filter of one key, whoever owns its row."""
     names, values, where = places_of(codec, key)
-    return merged([dict(zip(names, values, strict=True)), *conditions_of(codec.names, where)])
+    found: Document = dict(zip(names, values, strict=True))
+    return merged([found, *conditions_of(codec.names, where)]) if where else found
 
 
 def any_of(codec: Codec[Any], keys: Sequence[Key | UniqueKey]) -> Document:
@@ -66,7 +67,7 @@ def any_of(codec: Codec[Any], keys: Sequence[Key | UniqueKey]) -> Document:
     return merged([either, *conditions_of(codec.names, where)])
 
 
-def places_of(codec: Codec[Any], key: Key | UniqueKey) -> tuple[tuple[str, ...], Key, Iterable[Condition]]:
+def places_of(codec: Codec[Any], key: Key | UniqueKey) -> tuple[tuple[str, ...], Key, Sequence[Condition]]:
     """Return the stored names of a key, its values, and what else is true of the rows that have it."""
     if isinstance(key, UniqueKey):
         return tuple(codec.names[name] for name in key.index.names), key.values, key.index.where

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Document
     from twinstore_mongo.units import Unit
 
-__all__ = ["count", "key_text", "many", "one", "page", "rows"]
+__all__ = ["count", "many", "one", "page", "rows"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -37,11 +37,11 @@ def one(unit: Unit, entity: Entity[M], scope: Tenants, key: Key | UniqueKey) -> 
     """Return the document of a key."""
     codec = codec_of(entity)
     condition = merged((filter_of(codec, key), owned_by(codec, scope)))
-    with unit.reading(entity, key_text(entity, key)):
+    with unit.reading(entity, key):
         found = unit.collection(entity).find_one(
             condition, session=unit.session, collation=collation_of(unit.store)
         )
-    return next(iter(without_orphans(unit, entity, scope, [] if found is None else [found])), None)
+    return None if found is None or not without_orphans(unit, entity, scope, [found]) else found
 
 
 def many(
@@ -137,8 +137,3 @@ def key_part(value: Any, key: SortKey) -> KeyPart:  # noqa: ANN401  # whatever i
     if key.time:
         return parse_timestamp(value)
     return int(value) if key.number else value
-
-
-def key_text(entity: Entity, key: Key | UniqueKey) -> str:
-    """Return a key as messages show it."""
-    return entity.key_text(key.values if isinstance(key, UniqueKey) else key)

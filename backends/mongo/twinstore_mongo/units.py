@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from pymongo import ReadPreference
 from pymongo.errors import PyMongoError
 
+from twinstore.access import UniqueKey
 from twinstore.backend import UnitState, write_refused
 from twinstore.errors import Outcome, UnavailableError
 from twinstore.forks import OwnProcess, ending
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pymongo.client_session import ClientSession
     from pymongo.collection import Collection
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Key
     from twinstore.scope import Scope
     from twinstore_mongo.connection import Connection, Document, Store
     from twinstore_mongo.errors import Where
@@ -67,11 +68,11 @@ class Unit:
         """Return the collection of an entity."""
         return self.store.collection(self.connection.collection_name(entity))
 
-    def reading(self, entity: Entity, key: str | None = None) -> Call:
+    def reading(self, entity: Entity, key: Key | UniqueKey | None = None) -> Call:
         """Return the guard of a call that only reads."""
         return Call(self, entity, key, Outcome.NOT_APPLIED)
 
-    def writing(self, entity: Entity, key: str | None = None) -> Call:
+    def writing(self, entity: Entity, key: Key | UniqueKey | None = None) -> Call:
         """Return the guard of a call that writes."""
         self.check_writable()
         # Nothing of a transaction is applied before its commit.
@@ -127,7 +128,7 @@ class Call:
 
     __slots__ = ("_entity", "_key", "_limit", "_outcome", "_unit")
 
-    def __init__(self, unit: Unit, entity: Entity, key: str | None, outcome: Outcome) -> None:
+    def __init__(self, unit: Unit, entity: Entity, key: Key | UniqueKey | None, outcome: Outcome) -> None:
         """Take the unit and where errors happen."""
         self._unit = unit
         self._entity = entity
@@ -160,7 +161,13 @@ class Call:
 
     @property
     def _where(self) -> Where:
-        return self._unit.store.where.of(self._entity, self._key, self._outcome)
+        key = None if self._key is None else text_of_key(self._entity, self._key)
+        return self._unit.store.where.of(self._entity, key, self._outcome)
+
+
+def text_of_key(entity: Entity, key: Key | UniqueKey) -> str:
+    """Return a key as messages show it."""
+    return entity.key_text(key.values if isinstance(key, UniqueKey) else key)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def insert(unit: Unit, entity: Entity[M], row: Row[M]) -> None:
     codec = codec_of(entity)
     document = codec.encode(row)
     key = entity.key_of(row.model, row.storage)
-    with unit.writing(entity, entity.key_text(key)):
+    with unit.writing(entity, key):
         collection = unit.collection(entity)
         try:
             collection.insert_one(document, session=unit.session)
@@ -55,7 +55,7 @@ def swap(unit: Unit, entity: Entity[M], scope: Tenants, found: Document, row: Ro
         DuplicateError: a unique value is taken.
     """
     codec = codec_of(entity)
-    key = entity.key_text(entity.key_of(row.model, row.storage))
+    key = entity.key_of(row.model, row.storage)
     version = found.get(VERSION)
     document = {**codec.encode(row, next_version(version)), ID: found[ID]}
     condition = {ID: found[ID], **owned_by(codec, scope)}
@@ -73,7 +73,7 @@ def swap(unit: Unit, entity: Entity[M], scope: Tenants, found: Document, row: Ro
             index = refusing_index(unit, entity, error, found[ID], present=True)
             raise duplicate_of(codec, row, index) from error
     if not result.matched_count:
-        raise lost_race(entity, key, DRIVER)
+        raise lost_race(entity, entity.key_text(key), DRIVER)
 
 
 def overwrite(unit: Unit, entity: Entity[M], scope: Tenants, row: Row[M]) -> None:
@@ -87,7 +87,7 @@ def overwrite(unit: Unit, entity: Entity[M], scope: Tenants, row: Row[M]) -> Non
     key = entity.key_of(row.model, row.storage)
     condition = merged((filter_of(codec, key), owned_by(codec, scope)))
     document = codec.encode(row)
-    with unit.writing(entity, entity.key_text(key)):
+    with unit.writing(entity, key):
         collection = unit.collection(entity)
         try:
             if entity.versioned or entity.single_key is None:

@@ -23,7 +23,7 @@ from twinstore_postgres.changing import change, mark
 from twinstore_postgres.compile import compile_count, compile_query, compile_removal
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject
-from twinstore_postgres.owners import owner_values, setting, sight
+from twinstore_postgres.owners import owner_values, setting, sight, view
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -67,8 +67,9 @@ class PostgresAccess(AccessDefaults):
         if len(keys) > 1:
             return find_several(self.work, table, scope, keys)
         unique, values = table.locate(keys[0])
-        step = (statements.find(table, sight(scope), unique), (*values, *owner_values(table, scope)))
-        found = self.work.one(setting(scope), Subject(entity, values), step)
+        kind, told, owner = view(table, scope)
+        step = (statements.find(table, kind, unique), (*values, *owner))
+        found = self.work.one(told, Subject(entity, values), step)
         return (None if found is None else table.row(found),)
 
     @override
@@ -92,7 +93,7 @@ class PostgresAccess(AccessDefaults):
                 raise self._in_the_way(table, scope, row)
             return row
         step = (statements.insert(table), table.encode(row.model, row.storage))
-        self.work.write(setting(scope), subject_of(entity, row), step)
+        self.work.write(setting(scope), Subject(entity, row=row), step)
         return row
 
     @override
@@ -100,13 +101,16 @@ class PostgresAccess(AccessDefaults):
         table = table_of(entity)
         if entity.append_only:
             return self._put_once(table, scope, row)
+        kind, told, owner = view(table, scope)
         values = table.encode(row.model, row.storage)
-        own = statements.is_put_own(table, sight(scope))
+        own = statements.is_put_own(table, kind)
         if not own:
-            values += self._put_values(table, scope, row)
-        step = (statements.put(table, sight(scope)), values)
+            key = entity.key_of(row.model, row.storage)
+            parent = owner if statements.looks_at_parent(table, kind) else ()
+            values = (*values, *key, *owner, *parent, *key, *owner)
+        step = (statements.put(table, kind), values)
         for _ in range(TRIES):
-            (found,) = self.work.write(setting(scope), subject_of(entity, row), step)
+            (found,) = self.work.write(told, Subject(entity, row=row), step)
             if own or found.first == (True,):
                 return row
         raise self._in_the_way(table, scope, row)
@@ -156,20 +160,13 @@ class PostgresAccess(AccessDefaults):
         return row
 
     def _insert_unless_stored(self, table: Table, scope: Tenants, row: Row) -> bool:
-        kind = sight(scope)
-        parent = owner_values(table, scope) if statements.looks_at_parent(table, kind) else ()
-        step = (
-            statements.insert_unless_stored(table, kind),
-            (*table.encode(row.model, row.storage), *parent),
-        )
-        (inserted,) = self.work.write(setting(scope), subject_of(table.entity, row), step)
+        kind, told, owner = view(table, scope)
+        values = table.encode(row.model, row.storage)
+        if statements.looks_at_parent(table, kind):
+            values = (*values, *owner)
+        step = (statements.insert_unless_stored(table, kind), values)
+        (inserted,) = self.work.write(told, Subject(table.entity, row=row), step)
         return inserted.count > 0
-
-    def _put_values(self, table: Table, scope: Tenants, row: Row) -> tuple[object, ...]:
-        """Return the parameters of ``statements.put`` after those of the columns."""
-        key, owner = table.entity.key_of(row.model, row.storage), owner_values(table, scope)
-        parent = owner if statements.looks_at_parent(table, sight(scope)) else ()
-        return (*key, *owner, *parent, *key, *owner)
 
     def _in_the_way(self, table: Table, scope: Tenants, row: Row) -> TwinstoreError:
         """Return why a row was not inserted: its parent is out of sight, or its key is taken."""
@@ -179,11 +176,6 @@ class PostgresAccess(AccessDefaults):
             if self.find(entity.parent.entity, scope, (key,)) == (None,):
                 return not_found(entity.parent.entity, entity.parent.entity.key_text(key), DRIVER)
         return duplicate(entity, entity.key_of(row.model, row.storage), DRIVER)
-
-
-def subject_of(entity: Entity, row: Row) -> Subject:
-    """Return what the write of a row is about."""
-    return Subject(entity, row=row)
 
 
 def find_several(

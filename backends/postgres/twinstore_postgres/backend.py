@@ -20,7 +20,7 @@ from twinstore_postgres.initializer import initializer_class
 from twinstore_postgres.server import PostgresServer
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.special import specials_of
-from twinstore_postgres.work import UNIT, Joined, SessionWork, Transaction, Unbound, Unit, own_unit
+from twinstore_postgres.work import UNIT, Joined, SessionWork, Transaction, Unbound, Unit
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -118,11 +118,9 @@ class PostgresBackend(AccessBackend[R]):
         tenant = scope.tenant_id or SYSTEM_TENANT
         state = UnitState()
         with self._server.connection() as connection:
-            transaction = Transaction(
-                connection, tenant, begin=UNIT[read_only], foreign=self._server.borrowed
-            )
+            foreign = self._server.borrowed
             try:
-                with contextmanager(own_unit)(transaction):
+                with Transaction(connection, tenant, begin=UNIT[read_only], foreign=foreign) as transaction:
                     yield self._access(Unit(transaction, scope, state, read_only=read_only))
                     state.check_commit()
             finally:

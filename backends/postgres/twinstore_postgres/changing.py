@@ -145,7 +145,7 @@ def write(steps: Steps, writes: Sequence[Write]) -> None:
     portions = split(writes, after_inserts=not steps.own)
     for portion in portions[:-1]:
         send(steps, portion, steps.run)
-    send(steps, portions[-1] if portions else [], steps.finish)
+    send(steps, portions[-1], steps.finish)
 
 
 def split(writes: Sequence[Write], *, after_inserts: bool) -> list[list[Write]]:
@@ -154,6 +154,8 @@ def split(writes: Sequence[Write], *, after_inserts: bool) -> list[list[Write]]:
     The server names the table of the statement that failed, so a round trip has one row of each entity.
     Nothing may follow an insert that may not have happened.
     """
+    if len(writes) < 2:  # noqa: PLR2004  # as most steps; nothing to be told apart
+        return [[*writes]]
     portions: list[list[Write]] = []
     for item in writes:
         last = portions[-1] if portions else []

@@ -89,17 +89,21 @@ class Table(Generic[M]):
     def locate(self, key: Key | UniqueKey) -> tuple[str | None, Values]:
         """Return the name of a unique index, ``None`` for the key, and the parameters that find the row."""
         if isinstance(key, UniqueKey):
-            named = zip(key.index.names, key.values, strict=True)
-            return key.index.name, tuple(self.column(name).bound(value) for name, value in named)
-        if self._plain_key:
-            return None, key
-        named = zip(self.entity.key, key, strict=True)
-        return None, tuple(self.column(name).bound(value) for name, value in named)
+            return key.index.name, self._parameters(key.index.names, key.values)
+        return None, self._parameters(self.entity.key, key)
+
+    def _parameters(self, names: tuple[str, ...], values: Key) -> Values:
+        """Return what columns are compared with; text and numbers are parameters as they are."""
+        if names in self._plain:
+            return values
+        named = zip(names, values, strict=True)
+        return tuple(self.column(name).bound(value) for name, value in named)
 
     @cached_property
-    def _plain_key(self) -> bool:
-        """Whether the key is made of text and numbers, so that its values are parameters as they are."""
-        return all(self.column(name).bound("") == "" for name in self.entity.key)
+    def _plain(self) -> frozenset[tuple[str, ...]]:
+        """The key and those unique values that are made of text and numbers alone."""
+        found = (self.entity.key, *(index.names for index in self.entity.uniques))
+        return frozenset(names for names in found if all(self.column(name).bound("") == "" for name in names))
 
     @cached_property
     def parts(self) -> dict[str, sql.Composable]:
@@ -171,7 +175,8 @@ class Table(Generic[M]):
         Raises:
             DocumentDecodeError: the row does not form a model; names entity and key.
         """
-        return Row(self.decode(values), self.markers_of(values))
+        markers = self.markers_of(values) if self._marker_positions else NO_STORAGE
+        return Row(self.decode(values), markers)
 
     def taker(self, fields: Sequence[str]) -> Callable[[Values], Values]:
         """Return a function that takes the values of some fields out of a row."""

@@ -27,6 +27,7 @@ __all__ = [
     "setting",
     "shared_setting",
     "sight",
+    "view",
 ]
 
 NO_TENANT_SETTING: Final = ""
@@ -53,6 +54,8 @@ def sight(scope: Tenants) -> Sight:
 
 def setting(scope: Tenants) -> str:
     """Return what the policies are told of a scope."""
+    if isinstance(scope, Tenant):  # as nearly every scope
+        return scope.id
     return setting_of(scope, every=SYSTEM_TENANT, none=NO_TENANT_SETTING)
 
 
@@ -117,3 +120,10 @@ def parent_condition(
 def owner_values(table: Table, scope: Tenants) -> tuple[str, ...]:
     """Return the parameters of :func:`owner_condition`."""
     return (scope.id,) if isinstance(scope, Tenant) and table.owned else ()
+
+
+def view(table: Table, scope: Tenants) -> tuple[Sight, str, tuple[str, ...]]:
+    """Return what :func:`sight`, :func:`setting` and :func:`owner_values` say, which every read asks."""
+    if isinstance(scope, Tenant):  # as nearly every scope
+        return Sight.TENANT, scope.id, ((scope.id,) if table.owned else ())
+    return sight(scope), setting(scope), ()

@@ -22,7 +22,6 @@ from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from twinstore_postgres.settings import PostgresSettings
@@ -120,7 +119,7 @@ class PostgresServer:
             UnavailableError: the server does not answer, or all connections are in use.
             ConfigurationError: wrong password or database, unsafe role, closed storage.
         """
-        return Loan(self._lend)
+        return Loan(self)
 
     def connect(self) -> Connection:
         """Open a connection beside the pool; the caller closes it."""
@@ -183,7 +182,8 @@ class PostgresServer:
         pool.open()
         return pool
 
-    def _lend(self) -> tuple[Pool, Connection]:
+    def lend(self) -> tuple[Pool, Connection]:
+        """Take a connection, and tell the pool to which it goes back."""
         pool = self._open()
         return pool, self._take(pool)
 
@@ -215,15 +215,15 @@ class Loan:
     A class, because every call passes here and a generator would cost it three times as much.
     """
 
-    __slots__ = ("_autocommit", "_connection", "_lend", "_pool", "_process")
+    __slots__ = ("_autocommit", "_connection", "_pool", "_process", "_server")
 
-    def __init__(self, lend: Callable[[], tuple[Pool, Connection]]) -> None:
+    def __init__(self, server: PostgresServer) -> None:
         """Take what lends a connection, and tells its pool."""
-        self._lend = lend
+        self._server = server
 
     def __enter__(self) -> Connection:
         """Take a connection, in autocommit mode."""
-        self._pool, self._connection = self._lend()
+        self._pool, self._connection = self._server.lend()
         self._process = OwnProcess()
         self._autocommit = self._connection.autocommit
         if not self._autocommit:
@@ -242,15 +242,11 @@ class Loan:
             self._give_back()
 
     def _give_back(self) -> None:
-        give_back(self._pool, self._connection, autocommit=self._autocommit)
-
-
-def give_back(pool: Pool, connection: Connection, *, autocommit: bool) -> None:
-    """Return a connection to its pool as it was taken."""
-    if not autocommit and not connection.closed:
-        with suppress(psycopg.Error):
-            connection.autocommit = False
-    pool.putconn(connection)
+        """Return the connection to its pool as it was taken."""
+        if not self._autocommit and not self._connection.closed:
+            with suppress(psycopg.Error):
+                self._connection.autocommit = False
+        self._pool.putconn(self._connection)
 
 
 def abandon(pool: Pool) -> None:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -29,6 +29,7 @@ from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from types import TracebackType
 
     from twinstore.scope import Scope
     from twinstore_postgres.codec import Row
@@ -45,7 +46,6 @@ __all__ = [
     "Unbound",
     "Unit",
     "Work",
-    "own_unit",
 ]
 
 R = TypeVar("R")
@@ -68,7 +68,9 @@ UNIT: Final = {
     False: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
     True: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
-COMMIT: Final = b"COMMIT"
+END: Final = ((b"COMMIT", ()),)
+# What a forked child may not go on with, in the words of a message.
+TRANSACTION: Final = "This transaction"
 
 
 class Steps(Protocol):
@@ -106,11 +108,11 @@ class Work(ABC):
 
     def one(self, tenant: str, subject: Subject, step: Step) -> Row | None:
         """Return the first row of a query."""
-        return self.read(tenant, subject, step).first
+        return self._run(tenant, subject, (step,), Outcome.NOT_APPLIED)[0].first
 
     def read(self, tenant: str, subject: Subject, step: Step) -> Result:
         """Execute a query in one round trip."""
-        return self._run(tenant, subject, [step], Outcome.NOT_APPLIED)[0]
+        return self._run(tenant, subject, (step,), Outcome.NOT_APPLIED)[0]
 
     def write(self, tenant: str, subject: Subject, *steps: Step) -> list[Result]:
         """Execute statements as one transaction (or as part of the unit) in one round trip."""
@@ -150,13 +152,12 @@ class Unbound(Work):
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         with self._server.connection() as connection, translated(subject, outcome=outcome):
-            return batch(connection, [(SET_TENANT, (tenant,)), *steps], foreign=self._server.borrowed)[1:]
+            before = ((SET_TENANT, (tenant,)),)
+            return batch(connection, steps, foreign=self._server.borrowed, before=before)
 
     @override
-    @contextmanager
-    def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
-        with self._server.connection() as connection:
-            yield from own_unit(Transaction(connection, tenant, subject, foreign=self._server.borrowed))
+    def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[Steps]:
+        return LentTransaction(self._server, tenant, subject)
 
 
 class SessionWork(Work):
@@ -171,16 +172,20 @@ class SessionWork(Work):
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         with translated(subject, outcome=outcome):
-            return batch(self._connection, [(SET_TENANT, (tenant,)), *steps], foreign=self._foreign)[1:]
+            before = ((SET_TENANT, (tenant,)),)
+            return batch(self._connection, steps, foreign=self._foreign, before=before)
 
     @override
-    @contextmanager
-    def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
-        yield from own_unit(Transaction(self._connection, tenant, subject, foreign=self._foreign))
+    def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[Steps]:
+        return Transaction(self._connection, tenant, subject, foreign=self._foreign)
 
 
 class Transaction:
-    """A transaction of our own that begins with its first statement."""
+    """A transaction of our own that begins with its first statement.
+
+    As a context manager it commits at normal exit and rolls back on any exception. A class, because every
+    step that decides passes here and a generator would cost it three times as much.
+    """
 
     def __init__(
         self,
@@ -210,23 +215,24 @@ class Transaction:
 
         ``tenant`` is set for these statements and the later ones, if it is another one.
         """
-        self._check_process()
+        self._process.check(TRANSACTION)
         with translated(subject or self.subject, outcome=Outcome.NOT_APPLIED):
-            return self._batch(self._before(tenant), steps)
+            return batch(self.connection, steps, foreign=self._foreign, before=self._before(tenant))
 
     def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute the last statements and commit in one round trip; a failed one leaves nothing behind."""
-        self._check_process()
+        self._process.check(TRANSACTION)
         if not steps and not self._begun:
             return []
         with translated(subject or self.subject, outcome=Outcome.UNKNOWN):
-            results = self._batch(self._before(None), (*steps, (COMMIT, ())))
+            before = self._before(None)
+            results = batch(self.connection, steps, foreign=self._foreign, before=before, after=END)
         self._begun = False
-        return results[:-1]
+        return results
 
     def commit(self) -> None:
         """Commit what was done; a transaction that never began, or is finished, needs nothing."""
-        self._check_process()
+        self._process.check(TRANSACTION)
         if self._begun:
             with translated(self.subject, outcome=Outcome.UNKNOWN):
                 self.connection.commit()
@@ -237,8 +243,22 @@ class Transaction:
             with suppress(psycopg.Error):
                 self.connection.rollback()
 
-    def _check_process(self) -> None:
-        self._process.check("This transaction")
+    def __enter__(self) -> Self:
+        """Return the transaction; its first statement begins it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, or roll back what failed."""
+        if error is not None:
+            self.roll_back()
+            return
+        try:
+            self.commit()
+        except BaseException:
+            self.roll_back()
+            raise
 
     def _before(self, tenant: str | None) -> list[Step]:
         """Return what must be executed first: the begin, and the tenant where it is another one."""
@@ -250,22 +270,33 @@ class Transaction:
             return [(self._begin, ()), (SET_TENANT, (self._tenant,))]
         return [(SET_TENANT, (self._tenant,))] if changed else []
 
-    def _batch(self, before: Sequence[Step], steps: Sequence[Step]) -> list[Result]:
-        return batch(self.connection, [*before, *steps], foreign=self._foreign)[len(before) :]
 
+class LentTransaction:
+    """A transaction on a connection that is lent for it; a context manager."""
 
-def own_unit(transaction: Transaction) -> Iterator[Steps]:
-    """Yield the transaction; commit at normal exit, roll back on any exception."""
-    try:
-        yield transaction
-    except BaseException:
-        transaction.roll_back()
-        raise
-    try:
-        transaction.commit()
-    except BaseException:
-        transaction.roll_back()
-        raise
+    __slots__ = ("_foreign", "_loan", "_subject", "_tenant", "_transaction")
+
+    def __init__(self, server: Lender, tenant: str, subject: Subject) -> None:
+        """Take what lends the connection, and what the transaction gets."""
+        self._loan = server.connection()
+        self._foreign = server.borrowed
+        self._tenant = tenant
+        self._subject = subject
+
+    def __enter__(self) -> Transaction:
+        """Take a connection; nothing is sent yet."""
+        connection = self._loan.__enter__()
+        self._transaction = Transaction(connection, self._tenant, self._subject, foreign=self._foreign)
+        return self._transaction
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the transaction, and give the connection back in any case."""
+        try:
+            self._transaction.__exit__(kind, error, trace)
+        finally:
+            self._loan.__exit__(kind, error, trace)
 
 
 class Unit(Work):
@@ -337,9 +368,9 @@ class Joined(Work):
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         self._check_role()
-        lent = [(LEND_TENANT, (tenant,)), *steps, (RETURN_TENANT, ())]
+        lend, give_back = ((LEND_TENANT, (tenant,)),), ((RETURN_TENANT, ()),)
         with translated(subject, outcome=outcome):
-            return batch(self._connection, lent, foreign=True)[1:-1]
+            return batch(self._connection, steps, foreign=True, before=lend, after=give_back)
 
     @override
     @contextmanager
@@ -348,7 +379,8 @@ class Joined(Work):
         if self.binding.in_unit:
             yield StepsOf(self, tenant, subject)
         else:
-            yield from own_unit(Transaction(self._connection, tenant, subject, foreign=True))
+            with Transaction(self._connection, tenant, subject, foreign=True) as transaction:
+                yield transaction
 
     def _check_role(self) -> None:
         if not self._safe:

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
     Change = Callable[[StoredSchedule | None], StoredSchedule | None]
 
-__all__ = ["DUE", "Schedules", "schedule_of", "trigger_ref"]
+__all__ = ["DUE", "Schedules", "schedule_of", "trigger_key", "trigger_ref"]
 
 # The operation of a driver that joins due triggers with their schedules.
 DUE: Final = "due_schedules"
+ONE_PER_SCHEDULE: Final = TRIGGERS.unique("schedule")
 
 
 class Schedules(Repository, ScheduleRepository):
@@ -154,7 +155,12 @@ class Schedules(Repository, ScheduleRepository):
 
 def trigger_ref(scope: Tenants, schedule_id: str) -> Ref[Trigger]:
     """Return where the one trigger of a schedule is."""
-    return Ref(TRIGGERS, scope, UniqueKey(TRIGGERS.unique("schedule"), (schedule_id,)))
+    return Ref(TRIGGERS, scope, trigger_key(schedule_id))
+
+
+def trigger_key(schedule_id: str) -> UniqueKey:
+    """Return what finds the one trigger of a schedule."""
+    return UniqueKey(ONE_PER_SCHEDULE, (schedule_id,))
 
 
 def schedule_of(row: Row[Schedule], driver: str) -> StoredSchedule:

@@ -11,7 +11,7 @@ from twinstore.paging import Page
 from twinstore.repository import Repository
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
-from twinstore.scheduler.repositories.schedules import schedule_of, trigger_ref
+from twinstore.scheduler.repositories.schedules import schedule_of, trigger_key, trigger_ref
 from twinstore.scheduler.rules import schedules as rules
 from twinstore.scheduler.schedules import Schedule
 from twinstore.scheduler.triggers import Trigger, TriggerRepository
@@ -25,8 +25,8 @@ class Triggers(Repository, TriggerRepository):
 
     @override
     def get(self, tenant_id: str, schedule_id: str) -> Trigger | None:
-        ref = trigger_ref(self._admit(tenant_id), id_argument(schedule_id, "schedule_id"))
-        return self._get(TRIGGERS, ref.scope, ref.key)
+        scope = self._admit(tenant_id)
+        return self._get(TRIGGERS, scope, trigger_key(id_argument(schedule_id, "schedule_id")))
 
     @override
     def get_required(self, tenant_id: str, schedule_id: str) -> Trigger:
