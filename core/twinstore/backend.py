@@ -40,7 +40,7 @@ __all__ = [
     "UnitState",
 ]
 
-BACKEND_API_VERSION: Final = 1
+BACKEND_API_VERSION: Final = 2
 SESSION_OR_UNIT: Final = "This session or unit of work"
 
 T = TypeVar("T")

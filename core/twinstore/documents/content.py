@@ -1,0 +1,123 @@
+"""Rows as tools read them: canonical bytes straight from the stored values, and records for a copy."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from twinstore import jsontext
+from twinstore.bulk import Record, ScanRow
+from twinstore.documents.rows import decode, instant
+from twinstore.errors import DocumentDecodeError
+from twinstore.shapes import left_out_when_empty
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from twinstore.bulk import Key
+    from twinstore.catalog import Entity
+    from twinstore.documents.rows import StoredRow
+    from twinstore.shapes import Path
+
+__all__ = ["content", "extended_json", "has_text_timestamp", "key_of", "record_of", "scan_row"]
+
+
+def record_of(row: StoredRow, driver: str) -> Record:
+    """Return a row for a copy: decoded, or with the reason why it cannot be."""
+    record = Record(
+        key=key_of(row),
+        owner=row.owner,
+        model=None,
+        storage=row.markers,
+        text_timestamp=has_text_timestamp(row),
+    )
+    try:
+        record.model = decode(row.entity, row, driver).model
+    except DocumentDecodeError as error:
+        record.error, record.raw = error.message, extended_json(row)
+    return record
+
+
+def scan_row(row: StoredRow) -> ScanRow:
+    """Return a row for comparison."""
+    retention = row.entity.retention
+    return ScanRow(
+        key=key_of(row),
+        owner=row.owner,
+        content=content(row),
+        expires=None if retention is None else instant(row.value(retention.field)),
+        text_timestamp=has_text_timestamp(row),
+    )
+
+
+def content(row: StoredRow) -> bytes:
+    """Return the bytes that are equal exactly when two rows hold the same."""
+    document = {
+        name: value
+        for name, value in row.document.items()
+        if value or name not in left_out_when_empty(row.entity.model)
+    }
+    return jsontext.dumps_sorted({"doc": plain(row, document), "storage": plain(row, row.markers)})
+
+
+def extended_json(row: StoredRow) -> str:
+    """Return a row that cannot be decoded, with everything that is there."""
+    return jsontext.dumps_sorted(
+        {
+            "_id": [plain(row, part) for part in row.key],
+            "doc": plain(row, row.document),
+            "storage": plain(row, row.markers),
+        }
+    ).decode()
+
+
+def key_of(row: StoredRow) -> Key | None:
+    """Return the key of a row, ``None`` when it can be no key of the entity."""
+    return row.key if row.entity.admits_key(row.key) else None
+
+
+def has_text_timestamp(row: StoredRow) -> bool:
+    """Whether an instant was stored as text."""
+    sources = (row.document, row.markers)
+    return any(isinstance(value, str) for source in sources for value in instants(row.entity, source))
+
+
+def instants(entity: Entity, value: object, path: Path = ()) -> Iterator[object]:
+    """Yield what is stored where instants belong, at any depth."""
+    if path in entity.instants:
+        yield value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from instants(entity, item, (*path, name))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from instants(entity, item, path)
+
+
+def plain(row: StoredRow, value: object, path: Path = ()) -> object:
+    """Return a stored value as canonical JSON has it; nulls inside objects are left out."""
+    if path in row.entity.instants and (found := instant(value)) is not None:
+        return found
+    if isinstance(value, Mapping):
+        return {str(key): plain(row, item, (*path, key)) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple)):
+        return [plain(row, item, path) for item in value]
+    if isinstance(value, str):
+        return str(value).encode("utf-8", "backslashreplace").decode()
+    return value if value is None or isinstance(value, (bool, datetime)) else number_or_other(value)
+
+
+def number_or_other(value: object) -> object:
+    """Return a number in its canonical spelling, and anything else as extended JSON."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and jsontext.INT64_MIN <= value <= jsontext.INT64_MAX:
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return jsontext.encodable(value)
+    if isinstance(value, (bytes, bytearray)):
+        return {"$binary": base64.b64encode(value).decode()}
+    return {f"${type(value).__name__}": repr(value)}

@@ -1,0 +1,143 @@
+"""A module on SQLite: what the driver can do, its schema, and its bulk port."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from typing_extensions import override
+
+from twinstore.backend import Capabilities, wrong_handle
+from twinstore.bulk import Survey
+from twinstore.documents import AppliedScript, DocumentBackend, DocumentBulk, ScriptInitializer
+from twinstore.errors import ConfigurationError
+from twinstore.ledger import LEDGER_MODULE
+from twinstore.retrying import repeat
+from twinstore_sqlite.plugin import SqliteSettings
+from twinstore_sqlite.schema import scripts_of
+from twinstore_sqlite.store import DRIVER, SqliteFile, has_table
+from twinstore_sqlite.unit import JoinedUnit, SqliteUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from twinstore.backend import OpenRequest
+    from twinstore.catalog import Entity
+    from twinstore.documents import Script
+    from twinstore.modules import ModuleSpec
+
+R = TypeVar("R")
+
+CAPABILITIES: Final = Capabilities(
+    backend=DRIVER,
+    server_version=sqlite3.sqlite_version,
+    transactions=True,
+    sessions=True,
+    cross_process_locks=True,
+    bulk=True,
+    largest_document_bytes=1_000_000_000,
+    remedy="Use the driver of a server; this one keeps everything in a file.",
+)
+LEDGER: Final = """CREATE TABLE IF NOT EXISTS schema_migrations
+    (module TEXT, name TEXT, checksum TEXT, applied_at TEXT, PRIMARY KEY (module, name))"""
+RECORDED: Final = "SELECT checksum FROM schema_migrations WHERE module = ? AND name = ?"
+
+
+class SqliteInitializer(ScriptInitializer):
+    """Makes the table and the indexes that the descriptions of a module ask for."""
+
+    def __init__(self, file: SqliteFile, module: ModuleSpec[object]) -> None:
+        """Take the file and the module."""
+        super().__init__(module.name, DRIVER)
+        self._file = file
+        self._scripts = tuple(scripts_of(module.catalog))
+
+    @override
+    def scripts(self) -> Sequence[Script]:
+        return self._scripts
+
+    @override
+    def recorded(self) -> Mapping[str, AppliedScript]:
+        query = "SELECT name, checksum, applied_at FROM schema_migrations WHERE module = ?"
+        with self._file.connected() as connection:
+            known = has_table(connection, "schema_migrations")
+            rows = connection.execute(query, [self._module]).fetchall() if known else []
+        return {name: AppliedScript(checksum, datetime.fromisoformat(at)) for name, checksum, at in rows}
+
+    @override
+    def apply(self, script: Script) -> bool:
+        return repeat(lambda: self._apply(script))
+
+    def _apply(self, script: Script) -> bool:
+        with self._file.connected() as connection:
+            # Readers of an old state do not keep a writer waiting then, nor the other way round.
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(LEDGER)
+            if connection.execute(RECORDED, [self._module, script.name]).fetchone() is not None:
+                return False
+            connection.execute(script.text)
+            record = [self._module, script.name, script.checksum, datetime.now(UTC).isoformat()]
+            connection.execute("INSERT INTO schema_migrations VALUES (?, ?, ?, ?)", record)
+            connection.execute("COMMIT")
+            return True
+
+
+class SqliteBulk(DocumentBulk):
+    """Whole entities for tools."""
+
+    def __init__(self, backend: SqliteBackend[object], entities: Sequence[Entity], file: SqliteFile) -> None:
+        """Take the backend, its entities and its file."""
+        super().__init__(backend, entities)
+        self._file = file
+        self.ledger_initializer = SqliteInitializer(file, LEDGER_MODULE)
+
+    @property
+    @override
+    def identity(self) -> str:
+        return f"sqlite:{self._file.path}"
+
+    @property
+    @override
+    def place(self) -> str:
+        return self.identity
+
+    @override
+    def survey(self) -> tuple[Survey, ...]:
+        present = self._file.has_schema
+        return tuple(Survey(entity=entity.name, present=present) for entity in self.entities())
+
+
+class SqliteBackend(DocumentBackend[R]):
+    """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
+
+    driver = DRIVER
+    capabilities = CAPABILITIES
+
+    def __init__(self, module: ModuleSpec[R], request: OpenRequest) -> None:
+        """Take the module and the settings; nothing is opened yet."""
+        super().__init__(module)
+        if not isinstance(request.settings, SqliteSettings):
+            raise ConfigurationError(f"{DRIVER} needs its own settings.", driver=DRIVER)
+        self.file = SqliteFile(request.settings, request.clock, read_only=request.read_only)
+        self.initializer = SqliteInitializer(self.file, module)
+
+    @property
+    @override
+    def bulk(self) -> SqliteBulk:
+        return SqliteBulk(self, self._module.catalog.entities, self.file)
+
+    @override
+    def begin(self, *, read_only: bool = False, isolated: bool = False) -> SqliteUnit:
+        return SqliteUnit(self.file, read_only=read_only, isolated=isolated)
+
+    @override
+    def joined(self, handle: object) -> JoinedUnit:
+        if not isinstance(handle, sqlite3.Connection):
+            raise wrong_handle(handle, "a connection of sqlite3", DRIVER)
+        return JoinedUnit(self.file, handle)
+
+    def check_ready(self) -> None:
+        """Check that every migration is applied."""
+        self.initializer.check_applied()
