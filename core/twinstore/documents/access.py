@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from twinstore.access import AccessDefaults, Binding, Moment, Row, UniqueKey
 from twinstore.canonical import CanonicalModel
+from twinstore.documents.content import content
 from twinstore.documents.rows import decode, encode, sort_key
 from twinstore.documents.steps import OneUnit
 from twinstore.errors import ConcurrencyError
@@ -101,10 +102,11 @@ class DocumentAccess(AccessDefaults):
         def replace(unit: DocumentUnit) -> None:
             # Compared as it is stored, so that a broken row is replaced without being read.
             held = hold(unit, entity, scope, wanted.key)
-            if held is not None and held != wanted and entity.append_only:
+            if held is not None and content(held) == content(wanted):
+                return
+            if held is not None and entity.append_only:
                 raise duplicate(entity, wanted.key, self._driver)
-            if held != wanted:
-                store(unit, scope, held, wanted)
+            store(unit, scope, held, wanted)
 
         self._steps.take(replace)
         return row

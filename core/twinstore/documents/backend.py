@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.documents.steps import Steps
     from twinstore.documents.unit import DocumentUnit
+    from twinstore.migrations import Initializer
     from twinstore.scope import Scope
 
 __all__ = ["DocumentBackend"]
@@ -29,6 +30,11 @@ R = TypeVar("R")
 
 class DocumentBackend(AccessBackend[R]):
     """Base of a driver whose store keeps documents; what is left are the unit and the initializer."""
+
+    @property
+    @abstractmethod
+    def initializer(self) -> Initializer:
+        """Creates and upgrades the schema of the module."""
 
     @abstractmethod
     def begin(self, *, read_only: bool = False, isolated: bool = False) -> DocumentUnit:

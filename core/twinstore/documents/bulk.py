@@ -7,7 +7,6 @@ statement for a whole range, and are never decoded.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from twinstore.documents.steps import OneUnit
 from twinstore.errors import DuplicateError, NotFoundError
 from twinstore.fields import parse_timestamp
 from twinstore.forks import ending, of_one_process
+from twinstore.migrations import MigrationState
 from twinstore.query import Query, key_order
 from twinstore.scope import UNBOUND
 from twinstore.tenancy import ALL_TENANTS, Tenant, label_of
@@ -45,36 +45,40 @@ T = TypeVar("T")
 VIEW: Final = "This view"
 
 
-class DocumentBulk(ABC):
-    """Implements :class:`~twinstore.bulk.BulkPort` over a backend; a driver names its store."""
+class DocumentBulk:
+    """Implements :class:`~twinstore.bulk.BulkPort` over a backend.
 
-    def __init__(self, backend: DocumentBackend[object], entities: Sequence[Entity]) -> None:
-        """Take the backend, which opens the units, and the entities of its module, parents first."""
+    Attributes:
+        identity: a text without secrets that tells this store from others; see the Protocol.
+        place: driver and place for people, without secrets.
+        ledger_initializer: creates and upgrades the schema of the ledger of copies.
+    """
+
+    def __init__(
+        self,
+        backend: DocumentBackend[object],
+        entities: Sequence[Entity],
+        *,
+        identity: str,
+        place: str,
+        ledger_initializer: Initializer,
+    ) -> None:
+        """Take the backend, which opens the units, the entities of its module, and what the port tells."""
+        self.identity = identity
+        self.place = place
+        self.ledger_initializer = ledger_initializer
         self._backend = backend
         self._entities = tuple(entities)
-
-    @property
-    @abstractmethod
-    def identity(self) -> str:
-        """A text without secrets that tells this store from others; see the Protocol."""
-
-    @property
-    @abstractmethod
-    def place(self) -> str:
-        """Driver and place for people, without secrets; see the Protocol."""
-
-    @property
-    @abstractmethod
-    def ledger_initializer(self) -> Initializer:
-        """Creates and upgrades the schema of the ledger of copies."""
 
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities, parents first."""
         return self._entities
 
     def survey(self) -> tuple[Survey, ...]:
-        """Return what there is of each entity; a store with a schema asks whether it is there."""
-        return tuple(Survey(entity=entity.name) for entity in self._entities)
+        """Return what there is of each entity: everything once a migration is applied, or where there is none."""
+        status = self._backend.initializer.status()
+        present = not status or any(item.state is MigrationState.APPLIED for item in status)
+        return tuple(Survey(entity=entity.name, present=present) for entity in self._entities)
 
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
         """Return the number of rows by the label of their owner, from the rows themselves."""

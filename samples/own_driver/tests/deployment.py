@@ -64,7 +64,9 @@ class SqliteProbe(ProbeDefaults):
         for name, value in values.items():
             part = "markers" if name in entity.markers else "document"
             stored = json.dumps(format_timestamp(value) if isinstance(value, datetime) else value)
-            change = f"UPDATE rows SET {part} = json_set({part}, '$.{name}', json(?)) WHERE entity = ? AND key = ?"
+            change = (
+                f"UPDATE rows SET {part} = json_set({part}, '$.{name}', json(?)) WHERE entity = ? AND key = ?"
+            )
             self.execute(change, [stored, title(entity), json.dumps(key)])
 
     def garble(self, entity: Entity, key: Key) -> bool:
@@ -79,7 +81,6 @@ class SqliteProbe(ProbeDefaults):
         return frozenset(row[0] for row in self.execute("SELECT name FROM sqlite_master"))
 
     def tamper_migration(self, name: str) -> None:
-        change = "UPDATE schema_migrations SET checksum = substr(checksum, 2) || substr(checksum, 1, 1)"
         table = "schema_migrations WHERE module = 'scheduler' AND name = ?"
         found = self.execute(f"SELECT checksum FROM {table}", [name])
         if not found:
@@ -90,7 +91,6 @@ class SqliteProbe(ProbeDefaults):
         else:
             tampered = found[0][0].removeprefix("x") if found[0][0].startswith("x") else f"x{found[0][0]}"
             self.execute(f"UPDATE {table.replace(' WHERE', ' SET checksum = ? WHERE')}", [tampered, name])
-        del change
 
     def _select(self, what: str, entity: Entity, key: Key) -> list[Any]:
         place = [title(entity), json.dumps(key)]

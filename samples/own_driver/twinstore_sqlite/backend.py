@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from typing_extensions import override
 
 from twinstore.backend import Capabilities, wrong_handle
-from twinstore.bulk import Survey
 from twinstore.documents import AppliedScript, DocumentBackend, DocumentBulk, ScriptInitializer
 from twinstore.errors import ConfigurationError
 from twinstore.ledger import LEDGER_MODULE
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from twinstore.backend import OpenRequest
-    from twinstore.catalog import Entity
     from twinstore.documents import Script
     from twinstore.modules import ModuleSpec
 
@@ -84,31 +82,6 @@ class SqliteInitializer(ScriptInitializer):
             return True
 
 
-class SqliteBulk(DocumentBulk):
-    """Whole entities for tools."""
-
-    def __init__(self, backend: SqliteBackend[object], entities: Sequence[Entity], file: SqliteFile) -> None:
-        """Take the backend, its entities and its file."""
-        super().__init__(backend, entities)
-        self._file = file
-        self.ledger_initializer = SqliteInitializer(file, LEDGER_MODULE)
-
-    @property
-    @override
-    def identity(self) -> str:
-        return f"sqlite:{self._file.path}"
-
-    @property
-    @override
-    def place(self) -> str:
-        return self.identity
-
-    @override
-    def survey(self) -> tuple[Survey, ...]:
-        present = self._file.has_schema
-        return tuple(Survey(entity=entity.name, present=present) for entity in self.entities())
-
-
 class SqliteBackend(DocumentBackend[R]):
     """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
 
@@ -121,12 +94,20 @@ class SqliteBackend(DocumentBackend[R]):
         if not isinstance(request.settings, SqliteSettings):
             raise ConfigurationError(f"{DRIVER} needs its own settings.", driver=DRIVER)
         self.file = SqliteFile(request.settings, request.clock, read_only=request.read_only)
-        self.initializer = SqliteInitializer(self.file, module)
+        self._initializer = SqliteInitializer(self.file, module)
 
     @property
     @override
-    def bulk(self) -> SqliteBulk:
-        return SqliteBulk(self, self._module.catalog.entities, self.file)
+    def initializer(self) -> SqliteInitializer:
+        return self._initializer
+
+    @property
+    @override
+    def bulk(self) -> DocumentBulk:
+        place = f"sqlite:{self.file.path}"
+        ledger = SqliteInitializer(self.file, LEDGER_MODULE)
+        entities = self._module.catalog.entities
+        return DocumentBulk(self, entities, identity=place, place=place, ledger_initializer=ledger)
 
     @override
     def begin(self, *, read_only: bool = False, isolated: bool = False) -> SqliteUnit:
@@ -140,4 +121,4 @@ class SqliteBackend(DocumentBackend[R]):
 
     def check_ready(self) -> None:
         """Check that every migration is applied."""
-        self.initializer.check_applied()
+        self._initializer.check_applied()

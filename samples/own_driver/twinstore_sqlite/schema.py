@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from twinstore.catalog import TenancyKind
+from twinstore.catalog import StoreKind, TenancyKind
 from twinstore.documents import Script, SqlText
 from twinstore.jsontext import format_timestamp
 from twinstore.tenancy import ALL_TENANTS, Tenant
@@ -66,7 +66,8 @@ def scripts_of(module: Module) -> Iterator[Script]:
         keys = ", ".join(column(entity, name) for name in entity.key)
         yield script_of(entity, "key", "UNIQUE INDEX", keys, [])
         for index in entity.indexes:
-            yield script_of_index(entity, index)
+            if StoreKind.TABLES in index.stores:
+                yield script_of_index(entity, index)
 
 
 def script_of_index(entity: Entity, index: Index) -> Script:
@@ -81,4 +82,6 @@ def script_of_index(entity: Entity, index: Index) -> Script:
 def script_of(entity: Entity, name: str, kind: str, fields: str, where: list[SqlText]) -> Script:
     """Return the migration of an index over the rows of one entity."""
     rows = SqlText.joined([visible(entity, ALL_TENANTS), *where], " AND ").literal
-    return Script(f"{entity.name}.{name}", f'CREATE {kind} "{title(entity)}.{name}" ON rows ({fields}) WHERE {rows}')
+    return Script(
+        f"{entity.name}.{name}", f'CREATE {kind} "{title(entity)}.{name}" ON rows ({fields}) WHERE {rows}'
+    )

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from twinstore.tenancy import Tenants
     from twinstore_sqlite.store import SqliteFile
 
-STAGED: Final = "CREATE TEMP TABLE staged (entity, key, document, markers, derived, version, PRIMARY KEY (entity, key))"
+STAGED: Final = (
+    "CREATE TEMP TABLE staged (entity, key, document, markers, derived, version, PRIMARY KEY (entity, key))"
+)
 SEEN: Final = """
     CREATE TEMP VIEW seen AS
     SELECT * FROM staged WHERE document IS NOT NULL UNION ALL
@@ -191,6 +193,8 @@ class JoinedUnit(SqliteUnit):
     @contextmanager
     @override
     def part(self) -> Generator[None]:
+        if not self._joined.in_transaction:
+            self._execute("BEGIN IMMEDIATE")  # or the end of the savepoint would be that of the transaction
         self._execute("SAVEPOINT part")
         try:
             yield
