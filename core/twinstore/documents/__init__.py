@@ -15,6 +15,7 @@ from twinstore.documents.access import DocumentAccess
 from twinstore.documents.backend import DocumentBackend
 from twinstore.documents.bulk import DocumentBulk, DocumentView, DocumentWriter
 from twinstore.documents.claims import Claims
+from twinstore.documents.onetable import OneTable
 from twinstore.documents.rows import StoredRow, decode, encode, row_of_json, sort_key
 from twinstore.documents.scripts import AppliedScript, Script, ScriptInitializer
 from twinstore.documents.sqltext import SqlText
@@ -29,6 +30,7 @@ __all__ = [
     "DocumentUnit",
     "DocumentView",
     "DocumentWriter",
+    "OneTable",
     "Script",
     "ScriptInitializer",
     "SqlText",

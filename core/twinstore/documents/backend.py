@@ -18,9 +18,9 @@ from twinstore.scope import UNBOUND
 
 if TYPE_CHECKING:
     from twinstore.access import Access
+    from twinstore.documents.scripts import ScriptInitializer
     from twinstore.documents.steps import Steps
     from twinstore.documents.unit import DocumentUnit
-    from twinstore.migrations import Initializer
     from twinstore.scope import Scope
 
 __all__ = ["DocumentBackend"]
@@ -29,12 +29,13 @@ R = TypeVar("R")
 
 
 class DocumentBackend(AccessBackend[R]):
-    """Base of a driver whose store keeps documents; what is left are the unit and the initializer."""
+    """Base of a driver whose store keeps documents; what is left are the unit and the initializer.
 
-    @property
-    @abstractmethod
-    def initializer(self) -> Initializer:
-        """Creates and upgrades the schema of the module."""
+    Attributes:
+        initializer: creates and upgrades the schema of the module; the constructor of the driver sets it.
+    """
+
+    initializer: ScriptInitializer
 
     @abstractmethod
     def begin(self, *, read_only: bool = False, isolated: bool = False) -> DocumentUnit:
@@ -53,6 +54,10 @@ class DocumentBackend(AccessBackend[R]):
         Raises:
             ConfigurationError: the handle is no transaction of this store; see ``wrong_handle``.
         """
+
+    def check_ready(self) -> None:
+        """Check that the schema is as it is shipped; see :meth:`ModuleBackend.check_ready`."""
+        self.initializer.check_applied()
 
     @override
     def unbound(self) -> Access:

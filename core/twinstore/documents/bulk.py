@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from twinstore.bulk import Conflict, ImportOutcome, KeyRange, Rejected, Survey
 from twinstore.catalog import TenancyKind
@@ -31,18 +31,46 @@ from twinstore.tenancy import ALL_TENANTS, Tenant, label_of
 
 if TYPE_CHECKING:
     from twinstore.access import Access
+    from twinstore.backend import Capabilities
     from twinstore.bulk import Check, OnConflict, Position, Record, ScanRow
     from twinstore.catalog import Entity, Key
-    from twinstore.documents.backend import DocumentBackend
     from twinstore.documents.rows import StoredRow
+    from twinstore.documents.steps import Steps
     from twinstore.documents.unit import DocumentUnit
     from twinstore.migrations import Initializer
+    from twinstore.scope import Scope
     from twinstore.tenancy import Tenants
 
 __all__ = ["DocumentBulk", "DocumentView", "DocumentWriter"]
 
 T = TypeVar("T")
 VIEW: Final = "This view"
+
+
+class Opener(Protocol):
+    """What the bulk port needs of a backend, whatever its repositories are."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the driver can do."""
+        ...
+
+    @property
+    def initializer(self) -> Initializer:
+        """Creates and upgrades the schema of the module."""
+        ...
+
+    def begin(self, *, read_only: bool = False, isolated: bool = False) -> DocumentUnit:
+        """Open a unit of work."""
+        ...
+
+    def unbound(self) -> Access:
+        """Return the access whose calls stand on their own."""
+        ...
+
+    def access_by(self, steps: Steps, scope: Scope) -> Access:
+        """Return an access that takes its steps in some units."""
+        ...
 
 
 class DocumentBulk:
@@ -56,7 +84,7 @@ class DocumentBulk:
 
     def __init__(
         self,
-        backend: DocumentBackend[object],
+        backend: Opener,
         entities: Sequence[Entity],
         *,
         identity: str,
@@ -75,7 +103,7 @@ class DocumentBulk:
         return self._entities
 
     def survey(self) -> tuple[Survey, ...]:
-        """Return what there is of each entity: everything once a migration is applied, or where there is none."""
+        """Return what there is of each entity: all once a migration is applied, or where there is none."""
         status = self._backend.initializer.status()
         present = not status or any(item.state is MigrationState.APPLIED for item in status)
         return tuple(Survey(entity=entity.name, present=present) for entity in self._entities)

@@ -11,7 +11,7 @@ from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMi
 from twinstore.migrations import MigrationReport, MigrationState, MigrationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
@@ -42,19 +42,19 @@ class AppliedScript:
 
 
 class ScriptInitializer(ABC):
-    """Implements :class:`~twinstore.migrations.Initializer`; a driver says which scripts there are.
+    """Implements :class:`~twinstore.migrations.Initializer`; a driver says what is recorded, and applies one.
 
     Its server acts on no row by itself, so nothing needs consent.
     """
 
-    def __init__(self, module: str, driver: str) -> None:
-        """Take the names of the module and of the driver."""
+    def __init__(self, module: str, driver: str, scripts: Iterable[Script] = ()) -> None:
+        """Take the names of the module and of the driver, and what makes the schema, in order.
+
+        Released scripts never change; new ones are added.
+        """
         self._module = module
         self._driver = driver
-
-    @abstractmethod
-    def scripts(self) -> Sequence[Script]:
-        """Return what makes the schema, in order. Released ones never change."""
+        self._scripts = tuple(scripts)
 
     @abstractmethod
     def recorded(self) -> Mapping[str, AppliedScript]:
@@ -70,7 +70,7 @@ class ScriptInitializer(ABC):
         """Apply what is pending; see the Protocol."""
         del release, accept
         self._check(self.status())
-        done = {script.name: self.apply(script) for script in self.scripts()}
+        done = {script.name: self.apply(script) for script in self._scripts}
         return MigrationReport(
             module=self._module,
             backend=self._driver,
@@ -85,7 +85,7 @@ class ScriptInitializer(ABC):
 
     def status(self) -> tuple[MigrationStatus, ...]:
         """Return the shipped and the applied scripts by name."""
-        shipped = {script.name: script for script in self.scripts()}
+        shipped = {script.name: script for script in self._scripts}
         recorded = self.recorded()
         return tuple(
             _status(name, shipped.get(name), recorded.get(name)) for name in sorted({*shipped, *recorded})
@@ -101,7 +101,7 @@ class ScriptInitializer(ABC):
 
     def export(self) -> str:
         """Return the scripts, each below its name."""
-        return "\n".join(f"-- {script.name}\n{script.text};\n" for script in self.scripts())
+        return "\n".join(f"-- {script.name}\n{script.text};\n" for script in self._scripts)
 
     def check_applied(self) -> None:
         """Do nothing when the schema is as it is shipped.

@@ -19,8 +19,8 @@ from twinstore.storage import open_scheduler
 from twinstore.tenancy import Tenant
 from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore_sqlite.backend import SqliteBackend
+from twinstore_sqlite.file import TABLE
 from twinstore_sqlite.plugin import SqliteSettings
-from twinstore_sqlite.schema import title, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ class SqliteProbe(ProbeDefaults):
             return connection.execute(statement, values).fetchall()
 
     def count(self, entity: Entity, tenant_id: str) -> int:
-        owned = visible(entity, Tenant(tenant_id))
+        owned = TABLE.visible(entity, Tenant(tenant_id))
         return int(self.execute(f"SELECT count(*) FROM rows WHERE {owned.text}", owned.values)[0][0])
 
     def read(self, entity: Entity, key: Key) -> StoredRow | None:
@@ -67,7 +67,7 @@ class SqliteProbe(ProbeDefaults):
             change = (
                 f"UPDATE rows SET {part} = json_set({part}, '$.{name}', json(?)) WHERE entity = ? AND key = ?"
             )
-            self.execute(change, [stored, title(entity), json.dumps(key)])
+            self.execute(change, [stored, *TABLE.place(entity, key)])
 
     def garble(self, entity: Entity, key: Key) -> bool:
         row = self.read(entity, key)
@@ -93,8 +93,7 @@ class SqliteProbe(ProbeDefaults):
             self.execute(f"UPDATE {table.replace(' WHERE', ' SET checksum = ? WHERE')}", [tampered, name])
 
     def _select(self, what: str, entity: Entity, key: Key) -> list[Any]:
-        place = [title(entity), json.dumps(key)]
-        return self.execute(f"SELECT {what} FROM rows WHERE entity = ? AND key = ?", place)
+        return self.execute(f"SELECT {what} FROM rows WHERE entity = ? AND key = ?", TABLE.place(entity, key))
 
 
 class SqliteDeployment:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from deployment import sqlite_deployments
 
+from deployment import sqlite_deployments
 from twinstore.testing import BackendFactory, DriverContract
 
 

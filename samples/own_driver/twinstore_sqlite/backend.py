@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from typing_extensions import override
 
-from twinstore.backend import Capabilities, wrong_handle
-from twinstore.documents import AppliedScript, DocumentBackend, DocumentBulk, ScriptInitializer
+from twinstore.backend import Capabilities, OpenRequest, wrong_handle
+from twinstore.documents import AppliedScript, DocumentBackend, DocumentBulk, Script, ScriptInitializer
 from twinstore.errors import ConfigurationError
 from twinstore.ledger import LEDGER_MODULE
+from twinstore.modules import ModuleSpec
 from twinstore.retrying import repeat
+from twinstore_sqlite.file import DRIVER, TABLE, SqliteFile, has_table
 from twinstore_sqlite.plugin import SqliteSettings
-from twinstore_sqlite.schema import scripts_of
-from twinstore_sqlite.store import DRIVER, SqliteFile, has_table
 from twinstore_sqlite.unit import JoinedUnit, SqliteUnit
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from twinstore.backend import OpenRequest
-    from twinstore.documents import Script
-    from twinstore.modules import ModuleSpec
-
 R = TypeVar("R")
-
-CAPABILITIES: Final = Capabilities(
-    backend=DRIVER,
-    server_version=sqlite3.sqlite_version,
-    transactions=True,
-    sessions=True,
-    cross_process_locks=True,
-    bulk=True,
-    largest_document_bytes=1_000_000_000,
-    remedy="Use the driver of a server; this one keeps everything in a file.",
-)
 LEDGER: Final = """CREATE TABLE IF NOT EXISTS schema_migrations
     (module TEXT, name TEXT, checksum TEXT, applied_at TEXT, PRIMARY KEY (module, name))"""
-RECORDED: Final = "SELECT checksum FROM schema_migrations WHERE module = ? AND name = ?"
+RECORDED: Final = "SELECT name, checksum, applied_at FROM schema_migrations WHERE module = ?"
 
 
 class SqliteInitializer(ScriptInitializer):
@@ -47,20 +30,14 @@ class SqliteInitializer(ScriptInitializer):
 
     def __init__(self, file: SqliteFile, module: ModuleSpec[object]) -> None:
         """Take the file and the module."""
-        super().__init__(module.name, DRIVER)
+        super().__init__(module.name, DRIVER, TABLE.scripts(module.catalog))
         self._file = file
-        self._scripts = tuple(scripts_of(module.catalog))
-
-    @override
-    def scripts(self) -> Sequence[Script]:
-        return self._scripts
 
     @override
     def recorded(self) -> Mapping[str, AppliedScript]:
-        query = "SELECT name, checksum, applied_at FROM schema_migrations WHERE module = ?"
         with self._file.connected() as connection:
             known = has_table(connection, "schema_migrations")
-            rows = connection.execute(query, [self._module]).fetchall() if known else []
+            rows = connection.execute(RECORDED, [self._module]).fetchall() if known else []
         return {name: AppliedScript(checksum, datetime.fromisoformat(at)) for name, checksum, at in rows}
 
     @override
@@ -68,15 +45,15 @@ class SqliteInitializer(ScriptInitializer):
         return repeat(lambda: self._apply(script))
 
     def _apply(self, script: Script) -> bool:
+        record = [self._module, script.name, script.checksum, datetime.now(UTC).isoformat()]
         with self._file.connected() as connection:
-            # Readers of an old state do not keep a writer waiting then, nor the other way round.
+            # In this mode readers of an old state do not keep a writer waiting, nor the other way round.
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(LEDGER)
-            if connection.execute(RECORDED, [self._module, script.name]).fetchone() is not None:
+            if connection.execute(f"{RECORDED} AND name = ?", record[:2]).fetchone() is not None:
                 return False
             connection.execute(script.text)
-            record = [self._module, script.name, script.checksum, datetime.now(UTC).isoformat()]
             connection.execute("INSERT INTO schema_migrations VALUES (?, ?, ?, ?)", record)
             connection.execute("COMMIT")
             return True
@@ -86,39 +63,39 @@ class SqliteBackend(DocumentBackend[R]):
     """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
 
     driver = DRIVER
-    capabilities = CAPABILITIES
+    capabilities = Capabilities(
+        backend=DRIVER,
+        server_version=sqlite3.sqlite_version,
+        transactions=True,
+        sessions=True,
+        cross_process_locks=True,
+        bulk=True,
+        largest_document_bytes=1_000_000_000,
+        remedy="Use the driver of a server; this one keeps everything in a file.",
+    )
 
     def __init__(self, module: ModuleSpec[R], request: OpenRequest) -> None:
         """Take the module and the settings; nothing is opened yet."""
         super().__init__(module)
         if not isinstance(request.settings, SqliteSettings):
             raise ConfigurationError(f"{DRIVER} needs its own settings.", driver=DRIVER)
-        self.file = SqliteFile(request.settings, request.clock, read_only=request.read_only)
-        self._initializer = SqliteInitializer(self.file, module)
-
-    @property
-    @override
-    def initializer(self) -> SqliteInitializer:
-        return self._initializer
+        self._file = SqliteFile(request.settings, request.clock, read_only=request.read_only)
+        self.initializer = SqliteInitializer(self._file, module)
 
     @property
     @override
     def bulk(self) -> DocumentBulk:
-        place = f"sqlite:{self.file.path}"
-        ledger = SqliteInitializer(self.file, LEDGER_MODULE)
+        place = f"sqlite:{self._file.path}"
+        ledger = SqliteInitializer(self._file, LEDGER_MODULE)
         entities = self._module.catalog.entities
         return DocumentBulk(self, entities, identity=place, place=place, ledger_initializer=ledger)
 
     @override
     def begin(self, *, read_only: bool = False, isolated: bool = False) -> SqliteUnit:
-        return SqliteUnit(self.file, read_only=read_only, isolated=isolated)
+        return SqliteUnit(self._file, read_only=read_only, isolated=isolated)
 
     @override
     def joined(self, handle: object) -> JoinedUnit:
         if not isinstance(handle, sqlite3.Connection):
             raise wrong_handle(handle, "a connection of sqlite3", DRIVER)
-        return JoinedUnit(self.file, handle)
-
-    def check_ready(self) -> None:
-        """Check that every migration is applied."""
-        self._initializer.check_applied()
+        return JoinedUnit(self._file, handle)

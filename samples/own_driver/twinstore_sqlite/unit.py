@@ -1,54 +1,42 @@
 """Units of work: many at a time, although SQLite has one writer at a time.
 
-A unit keeps its writes in a temporary table of its connection, beneath a view in which they hide the rows of the
-file. Nobody waits for it meanwhile. Its commit locks the file for a moment, finds every row that it holds as it
-was, and moves the temporary table over. Within a process claims let the first writer win; between processes it
-is the first to commit.
+A unit keeps its writes in a temporary table of its connection; a view hides the rows of the file behind them.
+Nobody waits for it meanwhile. Its commit locks the file for a moment, finds every row that it holds as it was,
+and moves the temporary table over. Within a process claims let the first writer win; between processes the
+first to commit wins.
 """
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from json import dumps
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
 from uuid import uuid4
 
 from typing_extensions import override
 
-from twinstore import jsontext
-from twinstore.documents import DocumentUnit, SqlText, row_of_json
+from twinstore.bulk import KeyRange
+from twinstore.catalog import Entity, Key
+from twinstore.documents import DocumentUnit, SqlText, StoredRow, row_of_json
 from twinstore.errors import ConcurrencyError
-from twinstore_sqlite.schema import COLUMNS, column, title, value, visible
-from twinstore_sqlite.store import DRIVER, has_table, translated
+from twinstore.query import Query
+from twinstore.tenancy import Tenants
+from twinstore_sqlite.file import COLUMNS, DRIVER, TABLE, SqliteFile, has_table, translated
 
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Generator, Iterator, Sequence
-    from datetime import datetime
-
-    from twinstore.bulk import KeyRange
-    from twinstore.catalog import Entity, Key
-    from twinstore.documents import StoredRow
-    from twinstore.query import Query
-    from twinstore.tenancy import Tenants
-    from twinstore_sqlite.store import SqliteFile
-
-STAGED: Final = (
-    "CREATE TEMP TABLE staged (entity, key, document, markers, derived, version, PRIMARY KEY (entity, key))"
+STAGE: Final = (
+    "CREATE TEMP TABLE staged (entity, key, document, markers, derived, version, PRIMARY KEY (entity, key))",
+    """CREATE TEMP VIEW seen AS SELECT * FROM staged WHERE document IS NOT NULL UNION ALL
+       SELECT * FROM main.rows AS r
+        WHERE NOT EXISTS (SELECT 1 FROM staged AS s WHERE s.entity = r.entity AND s.key = r.key)""",
 )
-SEEN: Final = """
-    CREATE TEMP VIEW seen AS
-    SELECT * FROM staged WHERE document IS NOT NULL UNION ALL
-    SELECT * FROM main.rows AS r
-     WHERE NOT EXISTS (SELECT 1 FROM staged AS s WHERE s.entity = r.entity AND s.key = r.key)
-"""
-VERSION: Final = "SELECT version FROM main.rows WHERE entity = ? AND key = ?"
 MOVE: Final = (
     "DELETE FROM main.rows WHERE (entity, key) IN (SELECT entity, key FROM staged)",
     "INSERT INTO main.rows SELECT * FROM staged WHERE document IS NOT NULL",
     "COMMIT",
 )
+VERSION: Final = "SELECT version FROM main.rows WHERE entity = ? AND key = ?"
 
 
 class SqliteUnit(DocumentUnit):
@@ -71,43 +59,26 @@ class SqliteUnit(DocumentUnit):
 
     @override
     def select(self, entity: Entity, query: Query) -> list[StoredRow]:
-        by_name = partial(column, entity)
-        where = SqlText.conditions(query, by_name, value)
-        order = f"ORDER BY {SqlText.order(query, by_name)} LIMIT {query.limit + 1}"
-        return list(self._rows(entity, query.scope, [where], order))
+        return list(self._rows(entity, TABLE.select(entity, query, self._source)))
 
     @override
     def scan(self, entity: Entity, within: KeyRange, scope: Tenants) -> Iterator[StoredRow]:
-        fields = ", ".join(column(entity, name) for name in entity.key)
-        marks = ", ".join("?" for _ in entity.key)
-        bounds = [(">=", within.lower), ("<", within.upper)]
-        where = [SqlText(f"({fields}) {sign} ({marks})", key) for sign, key in bounds if key is not None]
-        return self._rows(entity, scope, where, f"ORDER BY {fields}")
+        return self._rows(entity, TABLE.scan(entity, within, scope, self._source))
 
     @override
     def hold(self, entity: Entity, key: Key) -> None:
-        place = (title(entity), dumps(key))
+        place = TABLE.place(entity, key)
         if place not in self._held:
             self._file.claims.claim(self, place, isolated=self._isolated)
-            found = self._execute(VERSION, place).fetchone()
-            self._held[place] = None if found is None else found[0]
+            self._held[place] = self._version(place)
 
     @override
     def write(self, row: StoredRow) -> None:
-        parts = (jsontext.dumps(part).decode() for part in (row.document, row.markers, row.derived))
-        self.put(title(row.entity), dumps(row.key), *parts, uuid4().hex)
+        self._put(*TABLE.place(row.entity, row.key), *TABLE.values(row), uuid4().hex)
 
     @override
     def delete(self, entity: Entity, key: Key) -> None:
-        self.put(title(entity), dumps(key), None, None, None, None)
-
-    def put(self, *values: str | None) -> None:
-        """Stage a row, or that there is none."""
-        if self._source == "rows":
-            self._execute(STAGED)
-            self._execute(SEEN)
-            self._source = "seen"
-        self._execute("REPLACE INTO staged VALUES (?, ?, ?, ?, ?, ?)", values)
+        self._put(*TABLE.place(entity, key), None, None, None, None)
 
     @override
     def commit(self) -> None:
@@ -117,21 +88,6 @@ class SqliteUnit(DocumentUnit):
             self._publish()
         self.rollback()
 
-    def _publish(self) -> None:
-        """Move what is staged over, if every row that was held is as it was."""
-        if self._isolated:
-            self._execute("COMMIT")  # leaves the old state, which could not be written
-        self._execute("BEGIN IMMEDIATE")
-        for place, version in self._held.items():
-            found = self._execute(VERSION, place).fetchone()
-            if (None if found is None else found[0]) != version:
-                raise ConcurrencyError(
-                    "Another process has changed the same row since; repeat the call or the unit as a whole.",
-                    driver=DRIVER,
-                )
-        for statement in MOVE:
-            self._execute(statement)
-
     @override
     def rollback(self) -> None:
         self.state.closed = True
@@ -140,10 +96,29 @@ class SqliteUnit(DocumentUnit):
             self._opened = None
         self._file.claims.release(self)
 
-    def _rows(self, entity: Entity, scope: Tenants, where: list[SqlText], order: str) -> Iterator[StoredRow]:
-        found = SqlText.joined([visible(entity, scope, self._source), *where], " AND ")
-        text = f"SELECT document, markers, derived FROM {self._source} WHERE {found.text} {order}"
-        cursor = self._execute(text, found.values)
+    def _publish(self) -> None:
+        """Move what is staged over, if every row that was held is as it was."""
+        if self._isolated:
+            self._execute("COMMIT")  # leaves the old state, which could not be written
+        self._execute("BEGIN IMMEDIATE")
+        if any(self._version(place) != version for place, version in self._held.items()):
+            raise ConcurrencyError("Another process was faster; repeat the call or the unit.", driver=DRIVER)
+        for statement in MOVE:
+            self._execute(statement)
+
+    def _put(self, *values: str | None) -> None:
+        """Stage a row, or that there is none."""
+        if self._source == "rows":
+            for statement in STAGE:
+                self._execute(statement)
+            self._source = "seen"
+        self._execute("REPLACE INTO staged VALUES (?, ?, ?, ?, ?, ?)", values)
+
+    def _version(self, place: tuple[str, str]) -> object:
+        return self._execute(VERSION, place).fetchone()
+
+    def _rows(self, entity: Entity, statement: SqlText) -> Iterator[StoredRow]:
+        cursor = self._execute(statement.text, statement.values)
         with translated():
             for row in cursor:
                 yield row_of_json(entity, *row)
@@ -158,14 +133,14 @@ class SqliteUnit(DocumentUnit):
         if self._opened is None:
             self._opened = self._file.connect()
             if self.read_only and not has_table(self._opened, "rows"):
-                self._opened.execute(f"CREATE TEMP TABLE rows {COLUMNS}")  # a store without schema is empty
+                self._opened.execute(f"CREATE TEMP TABLE rows ({COLUMNS})")  # without schema it is empty
             if self._isolated:
                 self._opened.execute("BEGIN")
         return self._opened
 
 
 class JoinedUnit(SqliteUnit):
-    """One unit of work in the transaction of a caller, who has locked the file with the first write."""
+    """One unit of work in the transaction of a caller, which locks the file."""
 
     def __init__(self, file: SqliteFile, connection: sqlite3.Connection) -> None:
         """Take the connection of the caller, who commits and closes it."""
@@ -180,14 +155,12 @@ class JoinedUnit(SqliteUnit):
 
     @override
     def hold(self, entity: Entity, key: Key) -> None:
-        """Do nothing: nobody else can write once this transaction has."""
+        """Do nothing: nobody else can write."""
 
     @override
-    def put(self, *values: str | None) -> None:
-        """Write at once; the caller commits."""
-        place, content = values[:2], values[2:]
-        self._execute("DELETE FROM rows WHERE entity = ? AND key = ?", place)
-        if None not in content:
+    def _put(self, *values: str | None) -> None:
+        self._execute("DELETE FROM rows WHERE entity = ? AND key = ?", values[:2])
+        if values[2] is not None:
             self._execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)", values)
 
     @contextmanager

@@ -11,8 +11,8 @@ __all__ = ["DriverContract"]
 class DriverContract:
     """The kits of all modules, each as a class of its own.
 
-    The ten operations are tried over the entities that exist for tests alone, as the driver overrides them and
-    with the defaults of core.
+    The ten operations are tried over the entities that exist for tests alone, as the driver overrides them
+    and with the defaults of core.
     """
 
     class TestAccess(AccessContract):
