@@ -18,9 +18,11 @@ from twinstore.scope import UNBOUND
 
 if TYPE_CHECKING:
     from twinstore.access import Access
+    from twinstore.backend import Capabilities
     from twinstore.documents.scripts import ScriptInitializer
     from twinstore.documents.steps import Steps
     from twinstore.documents.unit import DocumentUnit
+    from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
 
 __all__ = ["DocumentBackend"]
@@ -36,6 +38,21 @@ class DocumentBackend(AccessBackend[R]):
     """
 
     initializer: ScriptInitializer
+
+    def __init__(self, module: ModuleSpec[R], capabilities: Capabilities) -> None:
+        """Take the module, and what the driver can do; ``backend`` in it is the name of the driver."""
+        self._capabilities = capabilities
+        super().__init__(module)
+
+    @property
+    @override
+    def driver(self) -> str:
+        return self._capabilities.backend
+
+    @property
+    @override
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
 
     @abstractmethod
     def begin(self, *, read_only: bool = False, isolated: bool = False) -> DocumentUnit:

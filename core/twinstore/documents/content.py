@@ -6,7 +6,7 @@ import base64
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from twinstore import jsontext
 from twinstore.bulk import Record, ScanRow
@@ -15,7 +15,7 @@ from twinstore.errors import DocumentDecodeError
 from twinstore.shapes import left_out_when_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from twinstore.bulk import Key
     from twinstore.catalog import Entity
@@ -90,10 +90,10 @@ def instants(entity: Entity, value: object, path: Path = ()) -> Iterator[object]
     if path in entity.instants:
         yield value
     elif isinstance(value, Mapping):
-        for name, item in value.items():
+        for name, item in cast("Mapping[str, object]", value).items():
             yield from instants(entity, item, (*path, name))
     elif isinstance(value, (list, tuple)):
-        for item in value:
+        for item in cast("Sequence[object]", value):
             yield from instants(entity, item, path)
 
 
@@ -102,9 +102,10 @@ def plain(row: StoredRow, value: object, path: Path = ()) -> object:
     if path in row.entity.instants and (found := instant(value)) is not None:
         return found
     if isinstance(value, Mapping):
-        return {str(key): plain(row, item, (*path, key)) for key, item in value.items() if item is not None}
+        members = cast("Mapping[str, object]", value).items()
+        return {str(key): plain(row, item, (*path, key)) for key, item in members if item is not None}
     if isinstance(value, (list, tuple)):
-        return [plain(row, item, path) for item in value]
+        return [plain(row, item, path) for item in cast("Sequence[object]", value)]
     if isinstance(value, str):
         return str(value).encode("utf-8", "backslashreplace").decode()
     return value if value is None or isinstance(value, (bool, datetime)) else number_or_other(value)

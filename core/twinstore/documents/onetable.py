@@ -1,7 +1,7 @@
 """The rows of every entity in one SQL table, each as JSON: its statements, and its schema from descriptions.
 
-A table ``rows`` has the columns ``entity``, ``key`` (a JSON array), ``document``, ``markers``, ``derived`` (JSON
-objects) and ``version``. Fields are expressions over them, so that a new field or entity changes no column.
+A table ``rows`` has the columns ``entity``, ``key`` (a JSON array), ``document``, ``markers``, ``derived``
+(JSON objects) and ``version``. Fields are expressions over them, so that a new field changes no column.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from json import dumps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
 from twinstore.catalog import StoreKind, TenancyKind
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OneTable"]
 
-READ = "SELECT document, markers, derived FROM {source} WHERE {where} ORDER BY {order}"
+READ: Final = "SELECT document, markers, derived FROM {source} WHERE {where} ORDER BY {order}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class OneTable:
 
     Attributes:
         create: the statement that makes the table; it does nothing where it is.
-        field: the expression of a field, with ``{column}`` and ``{name}``. It gives text that compares by code
-            point, or a number; absent fields are NULL and sort before every value.
+        field: the expression of a field, with ``{column}`` and ``{name}``. It gives text that compares by
+            code point, or a number; absent fields are NULL and sort before every value.
     """
 
     create: str

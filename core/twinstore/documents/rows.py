@@ -184,7 +184,8 @@ def _with_instants(entity: Entity, value: object, path: Path) -> object:
         found = instant(value) if path in entity.instants else None
         return found if found is not None and jsontext.format_timestamp(found) == value else value
     if isinstance(value, Mapping):
-        return {name: _with_instants(entity, item, (*path, name)) for name, item in value.items()}
+        members = cast("Mapping[str, object]", value)  # JSON has no other
+        return {name: _with_instants(entity, item, (*path, name)) for name, item in members.items()}
     if isinstance(value, list):
-        return [_with_instants(entity, item, path) for item in value]
+        return [_with_instants(entity, item, path) for item in cast("list[object]", value)]
     return value

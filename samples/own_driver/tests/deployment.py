@@ -23,7 +23,7 @@ from twinstore_sqlite.file import TABLE
 from twinstore_sqlite.plugin import SqliteSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
@@ -39,7 +39,7 @@ class SqliteProbe(ProbeDefaults):
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def execute(self, statement: str, values: Any = ()) -> list[Any]:
+    def execute(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
         """Run one statement and commit it."""
         with closing(sqlite3.connect(self._path, timeout=5)) as connection, connection:
             return connection.execute(statement, values).fetchall()

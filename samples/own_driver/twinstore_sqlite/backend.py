@@ -20,6 +20,16 @@ from twinstore_sqlite.plugin import SqliteSettings
 from twinstore_sqlite.unit import JoinedUnit, SqliteUnit
 
 R = TypeVar("R")
+CAPABILITIES: Final = Capabilities(
+    backend=DRIVER,
+    server_version=sqlite3.sqlite_version,
+    transactions=True,
+    sessions=True,
+    cross_process_locks=True,
+    bulk=True,
+    largest_document_bytes=1_000_000_000,
+    remedy="Use the driver of a server; this one keeps everything in a file.",
+)
 LEDGER: Final = """CREATE TABLE IF NOT EXISTS schema_migrations
     (module TEXT, name TEXT, checksum TEXT, applied_at TEXT, PRIMARY KEY (module, name))"""
 RECORDED: Final = "SELECT name, checksum, applied_at FROM schema_migrations WHERE module = ?"
@@ -62,21 +72,9 @@ class SqliteInitializer(ScriptInitializer):
 class SqliteBackend(DocumentBackend[R]):
     """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
 
-    driver = DRIVER
-    capabilities = Capabilities(
-        backend=DRIVER,
-        server_version=sqlite3.sqlite_version,
-        transactions=True,
-        sessions=True,
-        cross_process_locks=True,
-        bulk=True,
-        largest_document_bytes=1_000_000_000,
-        remedy="Use the driver of a server; this one keeps everything in a file.",
-    )
-
     def __init__(self, module: ModuleSpec[R], request: OpenRequest) -> None:
         """Take the module and the settings; nothing is opened yet."""
-        super().__init__(module)
+        super().__init__(module, CAPABILITIES)
         if not isinstance(request.settings, SqliteSettings):
             raise ConfigurationError(f"{DRIVER} needs its own settings.", driver=DRIVER)
         self._file = SqliteFile(request.settings, request.clock, read_only=request.read_only)

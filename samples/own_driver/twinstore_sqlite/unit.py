@@ -1,9 +1,9 @@
 """Units of work: many at a time, although SQLite has one writer at a time.
 
 A unit keeps its writes in a temporary table of its connection; a view hides the rows of the file behind them.
-Nobody waits for it meanwhile. Its commit locks the file for a moment, finds every row that it holds as it was,
-and moves the temporary table over. Within a process claims let the first writer win; between processes the
-first to commit wins.
+Nobody waits for it meanwhile. Its commit locks the file for a moment, finds every row that it holds as it
+was, and moves the temporary table over. Within a process claims let the first writer win; between processes
+the first to commit wins.
 """
 
 from __future__ import annotations
