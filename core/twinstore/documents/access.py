@@ -7,7 +7,7 @@ is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -134,7 +134,7 @@ class DocumentAccess(AccessDefaults):
 
     @contextmanager
     @override
-    def unit(self, scope: Tenants, *, atomic: bool = True) -> Iterator[Access]:
+    def unit(self, scope: Tenants, *, atomic: bool = True) -> Generator[Access]:
         del scope, atomic  # a unit here is always atomic, and sees whatever its calls name
         if self._steps.in_unit:
             yield self
