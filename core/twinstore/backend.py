@@ -38,6 +38,8 @@ __all__ = [
     "OpenRequest",
     "SharedResources",
     "UnitState",
+    "write_refused",
+    "wrong_handle",
 ]
 
 BACKEND_API_VERSION: Final = 2

@@ -16,7 +16,7 @@ __all__ = ["opened", "spec_problem"]
 
 
 def spec_problem(spec: BackendSpec) -> str | None:
-    """Return which field of a description is of another type than it should be, ``None`` when all are right."""
+    """Return which field of a description is of another type than it should be; ``None`` for none."""
     for name, (wanted, holds) in FIELDS.items():
         value: object = getattr(spec, name)
         if not holds(value):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
@@ -92,7 +93,7 @@ class DocumentAccess(AccessDefaults):
     @override
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         wanted = encode(entity, row.model, row.storage)
-        self._steps.take(lambda unit: store(unit, scope, None, wanted))
+        self._steps.take(lambda unit: store(unit, scope, NOTHING, wanted))
         return row
 
     @override
@@ -102,9 +103,9 @@ class DocumentAccess(AccessDefaults):
         def replace(unit: DocumentUnit) -> None:
             # Compared as it is stored, so that a broken row is replaced without being read.
             held = hold(unit, entity, scope, wanted.key)
-            if held is not None and content(held) == content(wanted):
+            if held.row is not None and content(held.row) == content(wanted):
                 return
-            if held is not None and entity.append_only:
+            if held.row is not None and entity.append_only:
                 raise duplicate(entity, wanted.key, self._driver)
             store(unit, scope, held, wanted)
 
@@ -121,11 +122,11 @@ class DocumentAccess(AccessDefaults):
 
     def _changed(self, unit: DocumentUnit, refs: Sequence[Ref], rule: Rule) -> Rows:
         held = [hold(unit, ref.entity, ref.scope, ref.key) for ref in refs]
-        before = tuple(self._decoded(ref.entity, row) for ref, row in zip(refs, held, strict=True))
+        before = tuple(self._decoded(ref.entity, found.row) for ref, found in zip(refs, held, strict=True))
         after = rule(before, unit.now)
-        for ref, row, changed in zip(refs, held, after, strict=True):
+        for ref, found, changed in zip(refs, held, after, strict=True):
             if changed is not None:
-                store(unit, ref.scope, row, encode(ref.entity, changed.model, changed.storage))
+                store(unit, ref.scope, found, encode(ref.entity, changed.model, changed.storage))
         return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
 
     @override
@@ -178,34 +179,61 @@ def seen(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKe
     return None if place is None else unit.get(entity, place, scope)
 
 
-def hold(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKey) -> StoredRow | None:
-    """Return a row of a scope that no other unit can change until this one ends.
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What was found when a row was held. Others may commit afterwards, but then this unit will not.
+
+    Attributes:
+        key: what is held; ``None`` when no row has a unique value.
+        row: the row, when it is seen in the scope.
+        taken: a row is there that is not seen.
+    """
+
+    key: Key | None = None
+    row: StoredRow | None = None
+    taken: bool = False
+
+
+NOTHING: Final = Held()
+
+
+def hold(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKey) -> Held:
+    """Find a row that no other unit can change until this one ends.
 
     Where there is none under a key, no other unit can insert it.
     """
     if not isinstance(key, UniqueKey):
-        unit.hold(entity, key)
-        return unit.get(entity, key, scope)
+        return _held(unit, entity, scope, key)
     while (place := unit.holder(entity, key)) is not None:
-        unit.hold(entity, place)
+        held = _held(unit, entity, scope, place)
         if unit.holder(entity, key) == place:
-            return unit.get(entity, place, scope)
-    return None
+            return held
+    return NOTHING
 
 
-def store(unit: DocumentUnit, scope: Tenants, held: StoredRow | None, row: StoredRow) -> None:
+def _held(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key) -> Held:
+    unit.hold(entity, key)
+    row = unit.get(entity, key, scope)
+    taken = row is None and scope is not ALL_TENANTS and unit.get(entity, key) is not None
+    return Held(key, row, taken)
+
+
+def store(unit: DocumentUnit, scope: Tenants, held: Held, row: StoredRow) -> None:
     """Replace the row that is held, or insert one where none is.
 
     Raises:
         DuplicateError: the key or a unique value is taken.
         NotFoundError: the parent is absent or foreign.
     """
-    if row.parent_key is not None and (held is None or held.parent_key != row.parent_key):
+    known = None if held.row is None else held.row.parent_key
+    if row.parent_key is not None and known != row.parent_key:
         hold_parent(unit, row.entity, scope, row.parent_key)
-    if held is None:
-        unit.hold(row.entity, row.key)
-        if unit.get(row.entity, row.key) is not None:
+    if held.key != row.key:
+        held = _held(unit, row.entity, ALL_TENANTS, row.key)
+        if held.row is not None:
             raise duplicate(row.entity, row.key, unit.driver)
+    if held.taken:
+        raise duplicate(row.entity, row.key, unit.driver)
     check_unique(unit, row)
     unit.write(row)
 
@@ -219,7 +247,7 @@ def hold_parent(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key) ->
     if entity.parent is None:
         raise LookupError(f"{entity.name} has no parent")  # met by programmers only
     parent = entity.parent.entity
-    if hold(unit, parent, scope, key) is None:
+    if hold(unit, parent, scope, key).row is None:
         raise not_found(parent, parent.key_text(key), unit.driver)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from twinstore.bulk import Conflict, ImportOutcome, KeyRange, Rejected, Survey
 from twinstore.catalog import TenancyKind
-from twinstore.documents.access import discard, hold, store
+from twinstore.documents.access import Held, discard, hold, store
 from twinstore.documents.content import content, record_of, scan_row
 from twinstore.documents.rows import encode
 from twinstore.documents.steps import OneUnit
@@ -241,7 +241,7 @@ class DocumentWriter:
     def remove(self, keys: Sequence[Key]) -> None:
         """Remove rows, with their children."""
         for key in keys:
-            if hold(self._unit, self._entity, ALL_TENANTS, key) is not None:
+            if hold(self._unit, self._entity, ALL_TENANTS, key).row is not None:
                 discard(self._unit, self._entities, self._entity, key)
                 self._removed += 1
 
@@ -264,17 +264,17 @@ class DocumentWriter:
             self._rejected.append(Rejected(record, record.error or "the row has no model or no key"))
             return
         row = encode(self._entity, record.model, as_stored(record))
-        stored = hold(self._unit, self._entity, ALL_TENANTS, row.key)
-        if stored is None:
-            self._store(record, None, row)
-        elif content(stored) == content(row):
+        held = hold(self._unit, self._entity, ALL_TENANTS, row.key)
+        if held.row is None:
+            self._store(record, held, row)
+        elif content(held.row) == content(row):
             self._unchanged[label_of(row.owner)] += 1
         else:
             self._conflicts.append(Conflict(record.key, row.owner, overwritten=self._overwrite))
             if self._overwrite:
-                self._store(record, stored, row)
+                self._store(record, held, row)
 
-    def _store(self, record: Record, held: StoredRow | None, row: StoredRow) -> None:
+    def _store(self, record: Record, held: Held, row: StoredRow) -> None:
         try:
             store(self._unit, ALL_TENANTS, held, row)
         except (DuplicateError, NotFoundError) as error:

@@ -10,12 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from twinstore import SchedulerStorage, add_scheduler_storage
 from twinstore.backend import OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.documents import row_of_json
 from twinstore.jsontext import format_timestamp
 from twinstore.options import ModuleOptions
-from twinstore.storage import open_scheduler
 from twinstore.tenancy import Tenant
 from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore_sqlite.backend import SqliteBackend
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
     from twinstore.modules import ModuleSpec
-    from twinstore.scheduler.storage import SchedulerStorage
 
 R = TypeVar("R")
 
@@ -105,11 +104,12 @@ class SqliteDeployment:
         self.probe = SqliteProbe(self._path)
 
     def settings(self, path: Path | None = None) -> Mapping[str, object]:
-        return {"Persistence": {"SQLite": {"Path": str(path or self._path), "Synchronous": "OFF"}}}
+        section = {"Path": str(path or self._path), "Synchronous": "OFF"}
+        return {"Persistence": {"Scheduler": "SQLite", "SQLite": section}}
 
     def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
         del expiring
-        return open_scheduler("SQLite", self.settings(), clock=clock)
+        return add_scheduler_storage(self.settings(), clock=clock)
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[SqliteBackend[R]]:
@@ -134,7 +134,7 @@ class SqliteDeployment:
     def break_connection(self) -> Iterator[SchedulerStorage]:
         way = self._folder / "way"
         way.symlink_to(self._folder)
-        with open_scheduler("SQLite", self.settings(way / self._path.name)) as storage:
+        with add_scheduler_storage(self.settings(way / self._path.name)) as storage:
             storage.runs.get("tenant", "any")
             way.unlink()
             yield storage
