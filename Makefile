@@ -16,7 +16,7 @@ ARGS ?=
 # Files stay together on one worker, so a module keeps its servers warm. -n 0 runs in this process.
 WORKERS ?= 2
 
-.PHONY: help setup demo check fix test lowest bench docs clean
+.PHONY: help setup demo check fix test lowest mutants bench docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -49,6 +49,9 @@ lowest: setup ## run the tests on the lowest versions that pyproject.toml allows
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+mutants: setup ## plant faults into the sample driver and let the contract kit find each
+	$(BIN)/python -m tests.plant_mutants $(ARGS)
 
 bench: setup ## measure copy, verify and single operations against the bare drivers
 	$(BIN)/python -m benchmarks $(ARGS)

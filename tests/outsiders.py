@@ -37,6 +37,7 @@ class Outsider:
         """Run a module of Python in the folder of the project."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        environment["PYTHONPATH"] = str(self.folder)  # its files as they are now, also those of a copy
         if SHARED_MEMORY.is_dir():
             environment["TMPDIR"] = str(SHARED_MEMORY)
         return subprocess.run(

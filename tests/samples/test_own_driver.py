@@ -97,4 +97,6 @@ def test_rows_move_from_mongodb_through_it_to_postgresql(
             )
             assert shown.returncode == 0, shown.stdout + shown.stderr
             reports.append(json.loads(shown.stdout))
-    assert [(report["verdict"], report["documentsEqual"]) for report in reports[1::2]] == [("PASS", ROWS)] * 2
+    assert [(report["verdict"], report["documents_equal"]) for report in reports[1::2]] == [
+        ("PASS", ROWS)
+    ] * 2
