@@ -1,7 +1,7 @@
 """Faults for the sample driver: those that an early kit overlooked, and the cases that must find each today.
 
-A fault is a replacement of text in a copy of ``samples/own_driver``. What such a driver takes from core is tried
-by the unit tests of the kit, with faults in the memory driver.
+A fault is a replacement of text in a copy of ``samples/own_driver``. What such a driver takes from core is
+tried by the unit tests of the kit, with faults in the memory driver.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLAIM: Final = "self._file.claims.claim(self, place, isolated=self._isolated)"
 SECONDS: Final = """import re
         from dataclasses import replace
         statement = TABLE.select(entity, query, self._source)
-        whole = [re.sub(r"[.]\\d{3}[+]", "+", item) if isinstance(item, str) else item for item in statement.values]
+        whole = [re.sub(r"[.]\\d{3}[+]", "+", i) if isinstance(i, str) else i for i in statement.values]
         return list(self._rows(entity, replace(statement, values=tuple(whole))))"""
 
 
@@ -71,7 +71,7 @@ MUTANTS: Final = (
         "test_a_worker_of_the_same_name or test_the_lease_belongs_to_one_holder",
         UNIT,
         WRITE,
-        "import re\n        values = [re.sub(r'\"fence\":\\d+', '\"fence\":1', item) for item in TABLE.values(row)]\n"
+        "import re\n        values = [re.sub(r'\"fence\":\\d+', '\"fence\":1', i) for i in TABLE.values(row)]\n"
         "        self._put(*TABLE.place(row.entity, row.key), *values, uuid4().hex)",
     ),
     Mutant(
@@ -261,7 +261,8 @@ MUTANTS: Final = (
         "        place = TABLE.place(entity, key)\n        if not self._isolated and self._version(place):\n"
         "            from twinstore.errors import DuplicateError\n"
         '            said = "UNIQUE constraint failed: rows.key"\n'
-        "            raise DuplicateError(said, driver=DRIVER) from sqlite3.IntegrityError(said)\n        if place",
+        "            raise DuplicateError(said, driver=DRIVER) from sqlite3.IntegrityError(said)\n"
+        "        if place",
     ),
     # Migrations.
     Mutant(

@@ -73,13 +73,14 @@ def main(words: Sequence[str]) -> int:
         cases = " or ".join(sorted({f"({item.cases})" for item in chosen}))
         control = outsider.run(*KIT, "-k", cases)
         if control.returncode != 0:
-            print("Without any fault:", control.stdout[-2000:], control.stderr[-500:], sep="\n")
+            sys.stdout.write(f"Without any fault:\n{control.stdout[-2000:]}\n{control.stderr[-500:]}\n")
             return 1
         results = list(pool.map(lambda item: looked_for(outsider, item), chosen))
     for mutant, (found, end) in zip(chosen, results, strict=True):
-        print(f"found: {mutant.name}\n       by {found}" if found else f"SURVIVED: {mutant.name}\n{end}")
+        told = f"found: {mutant.name}\n       by {found}" if found else f"SURVIVED: {mutant.name}\n{end}"
+        sys.stdout.write(f"{told}\n")
     number = sum(bool(found) for found, _ in results)
-    print(f"{number} of {len(chosen)} found")
+    sys.stdout.write(f"{number} of {len(chosen)} found\n")
     return int(number != len(chosen) or not chosen)
 
 
