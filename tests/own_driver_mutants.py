@@ -71,7 +71,8 @@ MUTANTS: Final = (
         "test_a_worker_of_the_same_name or test_the_lease_belongs_to_one_holder",
         UNIT,
         WRITE,
-        "import re\n        values = [re.sub(r'\"fence\":\\d+', '\"fence\":1', i) for i in TABLE.values(row)]\n"
+        "import re\n        values = [re.sub(r'\"fence\":\\d+', '\"fence\":1', i)\n"
+        "                  for i in TABLE.values(row)]\n"
         "        self._put(*TABLE.place(row.entity, row.key), *values, uuid4().hex)",
     ),
     Mutant(
