@@ -18,7 +18,7 @@ ARGS ?=
 WORKERS ?= 2
 PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo check fix test test-long lowest bench docs clean
+.PHONY: help setup demo check fix test test-long lowest mutants bench docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,9 @@ lowest: setup ## run the tests on the lowest versions that pyproject.toml allows
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
 	$(LOWEST)/bin/$(PYTEST) $(ARGS)
+
+mutants: setup ## plant faults into the sample driver and let the contract kit find each
+	$(BIN)/python -m tests.plant_mutants $(ARGS)
 
 bench: setup ## measure copy, verify and single operations against the bare drivers
 	$(BIN)/python -m benchmarks $(ARGS)

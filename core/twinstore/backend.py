@@ -38,9 +38,11 @@ __all__ = [
     "OpenRequest",
     "SharedResources",
     "UnitState",
+    "write_refused",
+    "wrong_handle",
 ]
 
-BACKEND_API_VERSION: Final = 1
+BACKEND_API_VERSION: Final = 2
 SESSION_OR_UNIT: Final = "This session or unit of work"
 
 T = TypeVar("T")

@@ -22,6 +22,7 @@ from typing import Final, Literal
 from pluggy import HookimplMarker, HookspecMarker, PluginManager, PluginValidationError
 
 from twinstore.backend import BACKEND_API_VERSION, BackendSpec
+from twinstore.driver_checks import spec_problem
 from twinstore.errors import ConfigurationError
 from twinstore.modules import MODULES
 
@@ -37,7 +38,8 @@ __all__ = [
 
 ENTRY_POINT_GROUP: Final = "twinstore.backends"
 HOOK: Final = "twinstore_register_backend"
-OLDEST_API_VERSION: Final = 1
+OLDEST_API_VERSION: Final = 2
+GUIDE: Final = "docs/writing-a-driver.md"
 SPELLINGS: Final = {name.casefold(): name for name in ("Filesystem", "Memory", "Mongo", "Postgres")}
 
 hookspec = HookspecMarker("twinstore")
@@ -194,7 +196,7 @@ def _describe(claim: Claim) -> BackendSpec:
     hook = manager.hook.twinstore_register_backend
     if not hook.get_hookimpls():
         problem = f"has no function {HOOK} marked with @twinstore.plugins.hookimpl"
-        raise claim.error(f"{problem}; add it or ask its author.")
+        raise claim.error(f"{problem}; {_remedy(claim)}.")
     try:
         answers: list[object] = hook()
     except (Exception, SystemExit) as error:
@@ -207,12 +209,15 @@ def _register(manager: PluginManager, claim: Claim) -> None:
         manager.load_setuptools_entrypoints(ENTRY_POINT_GROUP, name=claim.point.name)
         manager.check_pending()
     except PluginValidationError as error:
-        problem = f"does not implement the hook {HOOK}() as specified ({_brief(error)})"
+        reason = " ".join(str(error).split())
+        problem = f"does not implement the hook {HOOK}() as specified ({type(error).__name__}: {reason})"
         raise claim.error(f"{problem}; update it or ask its author.") from error
     # SystemExit too: a module that exits while it is imported must not end the host.
     except (Exception, SystemExit) as error:
+        client = "; its factory is to import the client library, not its plug-in"
+        hint = client if isinstance(error, ImportError) else ""
         raise claim.error(
-            f"cannot be imported ({_brief(error)}); reinstall it or its requirements."
+            f"cannot be imported ({_brief(error)}); reinstall it or its requirements{hint}."
         ) from error
 
 
@@ -222,17 +227,33 @@ def _check_spec(claim: Claim, answer: object) -> BackendSpec:
         raise claim.error(
             f"returned {kind} from {HOOK} instead of a BackendSpec; update it or ask its author."
         )
+    _check_version(claim, answer)
+    if problem := spec_problem(answer):
+        raise claim.error(f"{problem}; update it or ask its author.")
     if answer.name.casefold() != claim.key:
         raise claim.error(f"describes itself as {answer.name!r}; its entry point must have the same name.")
-    if not OLDEST_API_VERSION <= answer.api_version <= BACKEND_API_VERSION:
-        outdated = (
-            "twinstore" if answer.api_version > BACKEND_API_VERSION else claim.distribution or "the driver"
-        )
-        raise claim.error(
-            f"was written for version {answer.api_version} of the driver interface; this twinstore supports "
-            f"{OLDEST_API_VERSION} to {BACKEND_API_VERSION}. Upgrade {outdated}."
-        )
     return answer
+
+
+def _check_version(claim: Claim, spec: BackendSpec) -> None:
+    """Refuse another version of the interface before anything else, because the rest may differ for that."""
+    version = spec.api_version
+    if type(version) is not int or OLDEST_API_VERSION <= version <= BACKEND_API_VERSION:
+        return  # what is no number is told with the other fields
+    window = sorted({OLDEST_API_VERSION, BACKEND_API_VERSION})
+    outdated = "twinstore" if version > BACKEND_API_VERSION else claim.distribution or "the driver"
+    changes = "" if version > BACKEND_API_VERSION else f" What its author has to change is in {GUIDE}."
+    raise claim.error(
+        f"was written for version {version} of the driver interface; this twinstore supports "
+        f"{' to '.join(map(str, window))}. Upgrade {outdated}.{changes}"
+    )
+
+
+def _remedy(claim: Claim) -> str:
+    """Return what to do about a hook that is not there."""
+    if (claim.point.attr or "").endswith(HOOK):  # the type says text, yet it may be None
+        return f"the entry point is to name the module alone, without :{claim.point.attr}"
+    return "add it or ask its author"
 
 
 def _check_module(claim: Claim, spec: BackendSpec, module: str | None) -> None:
@@ -282,9 +303,19 @@ def _inspect(claim: Claim, same_name: Sequence[Claim]) -> BackendInfo:
     return _info(
         claim,
         "missing extra" if missing else "ready",
-        missing,
+        missing or _misspelt_modules(spec),
         tuple(sorted(MODULES if spec.modules is None else spec.modules)),
     )
+
+
+def _misspelt_modules(spec: BackendSpec) -> str:
+    """Return a warning of modules that nobody has and that look like one, or nothing."""
+    hints = [
+        f"It says to store the module {name!r}, which does not exist.{did_you_mean(name, MODULES)}"
+        for name in sorted(spec.modules or ())
+        if name not in MODULES and near_matches(name, MODULES)
+    ]
+    return " ".join(hints)
 
 
 def _info(claim: Claim, state: State, detail: str, modules: tuple[str, ...]) -> BackendInfo:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self, cast
 from twinstore.backend import Lifetime, OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.config import load_settings
+from twinstore.driver_checks import opened
 from twinstore.forks import ForkSafeLock
 from twinstore.modules import module_spec
 from twinstore.plugins import load_backend
@@ -157,4 +158,4 @@ def open_module(
         clock=clock,
         read_only=read_only,
     )
-    return spec.factory(request)
+    return opened(spec, request)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.deployments.memory import memory_deployments
-from twinstore.testing import AccessContract, AccessDefaultsContract, SchedulerContract
+from twinstore.testing import DriverContract
 
 if TYPE_CHECKING:
     from twinstore.testing import BackendFactory
@@ -16,13 +16,5 @@ def backend_factory() -> BackendFactory:
     return memory_deployments
 
 
-class TestMemory(SchedulerContract):
+class TestMemory(DriverContract):
     """The executable specification."""
-
-
-class TestMemoryAccess(AccessContract):
-    """The ten operations over entities of every kind."""
-
-
-class TestMemoryDefaults(AccessDefaultsContract):
-    """The same with the defaults of core alone."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.deployments.mongo import mongo_deployments
-from twinstore.testing import AccessContract, AccessDefaultsContract, SchedulerContract
+from twinstore.testing import DriverContract
 
 if TYPE_CHECKING:
     from tests.databases import MongoServer
@@ -17,13 +17,5 @@ def backend_factory(mongo_server: MongoServer) -> BackendFactory:
     return mongo_deployments(mongo_server)
 
 
-class TestMongo(SchedulerContract):
+class TestMongo(DriverContract):
     """A replica set."""
-
-
-class TestMongoAccess(AccessContract):
-    """The ten operations over entities of every kind."""
-
-
-class TestMongoDefaults(AccessDefaultsContract):
-    """The same with the defaults of core alone."""

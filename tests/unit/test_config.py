@@ -58,7 +58,7 @@ def never(_request: OpenRequest) -> ModuleBackend[object]:
 SPEC = BackendSpec(
     name="Mongo",
     schemes=("mongodb",),
-    api_version=1,
+    api_version=2,
     modules=frozenset({"scheduler"}),
     settings=CaskSettings,
     factory=never,

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parent.parent.parent
+FOLDERS: Final = (ROOT / "backends", ROOT / "samples" / "own_driver" / "twinstore_sqlite")
 FILES: Final = sorted(
-    path.relative_to(ROOT) for path in (ROOT / "backends").rglob("*.py") if "special" not in path.parts
+    path.relative_to(ROOT)
+    for folder in FOLDERS
+    for path in folder.rglob("*.py")
+    if "special" not in path.parts
 )
 SPECIAL: Final = sorted(
     path.relative_to(ROOT) for path in (ROOT / "backends").rglob("*.py") if "special" in path.parts

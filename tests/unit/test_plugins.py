@@ -11,7 +11,8 @@ import pytest
 
 from twinstore.backend import BackendSpec
 from twinstore.errors import ConfigurationError
-from twinstore.plugins import BackendInfo, installed_backend_names, list_backends, load_backend
+from twinstore.plugins import GUIDE, BackendInfo, installed_backend_names, list_backends, load_backend
+from twinstore.storage import open_scheduler
 
 Install = Callable[..., None]
 
@@ -31,7 +32,9 @@ def twinstore_register_backend():
 """
 
 
-def plugin(name: str = "Cask", *, api_version: int = 1, extra: str = "client", requires: str = "()") -> str:
+def plugin(
+    name: str = "Cask", *, api_version: object = 2, extra: str = "client", requires: str = "()"
+) -> str:
     return PLUGIN.format(name=name, api_version=api_version, extra=extra, requires=requires)
 
 
@@ -179,14 +182,115 @@ def test_an_extra_of_twinstore_and_a_plain_distribution_can_be_the_remedy(
     assert failure("cask").message.endswith(f"pip install '{requirement}'")
 
 
-@pytest.mark.parametrize(("version", "remedy"), [(2, "Upgrade twinstore."), (0, "Upgrade cask-driver.")])
+@pytest.mark.parametrize(
+    ("version", "remedy"),
+    [
+        (3, "Upgrade twinstore."),
+        (1, "Upgrade cask-driver. What its author has to change is in docs/writing-a-driver.md."),
+        (0, "Upgrade cask-driver. What its author has to change is in docs/writing-a-driver.md."),
+    ],
+)
 def test_an_interface_version_outside_the_window_says_what_to_upgrade(
     install: Install, version: int, remedy: str
 ) -> None:
     install("cask-driver", plugin(api_version=version))
     error = failure("cask")
-    assert f"version {version} of the driver interface; this twinstore supports 1 to 1" in error.message
+    assert f"version {version} of the driver interface; this twinstore supports 2. " in error.message
     assert error.message.endswith(remedy)
+
+
+def test_the_page_that_an_author_is_sent_to_is_there() -> None:
+    page = Path(__file__).parents[2] / GUIDE
+    assert "version 2 of the driver interface" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("api_version", "'2'", "api_version should be a whole number, not '2'"),
+        ("api_version", "True", "api_version should be a whole number, not True"),
+        ("schemes", "'x'", "schemes should be a tuple of one or more texts, not 'x'"),
+        ("schemes", "()", "schemes should be a tuple of one or more texts, not ()"),
+        ("settings", "dict", "settings should be a class that inherits BackendSettings, not <class 'dict'>"),
+        ("factory", "None", "factory should be a function of one argument, the OpenRequest, not None"),
+        ("factory", "lambda: None", "factory should be a function of one argument, the OpenRequest"),
+        ("extra", "''", "extra should be a text, not ''"),
+        ("requires", "'json'", "requires should be a tuple of texts, not 'json'"),
+        ("modules", "['scheduler']", "modules should be None or a frozenset of texts, not ['scheduler']"),
+        ("modules", "'scheduler'", "modules should be None or a frozenset of texts, not 'scheduler'"),
+        ("draft", "1", "draft should be None or a function, not 1"),
+        ("name", "3", "name should be a text, not 3"),
+    ],
+)
+def test_a_field_of_the_description_with_another_type_is_named(
+    install: Install, field: str, value: str, problem: str
+) -> None:
+    described = plugin().replace("return BackendSpec(", "return replace(BackendSpec(")
+    source = f"from dataclasses import replace\n{described.rstrip()[:-1]}), {field}={value})\n"
+    install("cask-driver", source)
+    install("other-driver", plugin(name="Other"), entry="other")
+    error = failure("cask")
+    assert f"describes itself wrongly: {problem}" in error.message
+    assert listed("cask")[0].state == "broken"
+    assert listed("other")[0].state == "ready"
+
+
+def test_a_misspelt_module_is_a_warning_of_the_list(install: Install) -> None:
+    install("cask-driver", plugin().replace("tracking", "schedular"))
+    (info,) = listed("cask")
+    assert info.state == "ready"
+    assert "the module 'schedular', which does not exist. Did you mean scheduler?" in info.detail
+
+
+def opening() -> ConfigurationError:
+    with pytest.raises(ConfigurationError) as caught:
+        open_scheduler("cask", {})
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("raise RuntimeError('at s3cr3t@host')", "failed with RuntimeError; see the cause"),
+        ("return request.nothing", "failed with AttributeError; see the cause"),
+        ("return None", "returned NoneType, which is no ModuleBackend: it has no bind, bulk, capabilities"),
+        (
+            "return Half()",
+            "returned Half, which is no ModuleBackend: it has no bulk, capabilities, check_ready",
+        ),
+    ],
+)
+def test_a_factory_that_fails_or_returns_no_backend_is_named(
+    install: Install, body: str, problem: str
+) -> None:
+    half = "\nclass Half:\n    def bind(self, handle, scope): ...\n"
+    install("cask-driver", plugin().replace('raise RuntimeError("nobody opened this driver")', body) + half)
+    error = opening()
+    assert problem in error.message
+    assert "s3cr3t" not in error.message
+    assert (error.driver, error.module) == ("Cask", "scheduler")
+    assert (error.__cause__ is not None) == ("failed" in problem)
+
+
+def test_an_error_of_ours_leaves_a_factory_as_it_is(install: Install) -> None:
+    source = plugin().replace("raise RuntimeError", "raise ConfigurationError")
+    install("cask-driver", f"from twinstore.errors import ConfigurationError\n{source}")
+    assert opening().message == "nobody opened this driver"
+
+
+def test_an_entry_point_that_names_the_hook_itself_is_told_to_name_the_module(install: Install) -> None:
+    install("cask-driver", plugin(), value="cask_driver_plugin:twinstore_register_backend")
+    assert "is to name the module alone, without :twinstore_register_backend" in failure("cask").message
+
+
+def test_a_hook_with_an_argument_too_many_is_told_which(install: Install) -> None:
+    install("cask-driver", plugin().replace("register_backend():", "register_backend(path):"))
+    assert "Argument(s) {'path'} are declared in the hookimpl" in failure("cask").message
+
+
+def test_a_client_library_that_is_imported_at_the_top_is_told_where_to_go(install: Install) -> None:
+    install("cask-driver", f"import cask_client\n{plugin(requires=repr(('cask_client',)))}")
+    assert "its factory is to import the client library, not its plug-in" in failure("cask").message
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 import twinstore.testing
 from twinstore.generate_aio import facades
-from twinstore.testing import AccessDefaultsContract, SchedulerContract
+from twinstore.modules import MODULES, module_spec
+from twinstore.testing import AccessDefaultsContract, DriverContract, SchedulerContract
 from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS
 from twinstore.testing.listings import LISTINGS, SYSTEM_LISTINGS
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
@@ -70,9 +71,15 @@ def test_no_contract_hides_a_test_of_another(aggregate: type) -> None:
 def test_the_aggregate_holds_every_contract() -> None:
     exported = {name for name in twinstore.testing.__all__ if name.endswith("Contract")}
     of_the_access = {"AccessContract", "AccessDefaultsContract"}
-    assert {cls.__name__ for cls in MIXINS} == exported - {"Contract"} - of_the_access
+    assert {cls.__name__ for cls in MIXINS} == exported - {"Contract", "DriverContract"} - of_the_access
 
 
 @pytest.mark.parametrize("cls", [*MIXINS, *mixins_of(AccessDefaultsContract)], ids=lambda cls: cls.__name__)
 def test_a_contract_is_inherited_and_not_collected_by_itself(cls: type) -> None:
     assert not cls.__name__.startswith("Test")
+
+
+def test_the_contract_of_drivers_has_the_kit_of_every_installed_module() -> None:
+    kits = {name for name, kit in vars(DriverContract).items() if isinstance(kit, type)}
+    assert kits == {"TestAccess", "TestDefaults"} | {f"Test{module_spec(name).title}" for name in MODULES}
+    assert DriverContract.TestScheduler.__mro__[1] is SchedulerContract

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from twinstore.bulk import KeyRange, Record, Survey
 from twinstore.catalog import TenancyKind
+from twinstore.documents.content import extended_json, has_text_timestamp, key_of, scan_row
 from twinstore.errors import DocumentDecodeError
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.scope import UNBOUND
 from twinstore.tenancy import Tenant, label_of
 from twinstore_memory.access import MemoryAccess
-from twinstore_memory.content import extended_json, has_text_timestamp, key_of, scan_row
 from twinstore_memory.initializer import MemoryInitializer
 from twinstore_memory.range_writer import MemoryRangeWriter
 from twinstore_memory.rows import StoredRow, decode, table

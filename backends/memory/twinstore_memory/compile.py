@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pydantic_core import PydanticCustomError
-
-from twinstore.fields import parse_timestamp
+from twinstore.documents.rows import instant, sort_key
+from twinstore.documents.rows import sort_value as part
 from twinstore.query import Comparison, Condition, Query, holds
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from twinstore.paging import KeyPart, SortKey
     from twinstore_memory.rows import StoredRow
 
-__all__ = ["ordered", "select", "sort_key"]
+__all__ = ["ordered", "part", "select", "sort_key"]
 
 Rank = tuple[int, str | int | datetime]
 
@@ -32,11 +31,6 @@ def ordered(rows: Iterable[StoredRow], query: Query) -> list[StoredRow]:
     for key in reversed(query.order):
         found.sort(key=lambda row, key=key: rank(part(row, key)), reverse=key.descending)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     return found
-
-
-def sort_key(row: StoredRow, order: tuple[SortKey, ...]) -> tuple[KeyPart, ...]:
-    """Return the values by which a row is sorted, for a page token."""
-    return tuple(part(row, key) for key in order)
 
 
 def matches(row: StoredRow, query: Query) -> bool:
@@ -62,16 +56,6 @@ def follows(row: StoredRow, order: tuple[SortKey, ...], after: tuple[KeyPart, ..
     return False
 
 
-def part(row: StoredRow, key: SortKey) -> KeyPart:
-    """Return one sort value of a row; what is stored with a wrong type counts as its text."""
-    value = row.value(key.field)
-    if key.time and (found := instant(value)) is not None:
-        return found
-    if key.number and isinstance(value, int):
-        return value
-    return None if value is None else str(value)
-
-
 def rank(value: KeyPart) -> Rank:
     """Return a value that is comparable with every other: nulls first, then text, instants and numbers."""
     if value is None:
@@ -79,11 +63,3 @@ def rank(value: KeyPart) -> Rank:
     if isinstance(value, str):
         return (1, value)
     return (2, value) if isinstance(value, datetime) else (3, value)
-
-
-def instant(value: object) -> datetime | None:
-    """Return a stored instant, also one that is stored as text."""
-    try:
-        return None if value is None else parse_timestamp(value)
-    except PydanticCustomError:
-        return None

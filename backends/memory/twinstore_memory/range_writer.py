@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from twinstore.bulk import Conflict, ImportOutcome, Rejected
+from twinstore.documents.content import content
 from twinstore.errors import DuplicateError
 from twinstore.fields import parse_timestamp
 from twinstore.scope import UNBOUND
 from twinstore.tenancy import ALL_TENANTS, label_of
 from twinstore_memory.access import MemoryAccess
-from twinstore_memory.content import content
 from twinstore_memory.rows import StoredRow, encode, table, write
 from twinstore_memory.units import Joined
 from twinstore_memory.writing import check_unique, discard, hold

@@ -26,6 +26,7 @@ from twinstore.testing.contracts.bulk import BulkContract
 from twinstore.testing.contracts.capabilities import CapabilitiesContract
 from twinstore.testing.contracts.claims import RangeClaimContract
 from twinstore.testing.contracts.decoding import DecodingContract
+from twinstore.testing.contracts.driver import DriverContract
 from twinstore.testing.contracts.due import DueScheduleContract
 from twinstore.testing.contracts.errors import StoreErrorContract
 from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
@@ -75,6 +76,7 @@ __all__ = [
     "DecodingContract",
     "Deployment",
     "DeploymentDefaults",
+    "DriverContract",
     "DueScheduleContract",
     "ImpactSnapshotRepositoryContract",
     "InitializerContract",

@@ -1,4 +1,4 @@
-"""Rows as the verifier reads them: canonical bytes straight from the stored values, without the models."""
+"""Rows as tools read them: canonical bytes straight from the stored values, and records for a copy."""
 
 from __future__ import annotations
 
@@ -6,22 +6,39 @@ import base64
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from twinstore import jsontext
-from twinstore.bulk import ScanRow
+from twinstore.bulk import Record, ScanRow
+from twinstore.documents.rows import decode, instant
+from twinstore.errors import DocumentDecodeError
 from twinstore.shapes import left_out_when_empty
-from twinstore_memory.compile import instant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from twinstore.bulk import Key
     from twinstore.catalog import Entity
+    from twinstore.documents.rows import StoredRow
     from twinstore.shapes import Path
-    from twinstore_memory.rows import StoredRow
 
-__all__ = ["extended_json", "has_text_timestamp", "key_of", "scan_row"]
+__all__ = ["content", "extended_json", "has_text_timestamp", "key_of", "record_of", "scan_row"]
+
+
+def record_of(row: StoredRow, driver: str) -> Record:
+    """Return a row for a copy: decoded, or with the reason why it cannot be."""
+    record = Record(
+        key=key_of(row),
+        owner=row.owner,
+        model=None,
+        storage=row.markers,
+        text_timestamp=has_text_timestamp(row),
+    )
+    try:
+        record.model = decode(row.entity, row, driver).model
+    except DocumentDecodeError as error:
+        record.error, record.raw = error.message, extended_json(row)
+    return record
 
 
 def scan_row(row: StoredRow) -> ScanRow:
@@ -73,10 +90,10 @@ def instants(entity: Entity, value: object, path: Path = ()) -> Iterator[object]
     if path in entity.instants:
         yield value
     elif isinstance(value, Mapping):
-        for name, item in value.items():
+        for name, item in cast("Mapping[str, object]", value).items():
             yield from instants(entity, item, (*path, name))
     elif isinstance(value, (list, tuple)):
-        for item in value:
+        for item in cast("Sequence[object]", value):
             yield from instants(entity, item, path)
 
 
@@ -85,9 +102,10 @@ def plain(row: StoredRow, value: object, path: Path = ()) -> object:
     if path in row.entity.instants and (found := instant(value)) is not None:
         return found
     if isinstance(value, Mapping):
-        return {str(key): plain(row, item, (*path, key)) for key, item in value.items() if item is not None}
+        members = cast("Mapping[str, object]", value).items()
+        return {str(key): plain(row, item, (*path, key)) for key, item in members if item is not None}
     if isinstance(value, (list, tuple)):
-        return [plain(row, item, path) for item in value]
+        return [plain(row, item, path) for item in cast("Sequence[object]", value)]
     if isinstance(value, str):
         return str(value).encode("utf-8", "backslashreplace").decode()
     return value if value is None or isinstance(value, (bool, datetime)) else number_or_other(value)

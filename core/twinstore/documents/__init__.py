@@ -1,0 +1,42 @@
+"""The part of a driver that every store of documents would write in the same words.
+
+A driver writes one class, its :class:`DocumentUnit`: operations on stored rows in one unit of work. From it
+follow the ten operations of :class:`~twinstore.access.Access`, sessions, transactions, and the bulk port:
+
+    repository -> GuardedAccess -> DocumentAccess -> DocumentUnit of the driver
+    tool       -> DocumentBulk  -> DocumentView, DocumentWriter -> DocumentUnit of the driver
+
+A driver overrides what its store can do in one round trip. Stores with typed columns write their own access.
+"""
+
+from __future__ import annotations
+
+from twinstore.documents.access import DocumentAccess
+from twinstore.documents.backend import DocumentBackend
+from twinstore.documents.bulk import DocumentBulk, DocumentView, DocumentWriter
+from twinstore.documents.claims import Claims
+from twinstore.documents.onetable import OneTable
+from twinstore.documents.rows import StoredRow, decode, encode, row_of_json, sort_key
+from twinstore.documents.scripts import AppliedScript, Script, ScriptInitializer
+from twinstore.documents.sqltext import SqlText
+from twinstore.documents.unit import DocumentUnit
+
+__all__ = [
+    "AppliedScript",
+    "Claims",
+    "DocumentAccess",
+    "DocumentBackend",
+    "DocumentBulk",
+    "DocumentUnit",
+    "DocumentView",
+    "DocumentWriter",
+    "OneTable",
+    "Script",
+    "ScriptInitializer",
+    "SqlText",
+    "StoredRow",
+    "decode",
+    "encode",
+    "row_of_json",
+    "sort_key",
+]

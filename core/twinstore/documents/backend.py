@@ -1,0 +1,108 @@
+"""A module on a store of documents: everything but what the store is."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from typing_extensions import override
+
+from twinstore.access_backend import AccessBackend
+from twinstore.documents.access import DocumentAccess
+from twinstore.documents.steps import OneUnit, OwnUnits
+from twinstore.forks import ending
+from twinstore.scope import UNBOUND
+
+if TYPE_CHECKING:
+    from twinstore.access import Access
+    from twinstore.backend import Capabilities
+    from twinstore.documents.scripts import ScriptInitializer
+    from twinstore.documents.steps import Steps
+    from twinstore.documents.unit import DocumentUnit
+    from twinstore.modules import ModuleSpec
+    from twinstore.scope import Scope
+
+__all__ = ["DocumentBackend"]
+
+R = TypeVar("R")
+
+
+class DocumentBackend(AccessBackend[R]):
+    """Base of a driver whose store keeps documents; what is left are the unit and the initializer.
+
+    Attributes:
+        initializer: creates and upgrades the schema of the module; the constructor of the driver sets it.
+    """
+
+    initializer: ScriptInitializer
+
+    def __init__(self, module: ModuleSpec[R], capabilities: Capabilities) -> None:
+        """Take the module, and what the driver can do; ``backend`` in it is the name of the driver."""
+        self._capabilities = capabilities
+        super().__init__(module)
+
+    @property
+    @override
+    def driver(self) -> str:
+        return self._capabilities.backend
+
+    @property
+    @override
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @abstractmethod
+    def begin(self, *, read_only: bool = False, isolated: bool = False) -> DocumentUnit:
+        """Open a unit of work; no I/O yet.
+
+        Args:
+            read_only: nobody will write in it.
+            isolated: a caller opened it. It reads one state, that of its first call, and loses to whoever
+                wrote first; otherwise it reads what is committed, and waits for others.
+        """
+
+    @abstractmethod
+    def joined(self, handle: object) -> DocumentUnit:
+        """Return a unit over the transaction of a caller, who ends it; ``commit`` is never called.
+
+        Raises:
+            ConfigurationError: the handle is no transaction of this store; see ``wrong_handle``.
+        """
+
+    def check_ready(self) -> None:
+        """Check that the schema is as it is shipped; see :meth:`ModuleBackend.check_ready`."""
+        self.initializer.check_applied()
+
+    @override
+    def unbound(self) -> Access:
+        return self.access_by(OwnUnits(self.begin, unbound=True), UNBOUND)
+
+    @contextmanager
+    @override
+    def open_session(self, scope: Scope, *, causal_consistency: bool) -> Generator[Access]:
+        del causal_consistency  # reads always see earlier writes
+        steps = OwnUnits(self.begin)
+        try:
+            yield self.access_by(steps, scope)
+        finally:
+            steps.state.closed = True
+
+    @contextmanager
+    @override
+    def open_transaction(self, scope: Scope, *, read_only: bool) -> Generator[Access]:
+        unit = self.begin(read_only=read_only, isolated=True)
+        with ending(unit.rollback):
+            yield self.access_by(OneUnit(unit), scope)
+            unit.commit()
+
+    @override
+    def join(self, handle: object, scope: Scope) -> Access:
+        return self.access_by(OneUnit(self.joined(handle)), scope)
+
+    def access_by(self, steps: Steps, scope: Scope) -> Access:
+        """Return an access that takes its steps in some units."""
+        entities = self._module.catalog.entities
+        return DocumentAccess(steps, scope, entities, partial(self.begin), self.driver)

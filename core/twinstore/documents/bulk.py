@@ -1,0 +1,307 @@
+"""The bulk port over the unit of work of a store of documents.
+
+A view is an isolated unit that only reads; a writer is a unit that nobody sees before it commits, the ledger
+included. Records come page by page from ``select`` and are decoded; rows to compare come from ``scan``, one
+statement for a whole range, and are never decoded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from twinstore.bulk import Conflict, ImportOutcome, KeyRange, Rejected, Survey
+from twinstore.catalog import TenancyKind
+from twinstore.documents.access import Held, discard, hold, store
+from twinstore.documents.content import content, record_of, scan_row
+from twinstore.documents.rows import encode
+from twinstore.documents.steps import OneUnit
+from twinstore.errors import DuplicateError, NotFoundError
+from twinstore.fields import parse_timestamp
+from twinstore.forks import ending, of_one_process
+from twinstore.migrations import MigrationState
+from twinstore.query import Query, key_order
+from twinstore.scope import UNBOUND
+from twinstore.tenancy import ALL_TENANTS, Tenant, label_of
+
+if TYPE_CHECKING:
+    from twinstore.access import Access
+    from twinstore.backend import Capabilities
+    from twinstore.bulk import Check, OnConflict, Position, Record, ScanRow
+    from twinstore.catalog import Entity, Key
+    from twinstore.documents.rows import StoredRow
+    from twinstore.documents.steps import Steps
+    from twinstore.documents.unit import DocumentUnit
+    from twinstore.migrations import Initializer
+    from twinstore.scope import Scope
+    from twinstore.tenancy import Tenants
+
+__all__ = ["DocumentBulk", "DocumentView", "DocumentWriter"]
+
+T = TypeVar("T")
+VIEW: Final = "This view"
+
+
+class Opener(Protocol):
+    """What the bulk port needs of a backend, whatever its repositories are."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the driver can do."""
+        ...
+
+    @property
+    def initializer(self) -> Initializer:
+        """Creates and upgrades the schema of the module."""
+        ...
+
+    def begin(self, *, read_only: bool = False, isolated: bool = False) -> DocumentUnit:
+        """Open a unit of work."""
+        ...
+
+    def unbound(self) -> Access:
+        """Return the access whose calls stand on their own."""
+        ...
+
+    def access_by(self, steps: Steps, scope: Scope) -> Access:
+        """Return an access that takes its steps in some units."""
+        ...
+
+
+class DocumentBulk:
+    """Implements :class:`~twinstore.bulk.BulkPort` over a backend.
+
+    Attributes:
+        identity: a text without secrets that tells this store from others; see the Protocol.
+        place: driver and place for people, without secrets.
+        ledger_initializer: creates and upgrades the schema of the ledger of copies.
+    """
+
+    def __init__(
+        self,
+        backend: Opener,
+        entities: Sequence[Entity],
+        *,
+        identity: str,
+        place: str,
+        ledger_initializer: Initializer,
+    ) -> None:
+        """Take the backend, which opens the units, the entities of its module, and what the port tells."""
+        self.identity = identity
+        self.place = place
+        self.ledger_initializer = ledger_initializer
+        self._backend = backend
+        self._entities = tuple(entities)
+
+    def entities(self) -> tuple[Entity, ...]:
+        """Return the entities, parents first."""
+        return self._entities
+
+    def survey(self) -> tuple[Survey, ...]:
+        """Return what there is of each entity: all once a migration is applied, or where there is none."""
+        status = self._backend.initializer.status()
+        present = not status or any(item.state is MigrationState.APPLIED for item in status)
+        return tuple(Survey(entity=entity.name, present=present) for entity in self._entities)
+
+    def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
+        """Return the number of rows by the label of their owner, from the rows themselves."""
+        with self.view() as view:
+            batches = view.rows(entity, KeyRange(), tenant_id=tenant_id)
+            return dict(Counter(row.label for batch in batches for row in batch))
+
+    def position(self) -> Position | None:
+        """Return ``None``: the store knows the present only."""
+        return None
+
+    def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
+        """Yield ranges of about ``rows`` rows each that together cover every key."""
+        lower: Key | None = None
+        with self.view() as view:
+            batches = view.rows(entity, KeyRange(), tenant_id=tenant_id, batch_size=rows)
+            for first, *_ in islice(batches, 1, None):
+                if first.key is not None:
+                    yield KeyRange(lower, first.key)
+                    lower = first.key
+        yield KeyRange(lower, None)
+
+    @contextmanager
+    def view(self, *, as_of: Position | None = None) -> Generator[DocumentView]:
+        """Open a view of what is committed at its first read."""
+        if as_of is not None:
+            self._backend.capabilities.require("point_in_time_reads")
+        unit = self._backend.begin(read_only=True, isolated=True)
+        with ending(unit.rollback):
+            yield DocumentView(unit)
+
+    @contextmanager
+    def writer(
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+    ) -> Generator[DocumentWriter]:
+        """Open a writer; its one unit needs no ``check`` of its own."""
+        del check
+        unit = self._backend.begin()
+        with ending(unit.rollback):
+            access = self._backend.access_by(OneUnit(unit), UNBOUND)
+            yield DocumentWriter(unit, access, entity, self._entities, on_conflict)
+
+    def access(self) -> Access:
+        """Return the rows of any entity, call by call."""
+        return self._backend.unbound()
+
+
+class DocumentView:
+    """Implements :class:`~twinstore.bulk.BulkView` in a unit that reads one state."""
+
+    position: Position | None = None
+
+    def __init__(self, unit: DocumentUnit) -> None:
+        """Take the unit."""
+        self._unit = unit
+
+    def records(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[list[Record]]:
+        """Yield the rows of a range in key order, decoded, page by page."""
+        rows = self._paged(entity, within, tenant_id, batch_size)
+        return of_one_process(batched((record_of(row, self._unit.driver) for row in rows), batch_size), VIEW)
+
+    def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
+        """Yield single rows, decoded."""
+        return (record_of(row, self._unit.driver) for row in self._single(entity, keys))
+
+    def rows(
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
+    ) -> Iterator[list[ScanRow]]:
+        """Yield the rows of a range in key order, as they are stored, from one statement."""
+        if unowned(entity, tenant_id):
+            return iter(())
+        rows = self._unit.scan(entity, within, scope_of(tenant_id))
+        return of_one_process(batched(map(scan_row, rows), batch_size), VIEW)
+
+    def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
+        """Yield single rows for comparison."""
+        return map(scan_row, self._single(entity, keys))
+
+    def _paged(
+        self, entity: Entity, within: KeyRange, tenant_id: str | None, size: int
+    ) -> Iterator[StoredRow]:
+        if unowned(entity, tenant_id):
+            return
+        scope, lower = scope_of(tenant_id), within.lower
+        if lower is not None and (first := self._unit.get(entity, lower, scope)) is not None:
+            yield first
+        page = Query(
+            entity=entity.name, scope=scope, where=(), order=key_order(entity), limit=size, after=lower
+        )
+        while rows := self._unit.select(entity, page)[:size]:
+            for row in rows:
+                if within.upper is not None and entity.admits_key(row.key) and row.key >= within.upper:
+                    return
+                yield row
+            page = replace(page, after=rows[-1].key)
+
+    def _single(self, entity: Entity, keys: Sequence[Key]) -> Iterator[StoredRow]:
+        found = (self._unit.get(entity, key) for key in keys)
+        return (row for row in found if row is not None)
+
+
+class DocumentWriter:
+    """Implements :class:`~twinstore.bulk.RangeWriter` in one unit; every record is written as it comes."""
+
+    def __init__(
+        self,
+        unit: DocumentUnit,
+        access: Access,
+        entity: Entity,
+        entities: Sequence[Entity],
+        on_conflict: OnConflict,
+    ) -> None:
+        """Take the open unit, the access in it, what is written, and among what its children are found."""
+        self.access = access
+        self._unit = unit
+        self._entity = entity
+        self._entities = entities
+        self._overwrite = on_conflict == "overwrite" and not entity.append_only
+        self._written: Counter[str] = Counter()
+        self._unchanged: Counter[str] = Counter()
+        self._conflicts: list[Conflict] = []
+        self._rejected: list[Rejected] = []
+        self._removed = 0
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Write records."""
+        for record in records:
+            self._write(record)
+
+    def remove(self, keys: Sequence[Key]) -> None:
+        """Remove rows, with their children."""
+        for key in keys:
+            if hold(self._unit, self._entity, ALL_TENANTS, key).row is not None:
+                discard(self._unit, self._entities, self._entity, key)
+                self._removed += 1
+
+    def flush(self) -> ImportOutcome:
+        """Return what became of everything so far."""
+        return ImportOutcome(
+            dict(self._written),
+            dict(self._unchanged),
+            tuple(self._conflicts),
+            tuple(self._rejected),
+            self._removed,
+        )
+
+    def commit(self) -> None:
+        """Commit the unit."""
+        self._unit.commit()
+
+    def _write(self, record: Record) -> None:
+        if record.model is None or record.key is None:
+            self._rejected.append(Rejected(record, record.error or "the row has no model or no key"))
+            return
+        row = encode(self._entity, record.model, as_stored(record))
+        held = hold(self._unit, self._entity, ALL_TENANTS, row.key)
+        if held.row is None:
+            self._store(record, held, row)
+        elif content(held.row) == content(row):
+            self._unchanged[label_of(row.owner)] += 1
+        else:
+            self._conflicts.append(Conflict(record.key, row.owner, overwritten=self._overwrite))
+            if self._overwrite:
+                self._store(record, held, row)
+
+    def _store(self, record: Record, held: Held, row: StoredRow) -> None:
+        try:
+            store(self._unit, ALL_TENANTS, held, row)
+        except (DuplicateError, NotFoundError) as error:
+            self._rejected.append(Rejected(record, error.message))
+            return
+        self._written[label_of(row.owner)] += 1
+
+
+def as_stored(record: Record) -> dict[str, object]:
+    """Return the storage markers as they are stored: instants in UTC with whole milliseconds."""
+    return {
+        name: parse_timestamp(value) if isinstance(value, datetime) else value
+        for name, value in record.storage.items()
+    }
+
+
+def scope_of(tenant_id: str | None) -> Tenants:
+    """Return whose rows a tool asks for."""
+    return ALL_TENANTS if tenant_id is None else Tenant(tenant_id)
+
+
+def unowned(entity: Entity, tenant_id: str | None) -> bool:
+    """Whether rows are asked for of a tenant although none has one."""
+    return tenant_id is not None and entity.tenancy.kind is TenancyKind.NONE
+
+
+def batched(items: Iterator[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in order, at most ``size`` at a time."""
+    while batch := list(islice(items, size)):
+        yield batch

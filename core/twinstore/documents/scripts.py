@@ -1,0 +1,155 @@
+"""An initializer of a store whose schema is made by scripts, each recorded with its checksum."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
+from twinstore.migrations import MigrationReport, MigrationState, MigrationStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+    from datetime import datetime
+
+    from twinstore.migrations import Consent, Effect
+
+__all__ = ["AppliedScript", "Script", "ScriptInitializer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A part of a schema: what it is recorded as, and the statement that makes it."""
+
+    name: str
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        """The SHA-256 of the text."""
+        return sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedScript:
+    """A script as the store has recorded it."""
+
+    checksum: str
+    applied_at: datetime | None = None
+
+
+class ScriptInitializer(ABC):
+    """Implements :class:`~twinstore.migrations.Initializer`; a driver says what is recorded, and applies one.
+
+    Its server acts on no row by itself, so nothing needs consent.
+    """
+
+    def __init__(self, module: str, driver: str, scripts: Iterable[Script] = ()) -> None:
+        """Take the names of the module and of the driver, and what makes the schema, in order.
+
+        Released scripts never change; new ones are added.
+        """
+        self._module = module
+        self._driver = driver
+        self._scripts = tuple(scripts)
+
+    @abstractmethod
+    def recorded(self) -> Mapping[str, AppliedScript]:
+        """Return what is applied, by name; empty where there is no schema. Writes nothing."""
+
+    @abstractmethod
+    def apply(self, script: Script) -> bool:
+        """Apply and record a script in one transaction, unless it is recorded by now; return whether."""
+
+    def ensure_migrations(
+        self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
+    ) -> MigrationReport:
+        """Apply what is pending; see the Protocol."""
+        del release, accept
+        self._check(self.status())
+        done = {script.name: self.apply(script) for script in self._scripts}
+        return MigrationReport(
+            module=self._module,
+            backend=self._driver,
+            applied=tuple(name for name, applied in done.items() if applied),
+            already_applied=tuple(sorted(name for name, applied in done.items() if not applied)),
+        )
+
+    def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
+        """Return nothing: no server acts on the rows."""
+        del release
+        return ()
+
+    def status(self) -> tuple[MigrationStatus, ...]:
+        """Return the shipped and the applied scripts by name."""
+        shipped = {script.name: script for script in self._scripts}
+        recorded = self.recorded()
+        return tuple(
+            _status(name, shipped.get(name), recorded.get(name)) for name in sorted({*shipped, *recorded})
+        )
+
+    def verify(self) -> tuple[str, ...]:
+        """Return what is not applied as it is shipped."""
+        return tuple(
+            f"The migration {status.name} of {self._module} is {status.state}."
+            for status in self.status()
+            if status.state is not MigrationState.APPLIED
+        )
+
+    def export(self) -> str:
+        """Return the scripts, each below its name."""
+        return "\n".join(f"-- {script.name}\n{script.text};\n" for script in self._scripts)
+
+    def check_applied(self) -> None:
+        """Do nothing when the schema is as it is shipped.
+
+        Raises:
+            MigrationError: a script is pending, or was changed after it was applied, or is not shipped.
+        """
+        status = self.status()
+        self._check(status)
+        pending = [item.name for item in status if item.state is MigrationState.PENDING]
+        if pending:
+            raise MigrationError(
+                f"Migrations of {self._module} are pending: {', '.join(pending)}. Run: twinstore migrate run "
+                f"--module {self._module}",
+                module=self._module,
+                driver=self._driver,
+            )
+
+    def _check(self, status: Sequence[MigrationStatus]) -> None:
+        for item in status:
+            if item.state is MigrationState.CHANGED:
+                raise MigrationChecksumError(
+                    f"The applied migration {item.name} of {self._module} was changed afterwards; install "
+                    "the release that applied it, or restore its text.",
+                    module=self._module,
+                    driver=self._driver,
+                )
+            if item.state is MigrationState.MISSING:
+                raise MigrationMissingError(
+                    f"The applied migration {item.name} of {self._module} is not shipped: the schema is "
+                    "newer than this library. Upgrade it.",
+                    module=self._module,
+                    driver=self._driver,
+                )
+
+
+def _status(name: str, shipped: Script | None, recorded: AppliedScript | None) -> MigrationStatus:
+    checksum = shipped.checksum if shipped is not None else ""
+    if recorded is None:
+        state = MigrationState.PENDING
+    elif shipped is None:
+        state, checksum = MigrationState.MISSING, recorded.checksum
+    else:
+        state = MigrationState.APPLIED if recorded.checksum == checksum else MigrationState.CHANGED
+    return MigrationStatus(
+        name=name,
+        category="schema",
+        checksum=checksum,
+        state=state,
+        applied_at=None if recorded is None else recorded.applied_at,
+    )

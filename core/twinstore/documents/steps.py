@@ -1,0 +1,81 @@
+"""Which unit of work answers a call: one of its own, or the one that is open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from twinstore.backend import UnitState
+from twinstore.forks import ending
+from twinstore.retrying import repeat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from twinstore.documents.unit import DocumentUnit
+
+__all__ = ["OneUnit", "OwnUnits", "Steps"]
+
+T = TypeVar("T")
+
+
+class Steps(Protocol):
+    """How an access reaches the store."""
+
+    @property
+    def state(self) -> UnitState:
+        """Whether the access can still be used."""
+        ...
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the unit was opened for reading."""
+        ...
+
+    @property
+    def in_unit(self) -> bool:
+        """Whether somebody else ends the unit."""
+        ...
+
+    def take(self, action: Callable[[DocumentUnit], T]) -> T:
+        """Return what one step gives; all of its writes are kept, or none."""
+        ...
+
+
+class OwnUnits:
+    """Each step is a unit of its own, repeated after a lost race: an access without a transaction."""
+
+    read_only = False
+    in_unit = False
+
+    def __init__(self, begin: Callable[[], DocumentUnit], *, unbound: bool = False) -> None:
+        """Take what opens a unit, and whether the access belongs to no session."""
+        self.state = UnitState(unbound=unbound)
+        self._begin = begin
+
+    def take(self, action: Callable[[DocumentUnit], T]) -> T:
+        """Commit the unit of one step at its end."""
+        return repeat(lambda: self._once(action))
+
+    def _once(self, action: Callable[[DocumentUnit], T]) -> T:
+        unit = self._begin()
+        with ending(unit.rollback):
+            result = action(unit)
+            unit.commit()
+            return result
+
+
+class OneUnit:
+    """All steps belong to one unit, which somebody else ends: an access in a transaction."""
+
+    in_unit = True
+
+    def __init__(self, unit: DocumentUnit) -> None:
+        """Take the unit."""
+        self.state = unit.state
+        self.read_only = unit.read_only
+        self._unit = unit
+
+    def take(self, action: Callable[[DocumentUnit], T]) -> T:
+        """Take the step in the unit; one that fails takes back what it wrote, where the store can."""
+        with self._unit.part():
+            return action(self._unit)

@@ -1,0 +1,104 @@
+"""What a driver says of itself and what its factory returns, checked where the author can still be told."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from twinstore.backend import BackendSettings, BackendSpec, ModuleBackend
+from twinstore.errors import ConfigurationError, TwinstoreError
+
+if TYPE_CHECKING:
+    from twinstore.backend import OpenRequest
+
+__all__ = ["opened", "spec_problem"]
+
+
+def spec_problem(spec: BackendSpec) -> str | None:
+    """Return which field of a description is of another type than it should be; ``None`` for none."""
+    for name, (wanted, holds) in FIELDS.items():
+        value: object = getattr(spec, name)
+        if not holds(value):
+            return f"describes itself wrongly: {name} should be {wanted}, not {_shown(value)}"
+    return None
+
+
+def opened(spec: BackendSpec, request: OpenRequest) -> ModuleBackend[object]:
+    """Return what the factory of a driver makes.
+
+    Raises:
+        ConfigurationError: it fails, or returns something that is no backend.
+    """
+    try:
+        backend: object = spec.factory(request)
+    except TwinstoreError:
+        raise
+    except Exception as error:
+        # Its text may repeat the settings, which hold secrets; the cause has it.
+        raise ConfigurationError(
+            f"The factory of the driver {spec.name} failed with {type(error).__name__}; see the cause, and "
+            "ask its author. It must not connect yet, and raise errors of twinstore only.",
+            module=request.module.name,
+            driver=spec.name,
+        ) from error
+    missing = [name for name in BACKEND_NAMES if not _has(backend, name)]
+    if missing:
+        raise ConfigurationError(
+            f"The factory of the driver {spec.name} returned {type(backend).__name__}, which is no "
+            f"ModuleBackend: it has no {', '.join(missing)}. Ask its author.",
+            module=request.module.name,
+            driver=spec.name,
+        )
+    return backend  # type: ignore[return-value]  # pyright: ignore[reportReturnType]  # it has every name
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, tuple) and all(map(_is_text, value))
+
+
+def _takes_a_request(value: object) -> bool:
+    """Whether a function can be called with one argument; what hides its parameters is believed."""
+    if not callable(value):
+        return False
+    try:
+        inspect.signature(value).bind(None)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def _has(backend: object, name: str) -> bool:
+    """Whether an object has a name, without asking its properties, which may connect."""
+    return inspect.getattr_static(backend, name, None) is not None
+
+
+def _shown(value: object) -> str:
+    """Return a value as a message shows it."""
+    return repr(value) if isinstance(value, (str, int, tuple, list, set)) or value is None else str(value)
+
+
+FIELDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
+    "name": ("a text", _is_text),
+    "api_version": ("a whole number", lambda value: type(value) is int),
+    "schemes": ("a tuple of one or more texts", lambda value: _are_texts(value) and bool(value)),
+    "settings": (
+        "a class that inherits BackendSettings",
+        lambda value: isinstance(value, type) and issubclass(value, BackendSettings),
+    ),
+    "factory": ("a function of one argument, the OpenRequest", _takes_a_request),
+    "extra": ("a text", _is_text),
+    "requires": ("a tuple of texts", _are_texts),
+    "modules": (
+        "None or a frozenset of texts",
+        lambda value: value is None or (isinstance(value, frozenset) and _are_texts(tuple(value))),
+    ),
+    "draft": ("None or a function", lambda value: value is None or callable(value)),
+}
+BACKEND_NAMES: Final = sorted(name for name in vars(ModuleBackend) if not name.startswith("_"))

@@ -1,0 +1,152 @@
+"""Deployments of the SQLite driver, with a probe that looks into the file."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from twinstore import SchedulerStorage, add_scheduler_storage
+from twinstore.backend import OpenRequest, SharedResources
+from twinstore.clock import SystemClock
+from twinstore.documents import row_of_json
+from twinstore.jsontext import format_timestamp
+from twinstore.options import ModuleOptions
+from twinstore.tenancy import Tenant
+from twinstore.testing import ProbeDefaults, StoredRow
+from twinstore_sqlite.backend import SqliteBackend
+from twinstore_sqlite.file import TABLE
+from twinstore_sqlite.plugin import SqliteSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from twinstore.catalog import Entity, Key
+    from twinstore.clock import Clock
+    from twinstore.modules import ModuleSpec
+
+R = TypeVar("R")
+
+
+class SqliteProbe(ProbeDefaults):
+    """Reads and breaks rows past the driver."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        """Run one statement and commit it."""
+        with closing(sqlite3.connect(self._path, timeout=5)) as connection, connection:
+            return connection.execute(statement, values).fetchall()
+
+    def count(self, entity: Entity, tenant_id: str) -> int:
+        owned = TABLE.visible(entity, Tenant(tenant_id))
+        return int(self.execute(f"SELECT count(*) FROM rows WHERE {owned.text}", owned.values)[0][0])
+
+    def read(self, entity: Entity, key: Key) -> StoredRow | None:
+        rows = self._select("document, markers, derived", entity, key)
+        row = row_of_json(entity, *rows[0]) if rows else None
+        return None if row is None else StoredRow(row.document, row.markers)
+
+    def stamp(self, entity: Entity, key: Key) -> object | None:
+        rows = self._select("version", entity, key)
+        return rows[0][0] if rows else None
+
+    def poison(self, entity: Entity, key: Key, content: str) -> None:
+        self.alter(entity, key, {"foreign": content})
+
+    def alter(self, entity: Entity, key: Key, values: Mapping[str, object]) -> None:
+        for name, value in values.items():
+            part = "markers" if name in entity.markers else "document"
+            stored = json.dumps(format_timestamp(value) if isinstance(value, datetime) else value)
+            change = (
+                f"UPDATE rows SET {part} = json_set({part}, '$.{name}', json(?)) WHERE entity = ? AND key = ?"
+            )
+            self.execute(change, [stored, *TABLE.place(entity, key)])
+
+    def garble(self, entity: Entity, key: Key) -> bool:
+        row = self.read(entity, key)
+        assert row is not None
+        kept = {*entity.identity, *(name for index in entity.indexes for name in index.names)}
+        found = json.loads(self._select("document", entity, key)[0][0])
+        self.alter(entity, key, {name: [value] for name, value in found.items() if name not in kept})
+        return True
+
+    def objects(self) -> frozenset[str]:
+        return frozenset(row[0] for row in self.execute("SELECT name FROM sqlite_master"))
+
+    def tamper_migration(self, name: str) -> None:
+        table = "schema_migrations WHERE module = 'scheduler' AND name = ?"
+        found = self.execute(f"SELECT checksum FROM {table}", [name])
+        if not found:
+            record = ["scheduler", name, "newer", datetime.now().astimezone().isoformat()]
+            self.execute("INSERT INTO schema_migrations VALUES (?, ?, ?, ?)", record)
+        elif found[0][0] == "newer":
+            self.execute(f"DELETE FROM {table}", [name])
+        else:
+            tampered = found[0][0].removeprefix("x") if found[0][0].startswith("x") else f"x{found[0][0]}"
+            self.execute(f"UPDATE {table.replace(' WHERE', ' SET checksum = ? WHERE')}", [tampered, name])
+
+    def _select(self, what: str, entity: Entity, key: Key) -> list[Any]:
+        return self.execute(f"SELECT {what} FROM rows WHERE entity = ? AND key = ?", TABLE.place(entity, key))
+
+
+class SqliteDeployment:
+    """A file in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / "data.sqlite"
+        self.probe = SqliteProbe(self._path)
+
+    def settings(self, path: Path | None = None) -> Mapping[str, object]:
+        section = {"Path": str(path or self._path), "Synchronous": "OFF"}
+        return {"Persistence": {"Scheduler": "SQLite", "SQLite": section}}
+
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
+        del expiring
+        return add_scheduler_storage(self.settings(), clock=clock)
+
+    @contextmanager
+    def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[SqliteBackend[R]]:
+        request = OpenRequest(
+            module=module,
+            settings=SqliteSettings(path=self._path, synchronous="OFF"),
+            options=ModuleOptions(),
+            resources=SharedResources(),
+            clock=clock or SystemClock(),
+        )
+        with closing(SqliteBackend(module, request)) as backend:
+            backend.initializer.ensure_migrations()
+            yield backend
+
+    @contextmanager
+    def handle(self, tenant_id: str) -> Iterator[object]:
+        del tenant_id
+        with closing(sqlite3.connect(self._path, timeout=5)) as connection, connection:
+            yield connection
+
+    @contextmanager
+    def break_connection(self) -> Iterator[SchedulerStorage]:
+        way = self._folder / "way"
+        way.symlink_to(self._folder)
+        with add_scheduler_storage(self.settings(way / self._path.name)) as storage:
+            storage.runs.get("tenant", "any")
+            way.unlink()
+            yield storage
+
+
+@contextmanager
+def sqlite_deployments(*, migrated: bool = True) -> Iterator[SqliteDeployment]:
+    """Make a file, migrated unless told otherwise, and remove it at the end."""
+    with TemporaryDirectory() as folder:
+        deployment = SqliteDeployment(Path(folder))
+        if migrated:
+            with deployment.open() as storage:
+                storage.initializer.ensure_migrations()
+                storage.bulk.ledger_initializer.ensure_migrations()
+        yield deployment

@@ -1,0 +1,1 @@
+"""Twinstore on SQLite: every module, in one file."""

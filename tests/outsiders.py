@@ -1,0 +1,63 @@
+"""Samples as an outsider has them: built from their own folder and installed into a virtual environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+__all__ = ["SAMPLES", "Outsider", "installed"]
+
+SAMPLES: Final = Path(__file__).parents[1] / "samples"
+# The libraries of this environment are lent to the new one, so that nothing is fetched.
+LENT: Final = f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n"
+# Files in memory where there are such: what is durable is not what the kit asks for.
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # for speed alone
+PATIENCE_SECONDS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Outsider:
+    """A sample that is installed.
+
+    Attributes:
+        folder: where its project is.
+        python: the interpreter of its environment.
+    """
+
+    folder: Path
+    python: Path
+
+    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run a module of Python in the folder of the project."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        environment["PYTHONPATH"] = str(self.folder)  # its files as they are now, also those of a copy
+        if SHARED_MEMORY.is_dir():
+            environment["TMPDIR"] = str(SHARED_MEMORY)
+        return subprocess.run(
+            [self.python, "-m", *map(str, arguments)],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+
+
+def installed(folder: Path, environment: Path) -> Outsider:
+    """Build a project, and install it into a new environment that has twinstore and the test libraries."""
+    venv.create(environment, symlinks=True)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (environment / "lib" / version / "site-packages" / "lent.pth").write_text(LENT)
+    python = environment / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "install"]
+    offline = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", str(folder)]
+    subprocess.run([*pip, *offline], check=True, capture_output=True, text=True)
+    return Outsider(folder, python)

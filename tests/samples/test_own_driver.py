@@ -1,0 +1,102 @@
+"""The sample driver: what an outsider writes, installed as an outsider does, and proved by the kit."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from docs.parts.interface import public_names
+from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, fill, write_config
+from tests.outsiders import SAMPLES, installed
+from twinstore.storage import open_scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.databases import MongoDatabase, PostgresDatabase
+    from tests.outsiders import Outsider
+
+FOLDER: Final = SAMPLES / "own_driver"
+DRIVER: Final = sorted((FOLDER / "twinstore_sqlite").glob("*.py"))
+TESTS: Final = sorted((FOLDER / "tests").glob("*.py"))
+LONGEST_DRIVER: Final = 500
+LONGEST_TEST: Final = 20
+ROWS: Final = 2 * DOCUMENTS_PER_TENANT
+
+
+@pytest.fixture(scope="module")
+def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
+    return installed(FOLDER, tmp_path_factory.mktemp("own_driver") / "venv")
+
+
+def imported(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the modules and names of twinstore that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "twinstore":
+            yield from ((node.module or "", alias.name) for alias in node.names)
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "*") for alias in node.names if alias.name.startswith("twinstore."))
+
+
+@pytest.mark.parametrize("path", [*DRIVER, *TESTS], ids=lambda path: path.name)
+def test_it_imports_public_names_only(path: Path) -> None:
+    public = {(module, name) for module, names in public_names().items() for name in names}
+    assert [item for item in imported(path) if item not in public] == []
+
+
+def test_it_is_short() -> None:
+    assert sum(len(path.read_text().splitlines()) for path in DRIVER) <= LONGEST_DRIVER
+    assert len((FOLDER / "tests" / "test_sqlite.py").read_text().splitlines()) <= LONGEST_TEST
+
+
+def test_the_list_of_drivers_shows_it(outsider: Outsider) -> None:
+    shown = outsider.run("twinstore_backfill", "backends", "--format", "json")
+    (sqlite,) = [item for item in json.loads(shown.stdout)["backends"] if item["name"] == "sqlite"]
+    assert (sqlite["distribution"], sqlite["state"]) == ("twinstore-sqlite", "ready")
+
+
+def test_the_kit_passes(outsider: Outsider) -> None:
+    result = outsider.run("pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-c", "pyproject.toml")
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
+    assert re.search(r"^\d{4} passed in", result.stdout, re.MULTILINE), result.stdout[-300:]
+
+
+def test_rows_move_from_mongodb_through_it_to_postgresql(
+    outsider: Outsider, mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    persistence: dict[str, object] = {"SQLite": {"Path": str(tmp_path / "data.sqlite")}}
+    for database in (mongo_database, postgres_database):
+        found = database.config["Persistence"]
+        assert isinstance(found, dict)
+        persistence |= found
+    # The rows of these tests are old; the TTL index of MongoDB would remove them some time.
+    settings = {"Persistence": persistence, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
+    with open_scheduler("Mongo", mongo_database.config) as storage:
+        storage.initializer.ensure_migrations()
+        fill(storage)
+    config = write_config(tmp_path / "settings.json", settings)
+    reports: list[dict[str, object]] = []
+    for source, target in (("mongo", "sqlite"), ("sqlite", "postgres")):
+        sides = ["--module", "scheduler", "--from", source, "--to", target, "--as-of", "2026-01-02T00:00:00Z"]
+        for command in (["copy", *sides, "--execute", "--range-size", "3"], ["verify", *sides]):
+            shown = outsider.run(
+                "twinstore_backfill",
+                "--config",
+                config,
+                "backfill",
+                *command,
+                "--out",
+                tmp_path / target,
+                "--format",
+                "json",
+            )
+            assert shown.returncode == 0, shown.stdout + shown.stderr
+            reports.append(json.loads(shown.stdout))
+    assert [(report["verdict"], report["documents_equal"]) for report in reports[1::2]] == [
+        ("PASS", ROWS)
+    ] * 2
