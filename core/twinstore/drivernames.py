@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_type_hints
 from typing_extensions import is_protocol
 
 from twinstore.errors import ConfigurationError
-from twinstore.modules import MODULES, ModuleSpec, module_spec
+from twinstore.modules import ModuleSpec, built_modules, module_spec
 from twinstore.repository import Repository
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def bound_names(driver: str, initializer: Callable[[ModuleSpec[object]], type]) 
         initializer: makes the initialiser class of a module.
     """
     found: dict[str, type] = {}
-    for name in MODULES:
+    for name in built_modules():
         spec = module_spec(name)
         found[f"{spec.title}{driver}Initializer"] = initializer(spec)
         for repository in repository_classes(spec):

@@ -12,18 +12,18 @@ Only the configured driver is ever imported, so a broken one takes nobody else d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from typing import Final, Literal
 
 from pluggy import HookimplMarker, HookspecMarker, PluginManager, PluginValidationError
 
 from twinstore.backend import BACKEND_API_VERSION, BackendSpec
+from twinstore.entrypoints import Claim, brief, claims, the_only
 from twinstore.errors import ConfigurationError
-from twinstore.modules import MODULES
+from twinstore.modules import built_modules
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 ENTRY_POINT_GROUP: Final = "twinstore.backends"
+KIND: Final = "driver"
 HOOK: Final = "twinstore_register_backend"
 OLDEST_API_VERSION: Final = 1
 SPELLINGS: Final = {name.casefold(): name for name in ("Filesystem", "Memory", "Mongo", "Postgres")}
@@ -79,42 +80,6 @@ class BackendInfo:
     modules: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One entry point: somebody says to be the driver of this name."""
-
-    point: EntryPoint
-
-    @property
-    def key(self) -> str:
-        """The name for comparisons."""
-        return self.point.name.casefold()
-
-    @property
-    def name(self) -> str:
-        """The name for people."""
-        return SPELLINGS.get(self.key, self.point.name)
-
-    @property
-    def distribution(self) -> str:
-        """Name of the distribution."""
-        return self.point.dist.name if self.point.dist else ""
-
-    @property
-    def version(self) -> str:
-        """Version of the distribution."""
-        return self.point.dist.version if self.point.dist else ""
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name} ({self.distribution or 'unknown distribution'} {self.version}: {self.point.value})"
-        )
-
-    def error(self, problem: str) -> ConfigurationError:
-        """Return an error about this driver."""
-        return ConfigurationError(f"The driver {self} {problem}", driver=self.name)
-
-
 def installed_backend_names() -> tuple[str, ...]:
     """Return the names of all installed drivers, sorted, without importing any."""
     return tuple(sorted({claim.name for claim in _claims()}, key=str.casefold))
@@ -132,8 +97,8 @@ def load_backend(name: str, *, module: str | None = None) -> BackendSpec:
             describes itself wrongly or was written for another version of this library; its client
             library is missing; it does not store the module. The message says which and what to do.
     """
-    claims = _claims()
-    claim = _only([claim for claim in claims if claim.key == name.casefold()], name, claims)
+    known = _claims()
+    claim = the_only([claim for claim in known if claim.key == name.casefold()], name, known, KIND)
     spec = _describe(claim)
     _check_module(claim, spec, module)
     if missing := _missing_extra(claim, spec):
@@ -143,47 +108,13 @@ def load_backend(name: str, *, module: str | None = None) -> BackendSpec:
 
 def list_backends() -> tuple[BackendInfo, ...]:
     """Return all installed drivers sorted by name. A broken one is listed as broken; nothing is raised."""
-    claims = _claims()
-    found = [_inspect(claim, [other for other in claims if other.key == claim.key]) for claim in claims]
+    known = _claims()
+    found = [_inspect(claim, [other for other in known if other.key == claim.key]) for claim in known]
     return tuple(sorted(found, key=lambda info: (info.name.casefold(), info.distribution)))
 
 
-def near_matches(text: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Return the known names that a misspelt one may have meant, best first."""
-    by_key = {name.casefold(): name for name in known}
-    return tuple(by_key[key] for key in get_close_matches(text.casefold(), by_key, n=3, cutoff=0.6))
-
-
-def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """Return a sentence with the near matches, or nothing."""
-    near = near_matches(text, known)
-    return f" Did you mean {' or '.join(near)}?" if near else ""
-
-
 def _claims() -> list[Claim]:
-    return [Claim(point) for point in entry_points(group=ENTRY_POINT_GROUP)]
-
-
-def _only(matching: Sequence[Claim], name: str, claims: Sequence[Claim]) -> Claim:
-    if not matching:
-        names = sorted({claim.name for claim in claims}, key=str.casefold)
-        raise ConfigurationError(
-            f"There is no driver {name!r}.{did_you_mean(name, names)} "
-            f"Installed: {', '.join(names) or 'none'}. "
-            "Correct the name or install the distribution that provides it.",
-            driver=name,
-        )
-    if len(matching) > 1:
-        raise _duplicate(matching)
-    return matching[0]
-
-
-def _duplicate(matching: Sequence[Claim]) -> ConfigurationError:
-    claims = ", ".join(sorted(map(str, matching)))
-    return ConfigurationError(
-        f"The driver name {matching[0].name!r} is claimed more than once: {claims}. Uninstall all but one.",
-        driver=matching[0].name,
-    )
+    return claims(ENTRY_POINT_GROUP, KIND, SPELLINGS)
 
 
 def _describe(claim: Claim) -> BackendSpec:
@@ -198,7 +129,7 @@ def _describe(claim: Claim) -> BackendSpec:
     try:
         answers: list[object] = hook()
     except (Exception, SystemExit) as error:
-        raise claim.error(f"failed in {HOOK} ({_brief(error)}); reinstall it or ask its author.") from error
+        raise claim.error(f"failed in {HOOK} ({brief(error)}); reinstall it or ask its author.") from error
     return _check_spec(claim, answers[0] if answers else None)
 
 
@@ -207,12 +138,12 @@ def _register(manager: PluginManager, claim: Claim) -> None:
         manager.load_setuptools_entrypoints(ENTRY_POINT_GROUP, name=claim.point.name)
         manager.check_pending()
     except PluginValidationError as error:
-        problem = f"does not implement the hook {HOOK}() as specified ({_brief(error)})"
+        problem = f"does not implement the hook {HOOK}() as specified ({brief(error)})"
         raise claim.error(f"{problem}; update it or ask its author.") from error
     # SystemExit too: a module that exits while it is imported must not end the host.
     except (Exception, SystemExit) as error:
         raise claim.error(
-            f"cannot be imported ({_brief(error)}); reinstall it or its requirements."
+            f"cannot be imported ({brief(error)}); reinstall it or its requirements."
         ) from error
 
 
@@ -274,7 +205,7 @@ def _requirement(claim: Claim, extra: str) -> str:
 
 def _inspect(claim: Claim, same_name: Sequence[Claim]) -> BackendInfo:
     try:
-        _only(same_name, claim.name, same_name)
+        the_only(same_name, claim.name, same_name, KIND)
         spec = _describe(claim)
     except ConfigurationError as error:
         return _info(claim, "broken", error.message, ())
@@ -283,7 +214,7 @@ def _inspect(claim: Claim, same_name: Sequence[Claim]) -> BackendInfo:
         claim,
         "missing extra" if missing else "ready",
         missing,
-        tuple(sorted(MODULES if spec.modules is None else spec.modules)),
+        tuple(sorted(built_modules() if spec.modules is None else spec.modules)),
     )
 
 
@@ -296,8 +227,3 @@ def _info(claim: Claim, state: State, detail: str, modules: tuple[str, ...]) -> 
         detail=detail,
         modules=modules,
     )
-
-
-def _brief(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

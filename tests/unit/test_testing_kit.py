@@ -9,6 +9,7 @@ import pytest
 
 import twinstore.testing
 from twinstore.generate_aio import facades
+from twinstore.scheduler.module import MODULE
 from twinstore.testing import AccessDefaultsContract, SchedulerContract
 from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS
 from twinstore.testing.listings import LISTINGS, SYSTEM_LISTINGS
@@ -16,7 +17,7 @@ from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 # What a session has, by attribute.
 PROTOCOLS: dict[str, Any] = {
-    facade.attribute: getattr(import_module(facade.module), facade.protocol) for facade in facades()
+    facade.attribute: getattr(import_module(facade.module), facade.protocol) for facade in facades(MODULE)
 }
 METHODS = {
     f"{name}.{method}"
