@@ -76,7 +76,7 @@ class ModuleSettings:
 
     def is_section(self, option: str) -> bool:
         """Whether an option is a mapping, so that a section stands at its path."""
-        return get_origin(self.options.model_fields[option].annotation) is Mapping
+        return get_origin(self.options.model_fields[option].annotation) in {dict, Mapping}
 
 
 def __getattr__(name: str) -> type[ModuleOptions]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
+from twinstore.fields import LowerKeyMap
 from twinstore.options import Days, ModuleOptions, Seconds
 
 __all__ = ["SchedulerOptions"]
@@ -15,9 +18,11 @@ class SchedulerOptions(ModuleOptions):
         impact_retention_days: the same for impact snapshots.
         heartbeat_seconds: how often a worker reports itself.
         dead_after_seconds: silence in seconds after which a worker counts as dead.
+        audit_metadata: what the audit service adds to the metadata of each event that does not say it itself.
     """
 
     run_retention_days: Days = 180
     impact_retention_days: Days = 0
     heartbeat_seconds: Seconds = 30
     dead_after_seconds: Seconds = 300
+    audit_metadata: LowerKeyMap = Field(default_factory=dict)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from typing_extensions import override
 
 from twinstore.module_storage import ModuleSessions, ModuleStorage
+from twinstore.scheduler.options import SchedulerOptions
 from twinstore.scheduler.repositories import Repositories
 from twinstore.scheduler.services import AuditService, SummaryService
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from twinstore.scheduler.workers import WorkerRepository
 
 __all__ = ["SchedulerSession", "SchedulerSessions", "SchedulerStorage"]
+
+DEFAULTS: Final = SchedulerOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,21 @@ class SchedulerSession:
     audit_service: SchedulerAuditService
 
     @classmethod
-    def over(cls, repositories: Repositories, clock: Clock, *, in_unit: bool = False) -> Self:
+    def over(
+        cls,
+        repositories: Repositories,
+        clock: Clock,
+        *,
+        in_unit: bool = False,
+        options: SchedulerOptions = DEFAULTS,
+    ) -> Self:
         """Return the repositories of a driver with the services over them.
 
         Args:
             repositories: those of the driver.
             clock: the clock of the services.
             in_unit: they belong to a transaction, in which nothing can be repeated after it lost.
+            options: what the host has tuned.
         """
         return cls(
             schedules=repositories.schedules,
@@ -58,7 +69,7 @@ class SchedulerSession:
             run_summary_service=SummaryService(
                 repositories.run_summaries, repositories.runs, clock, in_unit=in_unit
             ),
-            audit_service=AuditService(repositories.audit, clock),
+            audit_service=AuditService(repositories.audit, clock, options.audit_metadata),
         )
 
 
@@ -70,7 +81,8 @@ class SchedulerStorage(ModuleStorage[Repositories, SchedulerSession]):
 
     @override
     def session_over(self, repositories: Repositories, *, in_unit: bool = False) -> SchedulerSession:
-        return SchedulerSession.over(repositories, self._clock, in_unit=in_unit)
+        options = self._options if isinstance(self._options, SchedulerOptions) else DEFAULTS
+        return SchedulerSession.over(repositories, self._clock, in_unit=in_unit, options=options)
 
     @property
     def schedules(self) -> ScheduleRepository:
