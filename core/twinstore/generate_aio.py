@@ -175,7 +175,9 @@ def aio_files(spec: ModuleSpec[object]) -> dict[Path, str]:
         rooms.setdefault(facade.module.rpartition(".")[2], []).append(facade)
     files = {f"{room}.py": facade_file(room, members) for room, members in rooms.items()}
     files["__init__.py"] = session_file(source, found)
-    return {source.folder / name: formatted(source.folder / name, text) for name, text in files.items()}
+    # Formatted as if they stood beside the package: ruff sorts imports by the packages that exist already.
+    beside = source.folder.parent
+    return {source.folder / name: formatted(beside / name, text) for name, text in files.items()}
 
 
 def facade_file(room: str, members: list[Facade]) -> str:
