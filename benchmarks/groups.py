@@ -15,7 +15,7 @@ from benchmarks.postgres_singles import BarePostgres
 from benchmarks.rounds import Case, Group
 from benchmarks.script import typical_script
 from benchmarks.singles import TENANT, Repertoire, single_operations
-from twinstore.storage import open_scheduler
+from twinstore import add_scheduler_mongo_storage, add_scheduler_postgres_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,7 +133,7 @@ def mongo_singles(place: Place, options: Options) -> Iterator[Group]:
     """Single operations on MongoDB."""
     keys = place.runs().find({"tenantId": TENANT}, {"_id": 1}).limit(GET_KEYS)
     run_ids = [document["_id"] for document in keys]
-    with open_scheduler("Mongo", place.settings()) as storage:
+    with add_scheduler_mongo_storage(place.settings()) as storage:
         repertoire = Repertoire(storage, BareMongo(place), run_ids)
         yield single_operations("mongo", "Single operations, MongoDB", repertoire, options.operations)
     place.runs().delete_many({"_id": {"$regex": "^bench-"}})  # other groups count on what was loaded
@@ -151,7 +151,7 @@ def postgres_singles(place: Place, options: Options) -> Iterator[Group]:
     pool: ConnectionPool[Connection[tuple[Any, ...]]] = ConnectionPool(
         place.app_url, kwargs={"autocommit": True}, min_size=1, open=False
     )
-    with open_scheduler("Postgres", place.settings()) as storage, pool:
+    with add_scheduler_postgres_storage(place.settings()) as storage, pool:
         repertoire = Repertoire(storage, BarePostgres(pool), run_ids)
         yield single_operations("postgres", "Single operations, PostgreSQL", repertoire, options.operations)
 

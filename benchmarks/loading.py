@@ -6,8 +6,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.data import documents, recent_start
+from twinstore import add_scheduler_mongo_storage
 from twinstore.scheduler import RunQueryOptions
-from twinstore.storage import open_scheduler
 
 if TYPE_CHECKING:
     from benchmarks.place import Place
@@ -35,7 +35,7 @@ def load(place: Place, count: int) -> float:
 
 def _check(place: Place, count: int) -> None:
     """Read some of the runs one by one and in a list; a document of another form raises."""
-    with open_scheduler("Mongo", place.settings()) as storage:
+    with add_scheduler_mongo_storage(place.settings()) as storage:
         for document in islice(documents(count, recent_start()), CHECKED):
             storage.runs.get_required(str(document["tenantId"]), str(document["_id"]))
         page = storage.runs.list("tenant-0", RunQueryOptions(limit=200))

@@ -1,10 +1,13 @@
 """Repositories stored in MongoDB or PostgreSQL, chosen by one configuration switch.
 
-Start with :func:`open_storage`; the models and contracts of a module live in its package, for
-example :mod:`twinstore.scheduler`.
+Start with :func:`open_storage`; the models and contracts of a module live in the package of the module.
+For each installed module ``library`` there are ``LibraryStorage``, ``LibrarySession``,
+``add_library_storage`` and, for each installed driver, a function such as ``add_library_mongo_storage``.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from twinstore.backend import Capabilities
 from twinstore.canonical import CanonicalJsonSerializer
@@ -34,15 +37,11 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore.paging import Page
-from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
-from twinstore.storage import (
-    Storage,
-    add_scheduler_memory_storage,
-    add_scheduler_mongo_storage,
-    add_scheduler_postgres_storage,
-    add_scheduler_storage,
-    open_storage,
-)
+from twinstore.storage import Storage, open_storage
+
+if TYPE_CHECKING:
+    from twinstore import installed
+    from twinstore.installed import *  # noqa: F403  # generated: storages and functions of our modules
 
 __all__ = [
     "CanonicalJsonSerializer",
@@ -64,8 +63,6 @@ __all__ = [
     "NotFoundError",
     "Outcome",
     "Page",
-    "SchedulerSession",
-    "SchedulerStorage",
     "Settings",
     "Storage",
     "SystemClock",
@@ -76,10 +73,25 @@ __all__ = [
     "UnavailableError",
     "UnsupportedCapabilityError",
     "ValidationError",
-    "add_scheduler_memory_storage",
-    "add_scheduler_mongo_storage",
-    "add_scheduler_postgres_storage",
-    "add_scheduler_storage",
     "load_settings",
     "open_storage",
 ]
+
+if TYPE_CHECKING:
+    __all__ += installed.__all__
+else:
+    # A list would have to be complete when this package is imported, and so before any plug-in is.
+    _fixed = tuple(globals().pop("__all__"))
+
+    def __getattr__(name: str) -> object:
+        from twinstore import installed  # noqa: PLC0415  # derived when asked for
+
+        if name == "__all__":
+            return sorted({*_fixed, *installed.names()})
+        try:
+            return getattr(installed, name)
+        except AttributeError:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__")})

@@ -1,7 +1,7 @@
 """The class names that hosts know of a driver, derived from the modules: initialisers and repositories.
 
 A driver holds no repository. ``MongoRunRepository`` is the one repository of runs, bound to MongoDB, and
-``SchedulerMongoInitializer`` is the initialiser of that driver, bound to the scheduler.
+``LibraryMongoInitializer`` is the initialiser of that driver, bound to the module ``library``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_type_hints
 from typing_extensions import is_protocol
 
 from twinstore.errors import ConfigurationError
-from twinstore.modules import MODULES, ModuleSpec, module_spec
+from twinstore.modules import ModuleSpec, built_modules, module_spec
 from twinstore.repository import Repository
 
 if TYPE_CHECKING:
@@ -43,17 +43,25 @@ def bound_name(
     return found
 
 
-def bound_names(driver: str, initializer: Callable[[ModuleSpec[object]], type]) -> Mapping[str, type]:
+def bound_names(
+    driver: str,
+    initializer: Callable[[ModuleSpec[object]], type],
+    source: Callable[[ModuleSpec[object]], type] | None = None,
+) -> Mapping[str, type]:
     """Return the classes of a driver by the name that hosts know.
 
     Args:
         driver: the name of the driver, which is part of each name.
         initializer: makes the initialiser class of a module.
+        source: makes the class that lends a host connections of its own, where the driver has one; its name
+            is that of the module alone, ``LibraryDataSource``.
     """
     found: dict[str, type] = {}
-    for name in MODULES:
+    for name in built_modules():
         spec = module_spec(name)
         found[f"{spec.title}{driver}Initializer"] = initializer(spec)
+        if source is not None:
+            found[f"{spec.title}DataSource"] = source(spec)
         for repository in repository_classes(spec):
             title = f"{driver}{protocol_name(repository)}"
             found[title] = bound_repository(title, repository, driver)

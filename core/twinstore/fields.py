@@ -199,7 +199,7 @@ class SchemaVersion:
     """The format version of an entity: blank becomes the current one, another one is refused."""
 
     def __init__(self, current: str) -> None:
-        """Take the current version, for example ``scheduler.run@1``."""
+        """Take the current version, for example ``library.book@1``."""
         self.current = current
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -1,8 +1,10 @@
-"""Writes the package ``twinstore/aio/scheduler``: an awaited class for each part of a session.
+"""Writes the package ``aio`` of a module: an awaited class for each part of a session, and for the storage.
 
-Everything is read from the source of the session and of the Protocols that it names, as text: a broken output
-cannot keep this script from mending it, and it stands outside the package that it writes for the same reason.
-Run ``python -m twinstore.generate_aio``; with ``--check`` it fails when a file is not current.
+Everything is read from the source of the session and of the Protocols that it names, as text: a broken
+output cannot keep this script from mending it, and it stands outside the packages that it writes for the same
+reason. ``twinstore dev aio MODULE`` does it for any module. ``python -m twinstore.generate_aio`` does it for
+the modules of this distribution and writes the stubs of their names; with ``--check`` it fails when a file is
+not current.
 """
 
 from __future__ import annotations
@@ -12,17 +14,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-PACKAGE: Final = Path(__file__).parent
-SESSION_MODULE: Final = "twinstore.scheduler.storage"
-SESSION: Final = "SchedulerSession"
-TARGET: Final = PACKAGE / "aio" / "scheduler"
-OUTPUT: Final = "twinstore.aio.scheduler"
+from twinstore.errors import ConfigurationError
+from twinstore.generate_stubs import shipped_modules, stubs
+from twinstore.modules import ModuleSpec, module_spec
+
+__all__ = ["Facade", "aio_files", "facades", "settle"]
+
 # Under a name of its own, because a module may have an entity of that name.
 THREADS: Final = "CallWorker"
-HEADER: Final = '''"""{title} for asyncio, as ``python -m twinstore.generate_aio`` wrote it."""
+HEADER: Final = '''"""{title} for asyncio, as ``twinstore dev aio`` wrote it."""
 
 from __future__ import annotations
 
@@ -65,10 +69,82 @@ class Facade:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the parts of a module stand, for the generator.
+
+    Attributes:
+        title: the name of the module in names of classes.
+        package: the generated package.
+        session, storage: the names of the two classes.
+        session_module, storage_module: the modules that define them.
+    """
+
+    title: str
+    package: str
+    session: str
+    session_module: str
+    storage: str
+    storage_module: str
+
+    @classmethod
+    def of(cls, spec: ModuleSpec[object]) -> Source:
+        """Return the parts of a module.
+
+        Raises:
+            ConfigurationError: the module names no session or no storage.
+        """
+        if spec.session is None or spec.storage is None:
+            raise ConfigurationError(
+                f"The module {spec.name!r} has no session or no storage class; name both in its ModuleSpec.",
+                module=spec.name,
+            )
+        return cls(
+            title=spec.title,
+            package=f"{spec.package}.aio",
+            session=spec.session.__name__,
+            session_module=spec.session.__module__,
+            storage=spec.storage.__name__,
+            storage_module=spec.storage.__module__,
+        )
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the generated package.
+
+        Raises:
+            ConfigurationError: the package of the module is no folder of files.
+        """
+        found = find_spec(self.package.rpartition(".")[0])
+        places = list(found.submodule_search_locations or ()) if found is not None else []
+        if not places or not Path(places[0]).is_dir():
+            raise ConfigurationError(f"The package {self.package} cannot be written; work in a checkout.")
+        return Path(places[0]) / "aio"
+
+    def facades(self) -> tuple[Facade, ...]:
+        """Return the attributes of the session in order."""
+        tree = parsed(self.session_module)
+        origins = {
+            alias.name: node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module is not None
+            for alias in node.names
+        }
+        return tuple(
+            Facade(node.target.id, node.annotation.id, origins.get(node.annotation.id, self.session_module))
+            for node in class_of(tree, self.session).body
+            if isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+            and isinstance(node.annotation, ast.Name)
+        )
+
+
 def parsed(module: str) -> ast.Module:
-    """Return the source of a module of this package."""
-    path = PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
-    return ast.parse(path.read_text(encoding="utf-8"))
+    """Return the source of a module."""
+    found = find_spec(module)
+    if found is None or found.origin is None:
+        raise ConfigurationError(f"The source of {module} cannot be read; work in a checkout.")
+    return ast.parse(Path(found.origin).read_text(encoding="utf-8"))
 
 
 def class_of(tree: ast.Module, name: str) -> ast.ClassDef:
@@ -77,36 +153,31 @@ def class_of(tree: ast.Module, name: str) -> ast.ClassDef:
 
 
 def methods_of(definition: ast.ClassDef) -> Iterator[ast.FunctionDef]:
-    """Return the methods that a class defines."""
-    return (node for node in definition.body if isinstance(node, ast.FunctionDef))
-
-
-def facades() -> tuple[Facade, ...]:
-    """Return the attributes of the session in order."""
-    tree = parsed(SESSION_MODULE)
-    origins = {
-        alias.name: node.module
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module is not None
-        for alias in node.names
-    }
-    return tuple(
-        Facade(node.target.id, node.annotation.id, origins[node.annotation.id])
-        for node in class_of(tree, SESSION).body
-        if isinstance(node, ast.AnnAssign)
-        and isinstance(node.target, ast.Name)
-        and isinstance(node.annotation, ast.Name)
+    """Return the public methods that a class defines."""
+    return (
+        node
+        for node in definition.body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
     )
 
 
-def sources() -> dict[str, str]:
-    """Return the text of each generated file by its name, before formatting: one per module of Protocols."""
-    found = facades()
+def facades(spec: ModuleSpec[object]) -> tuple[Facade, ...]:
+    """Return the attributes of the session of a module in order."""
+    return Source.of(spec).facades()
+
+
+def aio_files(spec: ModuleSpec[object]) -> dict[Path, str]:
+    """Return the text of each generated file of a module by its path: one per module of Protocols."""
+    source = Source.of(spec)
+    found = source.facades()
     rooms: dict[str, list[Facade]] = {}
     for facade in found:
         rooms.setdefault(facade.module.rpartition(".")[2], []).append(facade)
     files = {f"{room}.py": facade_file(room, members) for room, members in rooms.items()}
-    return files | {"__init__.py": session_file(found)}
+    files["__init__.py"] = session_file(source, found)
+    # Formatted as if they stood beside the package: ruff sorts imports by the packages that exist already.
+    beside = source.folder.parent
+    return {source.folder / name: formatted(beside / name, text) for name, text in files.items()}
 
 
 def facade_file(room: str, members: list[Facade]) -> str:
@@ -129,23 +200,30 @@ def facade_file(room: str, members: list[Facade]) -> str:
     )
 
 
-def session_file(found: tuple[Facade, ...]) -> str:
-    """Return the file of the session, which is the package itself."""
-    classes = sorted(f"Async{facade.protocol}" for facade in found)
+def session_file(source: Source, found: tuple[Facade, ...]) -> str:
+    """Return the file of the session and the storage, which is the package itself."""
+    session, storage = source.session, source.storage
+    classes = [f"Async{name}" for name in (session, storage, *(facade.protocol for facade in found))]
     lines = [
-        f"from {OUTPUT}.{facade.module.rpartition('.')[2]} import Async{facade.protocol}" for facade in found
+        "from twinstore.aio.storage import AsyncModuleStorage",
+        *(
+            f"from {source.package}.{facade.module.rpartition('.')[2]} import Async{facade.protocol}"
+            for facade in found
+        ),
+        f"from {source.session_module} import {session}",
     ]
     lazy = [
-        f"    from {SESSION_MODULE} import {SESSION}",
+        f"    from {source.storage_module} import {storage}",
         f"    from twinstore.aio.threads import Worker as {THREADS}",
     ]
     return "\n\n".join(
         [
-            HEADER.format(title="The scheduler"),
+            HEADER.format(title=source.title),
             "\n".join(lines),
             "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n" + "\n".join(lazy) + "\n",
-            f"\n__all__ = {sorted([f'Async{SESSION}', *classes])!r}\n",
-            session_class(found),
+            f"\n__all__ = {sorted(classes)!r}\n",
+            session_class(session, found),
+            storage_class(session, storage),
         ]
     )
 
@@ -200,13 +278,13 @@ def method(node: ast.FunctionDef) -> str:
     )
 
 
-def session_class(found: tuple[Facade, ...]) -> str:
+def session_class(session: str, found: tuple[Facade, ...]) -> str:
     """Return the class with one attribute per repository and service."""
     return "\n".join(
         [
-            f"class Async{SESSION}:",
+            f"class Async{session}:",
             '    """The repositories and services, bound or unbound as the session behind them."""\n',
-            f"    def __init__(self, session: {SESSION}, worker: {THREADS}) -> None:",
+            f"    def __init__(self, session: {session}, worker: {THREADS}) -> None:",
             '        """Take the synchronous session and the threads to call it in."""',
             *(
                 f"        self.{item.attribute} = Async{item.protocol}(session.{item.attribute}, worker)"
@@ -217,33 +295,78 @@ def session_class(found: tuple[Facade, ...]) -> str:
     )
 
 
-def formatted(name: str, text: str) -> str:
-    """Return the text of a file as ruff formats and sorts it."""
+def storage_class(session: str, storage: str) -> str:
+    """Return the class with the parts of the unbound session, sessions and units of work."""
+    bases = f"AsyncModuleStorage[{session}, Async{session}], Async{session}"
+    return "\n".join(
+        [
+            f"class Async{storage}({bases}):",
+            '    """Repositories, services, sessions and units of work."""\n',
+            f"    def __init__(self, storage: {storage}, worker: {THREADS}) -> None:",
+            '        """Take the synchronous storage and the threads to call it in."""',
+            f"        super().__init__(storage, worker, Async{session})",
+            f"        Async{session}.__init__(self, storage.unbound, worker)",
+            "",
+        ]
+    )
+
+
+def formatted(path: Path, text: str) -> str:
+    """Return the text of a file as ruff formats and sorts it with the settings of its project.
+
+    Raises:
+        ConfigurationError: ruff is not installed, or refuses the text.
+    """
     for command in (["check", "--fix", "--quiet", "--select", "I,RUF022"], ["format", "--quiet"]):
-        done = subprocess.run(  # noqa: S603  # the formatter of this repository
-            [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET / name), "-"],
+        done = subprocess.run(  # noqa: S603  # the formatter of this environment
+            [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(path), "-"],
             input=text,
             capture_output=True,
             text=True,
-            check=True,
+            check=False,
         )
+        if done.returncode:
+            reason = done.stderr.strip().splitlines()
+            raise ConfigurationError(
+                f"{path.name} cannot be formatted ({reason[-1] if reason else 'ruff failed'}). "
+                "Run: pip install ruff"
+            )
         text = done.stdout
     return text
 
 
+def settle(wanted: dict[Path, str], *, check: bool) -> bool:
+    """Write the files and remove what else stands beside them; return whether anything was not current.
+
+    Args:
+        wanted: text by path. A generated package is here as a whole: its other files are removed.
+        check: write and remove nothing.
+    """
+    packages = {path.parent for path in wanted if path.name == "__init__.py"}
+    real = {path for package in packages for path in package.glob("*.py")} | wanted.keys()
+    stale = {
+        path for path in real if not path.is_file() or path.read_text(encoding="utf-8") != wanted.get(path)
+    }
+    if not check:
+        for path in stale:
+            if path not in wanted:
+                path.unlink()
+                continue
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(wanted[path], encoding="utf-8")
+    return bool(stale)
+
+
 def main() -> int:
-    """Write the files, or compare them."""
-    wanted = {name: formatted(name, text) for name, text in sources().items()}
-    if "--check" in sys.argv:
-        real = {path.name: path.read_text(encoding="utf-8") for path in TARGET.glob("*.py")}
-        print("current" if real == wanted else "stale: run python -m twinstore.generate_aio")  # noqa: T201  # a script
-        return 0 if real == wanted else 1
-    TARGET.mkdir(exist_ok=True)
-    for path in TARGET.glob("*.py"):
-        path.unlink()
-    for name, text in wanted.items():
-        (TARGET / name).write_text(text, encoding="utf-8")
-    return 0
+    """Write the files of this distribution, or compare them."""
+    check = "--check" in sys.argv
+    wanted = {path: formatted(path, text) for path, text in stubs().items()}
+    for name in shipped_modules():
+        wanted |= aio_files(module_spec(name))
+    stale = settle(wanted, check=check)
+    if check:
+        print("stale: run python -m twinstore.generate_aio" if stale else "current")  # noqa: T201  # a script
+    return int(check and stale)
 
 
 if __name__ == "__main__":

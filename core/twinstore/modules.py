@@ -1,28 +1,57 @@
-"""What a module brings: catalog, repositories and migrations, all that a driver needs to store it."""
+"""Modules are plug-ins: found by entry point, described by one light object, loaded by name.
+
+A module is a distribution with an entry point in the group ``twinstore.modules`` that names a
+:class:`ModulePlugin`. The plug-in says where the settings of the module stand. What the module stores is its
+:class:`ModuleSpec`, which the plug-in imports only when somebody asks for this module.
+
+The plug-ins of all modules are read for the keys of the settings; a broken one is left out there and said in
+the log, and is an error for whoever asks for that module. The ledger of copies is a :class:`ModuleSpec`
+without a plug-in, because nobody configures it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, Never, TypeVar, cast
 
-from twinstore.errors import ValidationError
+from twinstore.entrypoints import Claim, brief, claims, the_only
+from twinstore.errors import ConfigurationError
+from twinstore.options import ModuleSettings
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from twinstore.access import Access
     from twinstore.catalog import Module
+    from twinstore.checks import Cutoffs, ModuleChecks
+    from twinstore.module_storage import ModuleStorage
 
-__all__ = ["ModuleSpec", "module_spec"]
+__all__ = [
+    "MODULE_GROUP",
+    "ModulePlugin",
+    "ModuleSpec",
+    "broken_modules",
+    "built_modules",
+    "module_plugin",
+    "module_plugins",
+    "module_spec",
+]
+
+log = logging.getLogger("twinstore.modules")
 
 R_co = TypeVar("R_co", covariant=True)
 
-# Where the modules of this distribution describe themselves.
-MODULES: Final = {"scheduler": "twinstore.scheduler.module"}
-ATTRIBUTE: Final = "MODULE"
+MODULE_GROUP: Final = "twinstore.modules"
+KIND: Final = "module"
+OURS: Final = "twinstore"
+# The name is an attribute of a storage, a part of names of functions, and a schema of PostgreSQL.
+NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+# Attributes that every storage has, and the schema of the ledger.
+RESERVED: Final = frozenset({"close", "module", "twinstore"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +62,21 @@ class ModuleSpec(Generic[R_co]):
         catalog: its entities.
         repositories: makes its set of repositories over an access.
         title: the name of the module in names of classes.
-        package: the import package whose folder ``migrations`` has one folder per kind of store.
+        package: the import package whose folder ``migrations`` has one folder per kind of store, and whose
+            package ``aio`` the generator writes.
+        storage: the class of its storage; ``None`` for what no host opens.
+        session: the class of its sessions, whose annotations name the Protocols.
+        checks: makes the lists that a verification compares, from the cut-offs of its entities and the rows
+            per page; they are asked of ``storage``. ``None``: rows alone are compared.
     """
 
     catalog: Module
     repositories: Callable[[Access], R_co]
     title: str
     package: str
+    storage: type[ModuleStorage[R_co, object]] | None = None
+    session: type[object] | None = None
+    checks: Callable[[Cutoffs, int], ModuleChecks[Never]] | None = None
 
     @property
     def name(self) -> str:
@@ -51,13 +88,154 @@ class ModuleSpec(Generic[R_co]):
         return files(self.package) / "migrations" / store
 
 
-def module_spec(name: str) -> ModuleSpec[object]:
-    """Return the module of that name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModulePlugin:
+    """What the entry point of a module names. To import it must not import models, catalog or repositories.
+
+    Attributes:
+        name: the name of the entry point: of the attribute of a storage, of the schema, and in commands.
+        title: the name of the module in names of classes, for example ``Library``.
+        settings: where its settings stand.
+        position: where lists of modules name it; smaller ones first, equal ones by name.
+        spec: imports and returns what the module stores; ``None`` for a module of which only the settings
+            are known, because one settings file serves hosts of several releases.
+    """
+
+    name: str
+    title: str
+    settings: ModuleSettings
+    position: int = 100
+    spec: Callable[[], ModuleSpec[object]] | None = None
+
+
+def module_plugin(name: str) -> ModulePlugin:
+    """Return the light description of one module.
+
+    Args:
+        name: compared without case.
 
     Raises:
-        ValidationError: there is none; names those that exist.
+        ConfigurationError: nobody or more than one distribution provides the module; its plug-in cannot be
+            imported, is no :class:`ModulePlugin`, or has another name. The message says which and what to do.
     """
-    where = MODULES.get(name)
-    if where is None:
-        raise ValidationError(f"Unknown module {name!r}; known: {', '.join(MODULES)}.", module=name)
-    return cast("ModuleSpec[object]", getattr(import_module(where), ATTRIBUTE))
+    known = _claims()
+    claim = the_only([claim for claim in known if claim.key == name.casefold()], name, known, KIND)
+    return _loaded(claim)
+
+
+def module_plugins() -> Mapping[str, ModulePlugin]:
+    """Return the light descriptions of all modules that can be read, by name; nothing is raised."""
+    found = [plugin for plugin in _all().values() if isinstance(plugin, ModulePlugin)]
+    return {plugin.name: plugin for plugin in sorted(found, key=lambda item: (item.position, item.name))}
+
+
+def broken_modules() -> Mapping[str, ConfigurationError]:
+    """Return by name why a module cannot be used."""
+    return {name: error for name, error in _all().items() if isinstance(error, ConfigurationError)}
+
+
+def built_modules() -> tuple[str, ...]:
+    """Return the names of the modules that can be opened, without importing what they store."""
+    return tuple(name for name, plugin in module_plugins().items() if plugin.spec is not None)
+
+
+def module_spec(name: str) -> ModuleSpec[object]:
+    """Import a module and return what it stores.
+
+    Args:
+        name: compared without case.
+
+    Raises:
+        ConfigurationError: as for :func:`module_plugin`; or this release knows the settings of the module
+            only; or what it stores cannot be imported or has another name.
+    """
+    known = _claims()
+    claim = the_only([claim for claim in known if claim.key == name.casefold()], name, known, KIND)
+    plugin = _loaded(claim)
+    if plugin.spec is None:
+        raise claim.error(
+            "is known by its settings only: this release cannot open, migrate or copy it. "
+            f"Choose another module ({', '.join(built_modules()) or 'none is complete'}), or install a "
+            "release that has it."
+        )
+    try:
+        spec: object = plugin.spec()
+    except (Exception, SystemExit) as error:
+        raise claim.error(
+            f"cannot be imported ({brief(error)}); reinstall it or its requirements."
+        ) from error
+    return _checked(claim, plugin, spec)
+
+
+def _checked(claim: Claim, plugin: ModulePlugin, spec: object) -> ModuleSpec[object]:
+    if not isinstance(spec, ModuleSpec):
+        raise claim.error(f"returned {type(spec).__name__} instead of a ModuleSpec; ask its author.")
+    found = cast("ModuleSpec[object]", spec)
+    if (found.name, found.title) != (plugin.name, plugin.title):
+        raise claim.error(
+            f"stores {found.name!r} ({found.title}), but its plug-in says {plugin.name!r} ({plugin.title}); "
+            "both must be the same."
+        )
+    return found
+
+
+def _claims() -> list[Claim]:
+    """Return who claims which name; ours first, so that nobody takes a section of the settings from us."""
+    return sorted(claims(MODULE_GROUP, KIND), key=lambda claim: (claim.distribution != OURS, claim.key))
+
+
+def _all() -> dict[str, ModulePlugin | ConfigurationError]:
+    """Return by name the plug-in, or why there is none."""
+    found: dict[str, ModulePlugin | ConfigurationError] = {}
+    known = _claims()
+    sections: dict[str, Claim] = {}
+    for claim in known:
+        if claim.key in found:
+            continue
+        try:
+            plugin = _loaded(
+                the_only([other for other in known if other.key == claim.key], claim.name, known, KIND)
+            )
+            _take_sections(claim, plugin, sections)
+        except ConfigurationError as error:
+            log.warning("A module is left out of the settings: %s", error.message)
+            found[claim.key] = error
+        else:
+            found[claim.key] = plugin
+    return found
+
+
+def _take_sections(claim: Claim, plugin: ModulePlugin, taken: dict[str, Claim]) -> None:
+    """Let a module have its top sections, unless an earlier one has them."""
+    settings = plugin.settings
+    tops = {settings.section, *(path[0] for paths in settings.roles.values() for path in paths)}
+    for top in sorted(tops):
+        if (other := taken.get(top.casefold())) is not None:
+            raise claim.error(
+                f"wants the section {top} of the settings, which {other.name} has; ask its author."
+            )
+    taken.update(dict.fromkeys((top.casefold() for top in tops), claim))
+
+
+def _loaded(claim: Claim) -> ModulePlugin:
+    """Import the plug-in of a claim."""
+    if not NAME.fullmatch(claim.point.name) or claim.key in RESERVED:
+        raise claim.error(
+            "has a name that no module can have; its author must choose one of lower-case letters, digits "
+            f"and underscores other than {', '.join(sorted(RESERVED))}."
+        )
+    try:
+        plugin: object = claim.point.load()
+    # SystemExit too: a plug-in that exits while it is imported must not end the host.
+    except (Exception, SystemExit) as error:
+        raise claim.error(
+            f"cannot be imported ({brief(error)}); reinstall it or its requirements."
+        ) from error
+    if not isinstance(plugin, ModulePlugin):
+        raise claim.error(
+            f"is of type {type(plugin).__name__} instead of a ModulePlugin; its entry point must name one, "
+            "as in package.plugin:PLUGIN."
+        )
+    if plugin.name != claim.point.name:
+        raise claim.error(f"describes itself as {plugin.name!r}; its entry point must have the same name.")
+    return plugin

@@ -1,16 +1,20 @@
-"""Options of the modules: what a host may tune whichever driver answers."""
+"""Options of the modules: what a host may tune whichever driver answers, and where the settings say it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-__all__ = ["ModuleOptions", "SchedulerOptions", "TaskRunnerOptions", "TrackingOptions"]
+__all__ = ["Days", "ModuleOptions", "ModuleSettings", "Seconds"]
 
 # expireAfterSeconds of a MongoDB TTL index ends at 2,147,483,647 seconds.
 MAX_RETENTION_DAYS = 24_855
 MAX_SECONDS = 2_147_483_647
+
+Path = tuple[str, ...]
 
 
 def refuse_bool(value: object) -> object:
@@ -30,39 +34,57 @@ class ModuleOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SchedulerOptions(ModuleOptions):
-    """Options of the scheduler.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleSettings:
+    """Where the settings of a module stand. Whatever is not named here or by a driver is an unknown key.
 
     Attributes:
-        run_retention_days: age in days at which finished runs and logs are due for removal; 0 keeps them.
-        impact_retention_days: the same for impact snapshots.
-        heartbeat_seconds: how often a worker reports itself.
-        dead_after_seconds: silence in seconds after which a worker counts as dead.
+        section: the module as its section and its switch are spelled, for example ``Library``.
+        drivers: the drivers of this distribution that store it; those of others may store every module.
+        options: model of its options.
+        option_paths: by option, the key below the section; an option that is a mapping has a section there.
+        mode: another spelling of the switch, where there is one.
+        roles: by role of a process, the sections that this process reads in place of ``<section>:Storage``.
     """
 
-    run_retention_days: Days = 180
-    impact_retention_days: Days = 0
-    heartbeat_seconds: Seconds = 30
-    dead_after_seconds: Seconds = 300
+    section: str
+    drivers: tuple[str, ...] = ("Memory", "Mongo", "Postgres")
+    options: type[ModuleOptions] = ModuleOptions
+    option_paths: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    mode: Path = ()
+    roles: Mapping[str, tuple[Path, ...]] = field(default_factory=dict[str, tuple[Path, ...]])
+
+    def __post_init__(self) -> None:
+        """Refuse what the settings could not be read by; met by the author of the module only."""
+        if not self.section.isidentifier() or self.section.casefold() == "persistence":
+            raise ValueError(f"the section of a module is a name of its own, not {self.section!r}")
+        if set(self.option_paths) != set(self.options.model_fields):
+            raise ValueError(f"option_paths of {self.section} names other options than its model has")
+        for path in (*self.option_paths.values(), self.mode or self.storage):
+            if path[0] != self.section or len(path) == 1:
+                raise ValueError(f"{':'.join(path)} does not stand below {self.section}")
+
+    @property
+    def switch(self) -> Path:
+        """The key that names the driver."""
+        return ("Persistence", self.section)
+
+    @property
+    def storage(self) -> Path:
+        """The section that holds one section per driver."""
+        return (self.section, "Storage")
+
+    def is_section(self, option: str) -> bool:
+        """Whether an option is a mapping, so that a section stands at its path."""
+        return get_origin(self.options.model_fields[option].annotation) in {dict, Mapping}
 
 
-class TrackingOptions(ModuleOptions):
-    """Options of tracking.
+def __getattr__(name: str) -> type[ModuleOptions]:
+    """Return the options of an installed module by the name of their class; they stood here before."""
+    if name.endswith("Options"):
+        from twinstore.modules import module_plugins  # noqa: PLC0415  # they are described by what stands here
 
-    Attributes:
-        stale_after_seconds: silence in seconds after which a session counts as stale.
-    """
-
-    stale_after_seconds: Seconds = 300
-
-
-class TaskRunnerOptions(ModuleOptions):
-    """Options of the task runner.
-
-    Attributes:
-        log_retention_days: age in days at which log entries are due for removal; 0 keeps them.
-        tenancy_enforced: whether every call must name a tenant.
-    """
-
-    log_retention_days: Days = 0
-    tenancy_enforced: bool = False
+        for plugin in module_plugins().values():
+            if plugin.settings.options.__name__ == name:
+                return plugin.settings.options
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,10 +12,9 @@ Only the configured driver is ever imported, so a broken one takes nobody else d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from typing import Final, Literal
 
@@ -23,8 +22,9 @@ from pluggy import HookimplMarker, HookspecMarker, PluginManager, PluginValidati
 
 from twinstore.backend import BACKEND_API_VERSION, BackendSpec
 from twinstore.driver_checks import spec_problem
+from twinstore.entrypoints import Claim, brief, claims, did_you_mean, near_matches, the_only
 from twinstore.errors import ConfigurationError
-from twinstore.modules import MODULES
+from twinstore.modules import built_modules, module_plugins
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 ENTRY_POINT_GROUP: Final = "twinstore.backends"
+KIND: Final = "driver"
 HOOK: Final = "twinstore_register_backend"
 OLDEST_API_VERSION: Final = 2
 GUIDE: Final = "docs/writing-a-driver.md"
@@ -81,42 +82,6 @@ class BackendInfo:
     modules: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One entry point: somebody says to be the driver of this name."""
-
-    point: EntryPoint
-
-    @property
-    def key(self) -> str:
-        """The name for comparisons."""
-        return self.point.name.casefold()
-
-    @property
-    def name(self) -> str:
-        """The name for people."""
-        return SPELLINGS.get(self.key, self.point.name)
-
-    @property
-    def distribution(self) -> str:
-        """Name of the distribution."""
-        return self.point.dist.name if self.point.dist else ""
-
-    @property
-    def version(self) -> str:
-        """Version of the distribution."""
-        return self.point.dist.version if self.point.dist else ""
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name} ({self.distribution or 'unknown distribution'} {self.version}: {self.point.value})"
-        )
-
-    def error(self, problem: str) -> ConfigurationError:
-        """Return an error about this driver."""
-        return ConfigurationError(f"The driver {self} {problem}", driver=self.name)
-
-
 def installed_backend_names() -> tuple[str, ...]:
     """Return the names of all installed drivers, sorted, without importing any."""
     return tuple(sorted({claim.name for claim in _claims()}, key=str.casefold))
@@ -134,8 +99,8 @@ def load_backend(name: str, *, module: str | None = None) -> BackendSpec:
             describes itself wrongly or was written for another version of this library; its client
             library is missing; it does not store the module. The message says which and what to do.
     """
-    claims = _claims()
-    claim = _only([claim for claim in claims if claim.key == name.casefold()], name, claims)
+    known = _claims()
+    claim = the_only([claim for claim in known if claim.key == name.casefold()], name, known, KIND)
     spec = _describe(claim)
     _check_module(claim, spec, module)
     if missing := _missing_extra(claim, spec):
@@ -145,47 +110,13 @@ def load_backend(name: str, *, module: str | None = None) -> BackendSpec:
 
 def list_backends() -> tuple[BackendInfo, ...]:
     """Return all installed drivers sorted by name. A broken one is listed as broken; nothing is raised."""
-    claims = _claims()
-    found = [_inspect(claim, [other for other in claims if other.key == claim.key]) for claim in claims]
+    known = _claims()
+    found = [_inspect(claim, [other for other in known if other.key == claim.key]) for claim in known]
     return tuple(sorted(found, key=lambda info: (info.name.casefold(), info.distribution)))
 
 
-def near_matches(text: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Return the known names that a misspelt one may have meant, best first."""
-    by_key = {name.casefold(): name for name in known}
-    return tuple(by_key[key] for key in get_close_matches(text.casefold(), by_key, n=3, cutoff=0.6))
-
-
-def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """Return a sentence with the near matches, or nothing."""
-    near = near_matches(text, known)
-    return f" Did you mean {' or '.join(near)}?" if near else ""
-
-
 def _claims() -> list[Claim]:
-    return [Claim(point) for point in entry_points(group=ENTRY_POINT_GROUP)]
-
-
-def _only(matching: Sequence[Claim], name: str, claims: Sequence[Claim]) -> Claim:
-    if not matching:
-        names = sorted({claim.name for claim in claims}, key=str.casefold)
-        raise ConfigurationError(
-            f"There is no driver {name!r}.{did_you_mean(name, names)} "
-            f"Installed: {', '.join(names) or 'none'}. "
-            "Correct the name or install the distribution that provides it.",
-            driver=name,
-        )
-    if len(matching) > 1:
-        raise _duplicate(matching)
-    return matching[0]
-
-
-def _duplicate(matching: Sequence[Claim]) -> ConfigurationError:
-    claims = ", ".join(sorted(map(str, matching)))
-    return ConfigurationError(
-        f"The driver name {matching[0].name!r} is claimed more than once: {claims}. Uninstall all but one.",
-        driver=matching[0].name,
-    )
+    return claims(ENTRY_POINT_GROUP, KIND, SPELLINGS)
 
 
 def _describe(claim: Claim) -> BackendSpec:
@@ -200,7 +131,7 @@ def _describe(claim: Claim) -> BackendSpec:
     try:
         answers: list[object] = hook()
     except (Exception, SystemExit) as error:
-        raise claim.error(f"failed in {HOOK} ({_brief(error)}); reinstall it or ask its author.") from error
+        raise claim.error(f"failed in {HOOK} ({brief(error)}); reinstall it or ask its author.") from error
     return _check_spec(claim, answers[0] if answers else None)
 
 
@@ -209,15 +140,14 @@ def _register(manager: PluginManager, claim: Claim) -> None:
         manager.load_setuptools_entrypoints(ENTRY_POINT_GROUP, name=claim.point.name)
         manager.check_pending()
     except PluginValidationError as error:
-        reason = " ".join(str(error).split())
-        problem = f"does not implement the hook {HOOK}() as specified ({type(error).__name__}: {reason})"
+        problem = f"does not implement the hook {HOOK}() as specified ({brief(error)})"
         raise claim.error(f"{problem}; update it or ask its author.") from error
     # SystemExit too: a module that exits while it is imported must not end the host.
     except (Exception, SystemExit) as error:
         client = "; its factory is to import the client library, not its plug-in"
         hint = client if isinstance(error, ImportError) else ""
         raise claim.error(
-            f"cannot be imported ({_brief(error)}); reinstall it or its requirements{hint}."
+            f"cannot be imported ({brief(error)}); reinstall it or its requirements{hint}."
         ) from error
 
 
@@ -295,7 +225,7 @@ def _requirement(claim: Claim, extra: str) -> str:
 
 def _inspect(claim: Claim, same_name: Sequence[Claim]) -> BackendInfo:
     try:
-        _only(same_name, claim.name, same_name)
+        the_only(same_name, claim.name, same_name, KIND)
         spec = _describe(claim)
     except ConfigurationError as error:
         return _info(claim, "broken", error.message, ())
@@ -304,16 +234,17 @@ def _inspect(claim: Claim, same_name: Sequence[Claim]) -> BackendInfo:
         claim,
         "missing extra" if missing else "ready",
         missing or _misspelt_modules(spec),
-        tuple(sorted(MODULES if spec.modules is None else spec.modules)),
+        tuple(sorted(built_modules() if spec.modules is None else spec.modules)),
     )
 
 
 def _misspelt_modules(spec: BackendSpec) -> str:
     """Return a warning of modules that nobody has and that look like one, or nothing."""
+    known = module_plugins()
     hints = [
-        f"It says to store the module {name!r}, which does not exist.{did_you_mean(name, MODULES)}"
+        f"It says to store the module {name!r}, which does not exist.{did_you_mean(name, known)}"
         for name in sorted(spec.modules or ())
-        if name not in MODULES and near_matches(name, MODULES)
+        if name not in known and near_matches(name, known)
     ]
     return " ".join(hints)
 
@@ -327,8 +258,3 @@ def _info(claim: Claim, state: State, detail: str, modules: tuple[str, ...]) -> 
         detail=detail,
         modules=modules,
     )
-
-
-def _brief(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

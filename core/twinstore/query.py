@@ -1,6 +1,6 @@
 """A list as data: filter, total order, limit and starting point, the same for every driver.
 
-The contracts speak in typed options; :mod:`twinstore.scheduler.queries` turns them into a :class:`Query`
+The contracts speak in typed options; the module ``queries`` of a module turns them into a :class:`Query`
 and each driver compiles that once. Field names are wire names, or names of storage markers.
 """
 

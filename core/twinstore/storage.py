@@ -2,66 +2,79 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self, TypeVar, overload
 
 from twinstore.backend import Lifetime, OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.config import load_settings
 from twinstore.driver_checks import opened
+from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.forks import ForkSafeLock
+from twinstore.installed import ModuleAttributes
+from twinstore.module_storage import ModuleStorage
 from twinstore.modules import module_spec
 from twinstore.plugins import load_backend
-from twinstore.scheduler.storage import SchedulerStorage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from twinstore.backend import ModuleBackend
     from twinstore.clock import Clock
     from twinstore.config import ConfigSource, Settings
-    from twinstore.scheduler.repositories import Repositories
+    from twinstore.modules import ModuleSpec
 
-__all__ = [
-    "Storage",
-    "add_scheduler_memory_storage",
-    "add_scheduler_mongo_storage",
-    "add_scheduler_postgres_storage",
-    "add_scheduler_storage",
-    "open_storage",
-]
+__all__ = ["Storage", "open_module", "open_storage"]
+
+AnyStorage = ModuleStorage[object, object]
+S = TypeVar("S", bound=AnyStorage)
 
 
-class Storage:
-    """The storages of all modules; each is opened when first used."""
+class Storage(ModuleAttributes):
+    """The storages of all modules, an attribute for each; one is opened when first used."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         """Take the settings; nothing is loaded or connected yet."""
         self._settings = settings
         self._clock = clock
         self._resources = SharedResources()
-        self._scheduler: SchedulerStorage | None = None
+        self._opened: dict[str, AnyStorage] = {}
         self._lock = ForkSafeLock()
         self._lifetime = Lifetime()
 
-    @property
-    def scheduler(self) -> SchedulerStorage:
-        """The storage of the scheduler."""
-        with self._lock:  # two threads may meet here at the first use
-            if self._scheduler is None:
-                self._lifetime.check()
-                self._scheduler = self._open_scheduler()
-            return self._scheduler
+    @overload
+    def module(self, name: str) -> AnyStorage: ...
+    @overload
+    def module(self, name: str, kind: type[S]) -> S: ...
+    def module(self, name: str, kind: type[AnyStorage] = ModuleStorage) -> AnyStorage:
+        """Return the storage of a module, which is opened at the first call.
 
-    def _open_scheduler(self) -> SchedulerStorage:
-        name = self._settings.backend_name("scheduler")
-        backend = open_module("scheduler", name, self._settings, self._resources, self._clock)
-        return SchedulerStorage(cast("ModuleBackend[Repositories]", backend), self._clock)
+        Args:
+            name: the module, compared without case.
+            kind: the class of its storage, for type checkers.
+
+        Raises:
+            ConfigurationError: there is no such module, its switch is not set, or its driver cannot be used.
+            ValidationError: the module has a storage of another class.
+        """
+        key = name.casefold()
+        with self._lock:  # two threads may meet here at the first use
+            if key not in self._opened:
+                self._lifetime.check()
+                backend = self._settings.backend_name(key)
+                self._opened[key] = storage_of(key, backend, self._settings, self._clock, self._resources)
+            found = self._opened[key]
+        if not isinstance(found, kind):
+            raise ValidationError(
+                f"The storage of the module {name!r} is a {type(found).__name__}, no {kind.__name__}."
+            )
+        return found
 
     def close(self) -> None:
         """Close every module that was opened, then the resources they share."""
         self._lifetime.closed = True
-        if self._scheduler is not None:
-            self._scheduler.close()
+        for storage in self._opened.values():
+            storage.close()
         self._resources.close()
 
     def __enter__(self) -> Self:
@@ -75,72 +88,79 @@ class Storage:
         self.close()
 
 
-def open_storage(config: ConfigSource = None, *, clock: Clock | None = None) -> Storage:
+def open_storage(
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, Mapping[str, object]] | None = None,
+) -> Storage:
     """Return the storage that the configuration names; it does no I/O and is a context manager.
 
     Args:
         config: a mapping, the path of a JSON, TOML or YAML file, settings, or ``None`` for the file
             that ``TWINSTORE_CONFIG`` names; the environment is read in each case but the last.
         clock: the clock of the services; default: the system's, in UTC with whole milliseconds.
+        options: options of modules by module and name, for what a host only knows at run time; they win over
+            the configuration.
 
     Raises:
         ConfigurationError: unreadable, unknown or contradictory settings.
     """
-    return Storage(load_settings(config), clock or SystemClock())
-
-
-def add_scheduler_storage(config: ConfigSource = None, *, clock: Clock | None = None) -> SchedulerStorage:
-    """Return the scheduler on the driver that ``Persistence:Scheduler`` names."""
-    settings = load_settings(config)
-    return _scheduler(settings.backend_name("scheduler"), settings, clock)
-
-
-def add_scheduler_mongo_storage(
-    config: ConfigSource = None, *, clock: Clock | None = None
-) -> SchedulerStorage:
-    """Return the scheduler on MongoDB, whatever the switch says."""
-    return _scheduler("Mongo", load_settings(config), clock)
-
-
-def add_scheduler_postgres_storage(
-    config: ConfigSource = None, *, clock: Clock | None = None
-) -> SchedulerStorage:
-    """Return the scheduler on PostgreSQL, whatever the switch says."""
-    return _scheduler("Postgres", load_settings(config), clock)
-
-
-def add_scheduler_memory_storage(
-    config: ConfigSource = None, *, clock: Clock | None = None
-) -> SchedulerStorage:
-    """Return the scheduler in the memory of this process, whatever the switch says; for tests."""
-    return _scheduler("Memory", load_settings(config), clock)
-
-
-def open_scheduler(
-    backend: str, config: ConfigSource = None, *, clock: Clock | None = None, read_only: bool = False
-) -> SchedulerStorage:
-    """Return the scheduler on a named driver, whatever the switch says.
-
-    Args:
-        backend: name of the driver.
-        config: as for :func:`open_storage`.
-        clock: the clock of the services.
-        read_only: the storage is the source of a copy; see :class:`~twinstore.backend.OpenRequest`.
-    """
-    return _scheduler(backend, load_settings(config), clock, read_only=read_only)
-
-
-def _scheduler(
-    name: str, settings: Settings, clock: Clock | None, *, read_only: bool = False
-) -> SchedulerStorage:
-    resources = SharedResources()
-    clock = clock or SystemClock()
-    backend = open_module("scheduler", name, settings, resources, clock, read_only=read_only)
-    return SchedulerStorage(cast("ModuleBackend[Repositories]", backend), clock, resources)
+    return Storage(load_settings(config).with_options(options or {}), clock or SystemClock())
 
 
 def open_module(
     module: str,
+    backend: str | None = None,
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, object] | None = None,
+    read_only: bool = False,
+) -> AnyStorage:
+    """Return the storage of one module; ``twinstore.add_<module>_storage`` is this for a known module.
+
+    Args:
+        module: the module, compared without case.
+        backend: name of the driver, whatever the switch says; ``None`` for the one that the switch names.
+        config: as for :func:`open_storage`.
+        clock: the clock of the services.
+        options: options of the module by name; they win over the configuration.
+        read_only: the storage is the source of a copy; see :class:`~twinstore.backend.OpenRequest`.
+
+    Raises:
+        ConfigurationError: as for :meth:`Storage.module`.
+    """
+    settings = load_settings(config)
+    if options:
+        settings = settings.with_options({module: options})
+    name = backend or settings.backend_name(module)
+    return storage_of(module.casefold(), name, settings, clock or SystemClock(), read_only=read_only)
+
+
+def storage_of(
+    module: str,
+    backend: str,
+    settings: Settings,
+    clock: Clock,
+    shared: SharedResources | None = None,
+    *,
+    read_only: bool = False,
+) -> AnyStorage:
+    """Return a storage over ``shared`` resources, or over some of its own, which it closes."""
+    spec = module_spec(module)
+    if spec.storage is None:
+        raise ConfigurationError(
+            f"The module {module!r} has no storage class; its author must name one in its ModuleSpec.",
+            module=module,
+        )
+    resources = SharedResources() if shared is None else shared
+    opened = module_on_driver(spec, backend, settings, resources, clock, read_only=read_only)
+    return spec.storage(opened, clock, resources if shared is None else None, settings.options(module))
+
+
+def module_on_driver(
+    module: ModuleSpec[object],
     name: str,
     settings: Settings,
     resources: SharedResources,
@@ -149,11 +169,11 @@ def open_module(
     read_only: bool = False,
 ) -> ModuleBackend[object]:
     """Load a driver and open one module on it; it connects on first use."""
-    spec = load_backend(name, module=module)
+    spec = load_backend(name, module=module.name)
     request = OpenRequest(
-        module=module_spec(module),
-        settings=settings.backend_settings(module, spec),
-        options=settings.options(module),
+        module=module,
+        settings=settings.backend_settings(module.name, spec),
+        options=settings.options(module.name),
         resources=resources,
         clock=clock,
         read_only=read_only,

@@ -41,11 +41,11 @@ def model_of(module: ModuleSpec[object], sample: str) -> type[CanonicalModel]:
 
 def _models(package: str) -> dict[str, type[CanonicalModel]]:
     """Return the public models of a package by name, in words with hyphens."""
-    public = vars(import_module(package))
+    public = import_module(package)
     return {
         to_snake(name).replace("_", "-"): item
-        for name in public["__all__"]
-        if isinstance(item := public[name], type) and issubclass(item, CanonicalModel)
+        for name in public.__all__
+        if isinstance(item := getattr(public, name), type) and issubclass(item, CanonicalModel)
     }
 
 

@@ -10,7 +10,7 @@ from annotated_types import Ge, Le
 from pydantic import SecretStr
 
 from docs.parts.tables import NONE, attributes, code, codes, table
-from twinstore.config.keys import MODULES
+from twinstore.config.keys import modules
 from twinstore.plugins import load_backend
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ KINDS: Final[dict[object, str]] = {
 
 def switch_table() -> str:
     """Return the keys that name a driver."""
-    rows = ((code(":".join(keys.switch)), codes(keys.drivers)) for keys in MODULES.values())
+    rows = ((code(":".join(keys.switch)), codes(keys.drivers)) for keys in modules().values())
     return table(("Key", "Values"), rows)
 
 
@@ -60,13 +60,13 @@ def driver_table(driver: str) -> str:
 
 def option_keys() -> tuple[str, ...]:
     """Return the keys of the options of all modules."""
-    return tuple(":".join(path) for keys in MODULES.values() for path in keys.option_paths.values())
+    return tuple(":".join(path) for keys in modules().values() for path in keys.option_paths.values())
 
 
 def option_table() -> str:
     """Return the options of all modules."""
     rows: list[tuple[str, str, str, str]] = []
-    for keys in MODULES.values():
+    for keys in modules().values():
         meanings = attributes(keys.options)
         for name, path in keys.option_paths.items():
             field = keys.options.model_fields[name]
@@ -76,7 +76,7 @@ def option_table() -> str:
 
 def _kind(field: FieldInfo) -> str:
     """Return what a field takes, with its bounds."""
-    if get_origin(field.annotation) is Mapping:
+    if get_origin(field.annotation) in {dict, Mapping}:
         return "texts, by name"
     inner = [part for part in get_args(field.annotation) if part is not NoneType]
     if SecretStr in {field.annotation, *inner}:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.modules import MODULES, module_spec
+from twinstore.modules import built_modules, module_spec
 from twinstore_postgres.migrator import STORE, apply, shipped_migrations
 from twinstore_postgres.schema import SCHEMA_FILE, describe_schema
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["schema_files"]
 
-SHIPPED: Final[tuple[ModuleSpec[object], ...]] = (LEDGER_MODULE, *map(module_spec, MODULES))
+SHIPPED: Final[tuple[ModuleSpec[object], ...]] = (LEDGER_MODULE, *map(module_spec, built_modules()))
 
 
 def schema_files(connection: Connection, role: str) -> dict[Path, str]:

@@ -22,13 +22,14 @@ from tests.backfill.toolkit import (
     contents_of,
     fill,
     invoke,
+    open_store,
     rows_of,
     write_config,
 )
 from twinstore.config import load_settings
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.stores import has_ledger, open_store
+from twinstore_backfill.stores import has_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

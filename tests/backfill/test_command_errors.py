@@ -12,11 +12,10 @@ import pymongo
 import pytest
 from pymongo.errors import PyMongoError
 
-from tests.backfill.toolkit import Answer, fill, invoke, rows_of, write_config
+from tests.backfill.toolkit import Answer, fill, invoke, open_store, rows_of, write_config
 from tests.servers import postgres_url
 from twinstore.config import load_settings
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.stores import open_store
 from twinstore_embedded.binaries import find_mongod
 
 if TYPE_CHECKING:

@@ -303,7 +303,7 @@ class TestLease:
     def started(self, pair: MemoryPair, holder: str) -> str:
         """Start the job of ``pair.copy()`` as somebody else and keep its lease."""
         options = CopyOptions(as_of=AS_OF)
-        settings = job_settings(options, pair.source.bulk, pair.target.bulk, COPIED)
+        settings = job_settings(options, pair.source, pair.target, COPIED)
         ledger = pair.target.ledger
         ledger.start(job_id(settings), settings, AS_OF)
         ledger.acquire(job_id(settings), holder, timedelta(seconds=60))

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from pydantic import SecretStr
 
-from tests.backfill.toolkit import COPIED, DOCUMENTS_PER_TENANT, Pair, contents_of, fill
+from tests.backfill.toolkit import COPIED, DOCUMENTS_PER_TENANT, Pair, contents_of, fill, open_store
 from twinstore.access import Row
 from twinstore.backend import SharedResources
 from twinstore.bulk import KeyRange
@@ -24,7 +24,6 @@ from twinstore.scheduler.catalog import RUNS
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, UNKNOWN_TENANT, Tenant
 from twinstore.testing.builders import make_run
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.stores import open_store
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import Store as MemoryStore
 from twinstore_memory.store import drop_store

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from twinstore.bulk import BulkPort, Record
+    from twinstore.bulk import Record
     from twinstore.catalog import Entity
     from twinstore.keys import Key
     from twinstore.ledger import Claim, CopyJob, RangeProgress
     from twinstore.migrations import Effect
     from twinstore_backfill.copy.reporting import CopyResult
+    from twinstore_backfill.stores import Store
 
 LONG: Final = timedelta(hours=1)
 BAD: Final = ("acme-run-1",)
@@ -312,10 +313,10 @@ class TestDeadWorkers:
 
 def settings_of(
     pair: MemoryPair,
-    make: Callable[[CopyOptions, BulkPort, BulkPort, Sequence[Entity]], Mapping[str, str]],
+    make: Callable[[CopyOptions, Store, Store, Sequence[Entity]], Mapping[str, str]],
 ) -> Mapping[str, str]:
     """Return the settings of the job of :func:`copied`."""
-    return make(CopyOptions(as_of=AS_OF), pair.source.bulk, pair.target.bulk, COPIED)
+    return make(CopyOptions(as_of=AS_OF), pair.source, pair.target, COPIED)
 
 
 class TestSignsOfLife:

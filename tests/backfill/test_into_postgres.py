@@ -9,12 +9,11 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from tests.backfill.toolkit import COPIED, DOCUMENTS_PER_TENANT, Pair, contents_of, fill, rows_of
+from tests.backfill.toolkit import COPIED, DOCUMENTS_PER_TENANT, Pair, contents_of, fill, open_store, rows_of
 from twinstore.config import load_settings
 from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import AUDIT, SCHEDULES
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.stores import open_store
 from twinstore_memory.store import drop_store
 
 if TYPE_CHECKING:

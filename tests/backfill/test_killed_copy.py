@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from pymongo import MongoClient
 
-from tests.backfill.toolkit import AS_OF, write_config
+from tests.backfill.toolkit import AS_OF, open_store, write_config
 from twinstore.config import load_settings
 from twinstore.ledger import RangeState
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.testing.builders import at, make_run
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.stores import has_ledger, open_store
+from twinstore_backfill.stores import has_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

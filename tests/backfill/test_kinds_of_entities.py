@@ -89,7 +89,12 @@ class Notebooks:
         self.directory = directory
         self.stores = (MemoryStore(uuid4().hex), MemoryStore(uuid4().hex))
         self.source, self.target = (
-            Store("Memory", cast("SchedulerStorage", MemoryBackend(NOTEBOOK, store)), ModuleOptions())
+            Store(
+                "Memory",
+                cast("SchedulerStorage", MemoryBackend(NOTEBOOK, store)),
+                ModuleOptions(),
+                module=NOTEBOOK.name,
+            )
             for store in self.stores
         )
         access = self.source.bulk.access()
@@ -100,7 +105,7 @@ class Notebooks:
 
     def copy(self, **options: object) -> CopyResult:
         given = {"out": self.directory, "as_of": AS_OF, "range_size": 2, "execute": True, **options}
-        copy_options = CopyOptions(module="notebook", **given)  # type: ignore[arg-type]  # the options of a test
+        copy_options = CopyOptions(**given)  # type: ignore[arg-type]  # the options of a test
         return run_copy(self.source, self.target, copy_options, Silent(), StopSwitch())
 
     def compare(self, tenant: str | None = None) -> EntityReport:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from pymongo import MongoClient
 
-from tests.backfill.toolkit import AS_OF, write_config
+from tests.backfill.toolkit import AS_OF, open_store, write_config
 from twinstore.config import load_settings
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.builders import make_run
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.stores import open_store
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,13 +26,12 @@ from tests.backfill.foreign import (
     footprint,
     foreign_runs,
 )
-from tests.backfill.toolkit import Answer, invoke, write_config
+from tests.backfill.toolkit import Answer, invoke, open_store, write_config
 from twinstore.bulk import KeyRange
 from twinstore.config import load_settings
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULER
 from twinstore.testing.builders import rich_run_summary
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,16 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.backfill.toolkit import AS_OF, DOCUMENTS_PER_TENANT, Answer, fill, invoke, rows_of, write_config
+from tests.backfill.toolkit import (
+    AS_OF,
+    DOCUMENTS_PER_TENANT,
+    Answer,
+    fill,
+    invoke,
+    open_store,
+    rows_of,
+    write_config,
+)
 from tests.servers import postgres_url
 from tests.stores import kept
 from twinstore import add_scheduler_postgres_storage, load_settings
@@ -22,7 +31,6 @@ from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULER
 from twinstore.testing.builders import make_run
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.stores import open_store
 from twinstore_postgres.schema import describe_schema
 
 if TYPE_CHECKING:

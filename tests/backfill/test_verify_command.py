@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.backfill.toolkit import AS_OF, fill, invoke, memory_pair, write_config
+from tests.backfill.toolkit import AS_OF, fill, invoke, memory_pair, open_store, write_config
 from twinstore.config import load_settings
 from twinstore.errors import TwinstoreError, UnavailableError
 from twinstore.scheduler.catalog import RUNS
@@ -20,7 +20,7 @@ from twinstore.testing.builders import make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.stopping import StopSwitch
-from twinstore_backfill.stores import Recipe, open_store
+from twinstore_backfill.stores import Recipe
 from twinstore_backfill.verify.pool import run_tasks
 from twinstore_backfill.verify.tasks import Context
 from twinstore_memory.rows import encode, plant

@@ -6,7 +6,7 @@ import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
 from twinstore.bulk import KeyRange
@@ -24,12 +24,12 @@ from twinstore.scheduler.catalog import (
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.builders import at, make_audit_record, make_impact_set, make_run, make_schedule, moved
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore_backfill import stores
 from twinstore_backfill.cli import main
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.progress import Silent
 from twinstore_backfill.stopping import StopSwitch
-from twinstore_backfill.stores import open_store
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
 from twinstore_memory.store import Store as MemoryStore
@@ -37,11 +37,13 @@ from twinstore_memory.store import drop_store, shared_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import pytest
 
     from twinstore.bulk import BulkPort
+    from twinstore.config import Settings
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore_backfill.copy.reporting import CopyResult
     from twinstore_backfill.report.model import ParityReport
@@ -59,6 +61,7 @@ __all__ = [
     "fill",
     "invoke",
     "memory_pair",
+    "open_store",
     "rows_of",
     "write_config",
 ]
@@ -98,8 +101,8 @@ class Answer:
 class Pair:
     """An open source and an open target."""
 
-    source: Store
-    target: Store
+    source: Store[SchedulerStorage]
+    target: Store[SchedulerStorage]
     directory: Path
 
     def copy(self, *, execute: bool = True, **options: object) -> CopyResult:
@@ -137,6 +140,14 @@ def memory_pair(directory: Path) -> Iterator[MemoryPair]:
         yield MemoryPair(source, target, directory, names=names)
     for name in names:
         drop_store(name)
+
+
+def open_store(
+    module: str, backend: str, settings: Settings, *, read_only: bool = False
+) -> AbstractContextManager[Store[SchedulerStorage]]:
+    """Open a side as tools do, with the type of its storage."""
+    opened = stores.open_store(module, backend, settings, read_only=read_only)
+    return cast("AbstractContextManager[Store[SchedulerStorage]]", opened)
 
 
 def fill(storage: SchedulerStorage, tenants: Sequence[str] = TENANTS) -> None:

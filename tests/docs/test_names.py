@@ -17,7 +17,7 @@ from tests.servers import MONGO_URL, POSTGRES_URL, SERVERS
 from twinstore import testing
 from twinstore.backend import CAPABILITY_NAMES
 from twinstore.config import CONFIG_VARIABLE
-from twinstore.config.keys import MODULES
+from twinstore.config.keys import modules
 from twinstore_backfill.outcome import Exit
 
 COMMANDS: Final = dict(commands())
@@ -62,7 +62,7 @@ def test_every_public_name_of_the_contract_kit_is_explained() -> None:
     [
         *option_keys(),
         *(key for driver in DRIVERS for key in driver_keys(driver)),
-        *(":".join(keys.switch) for keys in MODULES.values()),
+        *(":".join(keys.switch) for keys in modules().values()),
         CONFIG_VARIABLE,
     ],
 )

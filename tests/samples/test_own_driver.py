@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+import twinstore
 from docs.parts.interface import public_names
 from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, fill, write_config
 from tests.outsiders import SAMPLES, installed
-from twinstore.storage import open_scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def test_rows_move_from_mongodb_through_it_to_postgresql(
         persistence |= found
     # The rows of these tests are old; the TTL index of MongoDB would remove them some time.
     settings = {"Persistence": persistence, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
-    with open_scheduler("Mongo", mongo_database.config) as storage:
+    with twinstore.add_scheduler_mongo_storage(mongo_database.config) as storage:
         storage.initializer.ensure_migrations()
         fill(storage)
     config = write_config(tmp_path / "settings.json", settings)

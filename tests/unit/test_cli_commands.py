@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.backfill.toolkit import fill, invoke, write_config
+from tests.backfill.toolkit import fill, invoke, open_store, write_config
 from twinstore.config import load_settings
 from twinstore.errors import (
     ConfigurationError,
@@ -29,7 +29,6 @@ from twinstore_backfill.cli.params import Format
 from twinstore_backfill.outcome import Exit, InterruptedRunError, PreflightError, exit_code
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.secrets import RedactingFormatter, Redactor
-from twinstore_backfill.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

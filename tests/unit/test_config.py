@@ -15,7 +15,9 @@ from pydantic import AfterValidator, BaseModel, SecretStr, model_validator
 from twinstore.backend import BackendSettings, BackendSpec, ModuleBackend, OpenRequest
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ConfigurationError
-from twinstore.options import SchedulerOptions, TaskRunnerOptions, TrackingOptions
+from twinstore.scheduler.options import SchedulerOptions
+from twinstore.taskrunner.options import TaskRunnerOptions
+from twinstore.tracking.options import TrackingOptions
 
 PASSWORD = "hunter2Zq"
 URL = f"mongodb://app:{PASSWORD}@db1,db2/jobs"

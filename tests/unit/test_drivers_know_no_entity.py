@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.modules import MODULES, module_spec
+from twinstore.modules import built_modules, module_plugins, module_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +34,8 @@ PLAIN_WORDS: Final = frozenset(
 
 def described_names() -> frozenset[str]:
     """Return the names of modules, entities, their fields, markers and derived fields."""
-    names: set[str] = set(MODULES)
-    for module in MODULES:
+    names: set[str] = set(module_plugins())
+    for module in built_modules():
         for entity in module_spec(module).catalog.entities:
             names |= {entity.name, entity.singular, *entity.known}
             names |= {shape.name for shape in entity.shapes.values()}
@@ -86,7 +86,7 @@ def test_there_are_files_and_names_to_look_at() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_a_driver_imports_no_module_package(path: Path) -> None:
-    packages = tuple(f"twinstore.{name}" for name in MODULES)
+    packages = tuple(f"twinstore.{name}" for name in module_plugins())
     assert [name for name in imports(parsed(path)) if name.startswith(packages)] == []
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from twinstore.catalog import Entity, Index, Module
-from twinstore.options import ModuleOptions, SchedulerOptions
+from twinstore.options import ModuleOptions
 from twinstore.query import AtLeast, Equals, IsNull, IsPresent, OneOf
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUN_SUMMARIES, SCHEDULER, TRIGGERS
 from twinstore.scheduler.module import MODULE
+from twinstore.scheduler.options import SchedulerOptions
 from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, EVENTS, KIT, NOTES
 from twinstore_mongo.derive import collection_specs, index_specs, joined_id, longs_of, stored_names
 from twinstore_mongo.proposal import contradictions, proposed_step

@@ -12,7 +12,7 @@ import pytest
 from twinstore.backend import BackendSpec
 from twinstore.errors import ConfigurationError
 from twinstore.plugins import GUIDE, BackendInfo, installed_backend_names, list_backends, load_backend
-from twinstore.storage import open_scheduler
+from twinstore.storage import open_module
 
 Install = Callable[..., None]
 
@@ -244,7 +244,7 @@ def test_a_misspelt_module_is_a_warning_of_the_list(install: Install) -> None:
 
 def opening() -> ConfigurationError:
     with pytest.raises(ConfigurationError) as caught:
-        open_scheduler("cask", {})
+        open_module("scheduler", "cask", {})
     return caught.value
 
 

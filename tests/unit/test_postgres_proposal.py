@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.modules import MODULES, module_spec
+from twinstore.modules import built_modules, module_spec
 from twinstore_postgres.columns import columns_of
 from twinstore_postgres.proposal import contradictions, proposed_migration
 from twinstore_postgres.schema import wanted_schema
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec
 
 every_module = pytest.mark.parametrize(
-    "module", [LEDGER_MODULE, *map(module_spec, MODULES)], ids=lambda module: module.name
+    "module", [LEDGER_MODULE, *map(module_spec, built_modules())], ids=lambda module: module.name
 )
 
 

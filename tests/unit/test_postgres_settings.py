@@ -11,8 +11,8 @@ from pydantic import SecretStr
 from twinstore.backend import OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.errors import ConfigurationError, UnavailableError
-from twinstore.options import SchedulerOptions
 from twinstore.scheduler.module import MODULE
+from twinstore.scheduler.options import SchedulerOptions
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.plugin import open_backend, twinstore_register_backend
 from twinstore_postgres.settings import PostgresSettings

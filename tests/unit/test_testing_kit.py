@@ -9,7 +9,8 @@ import pytest
 
 import twinstore.testing
 from twinstore.generate_aio import facades
-from twinstore.modules import MODULES, module_spec
+from twinstore.modules import built_modules, module_spec
+from twinstore.scheduler.module import MODULE
 from twinstore.testing import AccessDefaultsContract, DriverContract, SchedulerContract
 from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS
 from twinstore.testing.listings import LISTINGS, SYSTEM_LISTINGS
@@ -17,7 +18,7 @@ from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 # What a session has, by attribute.
 PROTOCOLS: dict[str, Any] = {
-    facade.attribute: getattr(import_module(facade.module), facade.protocol) for facade in facades()
+    facade.attribute: getattr(import_module(facade.module), facade.protocol) for facade in facades(MODULE)
 }
 METHODS = {
     f"{name}.{method}"
@@ -81,5 +82,7 @@ def test_a_contract_is_inherited_and_not_collected_by_itself(cls: type) -> None:
 
 def test_the_contract_of_drivers_has_the_kit_of_every_installed_module() -> None:
     kits = {name for name, kit in vars(DriverContract).items() if isinstance(kit, type)}
-    assert kits == {"TestAccess", "TestDefaults"} | {f"Test{module_spec(name).title}" for name in MODULES}
+    assert kits == {"TestAccess", "TestDefaults"} | {
+        f"Test{module_spec(name).title}" for name in built_modules()
+    }
     assert DriverContract.TestScheduler.__mro__[1] is SchedulerContract

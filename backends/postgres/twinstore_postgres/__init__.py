@@ -1,22 +1,24 @@
-"""The PostgreSQL driver of twinstore: psycopg 3, row-level security, plain SQL migrations."""
+"""The PostgreSQL driver of twinstore: psycopg 3, row-level security, plain SQL migrations.
+
+For each installed module ``library`` a host imports from here ``LibraryDataSource``,
+``LibraryPostgresInitializer`` and a class such as ``PostgresBookRepository`` for each repository.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import re
+from typing import Final
 
-from twinstore.drivernames import bound_name
+__all__: list[str] = []
 
-if TYPE_CHECKING:
-    from twinstore.modules import ModuleSpec
+DERIVED: Final = re.compile(r"\w+(?:DataSource|Initializer|Repository)")
 
 
 def __getattr__(name: str) -> type:
-    """Return a class that hosts import by name: an initialiser or a repository bound to this driver."""
-    return bound_name(__name__, name, "Postgres", _initializer)
+    """Return a class that hosts import by the name of its module; psycopg is imported here first."""
+    if not DERIVED.fullmatch(name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from twinstore_postgres import initializer  # noqa: PLC0415  # the plug-in beside it must stay light
 
-
-def _initializer() -> Callable[[ModuleSpec[object]], type]:
-    from twinstore_postgres.initializer import initializer_class  # noqa: PLC0415  # the package itself stays light
-
-    return initializer_class
+    found: type = getattr(initializer, name)
+    return found

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["Connection", "Lender", "Target", "adopt", "in_one_process", "target_of"]
+__all__ = ["Connection", "Lender", "Target", "adopt", "in_one_process", "let_go_in_child", "target_of"]
 
 Connection = psycopg.Connection[Row]
 
@@ -145,8 +145,13 @@ _sockets: Final = Sockets()
 
 
 def adopt(connection: Connection) -> None:
-    """Set up a connection that this library opened."""
+    """Set up a connection that this library opened for statements of its own."""
     register_loaders(connection)
+    let_go_in_child(connection)
+
+
+def let_go_in_child(connection: Connection) -> None:
+    """Let a forked child go of a connection that this library opened."""
     _sockets.add(connection)
 
 

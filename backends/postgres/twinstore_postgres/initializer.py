@@ -11,6 +11,7 @@ from twinstore.errors import MigrationError
 from twinstore.migrations import MigrationReport, consent_required, unsettled
 from twinstore_postgres import migrator
 from twinstore_postgres.connecting import target_of
+from twinstore_postgres.datasource import source_class
 from twinstore_postgres.errors import translated
 from twinstore_postgres.schema import schema_differences, shape_differences
 from twinstore_postgres.script import script
@@ -205,7 +206,7 @@ def initializer_class(module: ModuleSpec[object]) -> type[PostgresInitializer]:
 
 def __getattr__(name: str) -> type:
     """Return a class that hosts import by the name of its module."""
-    found = bound_names(DRIVER, initializer_class).get(name)
+    found = bound_names(DRIVER, initializer_class, source_class).get(name)
     if found is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return found

@@ -174,13 +174,21 @@ class PostgresServer:
             min_size=self._settings.pool_min,
             max_size=self._settings.pool_max,
             open=False,
-            configure=adopt,
+            configure=self._configure,
             check=check_alive,
+            reset=self._reset,
             timeout=WAIT_SECONDS,
             name="twinstore",
         )
         pool.open()
         return pool
+
+    def _configure(self, connection: Connection) -> None:
+        """Set up a new connection of the pool."""
+        adopt(connection)
+
+    def _reset(self, connection: Connection) -> None:
+        """Clean a connection that comes back; our own statements leave nothing behind."""
 
     def lend(self) -> tuple[Pool, Connection]:
         """Take a connection, and tell the pool to which it goes back."""

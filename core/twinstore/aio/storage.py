@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
 
-from twinstore.aio.scheduler import AsyncSchedulerSession
+from twinstore.aio.installed import AsyncModuleAttributes, facade_of
 from twinstore.aio.threads import DEFAULT_CONCURRENCY, Worker
-from twinstore.errors import ConcurrencyError
+from twinstore.errors import ConcurrencyError, ValidationError
 from twinstore.retrying import pauses
 from twinstore.storage import open_storage as open_sync_storage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
     from types import TracebackType
@@ -22,22 +22,30 @@ if TYPE_CHECKING:
     from twinstore.clock import Clock
     from twinstore.config import ConfigSource
     from twinstore.migrations import Consent, MigrationReport
-    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
+    from twinstore.module_storage import ModuleStorage
     from twinstore.storage import Storage
 
-__all__ = ["AsyncSchedulerStorage", "AsyncStorage", "open_storage"]
+__all__ = ["AsyncModuleStorage", "AsyncStorage", "open_storage"]
 
+A = TypeVar("A")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
-class AsyncSchedulerStorage(AsyncSchedulerSession):
-    """The scheduler for asyncio: repositories, services, sessions and units of work."""
+class AsyncModuleStorage(Generic[S, A]):
+    """A module for asyncio: sessions and units of work.
 
-    def __init__(self, storage: SchedulerStorage, worker: Worker) -> None:
-        """Take the synchronous storage and the threads to call it in."""
-        super().__init__(storage.unbound, worker)
+    ``S`` is the synchronous session of the module and ``A`` the one whose parts are awaited. The class of a
+    module is generated; it has the parts of the unbound session besides.
+    """
+
+    def __init__(
+        self, storage: ModuleStorage[object, S], worker: Worker, facade: Callable[[S, Worker], A]
+    ) -> None:
+        """Take the synchronous storage, the threads to call it in, and the class of its awaited sessions."""
         self._storage = storage
         self._worker = worker
+        self._facade = facade
 
     async def capabilities(self) -> Capabilities:
         """Return what the driver can do on the connected server."""
@@ -58,32 +66,32 @@ class AsyncSchedulerStorage(AsyncSchedulerSession):
     @asynccontextmanager
     async def session(
         self, tenant_id: str | None = None, *, causal_consistency: bool = True, purpose: str | None = None
-    ) -> AsyncGenerator[AsyncSchedulerSession]:
-        """Open a session; see :class:`~twinstore.scheduler.storage.SchedulerSessions`."""
+    ) -> AsyncGenerator[A]:
+        """Open a session; see :class:`~twinstore.module_storage.ModuleSessions`."""
         opening = self._storage.sessions.open(
             tenant_id, causal_consistency=causal_consistency, purpose=purpose
         )
-        async with _in_one_thread(opening) as bound:
+        async with _in_one_thread(opening, self._facade) as bound:
             yield bound
 
     @asynccontextmanager
     async def transaction(
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
-    ) -> AsyncGenerator[AsyncSchedulerSession]:
+    ) -> AsyncGenerator[A]:
         """Open a unit of work: commit at normal exit, roll back on any exception or cancellation.
 
-        See :meth:`twinstore.scheduler.storage.SchedulerStorage.transaction`; a second unit of one task is
+        See :meth:`twinstore.module_storage.ModuleStorage.transaction`; a second unit of one task is
         refused, units of several tasks stand beside each other.
         """
         opening = self._storage.transaction(tenant_id, purpose=purpose, read_only=read_only)
         # Here, because the unit itself is opened in a thread of its own, which knows nothing of this task.
         with self._storage.open_units.opened():
-            async with _in_one_thread(opening) as bound:
+            async with _in_one_thread(opening, self._facade) as bound:
                 yield bound
 
     async def transact(
         self,
-        fn: Callable[[AsyncSchedulerSession], Awaitable[T]],
+        fn: Callable[[A], Awaitable[T]],
         *,
         tenant_id: str | None = None,
         purpose: str | None = None,
@@ -91,7 +99,7 @@ class AsyncSchedulerStorage(AsyncSchedulerSession):
     ) -> T:
         """Await ``fn`` in a unit of work and repeat both after ``ConcurrencyError``, with growing pauses.
 
-        See :meth:`twinstore.scheduler.storage.SchedulerStorage.transact`.
+        See :meth:`twinstore.module_storage.ModuleStorage.transact`.
         """
         for pause in pauses(attempts):
             try:
@@ -102,7 +110,7 @@ class AsyncSchedulerStorage(AsyncSchedulerSession):
 
     async def _attempt(
         self,
-        fn: Callable[[AsyncSchedulerSession], Awaitable[T]],
+        fn: Callable[[A], Awaitable[T]],
         tenant_id: str | None,
         purpose: str | None,
     ) -> T:
@@ -112,8 +120,8 @@ class AsyncSchedulerStorage(AsyncSchedulerSession):
 
 @asynccontextmanager
 async def _in_one_thread(
-    opening: AbstractContextManager[SchedulerSession],
-) -> AsyncGenerator[AsyncSchedulerSession]:
+    opening: AbstractContextManager[S], facade: Callable[[S, Worker], A]
+) -> AsyncGenerator[A]:
     """Enter, use and leave a session in one thread of its own.
 
     Leaving is shielded: a cancelled task must not leave a transaction open, and because the thread works
@@ -123,7 +131,7 @@ async def _in_one_thread(
     try:
         session = await worker.run(opening.__enter__)
         try:
-            yield AsyncSchedulerSession(session, worker)
+            yield facade(session, worker)
         except BaseException as error:
             if not await asyncio.shield(
                 worker.run(opening.__exit__, type(error), error, error.__traceback__)
@@ -135,21 +143,39 @@ async def _in_one_thread(
         worker.close()
 
 
-class AsyncStorage:
+class AsyncStorage(AsyncModuleAttributes):
     """The storages of all modules for asyncio; an asynchronous context manager."""
 
     def __init__(self, storage: Storage, concurrency: int = DEFAULT_CONCURRENCY) -> None:
         """Take a synchronous storage, which is closed with this one."""
         self._storage = storage
         self._worker = Worker(concurrency, "twinstore")
-        self._scheduler: AsyncSchedulerStorage | None = None
+        self._opened: dict[str, object] = {}
 
-    @property
-    def scheduler(self) -> AsyncSchedulerStorage:
-        """The storage of the scheduler."""
-        if self._scheduler is None:
-            self._scheduler = AsyncSchedulerStorage(self._storage.scheduler, self._worker)
-        return self._scheduler
+    @overload
+    def module(self, name: str) -> object: ...
+    @overload
+    def module(self, name: str, kind: type[T]) -> T: ...
+    def module(self, name: str, kind: type[object] = object) -> object:
+        """Return the storage of a module; see :meth:`twinstore.storage.Storage.module`.
+
+        Args:
+            name: the module, compared without case.
+            kind: the class of its asynchronous storage, for type checkers.
+
+        Raises:
+            ConfigurationError: as there, or the module has no classes for asyncio.
+            ValidationError: the module has a storage of another class.
+        """
+        key = name.casefold()
+        if key not in self._opened:
+            self._opened[key] = facade_of(key)(self._storage.module(key), self._worker)
+        found = self._opened[key]
+        if not isinstance(found, kind):
+            raise ValidationError(
+                f"The storage of the module {name!r} is a {type(found).__name__}, no {kind.__name__}."
+            )
+        return found
 
     async def close(self) -> None:
         """Close what was opened; a second call does nothing."""
@@ -168,13 +194,18 @@ class AsyncStorage:
 
 
 def open_storage(
-    config: ConfigSource = None, *, clock: Clock | None = None, concurrency: int = DEFAULT_CONCURRENCY
+    config: ConfigSource = None,
+    *,
+    clock: Clock | None = None,
+    options: Mapping[str, Mapping[str, object]] | None = None,
+    concurrency: int = DEFAULT_CONCURRENCY,
 ) -> AsyncStorage:
     """Return the storage that the configuration names, for asyncio; it does no I/O.
 
     Args:
         config: as for :func:`twinstore.open_storage`.
         clock: the clock of the services.
+        options: as for :func:`twinstore.open_storage`.
         concurrency: calls that run at the same time; sessions and units of work come on top.
     """
-    return AsyncStorage(open_sync_storage(config, clock=clock), concurrency)
+    return AsyncStorage(open_sync_storage(config, clock=clock, options=options), concurrency)

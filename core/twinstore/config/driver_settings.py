@@ -10,8 +10,8 @@ from pydantic.fields import FieldInfo
 
 from twinstore.backend import BackendSettings, BackendSpec
 from twinstore.config.entries import Entries, Entry, Path, env_spelling, fold, nest
+from twinstore.entrypoints import did_you_mean
 from twinstore.errors import ConfigurationError
-from twinstore.plugins import did_you_mean
 from twinstore.redaction import is_secret_key, mask_secret_url, mentions_secret, secrets_in
 
 __all__ = ["build_settings"]

@@ -7,133 +7,105 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from twinstore.config.entries import Entries, Entry, Path, fold
+from twinstore.entrypoints import did_you_mean
 from twinstore.errors import ConfigurationError
-from twinstore.options import ModuleOptions, SchedulerOptions, TaskRunnerOptions, TrackingOptions
-from twinstore.plugins import did_you_mean, installed_backend_names
+from twinstore.modules import broken_modules, module_plugins
+from twinstore.options import ModuleSettings
+from twinstore.plugins import installed_backend_names
 
 __all__ = [
-    "MODULES",
-    "TOP_SECTIONS",
-    "ModuleKeys",
     "allowed_drivers",
     "canonical_driver",
     "check_keys",
     "module_keys",
+    "modules",
+    "top_sections",
 ]
 
 # Sections of these are known even where their driver is not installed, since one file serves many hosts.
 OWN_DRIVERS: Final = ("Filesystem", "Memory", "Mongo", "Postgres")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Section:
-    """What may stand below a key; ``drivers`` admits one open section per driver."""
-
-    values: tuple[str, ...] = ()
-    sections: Mapping[str, Section] = field(default_factory=dict[str, "Section"])
-    drivers: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleKeys:
-    """Where the settings of a module stand.
+    """What may stand below a key.
 
     Attributes:
-        name: the module as its section is spelled.
-        drivers: our own drivers that store it.
-        options: model of its options.
-        option_paths: where each option stands.
-        mode: another spelling of the switch, where there is one.
+        values: the names of single values.
+        sections: what may stand below each section.
+        drivers: whether there may be one section per driver, whose keys are the driver's.
+        open: whether any name is a value, as in an option that is a mapping.
     """
 
-    name: str
-    drivers: tuple[str, ...]
-    options: type[ModuleOptions]
-    option_paths: Mapping[str, Path]
-    mode: Path = ()
+    values: tuple[str, ...] = ()
+    sections: dict[str, Section] = field(default_factory=dict[str, "Section"])
+    drivers: bool = False
+    open: bool = False
 
-    @property
-    def switch(self) -> Path:
-        """The key that names the driver."""
-        return ("Persistence", self.name)
+    def at(self, path: Path) -> Section:
+        """Return the section of a path below this one; it is made if there is none."""
+        section = self
+        for name in path:
+            section = section.sections.setdefault(name, Section())
+        return section
 
-    @property
-    def storage(self) -> Path:
-        """The section that holds one section per driver."""
-        return (self.name, "Storage")
-
-
-TASK_RUNNER_STORAGE: Final = Section(("Mode", "LogRetentionDays"), drivers=True)
-ROOT: Final = Section(
-    sections={
-        "Persistence": Section(("Scheduler", "Tracking", "TaskRunner"), drivers=True),
-        "Scheduler": Section(
-            sections={
-                "Storage": Section(("RunRetentionDays", "ImpactRetentionDays"), drivers=True),
-                "Workers": Section(("HeartbeatSeconds", "DeadAfterSeconds")),
-            }
-        ),
-        "Tracking": Section(("StaleAfterSeconds",), {"Storage": Section(drivers=True)}),
-        "TaskRunner": Section(sections={"Storage": TASK_RUNNER_STORAGE, "Tenancy": Section(("Enforced",))}),
-        "Worker": Section(
-            sections={
-                "Storage": TASK_RUNNER_STORAGE,
-                "TaskRunner": Section(sections={"Storage": TASK_RUNNER_STORAGE}),
-            }
-        ),
-    }
-)
-TOP_SECTIONS: Final = frozenset(fold(ROOT.sections))
-MODULES: Final[Mapping[str, ModuleKeys]] = {
-    "scheduler": ModuleKeys(
-        "Scheduler",
-        ("Memory", "Mongo", "Postgres"),
-        SchedulerOptions,
-        {
-            "run_retention_days": ("Scheduler", "Storage", "RunRetentionDays"),
-            "impact_retention_days": ("Scheduler", "Storage", "ImpactRetentionDays"),
-            "heartbeat_seconds": ("Scheduler", "Workers", "HeartbeatSeconds"),
-            "dead_after_seconds": ("Scheduler", "Workers", "DeadAfterSeconds"),
-        },
-    ),
-    "tracking": ModuleKeys(
-        "Tracking",
-        ("Memory", "Mongo", "Postgres"),
-        TrackingOptions,
-        {"stale_after_seconds": ("Tracking", "StaleAfterSeconds")},
-    ),
-    "taskrunner": ModuleKeys(
-        "TaskRunner",
-        OWN_DRIVERS,
-        TaskRunnerOptions,
-        {
-            "log_retention_days": ("TaskRunner", "Storage", "LogRetentionDays"),
-            "tenancy_enforced": ("TaskRunner", "Tenancy", "Enforced"),
-        },
-        mode=("TaskRunner", "Storage", "Mode"),
-    ),
-}
+    def add_value(self, path: Path) -> None:
+        """Let a value stand at a path."""
+        parent = self.at(path[:-1])
+        parent.values = (*parent.values, path[-1])
 
 
-def module_keys(module: str) -> ModuleKeys:
+def modules() -> Mapping[str, ModuleSettings]:
+    """Return by module where its settings stand."""
+    return {name: plugin.settings for name, plugin in module_plugins().items()}
+
+
+def key_tree() -> Section:
+    """Return what may stand where, as the modules say it."""
+    root = Section()
+    root.at(("Persistence",)).drivers = True
+    for settings in modules().values():
+        root.add_value(settings.switch)
+        if settings.mode:
+            root.add_value(settings.mode)
+        for option, path in settings.option_paths.items():
+            if settings.is_section(option):
+                root.at(path).open = True
+            else:
+                root.add_value(path)
+        storage = root.at(settings.storage)
+        storage.drivers = True
+        for path in (path for paths in settings.roles.values() for path in paths):
+            root.at(path[:-1]).sections[path[-1]] = storage
+    return root
+
+
+def top_sections() -> frozenset[str]:
+    """Return the top sections that are ours, folded; all others belong to the host."""
+    return frozenset(fold(key_tree().sections))
+
+
+def module_keys(module: str) -> ModuleSettings:
     """Return where the settings of a module stand.
 
     Raises:
-        ConfigurationError: there is no such module.
+        ConfigurationError: there is no such module, or its plug-in is broken.
     """
-    keys = MODULES.get(module.casefold())
-    if keys is None:
-        raise ConfigurationError(f"There is no module {module!r}; there are {', '.join(MODULES)}.")
-    return keys
+    known = modules()
+    if (settings := known.get(module.casefold())) is not None:
+        return settings
+    if (broken := broken_modules().get(module.casefold())) is not None:
+        raise broken
+    raise ConfigurationError(f"There is no module {module!r}; there are {', '.join(known)}.")
 
 
-def allowed_drivers(keys: ModuleKeys) -> tuple[str, ...]:
+def allowed_drivers(keys: ModuleSettings) -> tuple[str, ...]:
     """Return the driver names a module may be switched to: our own for it, and every other installed one."""
     others = {name for name in installed_backend_names() if name not in OWN_DRIVERS}
     return tuple(sorted({*keys.drivers, *others}, key=str.casefold))
 
 
-def canonical_driver(entry: Entry, keys: ModuleKeys) -> str:
+def canonical_driver(entry: Entry, keys: ModuleSettings) -> str:
     """Return the value of a switch in its proper spelling.
 
     Raises:
@@ -159,16 +131,21 @@ def check_keys(entries: Entries) -> dict[Path, Entry]:
     """
     drivers = tuple(sorted({*OWN_DRIVERS, *installed_backend_names()}, key=str.casefold))
     found: dict[Path, Entry] = {}
+    root = key_tree()
     for path, entry in entries.items():
-        proper = tuple(_spell(entry, drivers))
+        proper = tuple(_spell(entry, root, drivers))
         found[path] = Entry(proper, entry.value, entry.source)
     return found
 
 
-def _spell(entry: Entry, drivers: tuple[str, ...]) -> Iterator[str]:
-    section = ROOT
+def _spell(entry: Entry, section: Section, drivers: tuple[str, ...]) -> Iterator[str]:
     for depth, segment in enumerate(entry.path):
         last = depth + 1 == len(entry.path)
+        if section.open:
+            if not last:
+                raise _misplaced(entry, depth, is_value=True)
+            yield segment
+            return
         name = _match(segment, (*section.sections, *section.values, *(drivers if section.drivers else ())))
         if name is None:
             raise _unknown(entry, depth, section, drivers)
@@ -186,6 +163,8 @@ def _match(segment: str, names: tuple[str, ...]) -> str | None:
 
 
 def _unknown(entry: Entry, depth: int, section: Section, drivers: tuple[str, ...]) -> ConfigurationError:
+    if depth and (broken := broken_modules().get(entry.path[depth].casefold())) is not None:
+        return broken
     allowed = (*section.values, *section.sections, *(drivers if section.drivers else ()))
     parent = ":".join(entry.path[:depth])
     return ConfigurationError(

@@ -10,7 +10,7 @@ from typing import Final
 
 from twinstore.config.entries import Entry, collect, merge, walk
 from twinstore.config.files import read_file
-from twinstore.config.keys import TOP_SECTIONS, check_keys
+from twinstore.config.keys import check_keys, top_sections
 from twinstore.config.settings import Settings
 
 __all__ = ["CONFIG_VARIABLE", "ConfigSource", "load_settings"]
@@ -44,25 +44,26 @@ def load_settings(
     environment = os.environ if environ is None else environ
     mapping: Mapping[str, object] = source if isinstance(source, Mapping) else {}
     path = None if source is None or isinstance(source, Mapping) else Path(source)
+    tops = top_sections()
     layers = (
-        collect(_file_entries(path, environment)),
-        collect(_environment_entries(environment)),
-        collect(walk(mapping, "the explicit mapping", TOP_SECTIONS)),
+        collect(_file_entries(path, environment, tops)),
+        collect(_environment_entries(environment, tops)),
+        collect(walk(mapping, "the explicit mapping", tops)),
     )
     return Settings(MappingProxyType(check_keys(merge(layers))))
 
 
-def _file_entries(path: Path | None, environment: Mapping[str, str]) -> Iterator[Entry]:
+def _file_entries(path: Path | None, environment: Mapping[str, str], tops: frozenset[str]) -> Iterator[Entry]:
     origin = "given as argument"
     if path is None and (variable := environment.get(CONFIG_VARIABLE)):
         path, origin = Path(variable), f"from {CONFIG_VARIABLE}"
     if path is not None:
-        yield from walk(read_file(path, origin), f"file {path}", TOP_SECTIONS)
+        yield from walk(read_file(path, origin), f"file {path}", tops)
 
 
-def _environment_entries(environment: Mapping[str, str]) -> Iterator[Entry]:
+def _environment_entries(environment: Mapping[str, str], tops: frozenset[str]) -> Iterator[Entry]:
     """Yield the variables that name a key below a known section; ``WORKER`` alone is somebody else's."""
     for name, value in environment.items():
         path = tuple(name.split("__"))
-        if len(path) > 1 and path[0].casefold() in TOP_SECTIONS:
+        if len(path) > 1 and path[0].casefold() in tops:
             yield Entry(path, value, f"environment variable {name}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from types import MappingProxyType
 from typing import Final, cast
 
@@ -11,16 +12,28 @@ from pydantic import SecretStr, ValidationError
 
 from twinstore.backend import BackendSettings, BackendSpec
 from twinstore.config.driver_settings import build_settings
-from twinstore.config.entries import Entries, Entry, Path, env_spelling, fold, merge, nest, refuse_overlap
-from twinstore.config.keys import MODULES, ModuleKeys, allowed_drivers, canonical_driver, module_keys
+from twinstore.config.entries import (
+    Entries,
+    Entry,
+    Path,
+    collect,
+    env_spelling,
+    fold,
+    merge,
+    nest,
+    refuse_overlap,
+)
+from twinstore.config.keys import allowed_drivers, canonical_driver, module_keys, modules
+from twinstore.entrypoints import did_you_mean
 from twinstore.errors import ConfigurationError
-from twinstore.options import ModuleOptions
+from twinstore.modules import built_modules
+from twinstore.options import ModuleOptions, ModuleSettings
 from twinstore.redaction import MASK, is_secret_key, mask_secret_url
 
 __all__ = ["Settings"]
 
-WORKER_SECTIONS: Final = (("worker", "storage"), ("worker", "taskrunner", "storage"))
 CONNECTION: Final = "connectionstring"
+OPTIONS: Final = "the argument options"
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -31,12 +44,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check every switch and option now, so that a mistake shows at start-up."""
-        for module, keys in MODULES.items():
+        for keys in modules().values():
             self._driver(keys)
-            self.options(module)
+            self._options(keys)
 
     def __repr__(self) -> str:
-        switches = (f"{keys.name}={self._driver(keys) or 'unset'}" for keys in MODULES.values())
+        switches = (f"{keys.section}={self._driver(keys) or 'unset'}" for keys in modules().values())
         return f"Settings({', '.join(switches)})"
 
     def backend_name(self, module: str) -> str:
@@ -74,35 +87,71 @@ class Settings:
         Raises:
             ConfigurationError: a value is refused.
         """
-        keys = module_keys(module)
-        found = {
-            name: self.entries[fold(path)]
-            for name, path in keys.option_paths.items()
-            if fold(path) in self.entries
-        }
+        return self._options(module_keys(module))
+
+    def _options(self, keys: ModuleSettings) -> ModuleOptions:
+        found: dict[str, list[Entry]] = {}
+        values: dict[str, object] = {}
+        for name, path in keys.option_paths.items():
+            below = [entry for _, entry in self._below(fold(path))]
+            if not below:
+                continue
+            found[name] = below
+            section = {entry.path[-1]: entry.value for entry in below}
+            values[name] = section if keys.is_section(name) else below[0].value
         try:
-            return keys.options.model_validate({name: entry.value for name, entry in found.items()})
+            return keys.options.model_validate(values)
         except ValidationError as error:
             detail = error.errors(include_url=False)[0]
-            entry = found[str(detail["loc"][0])]
+            location = tuple(map(str, detail["loc"]))
             message = detail["msg"].removeprefix("Value error, ")
+        entry = _concerned(found[location[0]], location)
         raise ConfigurationError(f"{entry.key} = {_shown(entry)!r} ({entry.source}) is not valid: {message}.")
+
+    def with_options(self, given: Mapping[str, Mapping[str, object]]) -> Settings:
+        """Return the settings with options of modules given from Python, which win over all other sources.
+
+        Args:
+            given: by module, by option. An option that is a mapping is added to what the settings have,
+                name by name.
+
+        Raises:
+            ConfigurationError: there is no such module or option, or a value is refused.
+        """
+        entries = [
+            entry
+            for module, options in given.items()
+            for entry in _given_options(module, module_keys(module), options)
+        ]
+        return Settings(MappingProxyType(merge([self.entries, collect(entries)]))) if entries else self
+
+    def named_modules(self) -> tuple[str, ...]:
+        """Return the modules that can be opened and whose driver the settings name."""
+        known = modules()
+        return tuple(name for name in built_modules() if self._driver(known[name]) is not None)
 
     def for_role(self, role: str) -> Settings:
         """Return the settings as a process of this role sees them.
 
-        ``worker`` reads ``Worker:Storage`` or ``Worker:TaskRunner:Storage`` in place of
-        ``TaskRunner:Storage``, key by key.
+        A process of that role reads the sections that its module has for it, such as ``Worker:Storage``, in
+        place of those of every other process, key by key.
 
         Raises:
             ConfigurationError: there is no such role, or its settings contradict each other.
         """
-        if role.casefold() != "worker":
-            raise ConfigurationError(f"There is no role {role!r}; the only role is worker.")
-        mirrored = [dict(self._mirrored(section)) for section in WORKER_SECTIONS]
-        for path in mirrored[0].keys() & mirrored[1].keys():
-            if mirrored[0][path].text != mirrored[1][path].text:
-                raise _contradiction(mirrored[0][path], mirrored[1][path])
+        known = sorted({name for keys in modules().values() for name in keys.roles})
+        if role.casefold() not in known:
+            only = f"the only role is {known[0]}" if len(known) == 1 else f"there are {', '.join(known)}"
+            raise ConfigurationError(f"There is no role {role!r}; {only}.")
+        mirrored = [
+            dict(self._mirrored(fold(section), keys.storage))
+            for keys in modules().values()
+            for section in keys.roles.get(role.casefold(), ())
+        ]
+        for first, second in combinations(mirrored, 2):
+            for path in first.keys() & second.keys():
+                if first[path].text != second[path].text:
+                    raise _contradiction(first[path], second[path])
         return Settings(MappingProxyType(merge([self.entries, *mirrored])))
 
     def describe(self) -> dict[str, dict[str, object]]:
@@ -110,13 +159,15 @@ class Settings:
         shown: dict[str, dict[str, object]] = {
             entry.key: {"value": _shown(entry), "source": entry.source} for entry in self.entries.values()
         }
-        for keys in MODULES.values():
+        for keys in modules().values():
             for name, path in keys.option_paths.items():
+                if keys.is_section(name):
+                    continue  # what is in it is shown entry by entry
                 default: object = keys.options.model_fields[name].default
                 shown.setdefault(":".join(path), {"value": default, "source": "default"})
         return dict(sorted(shown.items()))
 
-    def _driver(self, keys: ModuleKeys) -> str | None:
+    def _driver(self, keys: ModuleSettings) -> str | None:
         """Return the driver of a module, or ``None``; refuse two switches that disagree."""
         found = [entry for path in (keys.switch, keys.mode) if (entry := self.entries.get(fold(path)))]
         names = [canonical_driver(entry, keys) for entry in found]
@@ -124,7 +175,7 @@ class Settings:
             raise _contradiction(*found)
         return names[0] if names else None
 
-    def _driver_entries(self, keys: ModuleKeys, backend: str) -> Entries:
+    def _driver_entries(self, keys: ModuleSettings, backend: str) -> Entries:
         """Return the entries of a driver by folded path relative to its section; the module wins."""
         found: dict[Path, Entry] = {}
         for section in (("Persistence", backend), (*keys.storage, backend)):
@@ -136,12 +187,37 @@ class Settings:
         size = len(section)
         return ((path[size:], entry) for path, entry in self.entries.items() if path[:size] == section)
 
-    def _mirrored(self, section: Path) -> Iterator[tuple[Path, Entry]]:
-        """Yield the entries of a worker section as entries of ``TaskRunner:Storage``."""
+    def _mirrored(self, section: Path, storage: Path) -> Iterator[tuple[Path, Entry]]:
+        """Yield the entries of the section of a role as entries of the storage section of its module."""
         for path, entry in self._below(section):
-            below = entry.path[len(section) :]
-            proper = ("TaskRunner", "Storage", *below)
-            yield fold(("TaskRunner", "Storage", *path)), replace(entry, path=proper, given=entry.path)
+            proper = (*storage, *entry.path[len(section) :])
+            yield fold((*storage, *path)), replace(entry, path=proper, given=entry.path)
+
+
+def _given_options(module: str, keys: ModuleSettings, given: Mapping[str, object]) -> Iterator[Entry]:
+    """Yield the entries of options that are given from Python."""
+    for name, value in given.items():
+        path = keys.option_paths.get(name)
+        if path is None:
+            known = ", ".join(keys.option_paths)
+            raise ConfigurationError(
+                f"The module {module!r} has no option {name!r}.{did_you_mean(name, keys.option_paths)} "
+                f"It has {known or 'none'}."
+            )
+        if not keys.is_section(name):
+            yield Entry(path, value, OPTIONS)
+        elif isinstance(value, Mapping):
+            for key, inner in cast("Mapping[object, object]", value).items():
+                yield Entry((*path, str(key)), inner, OPTIONS)
+        else:
+            raise ConfigurationError(
+                f"The option {name!r} of {module!r} takes texts by name, not {type(value).__name__}."
+            )
+
+
+def _concerned(entries: Sequence[Entry], location: tuple[str, ...]) -> Entry:
+    """Return the entry that a refusal is about: the named one of a mapping, else the only one."""
+    return next((entry for entry in entries if entry.path[-1] == location[-1]), entries[0])
 
 
 def _contradiction(first: Entry, second: Entry) -> ConfigurationError:

@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-from twinstore.scheduler.audit import (
-    AuditActor,
-    AuditEvent,
-    AuditQueryOptions,
-    AuditRecord,
-    AuditRepository,
-    SchedulerAuditService,
-)
-from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode, SelectorScope, SeverityRank
-from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet, ImpactSnapshotRepository
-from twinstore.scheduler.run_summaries import (
-    RunSnapshot,
-    RunSummary,
-    RunSummaryCounters,
-    RunSummaryRepository,
-    RunSummaryService,
-)
-from twinstore.scheduler.runs import (
-    Attestation,
-    DeltaSummary,
-    Run,
-    RunQueryOptions,
-    RunReason,
-    RunRepository,
-    RunStats,
-    TopFinding,
-)
-from twinstore.scheduler.schedules import (
-    Schedule,
-    ScheduleLimits,
-    ScheduleNotify,
-    ScheduleOnlyIf,
-    ScheduleQueryOptions,
-    ScheduleRepository,
-    SoftDeletion,
-)
-from twinstore.scheduler.selectors import LabelFilter, Selector, selector_digest
-from twinstore.scheduler.triggers import Trigger, TriggerRepository, trigger_id
-from twinstore.scheduler.workers import Worker, WorkerRepository, WorkerStatus
+from typing import TYPE_CHECKING
+
+from twinstore.lazy import from_submodules
+
+if TYPE_CHECKING:
+    from twinstore.scheduler.audit import (
+        AuditActor,
+        AuditEvent,
+        AuditQueryOptions,
+        AuditRecord,
+        AuditRepository,
+        SchedulerAuditService,
+    )
+    from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode, SelectorScope, SeverityRank
+    from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet, ImpactSnapshotRepository
+    from twinstore.scheduler.run_summaries import (
+        RunSnapshot,
+        RunSummary,
+        RunSummaryCounters,
+        RunSummaryRepository,
+        RunSummaryService,
+    )
+    from twinstore.scheduler.runs import (
+        Attestation,
+        DeltaSummary,
+        Run,
+        RunQueryOptions,
+        RunReason,
+        RunRepository,
+        RunStats,
+        TopFinding,
+    )
+    from twinstore.scheduler.schedules import (
+        Schedule,
+        ScheduleLimits,
+        ScheduleNotify,
+        ScheduleOnlyIf,
+        ScheduleQueryOptions,
+        ScheduleRepository,
+        SoftDeletion,
+    )
+    from twinstore.scheduler.selectors import LabelFilter, Selector, selector_digest
+    from twinstore.scheduler.triggers import Trigger, TriggerRepository, trigger_id
+    from twinstore.scheduler.workers import Worker, WorkerRepository, WorkerStatus
 
 __all__ = [
     "Attestation",
@@ -87,3 +92,24 @@ __all__ = [
     "selector_digest",
     "trigger_id",
 ]
+
+if not TYPE_CHECKING:
+    # The plug-in of the module is read by every host, and whoever imports it imports this package.
+    __getattr__ = from_submodules(
+        __name__,
+        __all__,
+        (
+            "audit",
+            "enums",
+            "impact_snapshots",
+            "run_summaries",
+            "runs",
+            "schedules",
+            "selectors",
+            "triggers",
+            "workers",
+        ),
+    )
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -6,7 +6,9 @@ from typing import Final
 
 from twinstore.modules import ModuleSpec
 from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.scheduler.checks import SchedulerLists
 from twinstore.scheduler.repositories import Repositories
+from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
 __all__ = ["MODULE"]
 
@@ -15,4 +17,7 @@ MODULE: Final = ModuleSpec(
     repositories=Repositories.over,
     title="Scheduler",
     package="twinstore.scheduler",
+    storage=SchedulerStorage,
+    session=SchedulerSession,
+    checks=SchedulerLists,
 )

@@ -5,15 +5,19 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self
+
+from typing_extensions import TypeVar
 
 from twinstore.catalog import LifeInCopy
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ConfigurationError, MigrationError, UnsupportedCapabilityError, ValidationError
 from twinstore.ledger import Ledger
 from twinstore.migrations import MigrationState, consent_required
+from twinstore.module_storage import ModuleStorage
+from twinstore.modules import built_modules, module_spec
 from twinstore.plugins import load_backend
-from twinstore.storage import open_scheduler
+from twinstore.storage import open_module
 from twinstore_backfill.outcome import PreflightError
 from twinstore_backfill.secrets import REDACTOR
 
@@ -27,11 +31,11 @@ if TYPE_CHECKING:
     from twinstore.config.entries import Entry
     from twinstore.migrations import Initializer
     from twinstore.options import ModuleOptions
-    from twinstore.scheduler.storage import SchedulerStorage
 
 __all__ = [
     "Recipe",
     "Store",
+    "chosen_module",
     "has_ledger",
     "initializers_of",
     "is_migrated",
@@ -45,8 +49,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-OPENERS: Final = {"scheduler": open_scheduler}
+AnyStorage = ModuleStorage[object, object]
+# A tool that knows the module names the class of its storage.
+St_co = TypeVar("St_co", bound=AnyStorage, covariant=True, default=AnyStorage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +78,14 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class Store(Generic[St_co]):
     """One open side of a copy or a comparison. Without a ``recipe`` it lives in this process only."""
 
     backend: str
-    storage: SchedulerStorage
+    storage: St_co
     options: ModuleOptions
     recipe: Recipe | None = None
-    module: str = "scheduler"
+    module: str = field(kw_only=True)
 
     @property
     def bulk(self) -> BulkPort:
@@ -106,11 +111,31 @@ def module_argument(module: str) -> str:
     """Return the proper spelling of a module.
 
     Raises:
-        ValidationError: there is none of that name.
+        ConfigurationError: there is none of that name, or it cannot be used.
     """
-    if module.casefold() not in OPENERS:
-        raise ValidationError(f"There is no module {module!r}; there is {', '.join(OPENERS)}.")
-    return module.casefold()
+    return module_spec(module).name
+
+
+def chosen_module(given: str | None, *settings: Settings) -> str:
+    """Return the module of a command: the given one, or the only one that there is.
+
+    Args:
+        given: the option, ``None`` where it was left out.
+        settings: those of each side. If they name no module, all that are installed stand for them.
+
+    Raises:
+        ConfigurationError: the given module cannot be used.
+        ValidationError: none is given, and there is none or more than one.
+    """
+    if given is not None:
+        return module_argument(given)
+    named = tuple(dict.fromkeys(name for item in settings for name in item.named_modules()))
+    found = named or built_modules()
+    if len(found) != 1:
+        where = "The settings name" if named else "There are"
+        modules = f"{len(found)} modules ({', '.join(found)})" if found else "no modules"
+        raise ValidationError(f"{where} {modules}; say with --module which one is meant.")
+    return found[0]
 
 
 @contextmanager
@@ -134,11 +159,11 @@ def open_store(
     REDACTOR.learn(settings)
     module = module_argument(module)
     name = load_backend(backend, module=module).name
-    with OPENERS[module](name, settings, read_only=read_only) as storage:
+    with open_module(module, name, settings, read_only=read_only) as storage:
         # The data of the memory driver lives in this process, so no other can open it again.
         recipe = None if name == "Memory" else Recipe.of(module, name, settings, read_only=read_only)
         preflight(lambda: storage.capabilities)
-        yield Store(name, storage, settings.options(module), recipe, module)
+        yield Store(name, storage, settings.options(module), recipe, module=module)
 
 
 def preflight(step: Callable[[], T]) -> T:

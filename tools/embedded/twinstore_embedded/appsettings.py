@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from twinstore.config.keys import module_keys
 from twinstore.errors import ConfigurationError
+from twinstore.modules import built_modules
 from twinstore_embedded.roles import DATABASE
 from twinstore_embedded.state import write_private
 
@@ -46,7 +48,9 @@ def write_appsettings(
     persistence = _section(settings, path)
     sections = settings_of(mongo, postgres)
     if sections:
-        persistence.setdefault("Scheduler", next(iter(sections)))
+        store = next(iter(sections))
+        for name in built_modules():
+            persistence.setdefault(module_keys(name).section, store)
     content = {**settings, "Persistence": {**persistence, **sections}}
     write_private(path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     return path

@@ -44,7 +44,7 @@ PATIENCE_SECONDS: Final = 60
 OTHER_PROCESS: Final = """
 import json, sys
 from datetime import datetime, timedelta
-from twinstore.storage import open_scheduler
+from twinstore.storage import open_module
 from twinstore.scheduler.run_summaries import RunSummary
 
 told = json.loads(sys.argv[1])
@@ -54,7 +54,7 @@ def later(stored):
     instant = start if stored is None else stored.updated_at
     return RunSummary.of(tenant, schedule, (), instant + timedelta(seconds=1))
 
-with open_scheduler(told["driver"], told["settings"]) as storage:
+with open_module("scheduler", told["driver"], told["settings"]) as storage:
     storage.run_summaries.get(tenant, schedule)
     print("ready", flush=True)
     for _ in range(told["times"]):

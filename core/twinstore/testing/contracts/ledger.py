@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 
+from twinstore import add_scheduler_memory_storage
 from twinstore.bulk import KeyRange
 from twinstore.errors import LeaseLostError
 from twinstore.ledger import ConflictLine, JobState, QuarantineLine, RangeState
 from twinstore.scheduler.catalog import AUDIT, RUNS
-from twinstore.storage import add_scheduler_memory_storage
 from twinstore.testing.base import CopyContract, needs
 from twinstore.testing.bench import outcomes, unique
 from twinstore.testing.builders import at

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from twinstore import add_scheduler_memory_storage
 from twinstore.errors import ValidationError
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunQueryOptions
-from twinstore.storage import add_scheduler_memory_storage
 from twinstore.testing.base import Contract
 from twinstore.testing.bench import Bench, all_pages
 from twinstore.testing.builders import at

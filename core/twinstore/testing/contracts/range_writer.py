@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from twinstore import add_scheduler_memory_storage
 from twinstore.access import Row
 from twinstore.bulk import ImportOutcome, KeyRange
 from twinstore.errors import LeaseLostError
 from twinstore.ledger import RangeState
 from twinstore.scheduler.catalog import AUDIT, RUN_SUMMARIES, RUNS, SCHEDULER, SCHEDULES, TRIGGERS
-from twinstore.storage import add_scheduler_memory_storage
 from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.base import CopyContract, needs
 from twinstore.testing.builders import at, make_audit_record, moved

@@ -15,7 +15,7 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="twinstore",
-    help="Schedulers stored in MongoDB or PostgreSQL: move them from one to the other, with proof.",
+    help="What a service stores in MongoDB or PostgreSQL: move it from one to the other, with proof.",
     epilog="Exit codes: 0 done or equal, 1 differences or conflicts, 2 usage or configuration, "
     "3 inconclusive, 4 failed but resumable, 6 pre-flight refused, 7 another worker holds the lease, "
     "130/143 interrupted.",

@@ -8,7 +8,7 @@ import typer
 
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import Backend, Format, ModuleName, OutputFormat, common
-from twinstore_backfill.stores import open_store, preflight
+from twinstore_backfill.stores import chosen_module, open_store, preflight
 
 __all__ = ["app"]
 
@@ -27,23 +27,23 @@ def show(context: typer.Context, output: OutputFormat = Format.TEXT) -> None:
 @app.command()
 def check(
     context: typer.Context,
-    module: ModuleName = "scheduler",
+    module: ModuleName = None,
     backend: Backend = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Connect, check server, roles and schema, and print what the driver can do there."""
     settings = common(context).settings()
-    name = backend or settings.backend_name(module)
-    with open_store(module, name, settings) as store:
+    name = chosen_module(module, settings)
+    with open_store(name, backend or settings.backend_name(name), settings) as store:
         capabilities = asdict(store.storage.capabilities)
         preflight(store.storage.check_ready)
         # A copy into this store connects with the owner role too, where the driver has one.
         preflight(store.storage.initializer.status)
-        document = {"module": module, "ready": True, **store.described(), "capabilities": capabilities}
+        document = {"module": name, "ready": True, **store.described(), "capabilities": capabilities}
         emit(
             output,
             document,
-            f"{module} on {store.backend} at {store.bulk.place}: ready.",
+            f"{name} on {store.backend} at {store.bulk.place}: ready.",
             table(
                 ("capability", "value"),
                 [(key, str(value)) for key, value in capabilities.items() if value != ""],

@@ -25,14 +25,13 @@ from twinstore_backfill.cli.params import (
     common,
     instant_option,
 )
-from twinstore_backfill.cli.sides import both_sides
+from twinstore_backfill.cli.sides import both_sides, side_module
 from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
 from twinstore_backfill.copy.reporting import CopyResult, report_document
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.stopping import stop_on_signals
-from twinstore_backfill.stores import module_argument
 
 __all__ = ["copy"]
 
@@ -53,9 +52,9 @@ class Conflicts(StrEnum):
 
 def copy(  # noqa: PLR0917  # the options of a command
     context: typer.Context,
-    module: ModuleName,
     source: FromBackend,
     target: ToBackend,
+    module: ModuleName = None,
     source_config: SourceConfig = None,
     target_config: TargetConfig = None,
     entity: Entities = None,
@@ -87,8 +86,8 @@ def copy(  # noqa: PLR0917  # the options of a command
 
     Run the same command again after any interruption: finished ranges are not copied twice.
     """
+    name = side_module(common(context), module, source_config, target_config)
     options = CopyOptions(
-        module=module_argument(module),
         entities=entity or (),
         tenants=tenant or (),
         jobs=jobs,
@@ -101,7 +100,7 @@ def copy(  # noqa: PLR0917  # the options of a command
         execute=execute,
         out=out,
     )
-    sides = both_sides(common(context), module, (source, source_config), (target, target_config))
+    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
     with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
         result = run_copy(left, right, options, progress, stop)
         document = report_document(result)

@@ -1,4 +1,4 @@
-"""``twinstore dev``: for whoever works on twinstore itself, in a checkout of it."""
+"""``twinstore dev``: for whoever writes a module, or works on twinstore itself, in a checkout."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Annotated, Final
 import typer
 
 from twinstore.errors import ConfigurationError, MigrationError, ValidationError
+from twinstore.generate_aio import aio_files, settle
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.migrations import MigrationDraft
-from twinstore.modules import MODULES, ModuleSpec, module_spec
+from twinstore.modules import ModuleSpec, module_spec
 from twinstore.plugins import installed_backend_names, load_backend
 
 __all__ = ["app"]
@@ -21,7 +22,7 @@ NUMBER: Final = re.compile(r"(\d{3})_.+")
 # Those from 100 on run only when an operator asks for them.
 RELEASES: Final = 100
 
-app = typer.Typer(help="For work on twinstore itself.", no_args_is_help=True)
+app = typer.Typer(help="For work on a module, in a checkout of it.", no_args_is_help=True)
 
 
 @app.callback()
@@ -56,13 +57,28 @@ def migration(
         raise typer.Exit(1)
 
 
+@app.command()
+def aio(
+    module: Annotated[str, typer.Argument(help="Module.")],
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; 1 if one is stale.")] = False,  # noqa: FBT002  # Typer makes a flag of it
+) -> None:
+    """Write the classes of a module for asyncio: the package aio inside the package of the module."""
+    spec = module_spec(module)
+    wanted = aio_files(spec)
+    stale = settle(wanted, check=check)
+    if not stale:
+        typer.echo(f"{spec.package}.aio is current.")
+    elif not check:
+        typer.echo(f"Wrote {len(wanted)} files of {spec.package}.aio.")
+    else:
+        typer.echo(f"{spec.package}.aio is not current. Run: twinstore dev aio {spec.name}")
+        raise typer.Exit(1)
+
+
 def described_module(name: str) -> ModuleSpec[object]:
     """Return a module by name; the ledger of copies is one that no settings name."""
     if name == LEDGER_MODULE.name:
         return LEDGER_MODULE
-    if name not in MODULES:
-        known = ", ".join((*MODULES, LEDGER_MODULE.name))
-        raise ValidationError(f"Unknown module {name!r}; known: {known}.", module=name)
     return module_spec(name)
 
 

@@ -18,7 +18,7 @@ from twinstore.migrations import Consent, Effect, EffectKind, MigrationState, Mi
 from twinstore_backfill.cli.output import emit, emit_text, table
 from twinstore_backfill.cli.params import Backend, Common, Format, ModuleName, OutputFormat, common
 from twinstore_backfill.outcome import Exit, effect_document
-from twinstore_backfill.stores import Store, open_store
+from twinstore_backfill.stores import Store, chosen_module, open_store
 
 __all__ = ["app"]
 
@@ -66,17 +66,18 @@ AcceptRls = Annotated[
 
 
 @contextmanager
-def opened(options: Common, module: str, backend: str | None) -> Iterator[Store]:
+def opened(options: Common, module: str | None, backend: str | None) -> Iterator[Store]:
     """Open the module on the named driver, or on the one of the settings."""
     settings = options.settings()
-    with open_store(module, backend or settings.backend_name(module), settings) as store:
+    name = chosen_module(module, settings)
+    with open_store(name, backend or settings.backend_name(name), settings) as store:
         yield store
 
 
 @app.command()
 def status(
     context: typer.Context,
-    module: ModuleName,
+    module: ModuleName = None,
     backend: Backend = None,
     category: Category = None,
     output: OutputFormat = Format.TEXT,
@@ -92,7 +93,7 @@ def status(
 @app.command()
 def plan(
     context: typer.Context,
-    module: ModuleName,
+    module: ModuleName = None,
     backend: Backend = None,
     category: Category = None,
     output: OutputFormat = Format.TEXT,
@@ -105,7 +106,7 @@ def plan(
 @app.command()
 def run(  # noqa: PLR0917  # the options of a command
     context: typer.Context,
-    module: ModuleName,
+    module: ModuleName = None,
     backend: Backend = None,
     category: RunCategory = RunnableCategory.SCHEMA,
     accept_ttl: AcceptTtl = None,
@@ -141,7 +142,10 @@ def run(  # noqa: PLR0917  # the options of a command
 
 @app.command()
 def verify(
-    context: typer.Context, module: ModuleName, backend: Backend = None, output: OutputFormat = Format.TEXT
+    context: typer.Context,
+    module: ModuleName = None,
+    backend: Backend = None,
+    output: OutputFormat = Format.TEXT,
 ) -> None:
     """Compare the real schema with the wanted one; exit 1 when they differ."""
     with opened(common(context), module, backend) as store:
@@ -153,7 +157,10 @@ def verify(
 
 @app.command()
 def export(
-    context: typer.Context, module: ModuleName, backend: Backend = None, output: OutputFormat = Format.TEXT
+    context: typer.Context,
+    module: ModuleName = None,
+    backend: Backend = None,
+    output: OutputFormat = Format.TEXT,
 ) -> None:
     """Print the migrations as SQL or as a shell script, for an administrator."""
     with opened(common(context), module, backend) as store:

@@ -25,11 +25,11 @@ from twinstore_backfill.cli.params import (
     instant_option,
     side_settings,
 )
-from twinstore_backfill.cli.sides import both_sides
+from twinstore_backfill.cli.sides import both_sides, side_module
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import plan_document, status_document
 from twinstore_backfill.files import require_writable
-from twinstore_backfill.stores import module_argument, open_store
+from twinstore_backfill.stores import chosen_module, open_store
 
 __all__ = ["plan", "status"]
 
@@ -39,9 +39,9 @@ STATUS_COLUMNS = ("entity", "live", "copying", "pending", "failed", "read", "wri
 
 def plan(  # noqa: PLR0917  # the options of a command
     context: typer.Context,
-    module: ModuleName,
     source: FromBackend,
     target: ToBackend,
+    module: ModuleName = None,
     source_config: SourceConfig = None,
     target_config: TargetConfig = None,
     entity: Entities = None,
@@ -51,14 +51,14 @@ def plan(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Say what a copy would do: entities, ranges, what the target holds, what is pending. Writes nothing."""
+    name = side_module(common(context), module, source_config, target_config)
     options = CopyOptions(
-        module=module_argument(module),
         entities=entity or (),
         tenants=tenant or (),
         as_of=instant_option(as_of, "--as-of"),
         range_size=range_size,
     )
-    sides = both_sides(common(context), module, (source, source_config), (target, target_config))
+    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
     with sides as (left, right):
         document = plan_document(left, right, options)
     emit(output, document, *_plan_texts(document))
@@ -88,8 +88,8 @@ def _plan_texts(document: Document) -> Iterator[RenderableType]:
 
 def status(  # noqa: PLR0917  # the options of a command
     context: typer.Context,
-    module: ModuleName,
     target: ToBackend,
+    module: ModuleName = None,
     target_config: TargetConfig = None,
     job: Annotated[str | None, typer.Option("--job", help="Only the job with this id.")] = None,
     out: Annotated[
@@ -102,7 +102,7 @@ def status(  # noqa: PLR0917  # the options of a command
     settings = side_settings(common(context), target_config)
     if out is not None:
         require_writable(out)
-    with open_store(module, target, settings) as store:
+    with open_store(chosen_module(module, settings), target, settings) as store:
         document = status_document(store, job, out)
     emit(output, document, *_status_texts(document))
 

@@ -54,7 +54,9 @@ class Common:
 
 
 OutputFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
-ModuleName = Annotated[str, typer.Option("--module", help="Module: scheduler.")]
+ModuleName = Annotated[
+    str | None, typer.Option("--module", help="Module. Default: the only one that the settings name.")
+]
 Backend = Annotated[
     str | None, typer.Option("--backend", help="Driver instead of the one that the settings name.")
 ]

@@ -16,7 +16,7 @@ from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import Backend, Format, ModuleName, OutputFormat, common, instant_option
 from twinstore_backfill.copy.retention import cutoff
-from twinstore_backfill.stores import Store, open_store, preflight
+from twinstore_backfill.stores import Store, chosen_module, open_store, preflight
 
 __all__ = ["purge"]
 
@@ -25,7 +25,7 @@ BATCH: Final = 1000
 
 def purge(  # noqa: PLR0917  # the options of a command
     context: typer.Context,
-    module: ModuleName,
+    module: ModuleName = None,
     before: Annotated[
         str | None, typer.Option("--before", help="Remove what ended then or earlier. Default: by retention.")
     ] = None,
@@ -38,7 +38,8 @@ def purge(  # noqa: PLR0917  # the options of a command
     settings = common(context).settings()
     limit = instant_option(before, "--before")
     wanted = tenant_argument(tenant) if tenant is not None else None
-    with open_store(module, backend or settings.backend_name(module), settings) as store:
+    name = chosen_module(module, settings)
+    with open_store(name, backend or settings.backend_name(name), settings) as store:
         preflight(store.storage.check_ready)
         found = [_purge(store, entity, limit, wanted, execute=execute) for entity in _entities(store)]
     verb = "removed" if execute else "would be removed"

@@ -7,9 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from twinstore_backfill.cli.params import Common, side_settings
-from twinstore_backfill.stores import Store, open_store
+from twinstore_backfill.stores import Store, chosen_module, module_argument, open_store
 
-__all__ = ["both_sides"]
+__all__ = ["both_sides", "side_module"]
+
+
+def side_module(options: Common, module: str | None, *files: Path | None) -> str:
+    """Return the module of a command: the given one, or the only one that the settings of its sides name."""
+    if module is not None:
+        return module_argument(module)
+    return chosen_module(None, *(side_settings(options, file) for file in files))
 
 
 @contextmanager

@@ -29,13 +29,12 @@ from twinstore_backfill.cli.params import (
     common,
     instant_option,
 )
-from twinstore_backfill.cli.sides import both_sides
+from twinstore_backfill.cli.sides import both_sides, side_module
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.model import EXITS, ParityReport
 from twinstore_backfill.report.wording import expired_rows, expired_text, key_text, left_out_text
 from twinstore_backfill.report.writing import clear_reports, write_reports
 from twinstore_backfill.stopping import stop_on_signals
-from twinstore_backfill.stores import module_argument
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import Approval, VerifyOptions
 
@@ -56,9 +55,9 @@ class Mode(StrEnum):
 
 def verify(  # noqa: PLR0917  # the options of a command
     context: typer.Context,
-    module: ModuleName,
     source: FromBackend,
     target: ToBackend,
+    module: ModuleName = None,
     source_config: SourceConfig = None,
     target_config: TargetConfig = None,
     entity: Entities = None,
@@ -79,8 +78,8 @@ def verify(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same. Nobody may write to them meanwhile; writes nothing itself."""
+    name = side_module(common(context), module, source_config, target_config)
     options = VerifyOptions(
-        module=module_argument(module),
         entities=entity or (),
         tenants=tenant or (),
         mode=mode.value,
@@ -90,11 +89,11 @@ def verify(  # noqa: PLR0917  # the options of a command
         jobs=jobs,
         range_size=range_size,
         approval=_approval(reason, approved_by, start_clean=start_clean),
-        switch=_switch(common(context).settings(), module),
+        switch=_switch(common(context).settings(), name),
     )
     if out is not None:
         clear_reports(out)
-    sides = both_sides(common(context), module, (source, source_config), (target, target_config))
+    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
     with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
         report = run_verify(left, right, options, progress, stop)
     if out is not None:

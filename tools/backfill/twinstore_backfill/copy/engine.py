@@ -138,10 +138,10 @@ class Copy:
     def _job(self, entities: Sequence[Entity], started: datetime) -> CopyJob:
         """Start the job, or go on with it; one that 0.1.0 began keeps its id."""
         sides = self._source.bulk, self._target.bulk
-        settings = job_settings(self._options, *sides, entities)
+        settings = job_settings(self._options, self._source, self._target, entities)
         found = job_id(settings)
         if self._ledger.find(found) is None:
-            earlier = released_settings(self._options, *sides, entities)
+            earlier = released_settings(self._options, self._source, self._target, entities)
             if self._ledger.find(job_id(earlier)) is not None:
                 found = job_id(earlier)
         as_of = self._options.as_of or started

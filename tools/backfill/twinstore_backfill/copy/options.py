@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import BulkPort
     from twinstore.catalog import Entity
+    from twinstore_backfill.stores import Store
 
 __all__ = [
     "CopyOptions",
@@ -48,7 +49,6 @@ class CopyOptions:
         out: directory of the report, of the quarantine and of the conflicts.
     """
 
-    module: str = "scheduler"
     entities: Sequence[str] = ()
     tenants: Sequence[str] = ()
     jobs: int = 2
@@ -92,26 +92,26 @@ def refuse_same_store(source: BulkPort, target: BulkPort) -> None:
 
 
 def job_settings(
-    options: CopyOptions, source: BulkPort, target: BulkPort, entities: Sequence[Entity]
+    options: CopyOptions, source: Store, target: Store, entities: Sequence[Entity]
 ) -> Mapping[str, str]:
     """Return what makes two runs the same job: the stores as their servers tell them, and what is copied."""
-    return _settings(options, source.identity, target.identity, entities)
+    return _settings(options, source, (source.bulk.identity, target.bulk.identity), entities)
 
 
 def released_settings(
-    options: CopyOptions, source: BulkPort, target: BulkPort, entities: Sequence[Entity]
+    options: CopyOptions, source: Store, target: Store, entities: Sequence[Entity]
 ) -> Mapping[str, str]:
     """Return the same as 0.1.0 had it, which told stores by driver, host and database."""
-    return _settings(options, source.place, target.place, entities)
+    return _settings(options, source, (source.bulk.place, target.bulk.place), entities)
 
 
 def _settings(
-    options: CopyOptions, source: str, target: str, entities: Sequence[Entity]
+    options: CopyOptions, source: Store, sides: tuple[str, str], entities: Sequence[Entity]
 ) -> Mapping[str, str]:
     settings = {
-        "module": options.module,
-        "source": source,
-        "target": target,
+        "module": source.module,
+        "source": sides[0],
+        "target": sides[1],
         "entities": ",".join(entity.name for entity in entities),
         "tenants": jsontext.dumps(sorted(set(options.tenants))).decode(),
     }

@@ -60,7 +60,7 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
     initializers = initializers_of(target)
     statuses = [status for initializer in initializers for status in initializer.status()]
     effects = [effect for initializer in initializers for effect in preflight(initializer.effects)]
-    settings = job_settings(options, source.bulk, target.bulk, entities)
+    settings = job_settings(options, source, target, entities)
     return {
         "job": job_id(settings),
         "settings": dict(settings),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
 from twinstore.clock import truncate_to_millisecond
+from twinstore.config.keys import module_keys
 from twinstore.tenancy import names_tenant
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.reporting import left_out_counts
@@ -226,7 +227,7 @@ class Verification:
                 seconds=round(seconds, 3),
             ),
             tool=Tool(**tool_identity()),
-            module=options.module,
+            module=self._context.target.module,
             mode="start-clean" if options.approval else options.mode,
             seed=options.seed if self._sampled else None,
             sample_size=options.sample_size if self._sampled else None,
@@ -241,7 +242,7 @@ class Verification:
             cutover_ready=ready,
             reasons=self._reasons(),
             warnings=self._warnings,
-            next_step=next_step(verdict, options, self._context.target.backend),
+            next_step=next_step(verdict, options, self._context.target),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=_approval(options),
             checks=tuple(self._checks),
@@ -286,9 +287,10 @@ def _approval(options: VerifyOptions) -> Approval | None:
     return Approval(reason=given.reason, approved_by=given.approved_by) if given else None
 
 
-def next_step(verdict: Verdict, options: VerifyOptions, target: str) -> str:
+def next_step(verdict: Verdict, options: VerifyOptions, store: Store) -> str:
     """Say what to do now."""
-    key = f"Persistence:{options.module.capitalize()}"
+    key = ":".join(module_keys(store.module).switch)
+    target = store.backend
     if verdict == "FAIL" and options.approval:
         return "Empty the target, or verify without --start-clean."
     if verdict == "FAIL":

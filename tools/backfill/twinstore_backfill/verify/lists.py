@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from twinstore.errors import DocumentDecodeError, ValidationError
+from twinstore.module_storage import ModuleStorage
 
 if TYPE_CHECKING:
-    from twinstore.paging import Page
-    from twinstore.scheduler.storage import SchedulerStorage
+    from twinstore.checks import ListedRow, ListQuery
 
-__all__ = ["Ask", "ListFinding", "ListQuery", "compare_list"]
+__all__ = ["AnyStorage", "ListFinding", "compare_list"]
 
 PAGES = 3
-Row = tuple[str, ...]
-Ask = Callable[["SchedulerStorage", str | None], "Page[Row | None]"]
-
-
-@dataclass(frozen=True, slots=True)
-class ListQuery:
-    """One list with fixed filters.
-
-    ``ask`` returns a page of what identifies a row and its place, ``None`` for a row that retention has
-    due for removal and that the other side need not have. ``reads`` are the entities it is made of.
-    """
-
-    name: str
-    ask: Ask
-    reads: tuple[str, ...]
+AnyStorage = ModuleStorage[object, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +33,15 @@ class ListFinding:
 class Answer:
     """A page of one side, or why there is none."""
 
-    rows: Sequence[Row]
+    rows: Sequence[ListedRow]
     token: str | None
     error: str = ""
 
 
 def compare_list(
-    query: ListQuery,
-    source: SchedulerStorage,
-    target: SchedulerStorage,
+    query: ListQuery[AnyStorage],
+    source: AnyStorage,
+    target: AnyStorage,
     absent: AbstractSet[str] = frozenset(),
 ) -> ListFinding:
     """Compare the first three pages; the second starts at the source's token, the third at the target's.
@@ -77,7 +63,7 @@ def compare_list(
     return ListFinding(query.name, "pass", rows)
 
 
-def _answer(query: ListQuery, storage: SchedulerStorage, token: str | None) -> Answer:
+def _answer(query: ListQuery[AnyStorage], storage: AnyStorage, token: str | None) -> Answer:
     try:
         page = query.ask(storage, token)
     except (DocumentDecodeError, ValidationError) as error:
@@ -85,7 +71,7 @@ def _answer(query: ListQuery, storage: SchedulerStorage, token: str | None) -> A
     return Answer([row for row in page if row is not None], page.next_page_token)
 
 
-def _refused(query: ListQuery, left: Answer, right: Answer, rows: int) -> ListFinding | None:
+def _refused(query: ListQuery[AnyStorage], left: Answer, right: Answer, rows: int) -> ListFinding | None:
     """Judge a list that cannot be read. On the source that is known of a document in quarantine already.
 
     The tenant of such a document may be one that no side accepts as an argument.
@@ -98,7 +84,9 @@ def _refused(query: ListQuery, left: Answer, right: Answer, rows: int) -> ListFi
     return None
 
 
-def _unequal(query: ListQuery, left: Answer, right: Answer, number: int, rows: int) -> ListFinding | None:
+def _unequal(
+    query: ListQuery[AnyStorage], left: Answer, right: Answer, number: int, rows: int
+) -> ListFinding | None:
     """Judge a page. Where expired rows were left out, one side may show more if the other goes on."""
     common = min(len(left.rows), len(right.rows))
     for place in range(common):
@@ -117,5 +105,5 @@ def _unequal(query: ListQuery, left: Answer, right: Answer, number: int, rows: i
     return None
 
 
-def _shown(row: Row) -> str:
+def _shown(row: ListedRow) -> str:
     return "/".join(row)

@@ -39,7 +39,6 @@ class VerifyOptions:
         switch: the driver that the configuration names at present.
     """
 
-    module: str = "scheduler"
     entities: Sequence[str] = ()
     tenants: Sequence[str] = ()
     mode: Literal["full", "sample"] = "full"

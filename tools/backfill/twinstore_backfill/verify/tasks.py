@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from twinstore.bulk import KeyRange
+from twinstore.modules import module_spec
 from twinstore_backfill.copy.retention import cutoff
-from twinstore_backfill.verify.lists import ListFinding, ListQuery, compare_list
+from twinstore_backfill.verify.lists import AnyStorage, ListFinding, compare_list
 from twinstore_backfill.verify.ranges import Comparison, RangeResult, compare_range
 from twinstore_backfill.verify.sampling import compare_sample
-from twinstore_backfill.verify.scheduler_lists import SchedulerLists
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from twinstore.catalog import Entity
+    from twinstore.checks import ListQuery, ModuleChecks
     from twinstore_backfill.stores import Store
 
 __all__ = ["Context", "ListResult", "ListTask", "RangeTask", "Task"]
@@ -96,16 +97,24 @@ class ListTask:
         """Compare."""
         source = context.target if self.target_only else context.source
         entities = context.target.bulk.entities()
-        lists = SchedulerLists({entity.name: context.cutoff(entity) for entity in entities}, self.page)
+        make = module_spec(context.target.module).checks
+        if make is None:
+            return ListResult([])
+        # The description of a module names its checks and its storage together.
+        checks = cast(
+            "ModuleChecks[AnyStorage]",
+            make({entity.name: context.cutoff(entity) for entity in entities}, self.page),
+        )
         absent = frozenset[str]() if self.target_only else context.absent
 
-        def compared(query: ListQuery) -> ListFinding:
+        def compared(query: ListQuery[AnyStorage]) -> ListFinding:
             return compare_list(query, source.storage, context.target.storage, absent)
 
-        if self.tenant is None:
-            return ListResult(list(map(compared, lists.over_all())))
-        queries = lists.of_tenant(self.tenant, source.storage)
-        return ListResult(list(map(compared, queries)), [compared(lists.next_fires(self.tenant))])
+        queries = checks.over_all() if self.tenant is None else checks.of_tenant(self.tenant, source.storage)
+        result = ListResult([])
+        for query in queries:
+            (result.next_fires if query.due else result.lists).append(compared(query))
+        return result
 
 
 @dataclass(slots=True)

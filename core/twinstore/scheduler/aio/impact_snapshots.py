@@ -1,4 +1,4 @@
-"""Impact snapshots for asyncio, as ``python -m twinstore.generate_aio`` wrote it."""
+"""Impact snapshots for asyncio, as ``twinstore dev aio`` wrote it."""
 
 from __future__ import annotations
 

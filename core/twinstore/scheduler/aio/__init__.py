@@ -1,20 +1,22 @@
-"""The scheduler for asyncio, as ``python -m twinstore.generate_aio`` wrote it."""
+"""Scheduler for asyncio, as ``twinstore dev aio`` wrote it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.aio.scheduler.audit import AsyncAuditRepository, AsyncSchedulerAuditService
-from twinstore.aio.scheduler.impact_snapshots import AsyncImpactSnapshotRepository
-from twinstore.aio.scheduler.run_summaries import AsyncRunSummaryRepository, AsyncRunSummaryService
-from twinstore.aio.scheduler.runs import AsyncRunRepository
-from twinstore.aio.scheduler.schedules import AsyncScheduleRepository
-from twinstore.aio.scheduler.triggers import AsyncTriggerRepository
-from twinstore.aio.scheduler.workers import AsyncWorkerRepository
+from twinstore.aio.storage import AsyncModuleStorage
+from twinstore.scheduler.aio.audit import AsyncAuditRepository, AsyncSchedulerAuditService
+from twinstore.scheduler.aio.impact_snapshots import AsyncImpactSnapshotRepository
+from twinstore.scheduler.aio.run_summaries import AsyncRunSummaryRepository, AsyncRunSummaryService
+from twinstore.scheduler.aio.runs import AsyncRunRepository
+from twinstore.scheduler.aio.schedules import AsyncScheduleRepository
+from twinstore.scheduler.aio.triggers import AsyncTriggerRepository
+from twinstore.scheduler.aio.workers import AsyncWorkerRepository
+from twinstore.scheduler.storage import SchedulerSession
 
 if TYPE_CHECKING:
     from twinstore.aio.threads import Worker as CallWorker
-    from twinstore.scheduler.storage import SchedulerSession
+    from twinstore.scheduler.storage import SchedulerStorage
 
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "AsyncScheduleRepository",
     "AsyncSchedulerAuditService",
     "AsyncSchedulerSession",
+    "AsyncSchedulerStorage",
     "AsyncTriggerRepository",
     "AsyncWorkerRepository",
 ]
@@ -45,3 +48,14 @@ class AsyncSchedulerSession:
         self.workers = AsyncWorkerRepository(session.workers, worker)
         self.run_summary_service = AsyncRunSummaryService(session.run_summary_service, worker)
         self.audit_service = AsyncSchedulerAuditService(session.audit_service, worker)
+
+
+class AsyncSchedulerStorage(
+    AsyncModuleStorage[SchedulerSession, AsyncSchedulerSession], AsyncSchedulerSession
+):
+    """Repositories, services, sessions and units of work."""
+
+    def __init__(self, storage: SchedulerStorage, worker: CallWorker) -> None:
+        """Take the synchronous storage and the threads to call it in."""
+        super().__init__(storage, worker, AsyncSchedulerSession)
+        AsyncSchedulerSession.__init__(self, storage.unbound, worker)

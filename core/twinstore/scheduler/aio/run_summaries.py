@@ -1,4 +1,4 @@
-"""Run summaries for asyncio, as ``python -m twinstore.generate_aio`` wrote it."""
+"""Run summaries for asyncio, as ``twinstore dev aio`` wrote it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers for asyncio, as ``python -m twinstore.generate_aio`` wrote it."""
+"""Workers for asyncio, as ``twinstore dev aio`` wrote it."""
 
 from __future__ import annotations
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from twinstore.canonical import CanonicalJsonSerializer
+from twinstore.checks import Cutoffs, ListedRow, ListQuery, paged, whole
 from twinstore.errors import TwinstoreError
 from twinstore.jsontext import format_timestamp
 from twinstore.paging import Page, encode_token
@@ -15,24 +16,21 @@ from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
+from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.tenancy import Tenant
-from twinstore_backfill.verify.lists import ListQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from twinstore.scheduler.audit import AuditRecord
     from twinstore.scheduler.impact_snapshots import ImpactSet
     from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.runs import Run
     from twinstore.scheduler.schedules import Schedule
-    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.scheduler.triggers import Trigger
-    from twinstore_backfill.verify.lists import Row
-
 __all__ = ["SchedulerLists"]
 
-T = TypeVar("T")
+Query = ListQuery[SchedulerStorage]
 NEXT: Final = 100
 PROBES: Final = 2
 FIRST_INSTANT: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -43,20 +41,21 @@ OPEN_STATES: Final = (RunState.PLANNING, RunState.QUEUED, RunState.RUNNING)
 class SchedulerLists:
     """Builds the queries for one tenant, and those over all tenants."""
 
-    def __init__(self, cutoffs: Mapping[str, datetime | None], page: int) -> None:
+    def __init__(self, cutoffs: Cutoffs, page: int) -> None:
         """Take, by entity, the instant up to which rows are expired, and the rows per page."""
         self._cutoffs = cutoffs
         self._page = page
 
-    def of_tenant(self, tenant: str, source: SchedulerStorage) -> Iterator[ListQuery]:
+    def of_tenant(self, tenant: str, source: SchedulerStorage) -> Iterator[Query]:
         """Return the lists of a tenant; some filter by ids that the source shows first."""
         yield from self._definitions(tenant)
         yield from self._runs(tenant)
         yield from self._runs_of(tenant, _first_schedules(source, tenant))
         yield from self._records(tenant)
         yield from self._snapshots_of(tenant, _first_runs(source, tenant))
+        yield self._next_fires(tenant)
 
-    def over_all(self) -> Iterator[ListQuery]:
+    def over_all(self) -> Iterator[Query]:
         """Return the lists in system scope."""
         yield from map(self._in_state, RunState)
         yield ListQuery(
@@ -65,7 +64,7 @@ class SchedulerLists:
             ("schedules", "triggers"),
         )
 
-    def _in_state(self, state: RunState) -> ListQuery:
+    def _in_state(self, state: RunState) -> Query:
         return ListQuery(
             f"runs in state {state}, all tenants",
             lambda side, token: self._run_rows(
@@ -74,7 +73,7 @@ class SchedulerLists:
             ("runs",),
         )
 
-    def next_fires(self, tenant: str) -> ListQuery:
+    def _next_fires(self, tenant: str) -> Query:
         """Return the list of the first triggers of a tenant that have a next instant."""
         start = encode_token(
             "triggers", queries.triggers(Tenant(tenant), NEXT, None).fingerprint, (FIRST_INSTANT, "")
@@ -85,9 +84,10 @@ class SchedulerLists:
                 side.triggers.list(tenant, limit=NEXT, page_token=start).items, trigger_row
             ),
             ("triggers",),
+            due=True,
         )
 
-    def _definitions(self, tenant: str) -> Iterator[ListQuery]:
+    def _definitions(self, tenant: str) -> Iterator[Query]:
         for name, options in SCHEDULE_FILTERS.items():
             yield _schedule_list(f"{name} of {tenant}", tenant, replace(options, limit=self._page))
         yield ListQuery(
@@ -98,7 +98,7 @@ class SchedulerLists:
             ("triggers",),
         )
 
-    def _runs(self, tenant: str) -> Iterator[ListQuery]:
+    def _runs(self, tenant: str) -> Iterator[Query]:
         yield self._run_list(f"runs of {tenant}, newest first", tenant, RunQueryOptions())
         yield self._run_list(f"runs of {tenant}, oldest first", tenant, RunQueryOptions(ascending=True))
         yield self._run_list(f"open runs of {tenant}", tenant, RunQueryOptions(states=OPEN_STATES))
@@ -110,20 +110,20 @@ class SchedulerLists:
             ("runs",),
         )
 
-    def _runs_of(self, tenant: str, schedules: Iterable[str]) -> Iterator[ListQuery]:
+    def _runs_of(self, tenant: str, schedules: Iterable[str]) -> Iterator[Query]:
         for schedule in schedules:
             options = RunQueryOptions(schedule_id=schedule)
             yield self._run_list(f"runs of schedule {schedule} of {tenant}", tenant, options)
 
-    def _run_list(self, name: str, tenant: str, options: RunQueryOptions) -> ListQuery:
-        def ask(side: SchedulerStorage, token: str | None) -> Page[Row | None]:
+    def _run_list(self, name: str, tenant: str, options: RunQueryOptions) -> Query:
+        def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
             return self._run_rows(
                 side.runs.list(tenant, replace(options, limit=self._page, page_token=token))
             )
 
         return ListQuery(name, ask, ("runs",))
 
-    def _records(self, tenant: str) -> Iterator[ListQuery]:
+    def _records(self, tenant: str) -> Iterator[Query]:
         yield ListQuery(
             f"audit of {tenant}",
             lambda side, token: paged(
@@ -146,11 +146,11 @@ class SchedulerLists:
             ("impact_snapshots",),
         )
 
-    def _snapshots_of(self, tenant: str, runs: Iterable[str]) -> Iterator[ListQuery]:
+    def _snapshots_of(self, tenant: str, runs: Iterable[str]) -> Iterator[Query]:
         for run in runs:
             yield self._snapshots_of_run(tenant, run)
 
-    def _snapshots_of_run(self, tenant: str, run: str) -> ListQuery:
+    def _snapshots_of_run(self, tenant: str, run: str) -> Query:
         return ListQuery(
             f"impact snapshots of run {run} of {tenant}",
             lambda side, token: self._snapshot_rows(
@@ -159,19 +159,19 @@ class SchedulerLists:
             ("impact_snapshots",),
         )
 
-    def _run_rows(self, page: Page[Run]) -> Page[Row | None]:
+    def _run_rows(self, page: Page[Run]) -> Page[ListedRow | None]:
         limit = self._cutoffs.get("runs")
 
-        def row(run: Run) -> Row | None:
+        def row(run: Run) -> ListedRow | None:
             expired = limit is not None and run.finished_at is not None and run.finished_at <= limit
             return None if expired else (run.id,)
 
         return paged(page, row)
 
-    def _snapshot_rows(self, page: Page[ImpactSet]) -> Page[Row | None]:
+    def _snapshot_rows(self, page: Page[ImpactSet]) -> Page[ListedRow | None]:
         limit = self._cutoffs.get("impact_snapshots")
 
-        def row(snapshot: ImpactSet) -> Row | None:
+        def row(snapshot: ImpactSet) -> ListedRow | None:
             expired = limit is not None and snapshot.generated_at <= limit
             return None if expired else (snapshot.snapshot_id or CanonicalJsonSerializer.digest(snapshot),)
 
@@ -185,40 +185,30 @@ SCHEDULE_FILTERS: Final[Mapping[str, ScheduleQueryOptions]] = {
 }
 
 
-def _schedule_list(name: str, tenant: str, options: ScheduleQueryOptions) -> ListQuery:
-    def ask(side: SchedulerStorage, token: str | None) -> Page[Row | None]:
+def _schedule_list(name: str, tenant: str, options: ScheduleQueryOptions) -> Query:
+    def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
         return paged(side.schedules.list(tenant, replace(options, page_token=token)), schedule_row)
 
     return ListQuery(name, ask, ("schedules",))
 
 
-def paged(page: Page[T], row: Callable[[T], Row | None]) -> Page[Row | None]:
-    """Return the page of what identifies its rows."""
-    return Page(tuple(row(item) for item in page), page.next_page_token)
-
-
-def whole(items: Iterable[T], row: Callable[[T], Row | None]) -> Page[Row | None]:
-    """Return a list without pages as one page."""
-    return Page(tuple(row(item) for item in items))
-
-
-def schedule_row(schedule: Schedule) -> Row:
+def schedule_row(schedule: Schedule) -> ListedRow:
     """Identify a schedule."""
     return (schedule.id,)
 
 
-def trigger_row(trigger: Trigger) -> Row:
+def trigger_row(trigger: Trigger) -> ListedRow:
     """Identify a trigger and its instant."""
     instant = format_timestamp(trigger.next_fire_at) if trigger.next_fire_at else "never"
     return (trigger.id, instant)
 
 
-def audit_row(record: AuditRecord) -> Row:
+def audit_row(record: AuditRecord) -> ListedRow:
     """Identify an audit record."""
     return (record.id,)
 
 
-def summary_row(summary: RunSummary) -> Row:
+def summary_row(summary: RunSummary) -> ListedRow:
     """Identify a run summary."""
     return (summary.schedule_id,)
 

@@ -1,4 +1,4 @@
-"""Audit for asyncio, as ``python -m twinstore.generate_aio`` wrote it."""
+"""Audit for asyncio, as ``twinstore dev aio`` wrote it."""
 
 from __future__ import annotations
 

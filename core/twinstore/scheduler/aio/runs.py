@@ -1,4 +1,4 @@
-"""Runs for asyncio, as ``python -m twinstore.generate_aio`` wrote it."""
+"""Runs for asyncio, as ``twinstore dev aio`` wrote it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,74 @@
+"""The names for asyncio that come from the modules that are installed.
+
+Type checkers read ``installed.pyi`` instead, which knows the modules of this distribution;
+``python -m twinstore.generate_aio`` writes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, cast
+
+from twinstore.errors import ConfigurationError
+from twinstore.installed import ModuleAttributes
+from twinstore.modules import built_modules, module_plugins, module_spec
+
+if TYPE_CHECKING:
+    from twinstore.aio.threads import Worker
+
+__all__ = ["AsyncModuleAttributes", "facade_of", "names"]
+
+DERIVED: Final = re.compile(r"Async\w+(?:Session|Storage)")
+
+
+class AsyncModuleAttributes(ModuleAttributes):
+    """Gives a storage for asyncio one attribute per installed module."""
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that are derived, sorted; only the plug-ins of the modules are imported."""
+    return tuple(sorted(_owners()))
+
+
+def _owners() -> dict[str, str]:
+    """Return the module of each name."""
+    return {
+        f"Async{module_plugins()[module].title}{part}": module
+        for module in built_modules()
+        for part in ("Session", "Storage")
+    }
+
+
+def facade_of(module: str) -> Callable[[object, Worker], object]:
+    """Return the class of the storage of a module for asyncio.
+
+    Raises:
+        ConfigurationError: the module cannot be loaded, or has no classes for asyncio.
+    """
+    name = f"Async{module_spec(module).title}Storage"
+    return cast("Callable[[object, Worker], object]", _generated(module, name))
+
+
+def _generated(module: str, name: str) -> object:
+    """Return a class of the package that the generator writes into the package of a module."""
+    package = f"{module_spec(module).package}.aio"
+    try:
+        return getattr(import_module(package), name)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise ConfigurationError(
+            f"The module {module!r} has no classes for asyncio ({package}); its author writes them with "
+            f"`twinstore dev aio {module}`.",
+            module=module,
+        ) from None
+
+
+def __getattr__(name: str) -> object:
+    """Return the class that a name stands for."""
+    module = _owners().get(name) if DERIVED.fullmatch(name) else None
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _generated(module, name)

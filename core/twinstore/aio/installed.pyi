@@ -1,0 +1,16 @@
+# The names for asyncio that come from our modules, as `python -m twinstore.generate_aio` wrote it.
+
+from collections.abc import Callable
+
+from twinstore.aio.threads import Worker
+from twinstore.scheduler.aio import AsyncSchedulerSession as AsyncSchedulerSession
+from twinstore.scheduler.aio import AsyncSchedulerStorage as AsyncSchedulerStorage
+
+__all__ = ["AsyncSchedulerSession", "AsyncSchedulerStorage"]
+
+class AsyncModuleAttributes:
+    @property
+    def scheduler(self) -> AsyncSchedulerStorage: ...
+
+def facade_of(module: str) -> Callable[[object, Worker], object]: ...
+def names() -> tuple[str, ...]: ...

@@ -1,0 +1,124 @@
+"""Plug-ins by entry point: who claims a name, and the sentences that all kinds of plug-ins share.
+
+Drivers and modules come through the same door. A name belongs to one distribution, it is compared without
+case, and a plug-in that cannot be loaded is an error of its own that takes nobody else down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from twinstore.errors import ConfigurationError
+
+__all__ = ["Claim", "brief", "claims", "did_you_mean", "near_matches", "the_only"]
+
+SHOWN: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One entry point: somebody says to be the plug-in of this name.
+
+    Attributes:
+        point: the entry point.
+        kind: what is plugged in, ``driver`` or ``module``.
+        name: the name for people.
+    """
+
+    point: EntryPoint
+    kind: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """The name for comparisons."""
+        return self.point.name.casefold()
+
+    @property
+    def distribution(self) -> str:
+        """Name of the distribution."""
+        return self.point.dist.name if self.point.dist else ""
+
+    @property
+    def version(self) -> str:
+        """Version of the distribution."""
+        return self.point.dist.version if self.point.dist else ""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} ({self.distribution or 'unknown distribution'} {self.version}: {self.point.value})"
+        )
+
+    def error(self, problem: str) -> ConfigurationError:
+        """Return an error about this plug-in."""
+        return failure(f"The {self.kind} {self} {problem}", self.kind, self.name)
+
+
+def claims(group: str, kind: str, spellings: Mapping[str, str] | None = None) -> list[Claim]:
+    """Return all claims of a group in the order of their distributions, without importing any.
+
+    Args:
+        group: the group of entry points.
+        kind: what is plugged in.
+        spellings: by folded name, how people write it.
+    """
+    known = spellings or {}
+    return [
+        Claim(point, kind, known.get(point.name.casefold(), point.name))
+        for point in entry_points(group=group)
+    ]
+
+
+def the_only(matching: Sequence[Claim], name: str, known: Sequence[Claim], kind: str) -> Claim:
+    """Return the one claim of a name.
+
+    Raises:
+        ConfigurationError: nobody claims it, or more than one does.
+    """
+    if not matching:
+        names = sorted({claim.name for claim in known}, key=str.casefold)
+        raise failure(
+            f"There is no {kind} {name!r}.{did_you_mean(name, names)} "
+            f"Installed: {', '.join(names) or 'none'}. "
+            "Correct the name or install the distribution that provides it.",
+            kind,
+            name,
+        )
+    if len(matching) > 1:
+        listed = ", ".join(sorted(map(str, matching)))
+        raise failure(
+            f"The {kind} name {matching[0].name!r} is claimed more than once: {listed}. "
+            "Uninstall all but one.",
+            kind,
+            matching[0].name,
+        )
+    return matching[0]
+
+
+def failure(message: str, kind: str, name: str) -> ConfigurationError:
+    """Return the error of a plug-in, with its name where errors have it."""
+    if kind == "driver":
+        return ConfigurationError(message, driver=name)
+    return ConfigurationError(message, module=name)
+
+
+def near_matches(text: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Return the known names that a misspelt one may have meant, best first."""
+    by_key = {name.casefold(): name for name in known}
+    return tuple(by_key[key] for key in get_close_matches(text.casefold(), by_key, n=3, cutoff=0.6))
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """Return a sentence with the near matches, or nothing."""
+    near = near_matches(text, known)
+    return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
+def brief(error: BaseException) -> str:
+    """Return kind and first line of an error."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:SHOWN]}" if lines else type(error).__name__

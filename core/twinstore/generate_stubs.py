@@ -1,0 +1,103 @@
+"""The stubs of the names that derive from our modules and drivers, for type checkers.
+
+At run time the names come from what is installed; a type checker installs nothing, so it is told what this
+distribution brings. See :mod:`twinstore.generate_aio`, which writes them.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Final
+
+from twinstore.modules import MODULE_GROUP, built_modules, module_spec
+from twinstore.plugins import ENTRY_POINT_GROUP
+
+__all__ = ["shipped_modules", "stubs"]
+
+ROOT: Final = Path(__file__).parent
+OURS: Final = "twinstore"
+HEADER: Final = """# {title}, as `python -m twinstore.generate_aio` wrote it.
+
+"""
+CONFIG: Final = "config: ConfigSource = None, *, clock: Clock | None = None"
+OPTIONS: Final = "options: Mapping[str, object] | None = None"
+
+
+def shipped_modules() -> tuple[str, ...]:
+    """Return the names of the modules of this distribution that can be opened."""
+    shipped = set(_shipped(MODULE_GROUP))
+    return tuple(name for name in built_modules() if name in shipped)
+
+
+def stubs() -> dict[Path, str]:
+    """Return the text of each stub by its path, before formatting."""
+    return {ROOT / "installed.pyi": sync_stub(), ROOT / "aio" / "installed.pyi": aio_stub()}
+
+
+def sync_stub() -> str:
+    """Return the stub of the synchronous names."""
+    modules = {name: module_spec(name) for name in shipped_modules()}
+    functions = {
+        f"add_{title}_storage": f"{spec.title}Storage"
+        for name, spec in modules.items()
+        for title in (name, *(f"{name}_{driver}" for driver in _shipped(ENTRY_POINT_GROUP)))
+    }
+    classes = [kind for spec in modules.values() for kind in (spec.session, spec.storage) if kind is not None]
+    return _stub(
+        "The names that come from our modules and drivers",
+        [
+            "from collections.abc import Mapping",
+            "from twinstore.clock import Clock",
+            "from twinstore.config import ConfigSource",
+            *(f"from {kind.__module__} import {kind.__name__} as {kind.__name__}" for kind in classes),
+        ],
+        [*functions, *(kind.__name__ for kind in classes)],
+        [
+            "class ModuleAttributes:",
+            *(_attribute(name, f"{spec.title}Storage") for name, spec in modules.items()),
+            *(f"def {name}({CONFIG}, {OPTIONS}) -> {result}: ..." for name, result in functions.items()),
+            "def names() -> tuple[str, ...]: ...",
+        ],
+    )
+
+
+def aio_stub() -> str:
+    """Return the stub of the names for asyncio."""
+    modules = {name: module_spec(name) for name in shipped_modules()}
+    classes = {
+        f"Async{spec.title}{part}": spec.package
+        for spec in modules.values()
+        for part in ("Session", "Storage")
+    }
+    return _stub(
+        "The names for asyncio that come from our modules",
+        [
+            "from collections.abc import Callable",
+            "from twinstore.aio.threads import Worker",
+            *(f"from {package}.aio import {name} as {name}" for name, package in classes.items()),
+        ],
+        list(classes),
+        [
+            "class AsyncModuleAttributes:",
+            *(_attribute(name, f"Async{spec.title}Storage") for name, spec in modules.items()),
+            "def facade_of(module: str) -> Callable[[object, Worker], object]: ...",
+            "def names() -> tuple[str, ...]: ...",
+        ],
+    )
+
+
+def _stub(title: str, imports: list[str], names: list[str], body: list[str]) -> str:
+    """Return the text of a stub."""
+    parts = [HEADER.format(title=title), "\n".join(imports), f"__all__ = {sorted(names)!r}", "\n".join(body)]
+    return "\n\n".join([*parts, ""])
+
+
+def _attribute(module: str, storage: str) -> str:
+    """Return the property of a module."""
+    return f"    @property\n    def {module}(self) -> {storage}: ..."
+
+
+def _shipped(group: str) -> tuple[str, ...]:
+    """Return the names of a group that this distribution brings, in the order of the group."""
+    return tuple(point.name for point in entry_points(group=group) if point.dist and point.dist.name == OURS)

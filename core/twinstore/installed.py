@@ -1,0 +1,98 @@
+"""The names that come from the modules and drivers that are installed.
+
+Type checkers read ``installed.pyi`` instead, which knows the modules and drivers of this distribution;
+``python -m twinstore.generate_aio`` writes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from twinstore.errors import ConfigurationError
+from twinstore.modules import built_modules, module_plugins, module_spec
+from twinstore.plugins import installed_backend_names
+
+if TYPE_CHECKING:
+    from twinstore.clock import Clock
+    from twinstore.config import ConfigSource
+    from twinstore.module_storage import ModuleStorage
+
+__all__ = ["ModuleAttributes", "names"]
+
+DERIVED: Final = re.compile(r"add_\w+_storage|\w+(?:Session|Storage)")
+
+
+class ModuleAttributes:
+    """Gives a storage one attribute per installed module."""
+
+    def module(self, name: str) -> object:
+        """Return the storage of a module."""
+        raise NotImplementedError(name)
+
+    def __getattr__(self, name: str) -> object:
+        """Return the storage of a module; it is kept, so that only the first access passes here."""
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        try:
+            module_spec(name)
+        except ConfigurationError as error:
+            raise AttributeError(f"A storage has no attribute {name!r}. {error.message}") from error
+        found = self.__dict__[name] = self.module(name)
+        return found
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that are derived, sorted; only the plug-ins of the modules are imported."""
+    return tuple(sorted(_makers()))
+
+
+def _makers() -> Mapping[str, Callable[[], object]]:
+    """Return by name what makes or finds it."""
+    drivers = installed_backend_names()
+    makers: dict[str, Callable[[], object]] = {}
+    for name in built_modules():
+        title = module_plugins()[name].title
+        makers[f"{title}Session"] = lambda name=name: module_spec(name).session
+        makers[f"{title}Storage"] = lambda name=name: module_spec(name).storage
+        makers[f"add_{name}_storage"] = lambda name=name: opener(name, None)
+        for driver in drivers:
+            makers[f"add_{name}_{driver.casefold()}_storage"] = lambda name=name, driver=driver: opener(
+                name, driver
+            )
+    return makers
+
+
+@cache
+def opener(module: str, driver: str | None) -> Callable[..., ModuleStorage[object, object]]:
+    """Return the function that opens a module on a driver, or on the one that its switch names."""
+
+    def add_storage(
+        config: ConfigSource = None,
+        *,
+        clock: Clock | None = None,
+        options: Mapping[str, object] | None = None,
+    ) -> ModuleStorage[object, object]:
+        from twinstore.storage import open_module  # noqa: PLC0415  # storage derives from what stands here
+
+        return open_module(module, driver, config, clock=clock, options=options)
+
+    add_storage.__name__ = f"add_{module}_{driver.casefold()}_storage" if driver else f"add_{module}_storage"
+    add_storage.__qualname__ = add_storage.__name__
+    add_storage.__doc__ = (
+        f"Return the storage of {module} on {driver}, whatever the switch says."
+        if driver
+        else f"Return the storage of {module} on the driver that its switch names."
+    )
+    return add_storage
+
+
+def __getattr__(name: str) -> object:
+    """Return what a name stands for."""
+    # Whatever imports a submodule of twinstore asks for it here first; plug-ins are read for ours only.
+    maker = _makers().get(name) if DERIVED.fullmatch(name) else None
+    if maker is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return maker()

@@ -1,0 +1,228 @@
+"""The storage of a module: sessions and units of work over one driver, whatever the module stores."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from twinstore.backend import Lifetime
+from twinstore.options import ModuleOptions
+from twinstore.retrying import repeat
+from twinstore.scope import bound_scope
+from twinstore.units import OpenUnits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from types import TracebackType
+
+    from twinstore.backend import Capabilities, ModuleBackend, SharedResources
+    from twinstore.bulk import BulkPort
+    from twinstore.clock import Clock
+    from twinstore.migrations import Initializer
+
+__all__ = ["ModuleSessions", "ModuleStorage"]
+
+R_co = TypeVar("R_co", covariant=True)
+S_co = TypeVar("S_co", covariant=True)
+T = TypeVar("T")
+
+
+class ModuleSessions(Generic[R_co, S_co]):
+    """The session factory."""
+
+    def __init__(
+        self, backend: ModuleBackend[R_co], make: Callable[[R_co], S_co], lifetime: Lifetime
+    ) -> None:
+        """Take the driver, what makes a session over its repositories, and whether the storage is open."""
+        self._backend = backend
+        self._make = make
+        self._lifetime = lifetime
+
+    @contextmanager
+    def open(
+        self, tenant_id: str | None = None, *, causal_consistency: bool = True, purpose: str | None = None
+    ) -> Generator[S_co]:
+        """Open a session: a read through it sees every earlier write through it. Not thread-safe.
+
+        Args:
+            tenant_id: the one tenant of the session.
+            causal_consistency: accepted and without effect on drivers that always read their writes.
+            purpose: why all tenants are needed; opens system scope and excludes ``tenant_id``.
+
+        Raises:
+            TenantScopeError: both or neither of tenant and purpose are given.
+            UnsupportedCapabilityError: the server has no sessions.
+        """
+        self._lifetime.check()
+        scope = bound_scope(tenant_id, purpose)
+        with self._backend.session(scope, causal_consistency=causal_consistency) as repositories:
+            yield self._make(repositories)
+
+
+class ModuleStorage(ABC, Generic[R_co, S_co]):
+    """What a host holds of a module. It connects on first use and closes only what it opened.
+
+    ``R`` is the set of repositories of the module, ``S`` its session: repositories and services by attribute.
+    The storage of a module derives from this class, says what a session is made of, and names the parts of
+    the unbound session as properties of its own.
+    """
+
+    def __init__(
+        self,
+        backend: ModuleBackend[R_co],
+        clock: Clock,
+        owned: SharedResources | None = None,
+        options: ModuleOptions | None = None,
+    ) -> None:
+        """Take the parts of a storage; nothing is connected yet.
+
+        Args:
+            backend: the module on a driver.
+            clock: the clock of the services.
+            owned: the resources to close with this storage; ``None``: none.
+            options: what the host has tuned; ``None``: the defaults of the module.
+        """
+        self._backend = backend
+        self._clock = clock
+        self._owned = owned
+        self._options = options
+        self._unbound = self.session_over(backend.repositories)
+        self._lifetime = Lifetime(backend.driver)
+        self.sessions = ModuleSessions(backend, self.session_over, self._lifetime)
+        self.open_units = OpenUnits()
+
+    @abstractmethod
+    def session_over(
+        self,
+        repositories: R_co,  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]  # no caller hands in others
+        *,
+        in_unit: bool = False,
+    ) -> S_co:
+        """Return the session over the repositories of a driver.
+
+        Args:
+            repositories: unbound, or bound to a session or unit of work.
+            in_unit: they belong to a transaction, in which nothing can be repeated after it lost.
+        """
+
+    @property
+    def driver(self) -> str:
+        """The name of the driver."""
+        return self._backend.driver
+
+    @property
+    def _open(self) -> ModuleBackend[R_co]:
+        """The driver, while the storage is open."""
+        self._lifetime.check()
+        return self._backend
+
+    @property
+    def unbound(self) -> S_co:
+        """The repositories and services; each call stands on its own."""
+        self._lifetime.check()
+        return self._unbound
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the driver can do on the connected server."""
+        return self._open.capabilities
+
+    @property
+    def initializer(self) -> Initializer:
+        """Creates and upgrades the schema."""
+        return self._open.initializer
+
+    @property
+    def bulk(self) -> BulkPort:
+        """Export, import and scan for tools, in system scope.
+
+        Raises:
+            UnsupportedCapabilityError: the driver does without.
+        """
+        return self._open.bulk
+
+    @contextmanager
+    def transaction(
+        self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
+    ) -> Generator[S_co]:
+        """Open a unit of work: commit at normal exit, roll back on any exception.
+
+        It reads one state, that of its first call, and its own writes. Whoever writes a row first wins: a
+        write of a row that somebody else has written meanwhile is refused, so no update is lost. Two units
+        that read the same rows and write different ones may both commit (write skew): let them write a common
+        row.
+
+        Units do not nest. A call past the unit, on the storage itself, does not see what the unit wrote, and
+        one that writes the same row waits for the unit until the limit of a statement.
+
+        Raises:
+            TenantScopeError: both or neither of tenant and purpose are given.
+            TransactionAbortedError: an error of the store was caught inside and the unit went on.
+            ValidationError: this thread or task has a unit of this storage open; or inside, at a write in a
+                unit opened with ``read_only``.
+            ConcurrencyError: the unit lost against another one; repeat it as a whole, or use ``transact``.
+            UnsupportedCapabilityError: the server has no transactions.
+        """
+        scope = bound_scope(tenant_id, purpose)
+        with self.open_units.opened(), self._open.transaction(scope, read_only=read_only) as repositories:
+            yield self.session_over(repositories, in_unit=True)
+
+    def transact(
+        self,
+        fn: Callable[[S_co], T],
+        *,
+        tenant_id: str | None = None,
+        purpose: str | None = None,
+        attempts: int | None = None,
+    ) -> T:
+        """Run ``fn`` in a unit of work and repeat both after ``ConcurrencyError``, with growing pauses.
+
+        ``fn`` may run more than once; its effects outside the unit must bear that. What it reads and writes
+        back changed is never lost.
+
+        Args:
+            fn: gets the unit.
+            tenant_id: the one tenant of the unit.
+            purpose: as for :meth:`transaction`.
+            attempts: at most so many; the repetitions end after 10 s in any case.
+
+        Raises:
+            ConcurrencyError: the unit lost against others at every attempt.
+            ValidationError: ``attempts`` is less than 1, or units would nest.
+        """
+
+        def once() -> T:
+            with self.transaction(tenant_id, purpose=purpose) as unit:
+                return fn(unit)
+
+        return repeat(once, attempts=attempts)
+
+    def bind(self, handle: object, tenant_id: str) -> S_co:
+        """Join a caller's own psycopg connection or pymongo client session, inside its transaction.
+
+        The handle is never committed or closed.
+        """
+        repositories = self._open.bind(handle, bound_scope(tenant_id, None))
+        return self.session_over(repositories, in_unit=True)
+
+    def check_ready(self) -> None:
+        """Connect and check server, roles and schema; see :meth:`ModuleBackend.check_ready`."""
+        self._open.check_ready()
+
+    def close(self) -> None:
+        """Close what this storage opened; a second call does nothing, another one is refused."""
+        self._lifetime.closed = True
+        self._backend.close()
+        if self._owned is not None:
+            self._owned.close()
+
+    def __enter__(self) -> Self:
+        """Return the storage."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close what this storage opened."""
+        self.close()

@@ -1,0 +1,1 @@
+"""The task runner; this release knows its settings only."""

@@ -1,0 +1,1 @@
+"""Tracking; this release knows its settings only."""

@@ -1,0 +1,1 @@
+"""A module of an outsider: books, which the library itself knows nothing of."""

@@ -1,0 +1,218 @@
+"""Commands take any installed module, and find out which one where the settings leave no choice."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
+
+import pytest
+
+import twinstore
+from tests.backfill.toolkit import invoke, write_config
+from tests.distributions import LIBRARY, install_distribution
+from tests.library.books import Book
+from twinstore import aio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.library.module import LibraryStorage
+
+BOOK = Book(id="first", tenant_id="acme", title="On stores")
+SIDES = ("--from", "Memory", "--to", "Memory")
+
+
+def settings(path: Path, **switches: str) -> Path:
+    """Write settings on a memory store of their own."""
+    return write_config(path, {"Persistence": {**switches, "Memory": {"Store": uuid4().hex}}})
+
+
+def fill(config: Path, *books: Book) -> None:
+    """Store books."""
+    add = cast("Callable[[Path], LibraryStorage]", getattr(twinstore, "add_library_memory_storage"))  # noqa: B009  # no stub knows it
+    with add(config) as storage:
+        for book in books:
+            storage.books.put(book)
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the module of an outsider."""
+    install_distribution(monkeypatch, tmp_path, "acme-library", LIBRARY)
+
+
+class TestChoice:
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ("config", "check"),
+            ("migrate", "status"),
+            ("migrate", "plan"),
+            ("migrate", "run"),
+            ("migrate", "verify"),
+            ("migrate", "export"),
+            ("purge",),
+            ("backfill", "status", "--to", "Memory"),
+        ],
+    )
+    @pytest.mark.parametrize(
+        "others", [{}, {"Tracking": "Mongo"}], ids=["alone", "beside one that is not there"]
+    )
+    def test_the_only_module_that_the_settings_name_is_meant(
+        self,
+        command: tuple[str, ...],
+        others: dict[str, str],
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        config = settings(tmp_path / "s.json", Scheduler="Memory", **others)
+        answer = invoke(capsys, "--config", config, *command)
+        assert (answer.code, answer.err) == (0, "")
+
+    def test_where_the_settings_name_none_the_only_installed_one_is_meant(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        config = settings(tmp_path / "s.json")
+        assert invoke(capsys, "--config", config, "migrate", "status", "--backend", "Memory").code == 0
+
+    @pytest.mark.parametrize(
+        ("switches", "message"),
+        [
+            (
+                {"Scheduler": "Memory", "Library": "Memory"},
+                "The settings name 2 modules (scheduler, library)",
+            ),
+            ({}, "There are 2 modules (scheduler, library)"),
+        ],
+    )
+    @pytest.mark.parametrize(
+        "command",
+        [("config", "check"), ("migrate", "run"), ("purge",), ("backfill", "plan", *SIDES)],
+        ids=" ".join,
+    )
+    @pytest.mark.usefixtures("library")
+    def test_a_choice_is_left_to_the_operator(
+        self,
+        switches: dict[str, str],
+        message: str,
+        command: tuple[str, ...],
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        config = settings(tmp_path / "s.json", **switches)
+        answer = invoke(capsys, "--config", config, *command)
+        assert answer.code == 2
+        assert f"{message}; say with --module which one is meant." in answer.err
+
+    @pytest.mark.usefixtures("library")
+    def test_two_sides_that_name_different_modules_leave_a_choice(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        left = settings(tmp_path / "l.json", Scheduler="Memory")
+        right = settings(tmp_path / "r.json", Library="Memory")
+        for command in ("plan", "copy", "verify"):
+            answer = invoke(
+                capsys, "backfill", command, *SIDES, "--source-config", left, "--target-config", right
+            )
+            assert (answer.code, "2 modules (scheduler, library)" in answer.err) == (2, True)
+
+    @pytest.mark.parametrize(
+        ("module", "message"),
+        [
+            ("schedular", "There is no module 'schedular'. Did you mean scheduler?"),
+            ("tracking", "is known by its settings only"),
+        ],
+    )
+    def test_a_module_that_cannot_be_used_says_why(
+        self, module: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        config = settings(tmp_path / "s.json", Scheduler="Memory")
+        for command in (("migrate", "run"), ("backfill", "copy", *SIDES)):
+            answer = invoke(capsys, "--config", config, *command, "--module", module)
+            assert (answer.code, message in answer.err) == (2, True)
+
+
+@pytest.mark.usefixtures("library")
+class TestOutsider:
+    def verified(self, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: object) -> dict[str, Any]:
+        sides = ("--source-config", tmp_path / "l.json", "--target-config", tmp_path / "r.json")
+        return invoke(capsys, "backfill", "verify", *SIDES, *sides, "--format", "json", *more).json
+
+    def test_its_rows_are_copied_and_proved_with_its_own_lists(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        left = settings(tmp_path / "l.json", Library="Memory")
+        right = settings(tmp_path / "r.json", Library="Memory")
+        fill(left, BOOK, BOOK.evolve(id="second"))
+        before = self.verified(tmp_path, capsys)
+        failed = {check["id"] for check in before["checks"] if check["result"] == "fail"}
+        assert (before["verdict"], failed) == ("FAIL", {"C1", "C2", "C5"})
+
+        copy = ("backfill", "copy", *SIDES, "--source-config", left, "--target-config", right, "--execute")
+        assert invoke(capsys, *copy).code == 0
+        report = self.verified(tmp_path, capsys)
+        assert (report["module"], report["verdict"], report["documents_equal"]) == ("library", "PASS", 2)
+        assert report[
+            "next_step"
+        ] == "Persistence:Library already names Memory; there is nothing left to do." or (
+            report["next_step"]
+            == "Keep the writers stopped, set Persistence:Library to Memory, and start the service."
+        )
+        lists = next(check for check in report["checks"] if check["id"] == "C5")
+        assert lists["summary"] == "1 lists with 1 rows compared"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Install a copy of the outsider's package that may be written into."""
+    points = {"twinstore.modules": {"library": "acme_library.plugin:PLUGIN"}}
+    site = install_distribution(monkeypatch, tmp_path, "acme-library", points)
+    package = site / "acme_library"
+    package.mkdir()
+    for file in (Path(__file__).parent.parent / "library").glob("*.py"):
+        (package / file.name).write_text(file.read_text().replace("tests.library", "acme_library"))
+    yield package
+    for name in [name for name in sys.modules if name.partition(".")[0] == "acme_library"]:
+        del sys.modules[name]
+
+
+class TestAsyncio:
+    def test_the_classes_are_written_into_the_package_of_the_module_and_work(
+        self, checkout: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        stale = invoke(capsys, "dev", "aio", "library", "--check")
+        assert (stale.code, (checkout / "aio").exists()) == (1, False)
+        assert "Run: twinstore dev aio library" in stale.out
+        assert invoke(capsys, "dev", "aio", "library").code == 0
+        assert {path.name for path in (checkout / "aio").glob("*.py")} == {"__init__.py", "books.py"}
+        assert invoke(capsys, "dev", "aio", "library", "--check").code == 0
+        (checkout / "aio" / "old.py").write_text("")
+        assert invoke(capsys, "dev", "aio", "library", "--check").code == 1
+        assert invoke(capsys, "dev", "aio", "library").code == 0
+        assert not (checkout / "aio" / "old.py").exists()
+        assert {"AsyncLibrarySession", "AsyncLibraryStorage"} <= set(aio.__all__)
+        asyncio.run(asyncio.wait_for(self.used(), timeout=20))
+
+    async def used(self) -> None:
+        from acme_library.books import Book as TheirBook  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]  # noqa: PLC0415  # installed for this test
+
+        book = TheirBook(id="first", tenant_id="acme", title="On stores")
+        memory = {"Persistence": {"Library": "Memory", "Memory": {"Store": uuid4().hex}}}
+        async with aio.open_storage(memory) as storage:
+            books: Any = getattr(storage, "library")  # noqa: B009  # no stub knows it
+            async with books.transaction("acme") as unit:
+                await unit.books.put(book)
+            assert await books.books.get("acme", "first") == book
+            assert (
+                await books.transact(lambda unit: unit.books.get("acme", "first"), tenant_id="acme") == book
+            )
+            assert storage.module("library", type(books)) is books
+
+    def test_a_module_of_which_only_the_settings_are_known_has_none(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        answer = invoke(capsys, "dev", "aio", "tracking")
+        assert (answer.code, "known by its settings only" in answer.err) == (2, True)

@@ -1,0 +1,337 @@
+"""Modules come through an entry point: each failure has its message, and an outsider is as good as we are."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import cast
+from uuid import uuid4
+
+import pytest
+
+import twinstore
+from tests.distributions import LIBRARY, install_distribution
+from tests.library.books import Book
+from tests.library.module import LibraryStorage
+from tests.library.plugin import LibraryOptions
+from twinstore import aio, load_settings, open_storage
+from twinstore.errors import ConfigurationError, ValidationError
+from twinstore.modules import broken_modules, built_modules, module_plugin, module_plugins, module_spec
+from twinstore.plugins import list_backends
+from twinstore.scheduler import storage as scheduler_storage
+from twinstore.scheduler.module import MODULE
+from twinstore.storage import open_module
+
+Install = Callable[..., None]
+
+PLUGIN = """
+from twinstore.modules import ModulePlugin
+from twinstore.options import ModuleSettings
+
+def spec():
+    {spec}
+
+PLUGIN = ModulePlugin(name="{name}", title="Shop", settings=ModuleSettings(section="{section}"), spec=spec)
+"""
+
+
+def plugin(
+    name: str = "shop", section: str = "Shop", spec: str = "raise RuntimeError('nobody asked')"
+) -> str:
+    return PLUGIN.format(name=name, section=section, spec=spec)
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Install a module whose plug-in is this source."""
+    written: list[str] = []
+
+    def add(distribution: str, source: str, *, entry: str = "shop", value: str = "PLUGIN") -> None:
+        name = distribution.replace("-", "_") + "_plugin"
+        points = {"twinstore.modules": {entry: f"{name}:{value}"}}
+        site = install_distribution(monkeypatch, tmp_path, distribution, points)
+        (site / f"{name}.py").write_text(source)
+        written.append(name)
+
+    yield add
+    for name in written:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the module of an outsider."""
+    install_distribution(monkeypatch, tmp_path, "acme-library", LIBRARY)
+
+
+def memory(**persistence: object) -> Mapping[str, object]:
+    return {"Persistence": {**persistence, "Memory": {"Store": uuid4().hex}}}
+
+
+def refusal(name: str) -> ConfigurationError:
+    with pytest.raises(ConfigurationError) as caught:
+        module_spec(name)
+    assert caught.value.module is not None
+    return caught.value
+
+
+# ------------------------------------------------------------------------------------- the registry
+
+
+@pytest.mark.parametrize("name", ["scheduler", "SCHEDULER"])
+def test_a_module_is_loaded_by_name_without_regard_to_case(name: str) -> None:
+    assert module_spec(name) is MODULE
+    assert module_plugin(name).title == "Scheduler"
+
+
+@pytest.mark.usefixtures("library")
+def test_our_modules_are_listed_in_their_order_and_those_of_others_behind_them() -> None:
+    assert tuple(module_plugins()) == ("scheduler", "tracking", "taskrunner", "library")
+    assert built_modules() == ("scheduler", "library")
+
+
+def test_an_unknown_name_gets_near_matches_and_the_list() -> None:
+    assert refusal("schedular").message == (
+        "There is no module 'schedular'. Did you mean scheduler? Installed: scheduler, taskrunner, tracking. "
+        "Correct the name or install the distribution that provides it."
+    )
+
+
+def test_two_distributions_claiming_one_name_are_refused(install: Install) -> None:
+    install("one-shop", plugin())
+    install("other-shop", plugin())
+    message = refusal("shop").message
+    assert "The module name 'shop' is claimed more than once" in message
+    assert "one-shop 1.2" in message
+    assert "other-shop 1.2" in message
+    assert message.endswith("Uninstall all but one.")
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "text"),
+    [
+        ("import nowhere_to_be_found", ModuleNotFoundError, "No module named 'nowhere_to_be_found'"),
+        ("raise SystemExit(3)", SystemExit, "SystemExit: 3"),
+        (plugin(section="Persistence"), ValueError, "a name of its own, not 'Persistence'"),
+        (plugin(spec="pass") + "del PLUGIN", AttributeError, "PLUGIN"),
+    ],
+)
+def test_a_plug_in_that_cannot_be_imported_keeps_its_cause(
+    install: Install, source: str, kind: type[BaseException], text: str
+) -> None:
+    install("one-shop", source)
+    error = refusal("shop")
+    assert isinstance(error.__cause__, kind)
+    assert "The module shop (one-shop 1.2: one_shop_plugin:PLUGIN) cannot be imported" in error.message
+    assert text in error.message
+
+
+@pytest.mark.parametrize("spec", ["import nowhere_to_be_found", "raise SystemExit(3)"])
+def test_contents_that_cannot_be_imported_keep_their_cause_and_harm_nobody_before(
+    install: Install, spec: str
+) -> None:
+    install("one-shop", plugin(spec=spec))
+    assert load_settings({"Persistence": {"Shop": "Memory"}}, environ={}).backend_name("shop") == "Memory"
+    error = refusal("shop")
+    assert "cannot be imported" in error.message
+    assert error.__cause__ is not None
+
+
+@pytest.mark.parametrize(
+    ("source", "entry", "problem"),
+    [
+        ("PLUGIN = 3", "shop", "is of type int instead of a ModulePlugin"),
+        (
+            plugin(name="store"),
+            "shop",
+            "describes itself as 'store'; its entry point must have the same name",
+        ),
+        (plugin(name="Shop"), "Shop", "has a name that no module can have"),
+        (plugin(name="twinstore"), "twinstore", "has a name that no module can have"),
+        (plugin(spec="return 3"), "shop", "returned int instead of a ModuleSpec"),
+        (
+            plugin(spec="from twinstore.scheduler.module import MODULE; return MODULE"),
+            "shop",
+            "stores 'scheduler' (Scheduler), but its plug-in says 'shop' (Shop)",
+        ),
+    ],
+)
+def test_a_plug_in_that_answers_wrongly_says_how(
+    install: Install, source: str, entry: str, problem: str
+) -> None:
+    install("one-shop", source, entry=entry)
+    assert problem in refusal(entry).message
+
+
+@pytest.mark.parametrize("name", ["tracking", "taskrunner"])
+def test_a_module_of_which_only_the_settings_are_known_says_so(name: str) -> None:
+    message = refusal(name).message
+    assert "is known by its settings only: this release cannot open, migrate or copy it." in message
+    assert "Choose another module (scheduler)" in message
+
+
+def test_a_broken_plug_in_is_left_out_of_the_settings_and_of_the_list_and_said_in_the_log(
+    install: Install, caplog: pytest.LogCaptureFixture
+) -> None:
+    install("one-shop", "raise RuntimeError('broken')")
+    with caplog.at_level(logging.WARNING, "twinstore.modules"):
+        load_settings({"Persistence": {"Scheduler": "Memory"}}, environ={})
+    assert "one-shop" in caplog.text
+    assert tuple(broken_modules()) == ("shop",)
+    assert "shop" not in module_plugins()
+    assert {info.state for info in list_backends()} == {"ready"}
+
+
+@pytest.mark.parametrize("ask", [{"Persistence": {"Shop": "Memory"}}, None])
+def test_whoever_asks_for_a_broken_module_is_told_why(
+    install: Install, ask: Mapping[str, object] | None
+) -> None:
+    install("one-shop", "raise RuntimeError('broken')")
+    with pytest.raises(ConfigurationError, match=r"cannot be imported \(RuntimeError: broken\)"):
+        load_settings(ask, environ={}).backend_name("shop")
+
+
+@pytest.mark.parametrize("section", ["Scheduler", "worker"])
+def test_a_section_of_the_settings_belongs_to_one_module(install: Install, section: str) -> None:
+    install("one-shop", plugin(section=section))
+    assert f"wants the section {section} of the settings" in broken_modules()["shop"].message
+    assert load_settings({"Persistence": {"Scheduler": "Memory"}}, environ={}).backend_name("scheduler")
+
+
+LIGHT = """
+import sys
+from twinstore.modules import built_modules, module_plugins
+module_plugins(), built_modules()
+print(*sorted(name for name in sys.modules if name.startswith("twinstore.scheduler")))
+"""
+
+
+def test_the_plug_ins_are_read_without_importing_what_they_store() -> None:
+    command = [sys.executable, "-W", "error", "-c", LIGHT]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert answer == ["twinstore.scheduler", "twinstore.scheduler.options", "twinstore.scheduler.plugin"]
+
+
+# ------------------------------------------------------------------------------------- the names of hosts
+
+
+NAMES = {
+    "SchedulerSession",
+    "SchedulerStorage",
+    "add_scheduler_memory_storage",
+    "add_scheduler_mongo_storage",
+    "add_scheduler_postgres_storage",
+    "add_scheduler_storage",
+}
+
+
+def test_the_names_of_modules_and_drivers_are_listed_and_can_be_imported() -> None:
+    assert set(twinstore.__all__) >= NAMES
+    assert set(dir(twinstore)) >= NAMES
+    assert twinstore.__all__ == sorted(set(twinstore.__all__))
+    for name in twinstore.__all__:
+        assert getattr(twinstore, name) is not None
+    names: dict[str, object] = {}
+    exec("from twinstore import *", names)  # noqa: S102  # what a host may write
+    assert set(twinstore.__all__) <= names.keys()
+    assert twinstore.SchedulerStorage is scheduler_storage.SchedulerStorage
+
+
+def test_the_names_for_asyncio_are_listed_and_can_be_imported() -> None:
+    assert {"AsyncSchedulerSession", "AsyncSchedulerStorage", "AsyncStorage", "open_storage"} <= set(
+        aio.__all__
+    )
+    assert set(aio.__all__) <= set(dir(aio))
+    for name in aio.__all__:
+        assert getattr(aio, name) is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["add_shop_storage", "ShopStorage", "nothing", "add_scheduler_paper_storage"]
+)
+def test_a_name_that_nobody_brings_is_an_attribute_error(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"module 'twinstore' has no attribute '{name}'"):
+        getattr(twinstore, name)
+
+
+def test_a_storage_without_such_a_module_names_those_that_there_are() -> None:
+    with open_storage(memory(Scheduler="Memory")) as storage:
+        with pytest.raises(AttributeError, match=r"no attribute 'schedular'\. .* Did you mean scheduler\?"):
+            getattr(storage, "schedular")  # noqa: B009  # type checkers know that there is none
+        with pytest.raises(AttributeError, match="known by its settings only"):
+            getattr(storage, "tracking")  # noqa: B009  # the same
+        assert not hasattr(storage, "shop")
+        assert not hasattr(storage, "_opened_later")
+
+
+def test_a_storage_is_opened_once_and_the_same_by_attribute_and_by_name() -> None:
+    with open_storage(memory(Scheduler="Memory")) as storage:
+        assert storage.scheduler is storage.scheduler is storage.module("Scheduler")
+        assert storage.module("scheduler", twinstore.SchedulerStorage) is storage.scheduler
+        with pytest.raises(ValidationError, match="is a SchedulerStorage, no LibraryStorage"):
+            storage.module("scheduler", LibraryStorage)
+
+
+# ------------------------------------------------------------------------------------- an outsider
+
+BOOK = Book(id="first", tenant_id="acme", title="On stores")
+
+
+@pytest.mark.usefixtures("library")
+class TestOutsider:
+    def test_its_storage_is_an_attribute_and_shares_the_driver_with_ours(self) -> None:
+        with open_storage(memory(Scheduler="Memory", Library="Memory")) as storage:
+            books = storage.module("library", LibraryStorage)
+            with books.transaction("acme") as unit:
+                unit.books.put(BOOK)
+            assert getattr(storage, "library") is books  # noqa: B009  # no stub knows it
+            assert books.books.get("acme", "first") == BOOK
+            assert storage.scheduler.driver == "Memory"
+
+    @pytest.mark.parametrize("name", ["add_library_storage", "add_library_memory_storage"])
+    def test_its_functions_and_classes_are_names_of_twinstore(self, name: str) -> None:
+        add = cast("Callable[..., LibraryStorage]", getattr(twinstore, name))
+        assert (add.__name__, name in twinstore.__all__, name in dir(twinstore)) == (name, True, True)
+        with add(memory(Library="Memory")) as storage:
+            assert type(storage) is getattr(twinstore, "LibraryStorage")  # noqa: B009  # no stub knows it
+            storage.books.put(BOOK)
+            assert storage.books.get("acme", "first") == BOOK
+
+    def test_its_options_are_keys_of_the_settings(self) -> None:
+        given = {"Library": {"Storage": {"KeepDays": 3}, "Signature": {"Host": "h-1"}}}
+        settings = load_settings(given, environ={"Library__Signature__zone": "eu"})
+        expected = LibraryOptions(keep_days=3, signature={"Host": "h-1", "zone": "eu"})
+        assert settings.options("library") == expected
+        assert settings.describe()["Library:Signature:zone"]["value"] == "eu"
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"Library": {"Storage": {"Keep": 3}}}, r"Did you mean KeepDays\?"),
+            ({"Library": {"Signature": {"a": {"b": "c"}}}}, "is a single value, but has settings below it"),
+            ({"Library": {"Signature": "x"}}, "is a section, but has a value"),
+            ({"Library": {"Signature": {"a": 3}}}, r"Library:Signature:a = 3 .* is not valid"),
+        ],
+    )
+    def test_its_settings_are_checked_as_ours(self, given: Mapping[str, object], message: str) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            load_settings(given, environ={})
+
+    def test_options_from_python_win_and_are_checked(self) -> None:
+        given = {**memory(Library="Memory"), "Library": {"Signature": {"a": "1", "b": "2"}}}
+        settings = load_settings(given, environ={}).with_options(
+            {"library": {"keep_days": 7, "signature": {"b": "3"}}}
+        )
+        assert settings.options("library") == LibraryOptions(keep_days=7, signature={"a": "1", "b": "3"})
+        with pytest.raises(ConfigurationError, match=r"has no option 'keep'\. Did you mean keep_days\?"):
+            open_module("library", "Memory", given, options={"keep": 3})
+        with pytest.raises(ConfigurationError, match=r"KeepDays = -1 \(the argument options\) is not valid"):
+            open_storage(given, options={"library": {"keep_days": -1}})
+
+    def test_without_classes_for_asyncio_the_command_that_writes_them_is_named(self) -> None:
+        async_storage = aio.open_storage(memory(Library="Memory"))
+        with pytest.raises(ConfigurationError, match="`twinstore dev aio library`"):
+            async_storage.module("library")
