@@ -13,6 +13,7 @@ import pytest
 from docs.parts.interface import public_names
 from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, fill, write_config
 from tests.outsiders import SAMPLES, installed
+from tests.own_driver_mutants import MUTANTS
 from twinstore.storage import open_scheduler
 from twinstore.testing import DriverContract
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from tests.databases import MongoDatabase, PostgresDatabase
     from tests.outsiders import Outsider
+    from tests.own_driver_mutants import Mutant
 
 FOLDER: Final = SAMPLES / "own_driver"
 DRIVER: Final = sorted((FOLDER / "twinstore_sqlite").glob("*.py"))
@@ -53,6 +55,11 @@ def test_it_imports_public_names_only(path: Path) -> None:
 def test_it_is_short() -> None:
     assert sum(len(path.read_text().splitlines()) for path in DRIVER) <= LONGEST_DRIVER
     assert len((FOLDER / "tests" / "test_sqlite.py").read_text().splitlines()) <= LONGEST_TEST
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_fault_can_still_be_planted_into_it(mutant: Mutant) -> None:
+    assert (FOLDER / mutant.file).read_text(encoding="utf-8").count(mutant.old) == 1
 
 
 def test_the_list_of_drivers_shows_it(outsider: Outsider) -> None:
