@@ -18,7 +18,7 @@ SAMPLES: Final = Path(__file__).parents[1] / "samples"
 LENT: Final = f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n"
 # Files in memory where there are such: what is durable is not what the kit asks for.
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # for speed alone
-PATIENCE_SECONDS: Final = 300
+PATIENCE_SECONDS: Final = 900
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Generic
+from typing import TYPE_CHECKING, Generic
 
 from typing_extensions import TypeVar
 
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog_checks import problems
 from twinstore.errors import ValidationError
+from twinstore.indexes import Index, StoreKind
 from twinstore.keys import Key, KeyPart, KeyType, int64, text, uuid
 from twinstore.shapes import FieldShape, Kind, instant_paths, shapes_of
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Owner, Tenancy, TenancyKind, Tenant, Tenants, admits
@@ -51,55 +52,6 @@ __all__ = [
 M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalModel)
 Read = Callable[[CanonicalModel, Mapping[str, object]], object]
 """Takes one value out of a row: out of its model or its storage markers."""
-
-
-class StoreKind(Enum):
-    """A family of stores, for what exists in one family only."""
-
-    DOCUMENTS = "documents"
-    TABLES = "tables"
-
-
-EVERYWHERE: Final = frozenset(StoreKind)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Index:
-    """One index. The fields are in order; a leading ``-`` means descending.
-
-    Attributes:
-        fields: wire names, markers or derived fields.
-        name: the short name, unique in its entity; servers prefix it by their own custom.
-        unique: no two rows that satisfy ``where`` agree in all fields.
-        where: the rows that the index holds; empty for all.
-        stores: the families of stores that have it.
-        expires: on stores that remove rows by themselves, the retention of the entity removes by this index.
-        sparse_unless: the option that, while off, keeps rows without the first field out of the index.
-        noun: what the last field is called in the message of a duplicate, ``None`` for the id.
-        table_name, document_name: names that a released migration gave it and that do not follow the custom.
-    """
-
-    fields: tuple[str, ...]
-    name: str
-    unique: bool = False
-    where: tuple[Condition, ...] = ()
-    stores: frozenset[StoreKind] = EVERYWHERE
-    expires: bool = False
-    nulls_first: bool = False
-    sparse_unless: str | None = None
-    noun: str | None = None
-    table_name: str | None = None
-    document_name: str | None = None
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """The fields without their direction."""
-        return tuple(name.removeprefix("-") for name in self.fields)
-
-    @property
-    def directions(self) -> tuple[tuple[str, bool], ...]:
-        """The fields, each with whether it descends."""
-        return tuple((name.removeprefix("-"), name.startswith("-")) for name in self.fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.backend import BackendSettings, BackendSpec, ModuleBackend
 from twinstore.errors import ConfigurationError, TwinstoreError
@@ -31,7 +31,7 @@ def opened(spec: BackendSpec, request: OpenRequest) -> ModuleBackend[object]:
         ConfigurationError: it fails, or returns something that is no backend.
     """
     try:
-        backend: object = spec.factory(request)
+        backend = spec.factory(request)
     except TwinstoreError:
         raise
     except Exception as error:
@@ -50,7 +50,7 @@ def opened(spec: BackendSpec, request: OpenRequest) -> ModuleBackend[object]:
             module=request.module.name,
             driver=spec.name,
         )
-    return backend  # type: ignore[return-value]  # pyright: ignore[reportReturnType]  # it has every name
+    return backend
 
 
 def _is_text(value: object) -> bool:
@@ -58,7 +58,11 @@ def _is_text(value: object) -> bool:
 
 
 def _are_texts(value: object) -> bool:
-    return isinstance(value, tuple) and all(map(_is_text, value))
+    return isinstance(value, tuple) and all(map(_is_text, cast("tuple[object, ...]", value)))
+
+
+def _are_modules(value: object) -> bool:
+    return isinstance(value, frozenset) and all(map(_is_text, cast("frozenset[object]", value)))
 
 
 def _takes_a_request(value: object) -> bool:
@@ -81,7 +85,7 @@ def _has(backend: object, name: str) -> bool:
 
 def _shown(value: object) -> str:
     """Return a value as a message shows it."""
-    return repr(value) if isinstance(value, (str, int, tuple, list, set)) or value is None else str(value)
+    return repr(cast("object", value)) if isinstance(value, (str, tuple, list, set)) else str(value)
 
 
 FIELDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
@@ -97,7 +101,7 @@ FIELDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
     "requires": ("a tuple of texts", _are_texts),
     "modules": (
         "None or a frozenset of texts",
-        lambda value: value is None or (isinstance(value, frozenset) and _are_texts(tuple(value))),
+        lambda value: value is None or _are_modules(value),
     ),
     "draft": ("None or a function", lambda value: value is None or callable(value)),
 }

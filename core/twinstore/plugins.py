@@ -140,7 +140,8 @@ def _register(manager: PluginManager, claim: Claim) -> None:
         manager.load_setuptools_entrypoints(ENTRY_POINT_GROUP, name=claim.point.name)
         manager.check_pending()
     except PluginValidationError as error:
-        problem = f"does not implement the hook {HOOK}() as specified ({brief(error)})"
+        reason = " ".join(str(error).split())
+        problem = f"does not implement the hook {HOOK}() as specified ({type(error).__name__}: {reason})"
         raise claim.error(f"{problem}; update it or ask its author.") from error
     # SystemExit too: a module that exits while it is imported must not end the host.
     except (Exception, SystemExit) as error:

@@ -14,12 +14,15 @@ import twinstore
 from docs.parts.interface import public_names
 from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, fill, write_config
 from tests.outsiders import SAMPLES, installed
+from tests.own_driver_mutants import MUTANTS
+from twinstore.testing import DriverContract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.databases import MongoDatabase, PostgresDatabase
     from tests.outsiders import Outsider
+    from tests.own_driver_mutants import Mutant
 
 FOLDER: Final = SAMPLES / "own_driver"
 DRIVER: Final = sorted((FOLDER / "twinstore_sqlite").glob("*.py"))
@@ -54,16 +57,23 @@ def test_it_is_short() -> None:
     assert len((FOLDER / "tests" / "test_sqlite.py").read_text().splitlines()) <= LONGEST_TEST
 
 
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_fault_can_still_be_planted_into_it(mutant: Mutant) -> None:
+    assert (FOLDER / mutant.file).read_text(encoding="utf-8").count(mutant.old) == 1
+
+
 def test_the_list_of_drivers_shows_it(outsider: Outsider) -> None:
     shown = outsider.run("twinstore_backfill", "backends", "--format", "json")
     (sqlite,) = [item for item in json.loads(shown.stdout)["backends"] if item["name"] == "sqlite"]
     assert (sqlite["distribution"], sqlite["state"]) == ("twinstore-sqlite", "ready")
 
 
-def test_the_kit_passes(outsider: Outsider) -> None:
-    result = outsider.run("pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-c", "pyproject.toml")
+@pytest.mark.parametrize("kit", [name for name in vars(DriverContract) if name.startswith("Test")])
+def test_the_kit_passes(outsider: Outsider, kit: str) -> None:
+    chosen = f"tests/test_sqlite.py::TestSqlite::{kit}"
+    result = outsider.run("pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-c", "pyproject.toml", chosen)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
-    assert re.search(r"^\d{4} passed in", result.stdout, re.MULTILINE), result.stdout[-300:]
+    assert re.search(r"^\d{3,} passed in", result.stdout, re.MULTILINE), result.stdout[-300:]
 
 
 def test_rows_move_from_mongodb_through_it_to_postgresql(

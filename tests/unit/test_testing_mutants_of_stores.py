@@ -164,7 +164,7 @@ def migrated(patch: Patch, **faults: bool) -> None:
     LEDGER[MIGRATION] = "right"
     for name, value in faults.items():
         patch.setattr(Migrated, name, value)
-    patch.setattr("twinstore_memory.backend.MemoryInitializer", Migrated)
+    patch.setattr("twinstore_memory.backend.initializer_class", lambda _: Migrated)
     patch.setattr(MemoryBackend, "check_ready", checked)
     patch.setattr(MemoryProbe, "tamper_migration", tampered)
     patch.setattr(MemoryProbe, "objects", lambda _: frozenset(LEDGER))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
@@ -105,4 +104,4 @@ class DocumentBackend(AccessBackend[R]):
     def access_by(self, steps: Steps, scope: Scope) -> Access:
         """Return an access that takes its steps in some units."""
         entities = self._module.catalog.entities
-        return DocumentAccess(steps, scope, entities, partial(self.begin), self.driver)
+        return DocumentAccess(steps, scope, entities, self.begin, self.driver)
