@@ -39,9 +39,7 @@ def storage(module_postgres_database: PostgresDatabase) -> Iterator[SchedulerSto
 
 @pytest.fixture
 def source(module_postgres_database: PostgresDatabase) -> Iterator[PostgresDataSource]:
-    made = twinstore_postgres.SchedulerDataSource(module_postgres_database.config)
-    assert isinstance(made, PostgresDataSource)
-    with made:
+    with twinstore_postgres.SchedulerDataSource(module_postgres_database.config) as made:
         yield made
 
 
@@ -58,8 +56,7 @@ def test_it_has_the_name_that_hosts_import_for_every_installed_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert twinstore_postgres.SchedulerDataSource is initializer.SchedulerDataSource
-    assert twinstore_postgres.SchedulerPostgresInitializer is initializer.SchedulerPostgresInitializer
-    for name in ("LibraryDataSource", "nothing"):
+    for name in ("LibraryDataSource", "PostgresDataSources", "SchedulerPostgresInitializer", "nothing"):
         with pytest.raises(AttributeError, match=name):
             getattr(twinstore_postgres, name)
     install_distribution(monkeypatch, tmp_path, "acme-library", LIBRARY)
@@ -137,7 +134,7 @@ def test_nothing_of_one_host_is_left_for_the_next(
     with twinstore_postgres.SchedulerDataSource(config) as source:
         with source.open_connection(tenants[0]) as connection:
             backend = connection.info.backend_pid
-            connection.row_factory = dict_row
+            connection.row_factory = dict_row  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]  # what a host may do
             connection.execute("SET app.tenant_id = 'somebody'")
             connection.execute("SET statement_timeout = 7")
         with source.open_connection(tenants[1]) as connection:

@@ -1,24 +1,24 @@
 """The PostgreSQL driver of twinstore: psycopg 3, row-level security, plain SQL migrations.
 
-For each installed module ``library`` a host imports from here ``LibraryDataSource``,
-``LibraryPostgresInitializer`` and a class such as ``PostgresBookRepository`` for each repository.
+For each installed module ``library`` a host imports ``LibraryDataSource`` from here.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Final
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from twinstore_postgres.datasource import PostgresDataSource
 
 __all__: list[str] = []
 
-DERIVED: Final = re.compile(r"\w+(?:DataSource|Initializer|Repository)")
 
+def __getattr__(name: str) -> type[PostgresDataSource]:
+    """Return the connection source of a module; psycopg is imported here first."""
+    if name.endswith("DataSource"):
+        from twinstore_postgres import datasource, initializer  # noqa: PLC0415  # the plug-in must stay light
 
-def __getattr__(name: str) -> type:
-    """Return a class that hosts import by the name of its module; psycopg is imported here first."""
-    if not DERIVED.fullmatch(name):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from twinstore_postgres import initializer  # noqa: PLC0415  # the plug-in beside it must stay light
-
-    found: type = getattr(initializer, name)
-    return found
+        found: object = getattr(initializer, name, None)
+        if isinstance(found, type) and issubclass(found, datasource.PostgresDataSource):
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
