@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Generic, Never, TypeVar, cast
@@ -36,6 +36,7 @@ __all__ = [
     "ModuleSpec",
     "broken_modules",
     "built_modules",
+    "complete_modules",
     "module_plugin",
     "module_plugins",
     "module_spec",
@@ -168,6 +169,15 @@ def module_spec(name: str) -> ModuleSpec[object]:
             f"cannot be imported ({brief(error)}); reinstall it or its requirements."
         ) from error
     return _checked(claim, plugin, spec)
+
+
+def complete_modules() -> Iterator[ModuleSpec[object]]:
+    """Import all modules and yield what they store; one that cannot be imported is left out and logged."""
+    for name in built_modules():
+        try:
+            yield module_spec(name)
+        except ConfigurationError as error:
+            log.warning("A module is left out: %s", error.message)
 
 
 def _checked(claim: Claim, plugin: ModulePlugin, spec: object) -> ModuleSpec[object]:

@@ -1,24 +1,28 @@
-"""The PostgreSQL driver of twinstore: psycopg 3, row-level security, plain SQL migrations.
-
-For each installed module ``library`` a host imports ``LibraryDataSource`` from here.
-"""
+"""The PostgreSQL driver of twinstore: psycopg 3, row-level security, plain SQL migrations."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from twinstore.drivernames import bound_name
+
 if TYPE_CHECKING:
-    from twinstore_postgres.datasource import PostgresDataSource
-
-__all__: list[str] = []
+    from twinstore.modules import ModuleSpec
 
 
-def __getattr__(name: str) -> type[PostgresDataSource]:
-    """Return the connection source of a module; psycopg is imported here first."""
-    if name.endswith("DataSource"):
-        from twinstore_postgres import datasource, initializer  # noqa: PLC0415  # the plug-in must stay light
+def __getattr__(name: str) -> type:
+    """Return a class that hosts import by name: initialiser, repository or connection source."""
+    return bound_name(__name__, name, "Postgres", _initializer, _source)
 
-        found: object = getattr(initializer, name, None)
-        if isinstance(found, type) and issubclass(found, datasource.PostgresDataSource):
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def _initializer() -> Callable[[ModuleSpec[object]], type]:
+    from twinstore_postgres.initializer import initializer_class  # noqa: PLC0415  # the package itself stays light
+
+    return initializer_class
+
+
+def _source() -> Callable[[ModuleSpec[object]], type]:
+    from twinstore_postgres.datasource import source_class  # noqa: PLC0415  # the same
+
+    return source_class
