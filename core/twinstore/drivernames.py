@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_type_hints
 from typing_extensions import is_protocol
 
 from twinstore.errors import ConfigurationError
-from twinstore.modules import ModuleSpec, built_modules, module_spec
+from twinstore.modules import ModuleSpec, complete_modules
 from twinstore.repository import Repository
 
 if TYPE_CHECKING:
@@ -21,9 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["bound_name", "bound_names"]
 
+Maker = Callable[[ModuleSpec[object]], type]
+
 
 def bound_name(
-    package: str, name: str, driver: str, initializer: Callable[[], Callable[[ModuleSpec[object]], type]]
+    package: str,
+    name: str,
+    driver: str,
+    initializer: Callable[[], Maker],
+    source: Callable[[], Maker] | None = None,
 ) -> type:
     """Return the class of a driver that hosts import by name from its package.
 
@@ -33,20 +39,22 @@ def bound_name(
         driver: the name of the driver.
         initializer: imports what makes the initialiser class of a module; a name of a submodule, which the
             import system asks for first, must not import the driver.
+        source: the same for the connection source of a module.
 
     Raises:
         AttributeError: there is no such class.
     """
-    found = bound_names(driver, initializer()).get(name) if name[:1].isupper() else None
-    if found is None:
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    return found
+    if name[:1].isupper():
+        found = bound_names(driver, initializer(), source and source()).get(name)
+        if found is not None:
+            return found
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 
 def bound_names(
     driver: str,
-    initializer: Callable[[ModuleSpec[object]], type],
-    source: Callable[[ModuleSpec[object]], type] | None = None,
+    initializer: Maker,
+    source: Maker | None = None,
 ) -> Mapping[str, type]:
     """Return the classes of a driver by the name that hosts know.
 
@@ -57,14 +65,14 @@ def bound_names(
             is that of the module alone, ``LibraryDataSource``.
     """
     found: dict[str, type] = {}
-    for name in built_modules():
-        spec = module_spec(name)
+    for spec in complete_modules():
         found[f"{spec.title}{driver}Initializer"] = initializer(spec)
         if source is not None:
             found[f"{spec.title}DataSource"] = source(spec)
         for repository in repository_classes(spec):
             title = f"{driver}{protocol_name(repository)}"
-            found[title] = bound_repository(title, repository, driver)
+            # Where two modules name a repository alike, the first one has the name.
+            found.setdefault(title, bound_repository(title, repository, driver))
     return found
 
 

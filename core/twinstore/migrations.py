@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from twinstore.errors import ConsentRequiredError, ValidationError
 
@@ -28,6 +28,8 @@ __all__ = [
     "MigrationReport",
     "MigrationState",
     "MigrationStatus",
+    "SchemaSnapshot",
+    "TakesSnapshots",
     "consent_required",
     "unsettled",
 ]
@@ -174,6 +176,30 @@ class MigrationDraft:
     suffix: str
     text: str | None
     contradictions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaSnapshot:
+    """What a server holds when every migration of a module has been applied, shipped beside them.
+
+    Attributes:
+        folder: the folder of that kind of store in the migrations of a module.
+        name: the name of the file.
+        text: its text.
+    """
+
+    folder: str
+    name: str
+    text: str
+
+
+@runtime_checkable
+class TakesSnapshots(Protocol):
+    """The initialiser of a driver whose migrations are compared with a snapshot of the schema."""
+
+    def snapshot(self) -> SchemaSnapshot:
+        """Return what the connected server holds."""
+        ...
 
 
 class Initializer(Protocol):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Generic, Never, TypeVar, cast
@@ -36,6 +36,7 @@ __all__ = [
     "ModuleSpec",
     "broken_modules",
     "built_modules",
+    "complete_modules",
     "module_plugin",
     "module_plugins",
     "module_spec",
@@ -52,6 +53,9 @@ OURS: Final = "twinstore"
 NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 # Attributes that every storage has, and the schema of the ledger.
 RESERVED: Final = frozenset({"close", "module", "twinstore"})
+
+# What the plug-ins said, by the entry points that were installed then.
+_read: dict[Hashable, Mapping[str, ModulePlugin | ConfigurationError]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +171,15 @@ def module_spec(name: str) -> ModuleSpec[object]:
     return _checked(claim, plugin, spec)
 
 
+def complete_modules() -> Iterator[ModuleSpec[object]]:
+    """Import all modules and yield what they store; one that cannot be imported is left out and logged."""
+    for name in built_modules():
+        try:
+            yield module_spec(name)
+        except ConfigurationError as error:
+            log.warning("A module is left out: %s", error.message)
+
+
 def _checked(claim: Claim, plugin: ModulePlugin, spec: object) -> ModuleSpec[object]:
     if not isinstance(spec, ModuleSpec):
         raise claim.error(f"returned {type(spec).__name__} instead of a ModuleSpec; ask its author.")
@@ -184,8 +197,23 @@ def _claims() -> list[Claim]:
     return sorted(claims(MODULE_GROUP, KIND), key=lambda claim: (claim.distribution != OURS, claim.key))
 
 
-def _all() -> dict[str, ModulePlugin | ConfigurationError]:
-    """Return by name the plug-in, or why there is none."""
+def _all() -> Mapping[str, ModulePlugin | ConfigurationError]:
+    """Return by name the plug-in, or why there is none; every load of settings asks several times."""
+    installed = claims(MODULE_GROUP, KIND)
+    key = tuple(
+        (claim.name, claim.point.value, str(claim.point.dist and claim.point.dist.locate_file("")))
+        for claim in installed
+    )
+    found = _read.get(key)
+    if found is None:
+        # No lock: a plug-in may ask for modules while it is imported, and two threads read the same.
+        found = _plugins()
+        _read.clear()
+        _read[key] = found
+    return found
+
+
+def _plugins() -> dict[str, ModulePlugin | ConfigurationError]:
     found: dict[str, ModulePlugin | ConfigurationError] = {}
     known = _claims()
     sections: dict[str, Claim] = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.modules import built_modules, module_spec
 from twinstore_postgres.migrator import STORE, apply, shipped_migrations
-from twinstore_postgres.schema import SCHEMA_FILE, describe_schema
+from twinstore_postgres.schema import SCHEMA_FILE, snapshot_of
 
 if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec
@@ -36,7 +36,7 @@ def schema_files(connection: Connection, role: str) -> dict[Path, str]:
 def _made(connection: Connection, module: ModuleSpec[object], role: str) -> str:
     for migration in shipped_migrations(module):
         apply(connection, module, migration, role, _unchecked)
-    return "\n".join((*describe_schema(connection, module.name, role), ""))
+    return snapshot_of(connection, module, role).text
 
 
 def _unchecked() -> None:

@@ -20,8 +20,9 @@ FENCE: Final = re.compile(r"^```(?P<info>[^\n]+)\n(?P<body>.*?)^```$", re.DOTALL
 class Block:
     """One fenced block.
 
-    A block ``python`` runs, after those before it on its page; ``python file=NAME`` is written to a file
-    instead, and ``python no-run`` is only compiled. ``text output`` is what was printed since the last one.
+    A block ``python`` runs, after those before it on its page; a block with ``file=NAME`` is written to a
+    file instead, and ``python no-run`` is only compiled. ``text output`` is what was printed since the last
+    one.
     """
 
     page: Path

@@ -56,7 +56,7 @@ def run_page(page: Path, folder: Path) -> None:
     for block in blocks(page):
         if block.language == "toml":
             install(folder, tomllib.loads(block.body))
-        elif block.language == "python" and block.file is not None:
+        elif block.file is not None:
             path = folder / block.file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.body, "utf-8")

@@ -23,10 +23,10 @@ GIVEN = {"audit_metadata": {"Host": "h-1", "zone": "eu"}}
 EXPECTED = {"host": "h-1", "zone": "us"}
 
 
-def config(**audit: object) -> Mapping[str, object]:
+def config(**storage: object) -> Mapping[str, object]:
     return {
         "Persistence": {"Scheduler": "Memory", "Memory": {"Store": uuid4().hex}},
-        "Scheduler": {"Audit": audit},
+        "Scheduler": {"Storage": storage},
     }
 
 
@@ -58,7 +58,7 @@ def test_it_is_an_argument_of_the_storage_for_asyncio() -> None:
 
 
 def test_it_is_a_section_of_the_settings_below_what_the_host_gives_at_run_time() -> None:
-    settings = config(Metadata={"Host": "of-the-file", "Release": "7"})
+    settings = config(AuditMetadata={"Host": "of-the-file", "Release": "7"})
     with twinstore.add_scheduler_storage(settings) as storage:
         assert written(storage) == [{"host": "of-the-file", "release": "7", "zone": "us"}] * 3
     with twinstore.add_scheduler_storage(settings, options=GIVEN) as storage:
@@ -66,14 +66,16 @@ def test_it_is_a_section_of_the_settings_below_what_the_host_gives_at_run_time()
 
 
 def test_it_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("Scheduler__Audit__Metadata__HOST", "h-2")
+    monkeypatch.setenv("Scheduler__Storage__AuditMetadata__HOST", "h-2")
     with twinstore.add_scheduler_storage(config()) as storage:
         assert written(storage) == [{"host": "h-2", "zone": "us"}] * 3
 
 
 @pytest.mark.parametrize("value", ["a\x00b", 3])
 def test_what_no_metadata_can_be_is_refused_before_anything_is_opened(value: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"Scheduler:Audit:Metadata:host .*\(the argument options\)"):
+    with pytest.raises(
+        ConfigurationError, match=r"Scheduler:Storage:AuditMetadata:host .*\(the argument options\)"
+    ):
         twinstore.open_storage(config(), options={"scheduler": {"audit_metadata": {"host": value}}})
     with pytest.raises(ConfigurationError, match="takes texts by name, not str"):
         twinstore.open_storage(config(), options={"scheduler": {"audit_metadata": "host"}})

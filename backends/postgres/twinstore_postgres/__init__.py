@@ -1,24 +1,28 @@
-"""The PostgreSQL driver of twinstore: psycopg 3, row-level security, plain SQL migrations.
-
-For each installed module ``library`` a host imports from here ``LibraryDataSource``,
-``LibraryPostgresInitializer`` and a class such as ``PostgresBookRepository`` for each repository.
-"""
+"""The PostgreSQL driver of twinstore: psycopg 3, row-level security, plain SQL migrations."""
 
 from __future__ import annotations
 
-import re
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-__all__: list[str] = []
+from twinstore.drivernames import bound_name
 
-DERIVED: Final = re.compile(r"\w+(?:DataSource|Initializer|Repository)")
+if TYPE_CHECKING:
+    from twinstore.modules import ModuleSpec
 
 
 def __getattr__(name: str) -> type:
-    """Return a class that hosts import by the name of its module; psycopg is imported here first."""
-    if not DERIVED.fullmatch(name):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from twinstore_postgres import initializer  # noqa: PLC0415  # the plug-in beside it must stay light
+    """Return a class that hosts import by name: initialiser, repository or connection source."""
+    return bound_name(__name__, name, "Postgres", _initializer, _source)
 
-    found: type = getattr(initializer, name)
-    return found
+
+def _initializer() -> Callable[[ModuleSpec[object]], type]:
+    from twinstore_postgres.initializer import initializer_class  # noqa: PLC0415  # the package itself stays light
+
+    return initializer_class
+
+
+def _source() -> Callable[[ModuleSpec[object]], type]:
+    from twinstore_postgres.datasource import source_class  # noqa: PLC0415  # the same
+
+    return source_class

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from twinstore.config import load_settings
 from twinstore.errors import Outcome
+from twinstore.modules import complete_modules
 from twinstore.plugins import load_backend
 from twinstore.scope import SYSTEM_TENANT, note_system_scope, tenant_argument
 from twinstore_postgres.connecting import let_go_in_child
@@ -130,3 +131,12 @@ def source_class(module: ModuleSpec[object]) -> type[PostgresDataSource]:
             "module": module,
         },
     )
+
+
+def __getattr__(name: str) -> type[PostgresDataSource]:
+    """Return the connection source of a module by the name that hosts know, with its type."""
+    if name.endswith("DataSource"):
+        for module in complete_modules():
+            if name == f"{module.title}DataSource":
+                return source_class(module)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,7 @@ from twinstore_postgres import migrator
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.datasource import source_class
 from twinstore_postgres.errors import translated
-from twinstore_postgres.schema import schema_differences, shape_differences
+from twinstore_postgres.schema import schema_differences, shape_differences, snapshot_of
 from twinstore_postgres.script import script
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.takeover import check_takeover, hidden_rows, taken_over
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
-    from twinstore.migrations import Consent, Effect, MigrationStatus
+    from twinstore.migrations import Consent, Effect, MigrationStatus, SchemaSnapshot
     from twinstore.modules import ModuleSpec
     from twinstore_postgres.connecting import Connection
     from twinstore_postgres.migrator import Applied, Migration
@@ -107,6 +107,11 @@ class PostgresInitializer:
     def export(self) -> str:
         """Return the migrations as SQL for an administrator; see the Protocol."""
         return script(self.module, self._settings.application_role)
+
+    def snapshot(self) -> SchemaSnapshot:
+        """Return what the server holds; see :class:`~twinstore.migrations.TakesSnapshots`."""
+        with closing(self._connect()) as connection, translated():
+            return snapshot_of(connection, self.module, self._settings.application_role)
 
     def check_applied(self, connection: Connection) -> None:
         """Raise ``MigrationError`` while a migration is pending, changed or unknown, or its work undone.

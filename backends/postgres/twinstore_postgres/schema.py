@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg.rows import scalar_row
 
+from twinstore.errors import MigrationError
+from twinstore.migrations import SchemaSnapshot
 from twinstore_postgres.migrator import STORE
+from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +28,7 @@ __all__ = [
     "schema_differences",
     "shape_differences",
     "shape_of",
+    "snapshot_of",
     "wanted_schema",
 ]
 
@@ -100,8 +104,22 @@ def describe_schema(connection: Connection, schema: str, role: str = "") -> tupl
 @cache
 def wanted_schema(module: ModuleSpec[object]) -> tuple[str, ...]:
     """Return the same lines as they are when every migration has been applied."""
-    text = (module.migrations(STORE) / SCHEMA_FILE).read_text(encoding="utf-8")
+    try:
+        text = (module.migrations(STORE) / SCHEMA_FILE).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise MigrationError(
+            f"The module {module.name} ships no {SCHEMA_FILE} beside its migrations for {STORE}; its author "
+            f"writes it with `twinstore dev schema {module.name}`.",
+            module=module.name,
+            driver=DRIVER,
+        ) from error
     return tuple(text.splitlines())
+
+
+def snapshot_of(connection: Connection, module: ModuleSpec[object], role: str) -> SchemaSnapshot:
+    """Return what a server holds of a module, as the file that is shipped beside its migrations."""
+    text = "\n".join((*describe_schema(connection, module.name, role), ""))
+    return SchemaSnapshot(folder=STORE, name=SCHEMA_FILE, text=text)
 
 
 def shape_of(lines: Iterable[str]) -> dict[str, set[str]]:

@@ -17,6 +17,7 @@ __all__ = [
     "allowed_drivers",
     "canonical_driver",
     "check_keys",
+    "key_tree",
     "module_keys",
     "modules",
     "top_sections",
@@ -80,9 +81,9 @@ def key_tree() -> Section:
     return root
 
 
-def top_sections() -> frozenset[str]:
+def top_sections(root: Section | None = None) -> frozenset[str]:
     """Return the top sections that are ours, folded; all others belong to the host."""
-    return frozenset(fold(key_tree().sections))
+    return frozenset(fold((root or key_tree()).sections))
 
 
 def module_keys(module: str) -> ModuleSettings:
@@ -123,15 +124,18 @@ def canonical_driver(entry: Entry, keys: ModuleSettings) -> str:
     )
 
 
-def check_keys(entries: Entries) -> dict[Path, Entry]:
+def check_keys(entries: Entries, root: Section) -> dict[Path, Entry]:
     """Return the entries with their keys in proper spelling.
+
+    Args:
+        entries: by folded path.
+        root: what may stand where; see :func:`key_tree`.
 
     Raises:
         ConfigurationError: a key is unknown, or a value stands where a section is expected.
     """
     drivers = tuple(sorted({*OWN_DRIVERS, *installed_backend_names()}, key=str.casefold))
     found: dict[Path, Entry] = {}
-    root = key_tree()
     for path, entry in entries.items():
         proper = tuple(_spell(entry, root, drivers))
         found[path] = Entry(proper, entry.value, entry.source)

@@ -10,7 +10,7 @@ from typing import Final
 
 from twinstore.config.entries import Entry, collect, merge, walk
 from twinstore.config.files import read_file
-from twinstore.config.keys import check_keys, top_sections
+from twinstore.config.keys import check_keys, key_tree, top_sections
 from twinstore.config.settings import Settings
 
 __all__ = ["CONFIG_VARIABLE", "ConfigSource", "load_settings"]
@@ -44,13 +44,14 @@ def load_settings(
     environment = os.environ if environ is None else environ
     mapping: Mapping[str, object] = source if isinstance(source, Mapping) else {}
     path = None if source is None or isinstance(source, Mapping) else Path(source)
-    tops = top_sections()
+    root = key_tree()
+    tops = top_sections(root)
     layers = (
         collect(_file_entries(path, environment, tops)),
         collect(_environment_entries(environment, tops)),
         collect(walk(mapping, "the explicit mapping", tops)),
     )
-    return Settings(MappingProxyType(check_keys(merge(layers))))
+    return Settings(MappingProxyType(check_keys(merge(layers), root)))
 
 
 def _file_entries(path: Path | None, environment: Mapping[str, str], tops: frozenset[str]) -> Iterator[Entry]:

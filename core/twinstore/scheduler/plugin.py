@@ -30,7 +30,7 @@ PLUGIN: Final = ModulePlugin(
             "impact_retention_days": ("Scheduler", "Storage", "ImpactRetentionDays"),
             "heartbeat_seconds": ("Scheduler", "Workers", "HeartbeatSeconds"),
             "dead_after_seconds": ("Scheduler", "Workers", "DeadAfterSeconds"),
-            "audit_metadata": ("Scheduler", "Audit", "Metadata"),
+            "audit_metadata": ("Scheduler", "Storage", "AuditMetadata"),
         },
     ),
     spec=spec,

@@ -11,9 +11,11 @@ import typer
 from twinstore.errors import ConfigurationError, MigrationError, ValidationError
 from twinstore.generate_aio import aio_files, settle
 from twinstore.ledger import LEDGER_MODULE
-from twinstore.migrations import MigrationDraft
+from twinstore.migrations import MigrationDraft, MigrationState, TakesSnapshots
 from twinstore.modules import ModuleSpec, module_spec
 from twinstore.plugins import installed_backend_names, load_backend
+from twinstore_backfill.cli.params import Backend, common
+from twinstore_backfill.stores import Store, open_store
 
 __all__ = ["app"]
 
@@ -55,6 +57,54 @@ def migration(
             typer.echo(f"Wrote {written(spec, draft, words)}. Read it before you use it.")
     if check and missing:
         raise typer.Exit(1)
+
+
+@app.command()
+def schema(
+    context: typer.Context,
+    module: Annotated[str, typer.Argument(help="Module.")],
+    backend: Backend = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; 1 if it is stale.")] = False,  # noqa: FBT002  # Typer makes a flag of it
+) -> None:
+    """Write what a server holds after all migrations of a module, in the file that is shipped beside them.
+
+    The settings name a development server on which all of them are applied.
+    """
+    settings = common(context).settings()
+    name = backend or settings.backend_name(module)
+    with open_store(module, name, settings) as store:
+        path, text = snapshot_file(store)
+    if path.is_file() and path.read_text("utf-8") == text:
+        typer.echo(f"{path} is current.")
+    elif check:
+        typer.echo(f"{path} is not current. Run: twinstore dev schema {module}")
+        raise typer.Exit(1)
+    else:
+        path.write_text(text, encoding="utf-8")
+        typer.echo(f"Wrote {path}.")
+
+
+def snapshot_file(store: Store) -> tuple[Path, str]:
+    """Return path and text of the snapshot of a store.
+
+    Raises:
+        ConfigurationError: its driver has none, or the package of the module is no folder.
+        MigrationError: not all migrations are applied.
+    """
+    initializer = store.storage.initializer
+    if not isinstance(initializer, TakesSnapshots):
+        raise ConfigurationError(
+            f"{store.backend} compares nothing with a snapshot; choose another driver with --backend."
+        )
+    pending = [item.name for item in initializer.status() if item.state is MigrationState.PENDING]
+    if pending:
+        raise MigrationError(
+            f"Migrations of {store.module} are pending: {', '.join(pending)}. A snapshot shows all of them; "
+            "run `twinstore migrate run --category release` on this server first.",
+            module=store.module,
+        )
+    snapshot = initializer.snapshot()
+    return writable(module_spec(store.module), snapshot.folder) / snapshot.name, snapshot.text
 
 
 @app.command()
@@ -103,11 +153,21 @@ def refuse_contradictions(spec: ModuleSpec[object], drafts: list[MigrationDraft]
         )
 
 
-def written(spec: ModuleSpec[object], draft: MigrationDraft, words: str) -> Path:
-    """Write a migration under the number after the last one and return its path."""
-    folder = spec.migrations(draft.folder)
+def writable(spec: ModuleSpec[object], store: str) -> Path:
+    """Return the folder with the migrations of a module for a kind of store.
+
+    Raises:
+        ConfigurationError: it is no folder.
+    """
+    folder = spec.migrations(store)
     if not isinstance(folder, Path):
         raise ConfigurationError(f"The migrations in {folder} cannot be written; work in a checkout.")
+    return folder
+
+
+def written(spec: ModuleSpec[object], draft: MigrationDraft, words: str) -> Path:
+    """Write a migration under the number after the last one and return its path."""
+    folder = writable(spec, draft.folder)
     folder.mkdir(parents=True, exist_ok=True)
     numbers = [int(match[1]) for file in folder.iterdir() if (match := NUMBER.fullmatch(file.name))]
     number = max((number for number in numbers if number < RELEASES), default=0) + 1
