@@ -409,7 +409,7 @@ def make(path: Path) -> Path:
         ("Scheduler:Storage:RunRetention", "Did you mean RunRetentionDays"),
         (
             "Scheduler:Store:Mongo:Database",
-            "Did you mean Storage? Allowed below Scheduler: Storage, Workers, Audit.",
+            "Did you mean Storage? Allowed below Scheduler: Storage, Workers.",
         ),
         ("Tracking:Storage:Mode", "Allowed below Tracking:Storage: Filesystem, Memory, Mongo, Postgres."),
         ("TaskRunner:Tenancy:Enforce", "Did you mean Enforced?"),
