@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 import twinstore
+import twinstore_memory
 from tests.distributions import LIBRARY, install_distribution
 from tests.library.books import Book
 from tests.library.module import LibraryStorage
@@ -192,6 +193,18 @@ def test_whoever_asks_for_a_broken_module_is_told_why(
     install("one-shop", "raise RuntimeError('broken')")
     with pytest.raises(ConfigurationError, match=r"cannot be imported \(RuntimeError: broken\)"):
         load_settings(ask, environ={}).backend_name("shop")
+
+
+def test_contents_that_cannot_be_imported_leave_the_names_of_others_alone(
+    install: Install, caplog: pytest.LogCaptureFixture
+) -> None:
+    install("one-shop", plugin())
+    with caplog.at_level(logging.WARNING, "twinstore.modules"):
+        assert twinstore_memory.MemoryRunRepository.__name__ == "MemoryRunRepository"
+    assert "A module is left out: The module shop" in caplog.text
+    assert twinstore.SchedulerStorage is scheduler_storage.SchedulerStorage
+    with pytest.raises(ConfigurationError, match=r"cannot be imported \(RuntimeError"):
+        _ = getattr(twinstore, "ShopStorage")  # noqa: B009  # no stub knows it
 
 
 @pytest.mark.parametrize("section", ["Scheduler", "worker"])
