@@ -25,6 +25,7 @@ from twinstore.shapes import FieldShape, Kind, instant_paths, shapes_of
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Owner, Tenancy, TenancyKind, Tenant, Tenants, admits
 
 if TYPE_CHECKING:
+    from twinstore.access import Row
     from twinstore.query import Condition
 
 __all__ = [
@@ -292,7 +293,25 @@ class Entity(Generic[M_co]):
 
     def key_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> Key:
         """Return the key of a row."""
-        return tuple(_key_value(self.value(model, storage, name)) for name in self.key)
+        if self._single_reader is not None:
+            return (_key_value(self._single_reader(model, storage)),)
+        return tuple([_key_value(self._readers[name](model, storage)) for name in self.key])
+
+    @cached_property
+    def _single_reader(self) -> Read | None:
+        return self._readers[self.key[0]] if len(self.key) == 1 else None
+
+    @cached_property
+    def _identity_readers(self) -> tuple[Read, ...]:
+        wanted = self.key if self.tenant_field is None else (*self.key, self.tenant_field)
+        return tuple(self._readers[name] for name in dict.fromkeys(wanted))
+
+    def is_same(self, one: Row, other: Row) -> bool:
+        """Whether two rows have one key and one tenant."""
+        for read in self._identity_readers:
+            if read(one.model, one.storage) != read(other.model, other.storage):
+                return False
+        return True
 
     def owner_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> Owner:
         """Return who owns a row; of an entity without a tenant of its own nobody does."""

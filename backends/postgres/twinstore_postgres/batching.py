@@ -20,7 +20,7 @@ __all__ = ["Result", "Step", "batch"]
 Step = tuple[bytes, Sequence[object]]
 
 
-@dataclass(slots=True)  # not frozen, which would double what making one costs
+@dataclass(slots=True)  # every statement makes one, and a frozen one would cost twice as much
 class Result:
     """What one statement answered."""
 
@@ -48,19 +48,19 @@ def batch(
     One statement may have failed while the next is sent. The pipeline must not see that error, or it would
     log that the rest was not executed.
     """
-    # Making a cursor costs a twentieth of a small read; those whose answers nobody reads share one.
-    unread = psycopg.Cursor(connection, row_factory=tuple_row)
     cursors = [psycopg.Cursor(connection, row_factory=tuple_row) for _ in steps]
+    # Making a cursor costs a hundredth of a small read; those whose answers nobody reads share one.
+    unread = psycopg.Cursor(connection, row_factory=tuple_row)
+    used = [*[unread] * len(before), *cursors, *[unread] * len(after)]
     failure: psycopg.Error | None = None
     try:
         with connection.pipeline():
             try:
-                for step in before:
-                    execute(unread, step, foreign=False)
-                for cursor, step in zip(cursors, steps, strict=True):
-                    execute(cursor, step, foreign=foreign)
-                for step in after:
-                    execute(unread, step, foreign=False)
+                for cursor, (statement, parameters) in zip(used, (*before, *steps, *after), strict=True):
+                    if foreign:  # the connection knows nothing of our types
+                        register_loaders(cursor)
+                    prepare = False if isinstance(statement, Replanned) else None
+                    cursor.execute(statement, parameters, prepare=prepare, binary=True)
             except psycopg.Error as error:
                 failure = error
     except psycopg.Error:
@@ -69,12 +69,3 @@ def batch(
     if failure is not None:
         raise failure
     return [Result(rows_of(cursor), cursor.rowcount) for cursor in cursors]
-
-
-def execute(cursor: psycopg.Cursor[Row], step: Step, *, foreign: bool) -> None:
-    """Send one statement; a connection that is not ours knows nothing of our types."""
-    if foreign:
-        register_loaders(cursor)
-    statement, parameters = step
-    prepare = False if isinstance(statement, Replanned) else None
-    cursor.execute(statement, parameters, prepare=prepare, binary=True)

@@ -121,7 +121,7 @@ def change(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
 def attempt(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
     """Lock, decide and write once."""
     subject = joint(tuple(map(ref_subject, refs)))
-    with work.unit(shared_setting(ref.scope for ref in refs), subject) as steps:
+    with work.unit(shared_setting([ref.scope for ref in refs]), subject) as steps:
         found = steps.run(*map(lock_step, refs[:-1]), lock_step(refs[-1], tell=True))
         before = tuple(row_of(table_of(ref.entity), result) for ref, result in zip(refs, found, strict=True))
         try:

@@ -35,13 +35,13 @@ from twinstore.failures import duplicate, duplicate_id, not_found
 from twinstore_postgres.columns import index_name
 from twinstore_postgres.settings import DRIVER
 
-__all__ = ["CLASSES", "NOWHERE", "STATES", "Subject", "kind_of", "translate", "translated"]
+__all__ = ["CLASSES", "NOWHERE", "OF_PSYCOPG", "STATES", "Subject", "kind_of", "translate", "translated"]
 
 Kind = type[TwinstoreError]
 OF_PSYCOPG: Final = (psycopg.Error, psycopg.Warning, psycopg.Rollback)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # every call makes one, and a frozen one would cost twice as much
 class Subject:
     """What a statement is about, for messages.
 

@@ -15,7 +15,7 @@ from twinstore.scope import SYSTEM_TENANT
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants, setting_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from twinstore_postgres.derive import Table
 
@@ -59,13 +59,13 @@ def setting(scope: Tenants) -> str:
     return setting_of(scope, every=SYSTEM_TENANT, none=NO_TENANT_SETTING)
 
 
-def shared_setting(scopes: Iterable[Tenants]) -> str:
+def shared_setting(scopes: Sequence[Tenants]) -> str:
     """Return what the policies are told of a step over rows of some scopes.
 
     One setting cannot name several owners; then the conditions of the statements alone tell them apart.
     """
-    settings = {setting(scope) for scope in scopes}
-    return settings.pop() if len(settings) == 1 else SYSTEM_TENANT
+    told = setting(scopes[0])
+    return told if all(setting(scope) == told for scope in scopes[1:]) else SYSTEM_TENANT
 
 
 def owner_condition(

@@ -23,7 +23,8 @@ from twinstore.errors import Outcome, TwinstoreError
 from twinstore.forks import OwnProcess
 from twinstore.retrying import repeat
 from twinstore_postgres.batching import Result, Step, batch
-from twinstore_postgres.errors import NOWHERE, Subject, translated
+from twinstore_postgres.codec import Replanned
+from twinstore_postgres.errors import NOWHERE, OF_PSYCOPG, Subject, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
 
@@ -63,12 +64,13 @@ RETURN_TENANT: Final = (
 # A step of a repository locks its row and then reads what is committed by now, so it waits and goes on where
 # a snapshot would only let it fail. A caller reads, decides and writes in several calls without locks: only a
 # snapshot makes the server refuse a write that rests on what others have changed meanwhile.
-STEP: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+# Neither begin nor end is prepared: there is no plan to keep, and looking for one costs more than parsing.
+STEP: Final = Replanned(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 UNIT: Final = {
     False: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
     True: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
-END: Final = ((b"COMMIT", ()),)
+END: Final = ((Replanned(b"COMMIT"), ()),)
 # What a forked child may not go on with, in the words of a message.
 TRANSACTION: Final = "This transaction"
 
@@ -151,9 +153,12 @@ class Unbound(Work):
 
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
-        with self._server.connection() as connection, translated(subject, outcome=outcome):
-            before = ((SET_TENANT, (tenant,)),)
-            return batch(connection, steps, foreign=self._server.borrowed, before=before)
+        before = ((SET_TENANT, (tenant,)),)
+        with self._server.connection() as connection:
+            try:
+                return batch(connection, steps, foreign=self._server.borrowed, before=before)
+            except OF_PSYCOPG as error:
+                raise translate(error, subject, outcome) from error
 
     @override
     def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[Steps]:
@@ -216,17 +221,22 @@ class Transaction:
         ``tenant`` is set for these statements and the later ones, if it is another one.
         """
         self._process.check(TRANSACTION)
-        with translated(subject or self.subject, outcome=Outcome.NOT_APPLIED):
-            return batch(self.connection, steps, foreign=self._foreign, before=self._before(tenant))
+        before = self._before(tenant)
+        try:
+            return batch(self.connection, steps, foreign=self._foreign, before=before)
+        except OF_PSYCOPG as error:
+            raise translate(error, subject or self.subject, Outcome.NOT_APPLIED) from error
 
     def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute the last statements and commit in one round trip; a failed one leaves nothing behind."""
         self._process.check(TRANSACTION)
         if not steps and not self._begun:
             return []
-        with translated(subject or self.subject, outcome=Outcome.UNKNOWN):
-            before = self._before(None)
+        before = self._before(None)
+        try:
             results = batch(self.connection, steps, foreign=self._foreign, before=before, after=END)
+        except OF_PSYCOPG as error:
+            raise translate(error, subject or self.subject, Outcome.UNKNOWN) from error
         self._begun = False
         return results
 
