@@ -19,7 +19,28 @@ from twinstore.repository import Repository
 if TYPE_CHECKING:
     from twinstore.access import Access
 
-__all__ = ["bound_names"]
+__all__ = ["bound_name", "bound_names"]
+
+
+def bound_name(
+    package: str, name: str, driver: str, initializer: Callable[[], Callable[[ModuleSpec[object]], type]]
+) -> type:
+    """Return the class of a driver that hosts import by name from its package.
+
+    Args:
+        package: the package of the driver, for the message.
+        name: the name of the class.
+        driver: the name of the driver.
+        initializer: imports what makes the initialiser class of a module; a name of a submodule, which the
+            import system asks for first, must not import the driver.
+
+    Raises:
+        AttributeError: there is no such class.
+    """
+    found = bound_names(driver, initializer()).get(name) if name[:1].isupper() else None
+    if found is None:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    return found
 
 
 def bound_names(driver: str, initializer: Callable[[ModuleSpec[object]], type]) -> Mapping[str, type]:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from twinstore.errors import ConcurrencyError, ConflictError, DuplicateError, NotFoundError
+from twinstore.errors import (
+    ConcurrencyError,
+    ConflictError,
+    DuplicateError,
+    InvalidTransitionError,
+    NotFoundError,
+)
 
 if TYPE_CHECKING:
+    from enum import StrEnum
+
     from twinstore.catalog import Entity, Index, Key
 
 T = TypeVar("T")
@@ -15,6 +23,7 @@ __all__ = [
     "duplicate",
     "duplicate_id",
     "duplicate_value",
+    "forbidden_move",
     "lost_race",
     "not_found",
     "required",
@@ -79,6 +88,20 @@ def duplicate_value(entity: Entity, noun: str, value: str, key: str, driver: str
         entity=entity.name,
         key=key,
         driver=driver,
+    )
+
+
+def forbidden_move(
+    entity: str, singular: str, key: str, move: tuple[StrEnum, StrEnum], why: str
+) -> InvalidTransitionError:
+    """Return the error of a move that a state machine forbids; ``entity`` is the plural name."""
+    start, end = move
+    return InvalidTransitionError(
+        f"{singular.capitalize()} {key!r} cannot go from {start} to {end}: {why}.",
+        from_state=start.value,
+        to_state=end.value,
+        entity=entity,
+        key=key,
     )
 
 

@@ -102,6 +102,23 @@ class Repository:
         (stored,) = self._access.change((Ref(entity, scope, key),), changed)
         return cast("Row[A] | None", stored)
 
+    def _revise(
+        self, entity: Entity[A], scope: Tenants, key: Key, revised: Callable[[A | None], A | None]
+    ) -> A | None:
+        """Store what a rule makes of one model without markers; return what is stored then.
+
+        ``None`` and an equal model leave it as it is: nothing was decided that others could depend on.
+        """
+
+        def rule(stored: Row[A] | None, now: Moment) -> Row[A] | None:
+            del now
+            before = None if stored is None else stored.model
+            after = revised(before)
+            return None if after is None or after == before else Row(after)
+
+        row = self._change(entity, scope, key, rule)
+        return None if row is None else row.model
+
     def _change_pair(
         self,
         first: Ref[A],

@@ -11,7 +11,7 @@ from twinstore.driver_checks import opened
 from twinstore.forks import ForkSafeLock
 from twinstore.modules import module_spec
 from twinstore.plugins import load_backend
-from twinstore.scheduler.storage import SchedulerRepositories, SchedulerStorage
+from twinstore.scheduler.storage import SchedulerStorage
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from twinstore.backend import ModuleBackend
     from twinstore.clock import Clock
     from twinstore.config import ConfigSource, Settings
+    from twinstore.scheduler.repositories import Repositories
 
 __all__ = [
     "Storage",
@@ -54,7 +55,7 @@ class Storage:
     def _open_scheduler(self) -> SchedulerStorage:
         name = self._settings.backend_name("scheduler")
         backend = open_module("scheduler", name, self._settings, self._resources, self._clock)
-        return SchedulerStorage(cast("ModuleBackend[SchedulerRepositories]", backend), self._clock)
+        return SchedulerStorage(cast("ModuleBackend[Repositories]", backend), self._clock)
 
     def close(self) -> None:
         """Close every module that was opened, then the resources they share."""
@@ -135,7 +136,7 @@ def _scheduler(
     resources = SharedResources()
     clock = clock or SystemClock()
     backend = open_module("scheduler", name, settings, resources, clock, read_only=read_only)
-    return SchedulerStorage(cast("ModuleBackend[SchedulerRepositories]", backend), clock, resources)
+    return SchedulerStorage(cast("ModuleBackend[Repositories]", backend), clock, resources)
 
 
 def open_module(

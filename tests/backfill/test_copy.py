@@ -9,13 +9,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.backfill.toolkit import AS_OF, COPIED, TENANTS, MemoryPair, contents_of, fill, memory_pair, rows_of
+from tests.backfill.toolkit import (
+    AS_OF,
+    COPIED,
+    LEFT_OUT,
+    TENANTS,
+    MemoryPair,
+    contents_of,
+    fill,
+    memory_pair,
+    rows_of,
+)
 from twinstore.bulk import ImportOutcome, KeyRange
 from twinstore.errors import LeaseLostError, TwinstoreError, ValidationError
 from twinstore.ledger import RangeState
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.builders import at, make_audit_record, make_run, make_schedule
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.holder import Holder, start_time
 from twinstore_backfill.copy.limiter import RateLimiter
@@ -80,6 +91,17 @@ def test_a_copy_brings_every_entity_over_byte_for_byte(pair: MemoryPair) -> None
     assert result.exit is Exit.OK
     for entity in COPIED:
         assert contents_of(pair.target.bulk, entity) == contents_of(pair.source.bulk, entity) != []
+
+
+def test_what_comes_again_by_itself_stays_where_it_is(pair: MemoryPair) -> None:
+    for entity in LEFT_OUT:
+        SCHEDULER_EXAMPLES.store_small(pair.source.storage.unbound, "acme", "acme-1", entity)
+        assert pair.source.bulk.counts(entity) == {"acme": 1}
+    fill(pair.source.storage)
+    assert pair.copy().exit is Exit.OK
+    assert {entity.name: pair.target.bulk.counts(entity) for entity in LEFT_OUT} == {
+        entity.name: {} for entity in LEFT_OUT
+    }
 
 
 def test_without_execute_nothing_is_written_and_the_counts_say_what_would_be(pair: MemoryPair) -> None:

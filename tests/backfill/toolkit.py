@@ -52,6 +52,7 @@ __all__ = [
     "BY_HAND",
     "COPIED",
     "DOCUMENTS_PER_TENANT",
+    "LEFT_OUT",
     "Answer",
     "Pair",
     "contents_of",
@@ -65,6 +66,7 @@ __all__ = [
 AS_OF: Final = at(86_400)
 TENANTS: Final = ("acme", "umbrella")
 COPIED: Final = tuple(entity for entity in SCHEDULER.entities if entity.life is not LifeInCopy.LEFT_OUT)
+LEFT_OUT: Final = tuple(entity for entity in SCHEDULER.entities if entity not in COPIED)
 # What `fill` writes by hand for each tenant; of every other entity that is copied it writes one row.
 BY_HAND: Final[dict[Entity, int]] = {
     SCHEDULES: 3,

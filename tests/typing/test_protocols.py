@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_type_hints
 
 import pytest
+from typing_extensions import is_protocol
 
-from twinstore import scheduler
 from twinstore.scheduler import repositories
 
 if TYPE_CHECKING:
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from twinstore.backend import ModuleBackend
     from twinstore.guard import GuardedAccess
     from twinstore.scheduler.repositories import Repositories
-    from twinstore.scheduler.storage import SchedulerRepositories
     from twinstore_memory.access import MemoryAccess
     from twinstore_memory.backend import MemoryBackend
 
     def the_backends_satisfy_their_protocol(
         memory: MemoryBackend[Repositories],
-    ) -> tuple[ModuleBackend[SchedulerRepositories], ...]:
+    ) -> tuple[ModuleBackend[Repositories], ...]:
         """Hold for both type checkers; nothing of it runs."""
         return (memory,)
 
@@ -31,12 +30,10 @@ if TYPE_CHECKING:
 
 
 PAIRS: list[tuple[type, type]] = [
-    (scheduler.ScheduleRepository, repositories.Schedules),
-    (scheduler.TriggerRepository, repositories.Triggers),
-    (scheduler.RunRepository, repositories.Runs),
-    (scheduler.ImpactSnapshotRepository, repositories.ImpactSnapshots),
-    (scheduler.AuditRepository, repositories.AuditRecords),
-    (scheduler.RunSummaryRepository, repositories.RunSummaries),
+    (base, answer)
+    for answer in get_type_hints(repositories.Repositories).values()
+    for base in answer.__bases__
+    if is_protocol(base)
 ]
 
 

@@ -12,7 +12,7 @@ from twinstore.backend import Capabilities, wrong_handle
 from twinstore.scope import UNBOUND
 from twinstore_memory.access import MemoryAccess
 from twinstore_memory.bulk import MemoryBulk
-from twinstore_memory.initializer import MemoryInitializer
+from twinstore_memory.initializer import initializer_class
 from twinstore_memory.settings import MemorySettings
 from twinstore_memory.store import DRIVER, Store, Unit, shared_store
 from twinstore_memory.units import Joined, Single
@@ -47,7 +47,7 @@ class MemoryBackend(AccessBackend[R]):
         """Take the module and the store; default: one of its own."""
         super().__init__(module)
         self.store = store or Store()
-        self.initializer = MemoryInitializer(module.name)
+        self.initializer = initializer_class(module)(module.name)
 
     @property
     @override

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from twinstore.migrations import MigrationReport
@@ -11,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from twinstore.migrations import Consent, Effect, MigrationStatus
+    from twinstore.modules import ModuleSpec
 
-__all__ = ["MemoryInitializer"]
+__all__ = ["MemoryInitializer", "initializer_class"]
 
 
 class MemoryInitializer:
@@ -45,3 +47,13 @@ class MemoryInitializer:
     def export(self) -> str:
         """Return a comment that says so."""
         return "# Storage in memory has no schema; there is nothing to apply.\n"
+
+
+@cache
+def initializer_class(module: ModuleSpec[object]) -> type[MemoryInitializer]:
+    """Return the initialiser of a module, a class of its own under the name that hosts know."""
+    return type(
+        f"{module.title}{DRIVER}Initializer",
+        (MemoryInitializer,),
+        {"__doc__": f"The initialiser of {module.name}.", "__module__": __name__},
+    )

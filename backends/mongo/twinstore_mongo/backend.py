@@ -16,7 +16,7 @@ from twinstore_mongo.access import MongoAccess
 from twinstore_mongo.bulk import MongoBulk
 from twinstore_mongo.connection import Connection
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
-from twinstore_mongo.migrator import MongoInitializer
+from twinstore_mongo.migrator import initializer_class
 from twinstore_mongo.units import Unit, client_session, transaction
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class MongoBackend(AccessBackend[R]):
         super().__init__(module)
         connection.check_names(module.catalog.entities)
         self._connection = connection
-        self.initializer = MongoInitializer.of(connection, module, options, validators=validators)
+        self.initializer = initializer_class(module).of(connection, module, options, validators=validators)
         self._bulk = MongoBulk(connection, module.catalog)
 
     @property

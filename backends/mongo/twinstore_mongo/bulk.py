@@ -23,7 +23,7 @@ from twinstore_mongo.derive import ID
 from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.identity import identity_of
 from twinstore_mongo.key_order import SIMPLE, has_key_index, key_after, order_of, sorted_cuts
-from twinstore_mongo.migrator import MongoInitializer
+from twinstore_mongo.migrator import initializer_class
 from twinstore_mongo.positions import position_of
 from twinstore_mongo.survey import survey_of
 from twinstore_mongo.units import Unit, translating
@@ -70,7 +70,9 @@ class MongoBulk:
     def ledger_initializer(self) -> Initializer:
         """Creates and upgrades the collections of the ledger of copies."""
         validators = self._connection.validators
-        return MongoInitializer.of(self._connection, LEDGER_MODULE, ModuleOptions(), validators=validators)
+        return initializer_class(LEDGER_MODULE).of(
+            self._connection, LEDGER_MODULE, ModuleOptions(), validators=validators
+        )
 
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities in copy order: parents first."""

@@ -6,6 +6,7 @@ import getpass
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
+from functools import cache
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Connection, Document, Store
     from twinstore_mongo.lease import MigrationLease
 
-__all__ = ["LEDGER", "MongoInitializer"]
+__all__ = ["LEDGER", "MongoInitializer", "initializer_class"]
 
 LEDGER: Final = "_migrations"
 # The folder of the migrations of a module that are for this kind of store.
@@ -317,3 +318,13 @@ def user_name() -> str:
     with suppress(OSError, KeyError):
         return getpass.getuser()
     return "unknown"
+
+
+@cache
+def initializer_class(module: ModuleSpec[object]) -> type[MongoInitializer]:
+    """Return the initialiser of a module, a class of its own under the name that hosts know."""
+    return type(
+        f"{module.title}{DRIVER}Initializer",
+        (MongoInitializer,),
+        {"__doc__": f"The initialiser of {module.name}.", "__module__": __name__, "__slots__": ()},
+    )

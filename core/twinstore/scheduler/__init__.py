@@ -40,6 +40,7 @@ from twinstore.scheduler.schedules import (
 )
 from twinstore.scheduler.selectors import LabelFilter, Selector, selector_digest
 from twinstore.scheduler.triggers import Trigger, TriggerRepository, trigger_id
+from twinstore.scheduler.workers import Worker, WorkerRepository, WorkerStatus
 
 __all__ = [
     "Attestation",
@@ -80,6 +81,9 @@ __all__ = [
     "TopFinding",
     "Trigger",
     "TriggerRepository",
+    "Worker",
+    "WorkerRepository",
+    "WorkerStatus",
     "selector_digest",
     "trigger_id",
 ]

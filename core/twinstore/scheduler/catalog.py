@@ -11,6 +11,7 @@ from twinstore.catalog import (
     Entity,
     Index,
     Layout,
+    LifeInCopy,
     Marker,
     Module,
     Parent,
@@ -26,6 +27,7 @@ from twinstore.scheduler.run_summaries import RunSummary
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule
 from twinstore.scheduler.triggers import Trigger
+from twinstore.scheduler.workers import Worker
 from twinstore.shapes import Kind
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "SCHEDULER",
     "SCHEDULES",
     "TRIGGERS",
+    "WORKERS",
 ]
 
 MODULE: Final = "scheduler"
@@ -189,7 +192,23 @@ RUN_SUMMARIES: Final = Entity(
     versioned=True,
 )
 
+WORKERS: Final = Entity(
+    name="workers",
+    singular="worker",
+    module=MODULE,
+    model=Worker,
+    key_parts=(text("id"),),
+    tenancy=Tenancy.optional(),
+    group="workers",
+    narrow=("processId", "maxConcurrentJobs", "currentJobs"),
+    indexes=(
+        Index(fields=("status", "lastHeartbeatAt", "id"), name="status_heartbeat"),
+        Index(fields=("tenantId",), name="tenant", stores=DOCUMENTS),
+    ),
+    versioned=True,
+    life=LifeInCopy.LEFT_OUT,
+)
+
 SCHEDULER: Final = Module(
-    name=MODULE,
-    entities=(SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT, RUN_SUMMARIES),
+    name=MODULE, entities=(SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT, RUN_SUMMARIES, WORKERS)
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import ValidationError
@@ -11,7 +12,8 @@ from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
-from twinstore.scope import instant_argument, text_argument
+from twinstore.scheduler.workers import WorkerStatus
+from twinstore.scope import instant_argument, tenant_argument, text_argument
 from twinstore.tenancy import ALL_TENANTS, Tenants
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ NEWEST_RUNS: Final = (SortKey("createdAt", descending=True, time=True), SortKey(
 OLDEST_RUNS: Final = (SortKey("createdAt", time=True), SortKey("id"))
 NEWEST_SNAPSHOTS: Final = (SortKey("generatedAt", descending=True, time=True), SortKey("snapshotId"))
 NEXT_TRIGGERS: Final = (SortKey("nextFireAt", time=True, nullable=True), SortKey("id"))
+SILENT_WORKERS: Final = (SortKey("lastHeartbeatAt", time=True), SortKey("id"))
 DUE_TRIGGERS: Final = (SortKey("nextFireAt", time=True), SortKey("tenantId"), SortKey("id"))
 
 
@@ -185,6 +188,37 @@ def run_summaries(scope: Tenants, limit: int, page_token: str | None) -> Query:
         limit=limit,
         maximum=200,
         page_token=page_token,
+    )
+
+
+def workers(
+    statuses: Collection[WorkerStatus] | None, tenant_id: str | None, limit: int, page_token: str | None
+) -> Query:
+    """Return the query of ``WorkerRepository.list``; the tenant is a filter, not a scope."""
+    where: list[Condition] = []
+    if statuses is not None:
+        where.append(OneOf("status", member_texts(statuses, WorkerStatus, "statuses")))
+    if tenant_id is not None:
+        where.append(Equals("tenantId", tenant_argument(tenant_id)))
+    return build_query(
+        "workers",
+        scope=ALL_TENANTS,
+        where=where,
+        order=SILENT_WORKERS,
+        limit=limit,
+        maximum=1000,
+        page_token=page_token,
+    )
+
+
+def dead_workers(now: datetime, threshold: timedelta, limit: int) -> Query:
+    """Return the query of ``WorkerRepository.find_dead``."""
+    if threshold <= timedelta(0):
+        raise ValidationError(f"Argument threshold should be longer than nothing, not {threshold}.")
+    alive = OneOf("status", (WorkerStatus.ACTIVE.value, WorkerStatus.DRAINING.value))
+    silent = Before("lastHeartbeatAt", instant_argument(now, "now") - threshold)
+    return build_query(
+        "workers", scope=ALL_TENANTS, where=(alive, silent), order=SILENT_WORKERS, limit=limit, maximum=1000
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from twinstore.backend import Lifetime
 from twinstore.retrying import repeat
@@ -22,48 +22,16 @@ if TYPE_CHECKING:
     from twinstore.migrations import Initializer
     from twinstore.scheduler.audit import AuditRepository, SchedulerAuditService
     from twinstore.scheduler.impact_snapshots import ImpactSnapshotRepository
+    from twinstore.scheduler.repositories import Repositories
     from twinstore.scheduler.run_summaries import RunSummaryRepository, RunSummaryService
     from twinstore.scheduler.runs import RunRepository
     from twinstore.scheduler.schedules import ScheduleRepository
     from twinstore.scheduler.triggers import TriggerRepository
+    from twinstore.scheduler.workers import WorkerRepository
 
-__all__ = ["SchedulerRepositories", "SchedulerSession", "SchedulerSessions", "SchedulerStorage"]
+__all__ = ["SchedulerSession", "SchedulerSessions", "SchedulerStorage"]
 
 T = TypeVar("T")
-
-
-class SchedulerRepositories(Protocol):
-    """The repositories that a driver of the scheduler implements."""
-
-    @property
-    def schedules(self) -> ScheduleRepository:
-        """Schedules."""
-        ...
-
-    @property
-    def triggers(self) -> TriggerRepository:
-        """Triggers."""
-        ...
-
-    @property
-    def runs(self) -> RunRepository:
-        """Runs."""
-        ...
-
-    @property
-    def impact_snapshots(self) -> ImpactSnapshotRepository:
-        """Impact snapshots."""
-        ...
-
-    @property
-    def audit(self) -> AuditRepository:
-        """Audit records."""
-        ...
-
-    @property
-    def run_summaries(self) -> RunSummaryRepository:
-        """Run summaries."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +44,12 @@ class SchedulerSession:
     impact_snapshots: ImpactSnapshotRepository
     audit: AuditRepository
     run_summaries: RunSummaryRepository
+    workers: WorkerRepository
     run_summary_service: RunSummaryService
     audit_service: SchedulerAuditService
 
     @classmethod
-    def over(cls, repositories: SchedulerRepositories, clock: Clock, *, in_unit: bool = False) -> Self:
+    def over(cls, repositories: Repositories, clock: Clock, *, in_unit: bool = False) -> Self:
         """Return the repositories of a driver with the services over them.
 
         Args:
@@ -95,6 +64,7 @@ class SchedulerSession:
             impact_snapshots=repositories.impact_snapshots,
             audit=repositories.audit,
             run_summaries=repositories.run_summaries,
+            workers=repositories.workers,
             run_summary_service=SummaryService(
                 repositories.run_summaries, repositories.runs, clock, in_unit=in_unit
             ),
@@ -105,9 +75,7 @@ class SchedulerSession:
 class SchedulerSessions:
     """The session factory."""
 
-    def __init__(
-        self, backend: ModuleBackend[SchedulerRepositories], clock: Clock, lifetime: Lifetime
-    ) -> None:
+    def __init__(self, backend: ModuleBackend[Repositories], clock: Clock, lifetime: Lifetime) -> None:
         """Take the driver, the clock of the services, and whether the storage is open."""
         self._backend = backend
         self._clock = clock
@@ -139,7 +107,7 @@ class SchedulerStorage:
 
     def __init__(
         self,
-        backend: ModuleBackend[SchedulerRepositories],
+        backend: ModuleBackend[Repositories],
         clock: Clock,
         owned: SharedResources | None = None,
     ) -> None:
@@ -158,7 +126,7 @@ class SchedulerStorage:
         return self._backend.driver
 
     @property
-    def _open(self) -> ModuleBackend[SchedulerRepositories]:
+    def _open(self) -> ModuleBackend[Repositories]:
         """The driver, while the storage is open."""
         self._lifetime.check()
         return self._backend
@@ -198,6 +166,11 @@ class SchedulerStorage:
     def run_summaries(self) -> RunSummaryRepository:
         """Run summaries."""
         return self.unbound.run_summaries
+
+    @property
+    def workers(self) -> WorkerRepository:
+        """Workers."""
+        return self.unbound.workers
 
     @property
     def run_summary_service(self) -> RunSummaryService:

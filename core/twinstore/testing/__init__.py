@@ -52,6 +52,7 @@ from twinstore.testing.contracts.tenancy import TenancyContract
 from twinstore.testing.contracts.transactions import TransactionContract
 from twinstore.testing.contracts.triggers import TriggerRepositoryContract
 from twinstore.testing.contracts.values import ValueContract
+from twinstore.testing.contracts.workers import WorkerRepositoryContract
 from twinstore.testing.damage import WeakSpot, weak_spot
 from twinstore.testing.probe import (
     BackendFactory,
@@ -107,6 +108,7 @@ __all__ = [
     "TriggerRepositoryContract",
     "ValueContract",
     "WeakSpot",
+    "WorkerRepositoryContract",
     "needs",
     "weak_spot",
 ]

@@ -21,7 +21,7 @@ from twinstore.shapes import Kind
 from twinstore.testing.builders import at
 from twinstore.testing.drawing import rows
 from twinstore.testing.scalars import EDGE_TEXTS
-from twinstore.testing.signatures import lists_of, lookups_of, purges_of
+from twinstore.testing.signatures import fields_of, lists_of, lookups_of, named, purges_of
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from twinstore.shapes import FieldShape
     from twinstore.testing.bench import Bench
     from twinstore.testing.probe import StoredRow
-    from twinstore.testing.signatures import Listed, Lookup, Purge, Value
+    from twinstore.testing.signatures import Listed, Lookup, Method, Purge, Value
 
 __all__ = ["TIES", "Example", "ModuleExamples", "OneOfEach", "example", "numbered_key"]
 
@@ -134,19 +134,27 @@ def example(
     protocol: type,
     small: Build[M],
     rich: Build[M],
-    store: Store[S, M],
+    store: Store[S, M] | str,
     repository: str | None = None,
     orders: Mapping[str, str] = NO_ORDERS,
     vary: Vary[M] | None = None,
-    remove: Remove[S, M] | None = None,
+    remove: Remove[S, M] | str | None = None,
     markers: Markers[M] | None = None,
     drawn: Draw[M] | Literal["derived"] | None = "derived",
 ) -> Example[S]:
-    """Return the example of an entity; see :class:`Example`. What is left out is derived."""
+    """Return the example of an entity; see :class:`Example`. What is left out is derived.
+
+    ``store`` may be the name of the method that takes a model, and ``remove`` of one that takes its key.
+    """
+    attribute = repository or entity.name
+    if isinstance(store, str):
+        store = stored_by(attribute, named(protocol, store))
+    if isinstance(remove, str):
+        remove = removed_by(entity, attribute, named(protocol, remove), markers or no_markers)
     return Example(
         entity=entity,
         protocol=protocol,
-        repository=repository or entity.name,
+        repository=attribute,
         small=small,
         rich=rich,
         store=cast("Store[S, CanonicalModel]", store),
@@ -156,6 +164,26 @@ def example(
         markers=cast("Markers[CanonicalModel]", markers or no_markers),
         drawn=cast("Draw[CanonicalModel] | None", partial(rows, entity) if drawn == "derived" else drawn),
     )
+
+
+def stored_by(attribute: str, method: Method) -> Store[S, M]:
+    """Return what stores a model by a method that takes it and returns what is stored then."""
+
+    def store(session: S, tenant: str, model: M) -> M:
+        return cast("M", method.call(getattr(session, attribute), tenant, [model]))
+
+    return store
+
+
+def removed_by(entity: Entity[M], attribute: str, method: Method, markers: Markers[M]) -> Remove[S, M]:
+    """Return what removes the row of a model by a method that takes its key."""
+    names = fields_of(entity, method)
+
+    def remove(session: S, tenant: str, model: M) -> object:
+        key = [entity.value(model, markers(tenant, model), name) for name in names]
+        return method.call(getattr(session, attribute), tenant, key)
+
+    return remove
 
 
 def no_markers(tenant: str, model: CanonicalModel) -> Mapping[str, object]:

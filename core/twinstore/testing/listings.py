@@ -24,7 +24,6 @@ from twinstore.testing.scheduler.examples import (
     LISTED_SCHEDULE,
     SCHEDULER_EXAMPLES,
     SNAPSHOT_RUN,
-    store_schedule,
 )
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ def deleted_page(storage: SchedulerStorage, tenant: str, limit: int, token: str 
 
 def store_deleted(session: SchedulerSession, tenant: str, model: CanonicalModel) -> CanonicalModel:
     """Store a schedule and soft-delete it at once."""
-    schedule = store_schedule(session, tenant, cast("Schedule", model))
+    schedule = session.schedules.upsert(cast("Schedule", model))
     assert session.schedules.soft_delete(tenant, schedule.id, "eve", at(100))
     return schedule
 

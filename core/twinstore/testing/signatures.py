@@ -28,6 +28,7 @@ __all__ = [
     "lists_of",
     "lookups_of",
     "methods_of",
+    "named",
     "purges_of",
 ]
 
@@ -214,6 +215,11 @@ def identifies(entity: Entity, names: tuple[str, ...]) -> bool:
     owner = {entity.tenant_field}
     wholes = [entity.key, *(index.names for index in entity.uniques if not index.where)]
     return any(set(names) == set(whole) - owner for whole in wholes)
+
+
+def named(protocol: type, name: str) -> Method:
+    """Return the method of a Protocol of that name."""
+    return next(method for method in methods_of(protocol) if method.name == name)
 
 
 @cache

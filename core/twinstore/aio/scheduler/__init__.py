@@ -10,6 +10,7 @@ from twinstore.aio.scheduler.run_summaries import AsyncRunSummaryRepository, Asy
 from twinstore.aio.scheduler.runs import AsyncRunRepository
 from twinstore.aio.scheduler.schedules import AsyncScheduleRepository
 from twinstore.aio.scheduler.triggers import AsyncTriggerRepository
+from twinstore.aio.scheduler.workers import AsyncWorkerRepository
 
 if TYPE_CHECKING:
     from twinstore.aio.threads import Worker as CallWorker
@@ -26,6 +27,7 @@ __all__ = [
     "AsyncSchedulerAuditService",
     "AsyncSchedulerSession",
     "AsyncTriggerRepository",
+    "AsyncWorkerRepository",
 ]
 
 
@@ -40,5 +42,6 @@ class AsyncSchedulerSession:
         self.impact_snapshots = AsyncImpactSnapshotRepository(session.impact_snapshots, worker)
         self.audit = AsyncAuditRepository(session.audit, worker)
         self.run_summaries = AsyncRunSummaryRepository(session.run_summaries, worker)
+        self.workers = AsyncWorkerRepository(session.workers, worker)
         self.run_summary_service = AsyncRunSummaryService(session.run_summary_service, worker)
         self.audit_service = AsyncSchedulerAuditService(session.audit_service, worker)

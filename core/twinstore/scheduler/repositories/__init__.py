@@ -11,6 +11,7 @@ from twinstore.scheduler.repositories.run_summaries import RunSummaries
 from twinstore.scheduler.repositories.runs import Runs
 from twinstore.scheduler.repositories.schedules import Schedules
 from twinstore.scheduler.repositories.triggers import Triggers
+from twinstore.scheduler.repositories.workers import Workers
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -23,12 +24,13 @@ __all__ = [
     "Runs",
     "Schedules",
     "Triggers",
+    "Workers",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Repositories:
-    """Implements :class:`~twinstore.scheduler.storage.SchedulerRepositories`."""
+    """All of them over one access; a driver is asked for nothing else."""
 
     schedules: Schedules
     triggers: Triggers
@@ -36,6 +38,7 @@ class Repositories:
     impact_snapshots: ImpactSnapshots
     audit: AuditRecords
     run_summaries: RunSummaries
+    workers: Workers
 
     @classmethod
     def over(cls, access: Access) -> Self:
@@ -47,4 +50,5 @@ class Repositories:
             impact_snapshots=ImpactSnapshots(access),
             audit=AuditRecords(access),
             run_summaries=RunSummaries(access),
+            workers=Workers(access),
         )

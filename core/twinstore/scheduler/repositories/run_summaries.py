@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -17,9 +16,6 @@ from twinstore.scheduler.rules.run_summaries import check_expectation
 from twinstore.scheduler.run_summaries import RunSummary, RunSummaryRepository
 from twinstore.scope import id_argument, instant_argument
 from twinstore.written import checked
-
-if TYPE_CHECKING:
-    from twinstore.access import Moment
 
 __all__ = ["RunSummaries"]
 
@@ -63,11 +59,4 @@ class RunSummaries(Repository, RunSummaryRepository):
         tenant, schedule = self._admit(tenant_id), id_argument(schedule_id, "schedule_id")
         key = (tenant.id, schedule)
         own = checked(change, RUN_SUMMARIES, tenant.id, key, RunSummary)
-
-        def rule(stored: Row[RunSummary] | None, now: Moment) -> Row[RunSummary] | None:
-            del now
-            changed = own(None if stored is None else stored.model)
-            return None if changed is None else Row(changed)
-
-        row = self._change(RUN_SUMMARIES, tenant, key, rule)
-        return None if row is None else row.model
+        return self._revise(RUN_SUMMARIES, tenant, key, own)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from twinstore.errors import ConflictError, InvalidTransitionError, ValidationError
+from twinstore.failures import forbidden_move
 from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.runs import Run, RunReason, RunStats
 from twinstore.scheduler.states import run_move_allowed
@@ -53,13 +54,7 @@ def _check_move(stored: Run, run: Run) -> None:
 
 
 def _forbidden(stored: Run, run: Run, why: str) -> InvalidTransitionError:
-    return InvalidTransitionError(
-        f"Run {run.id!r} cannot go from {stored.state} to {run.state}: {why}.",
-        from_state=stored.state.value,
-        to_state=run.state.value,
-        entity="runs",
-        key=run.id,
-    )
+    return forbidden_move("runs", "run", run.id, (stored.state, run.state), why)
 
 
 def _check_immutable(stored: Run, run: Run) -> None:

@@ -31,6 +31,7 @@ from twinstore.testing.contracts.tenancy import TenancyContract
 from twinstore.testing.contracts.transactions import TransactionContract
 from twinstore.testing.contracts.triggers import TriggerRepositoryContract
 from twinstore.testing.contracts.values import ValueContract
+from twinstore.testing.contracts.workers import WorkerRepositoryContract
 
 __all__ = ["SchedulerContract"]
 
@@ -48,6 +49,7 @@ class SchedulerContract(
     AuditServiceContract,
     RunSummaryRepositoryContract,
     RunSummaryServiceContract,
+    WorkerRepositoryContract,
     PagingContract,
     RaceContract,
     RetentionContract,

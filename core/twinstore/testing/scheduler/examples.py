@@ -13,6 +13,7 @@ from twinstore.scheduler.catalog import (
     RUNS,
     SCHEDULES,
     TRIGGERS,
+    WORKERS,
 )
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.impact_snapshots import (
@@ -27,6 +28,7 @@ from twinstore.scheduler.schedules import Schedule, ScheduleRepository
 from twinstore.scheduler.selectors import selector_digest
 from twinstore.scheduler.storage import SchedulerSession
 from twinstore.scheduler.triggers import Trigger, TriggerRepository
+from twinstore.scheduler.workers import Worker, WorkerRepository, WorkerStatus
 from twinstore.testing import strategies
 from twinstore.testing.builders import (
     at,
@@ -43,6 +45,7 @@ from twinstore.testing.builders import (
     rich_run_summary,
     rich_schedule,
 )
+from twinstore.testing.drawing import rows
 from twinstore.testing.examples import TIES, Example, ModuleExamples, example
 
 if TYPE_CHECKING:
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
 
     from twinstore.modules import ModuleSpec
 
-__all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN"]
+__all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN", "make_worker"]
 
 Session = SchedulerSession
 # The run to which every snapshot of the kit belongs, and with it every row of the lists by run.
@@ -71,12 +74,6 @@ BETWEEN: Final = {
     RunState.RUNNING: (RunState.QUEUED,),
     RunState.COMPLETED: (RunState.QUEUED, RunState.RUNNING),
 }
-
-
-def store_schedule(session: Session, tenant: str, schedule: Schedule) -> Schedule:
-    """Store a schedule."""
-    del tenant
-    return session.schedules.upsert(schedule)
 
 
 def delete_schedule(session: Session, tenant: str, schedule: Schedule) -> bool:
@@ -171,17 +168,6 @@ def snapshot_markers(tenant: str, snapshot: ImpactSet) -> Mapping[str, object]:
     return {"snapshotId": key, "tenantId": tenant, "runId": SNAPSHOT_RUN, "selectorDigest": digest}
 
 
-def delete_snapshot(session: Session, tenant: str, snapshot: ImpactSet) -> bool:
-    """Delete a snapshot."""
-    return session.impact_snapshots.delete(tenant, snapshot.snapshot_id or "")
-
-
-def store_record(session: Session, tenant: str, record: AuditRecord) -> AuditRecord:
-    """Append an audit record."""
-    del tenant
-    return session.audit.append(record)
-
-
 def small_record(tenant: str, name: str) -> AuditRecord:
     """Return a record about the schedule of the same name."""
     return make_audit_record(tenant, name, schedule_id=name)
@@ -204,10 +190,22 @@ def small_summary(tenant: str, name: str) -> RunSummary:
     return make_run_summary(tenant, name, [small_run(tenant, name)])
 
 
-def store_summary(session: Session, tenant: str, summary: RunSummary) -> RunSummary:
-    """Store a summary."""
-    del tenant
-    return session.run_summaries.upsert(summary)
+def make_worker(tenant_id: str | None, worker_id: str, **changes: object) -> Worker:
+    """Return an active worker that was alive at the start."""
+    alive = {"hostname": "node-1", "last_heartbeat_at": at(), "registered_at": at()}
+    return Worker.model_validate({"id": worker_id, "tenant_id": tenant_id, **alive, **changes})
+
+
+def rich_worker(tenant_id: str, worker_id: str) -> Worker:
+    """Return a worker with a value in every field."""
+    limits = {"process_id": 4711, "max_concurrent_jobs": 2_147_483_647, "current_jobs": 3}
+    texts = {"job_types": ("scan", "Zebra", "\u00e9tude"), "metadata": {"\u00e9": "\U0001f600"}}
+    return make_worker(tenant_id, worker_id, **limits, **texts)
+
+
+def active_workers(tenant: str, key: str) -> SearchStrategy[Worker]:
+    """Return workers as they are registered."""
+    return rows(WORKERS, tenant, key).map(lambda worker: worker.evolve(status=WorkerStatus.ACTIVE))
 
 
 def beginning_runs(tenant: str, key: str) -> SearchStrategy[Run]:
@@ -221,7 +219,7 @@ EXAMPLES: Final[tuple[Example[Session], ...]] = (
         protocol=ScheduleRepository,
         small=make_schedule,
         rich=rich_schedule,
-        store=store_schedule,
+        store="upsert",
         orders={"list": "name id"},
         remove=delete_schedule,
         drawn=strategies.schedules,
@@ -259,7 +257,7 @@ EXAMPLES: Final[tuple[Example[Session], ...]] = (
         rich=rich_snapshot,
         store=store_snapshot,
         orders={"list": "-generatedAt snapshotId", "list_by_run": "-generatedAt snapshotId"},
-        remove=delete_snapshot,
+        remove="delete",
         markers=snapshot_markers,
         drawn=drawn_snapshots,
     ),
@@ -268,7 +266,7 @@ EXAMPLES: Final[tuple[Example[Session], ...]] = (
         protocol=AuditRepository,
         small=small_record,
         rich=rich_audit_record,
-        store=store_record,
+        store="append",
         orders={"list": "-occurredAt id"},
         vary=listed_record,
     ),
@@ -277,9 +275,19 @@ EXAMPLES: Final[tuple[Example[Session], ...]] = (
         protocol=RunSummaryRepository,
         small=small_summary,
         rich=rich_run_summary,
-        store=store_summary,
+        store="upsert",
         orders={"list": "scheduleId"},
         drawn=strategies.run_summaries,
+    ),
+    example(
+        entity=WORKERS,
+        protocol=WorkerRepository,
+        small=make_worker,
+        rich=rich_worker,
+        store="register",
+        orders={"list": "lastHeartbeatAt id"},
+        remove="remove",
+        drawn=active_workers,
     ),
 )
 SCHEDULER_EXAMPLES: Final = ModuleExamples(cast("ModuleSpec[object]", MODULE), EXAMPLES)

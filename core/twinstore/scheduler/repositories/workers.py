@@ -1,0 +1,96 @@
+"""The registry of workers: reached in system scope only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
+from typing import Final
+
+from typing_extensions import override
+
+from twinstore.failures import duplicate
+from twinstore.paging import Page
+from twinstore.repository import Repository
+from twinstore.scheduler import queries
+from twinstore.scheduler.catalog import WORKERS
+from twinstore.scheduler.rules import workers as rules
+from twinstore.scheduler.workers import DEAD_AFTER, Worker, WorkerRepository, WorkerStatus
+from twinstore.scope import count_argument, id_argument, instant_argument
+
+__all__ = ["Workers"]
+
+PURPOSE: Final = "workers"
+
+
+class Workers(Repository, WorkerRepository):
+    """Implements :class:`~twinstore.scheduler.workers.WorkerRepository`."""
+
+    @override
+    def register(self, worker: Worker) -> Worker:
+        worker = self._model(worker, Worker, "worker")
+
+        def owned(stored: Worker | None) -> Worker:
+            if stored is not None and stored.tenant_id != worker.tenant_id:
+                raise duplicate(WORKERS, (worker.id,), self._access.binding.driver)
+            return rules.registered(stored, worker)
+
+        return self._revise(WORKERS, self._admit_system(PURPOSE), (worker.id,), owned) or worker
+
+    @override
+    def heartbeat(self, worker_id: str, now: datetime, *, current_jobs: int | None = None) -> bool:
+        instant = instant_argument(now, "now")
+        jobs = None if current_jobs is None else count_argument(current_jobs, "current_jobs")
+        return self._move(worker_id, lambda stored: rules.alive(stored, instant, jobs))
+
+    @override
+    def get(self, worker_id: str) -> Worker | None:
+        scope = self._admit_system(PURPOSE)
+        return self._get(WORKERS, scope, (id_argument(worker_id, "worker_id"),))
+
+    @override
+    def get_required(self, worker_id: str) -> Worker:
+        return self._required(self.get(worker_id), WORKERS, worker_id.strip())
+
+    @override
+    def list(
+        self,
+        *,
+        statuses: Collection[WorkerStatus] | None = None,
+        tenant_id: str | None = None,
+        limit: int = 100,
+        page_token: str | None = None,
+    ) -> Page[Worker]:
+        self._admit_system(PURPOSE)
+        return self._page(WORKERS, queries.workers(statuses, tenant_id, limit, page_token))
+
+    @override
+    def find_dead(
+        self, now: datetime, *, threshold: timedelta = DEAD_AFTER, limit: int = 100
+    ) -> tuple[Worker, ...]:
+        self._admit_system(PURPOSE)
+        return self._page(WORKERS, queries.dead_workers(now, threshold, limit)).items
+
+    @override
+    def mark_dead(self, now: datetime, *, threshold: timedelta = DEAD_AFTER) -> tuple[str, ...]:
+        self._admit_system(PURPOSE)
+        query = queries.dead_workers(now, threshold, limit=1000)
+        dead: tuple[str, ...] = ()
+        while batch := self._access.mark(WORKERS, query, {"status": WorkerStatus.DEAD.value}):
+            dead += tuple(row.model.id for row in batch)
+        return dead
+
+    @override
+    def set_status(self, worker_id: str, status: WorkerStatus) -> bool:
+        (wanted,) = queries.member_texts((status,), WorkerStatus, "statuses")
+        return self._move(worker_id, lambda stored: rules.moved(stored, WorkerStatus(wanted)))
+
+    @override
+    def remove(self, worker_id: str) -> bool:
+        scope = self._admit_system(PURPOSE)
+        return self._remove(WORKERS, scope, (id_argument(worker_id, "worker_id"),))
+
+    def _move(self, worker_id: str, change: Callable[[Worker], Worker]) -> bool:
+        """Change a worker that exists; return whether it does."""
+        scope, key = self._admit_system(PURPOSE), (id_argument(worker_id, "worker_id"),)
+        stored = self._revise(WORKERS, scope, key, lambda found: None if found is None else change(found))
+        return stored is not None
