@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from docs.parts import capabilities, commands, drivers, entities, errors, interface, own_driver, settings
+from docs.parts import capabilities, commands, drivers, entities, errors, interface, outsiders, settings
 from twinstore.scheduler.module import MODULE
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def static_parts() -> dict[str, Callable[[], str]]:
         "backend-spec": drivers.spec_table,
         "contracts": drivers.contract_table,
         "driver-interface": interface.interface_table,
-        **own_driver.parts(),
+        **outsiders.parts(),
         "internal-fields": partial(entities.internal_fields_table, MODULE),
     }
 

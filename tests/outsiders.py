@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -9,9 +10,12 @@ import sysconfig
 import venv
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["SAMPLES", "Outsider", "installed"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["SAMPLES", "Outsider", "imported", "installed"]
 
 SAMPLES: Final = Path(__file__).parents[1] / "samples"
 # The libraries of this environment are lent to the new one, so that nothing is fetched.
@@ -61,3 +65,12 @@ def installed(folder: Path, environment: Path) -> Outsider:
     offline = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", str(folder)]
     subprocess.run([*pip, *offline], check=True, capture_output=True, text=True)
     return Outsider(folder, python)
+
+
+def imported(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the modules and names of twinstore that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "twinstore":
+            yield from ((node.module or "", alias.name) for alias in node.names)
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "*") for alias in node.names if alias.name.startswith("twinstore."))

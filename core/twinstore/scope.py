@@ -26,7 +26,17 @@ from twinstore.forks import ForkSafeLock
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = ["SYSTEM_TENANT", "UNBOUND", "Scope", "system_scope_openings"]
+__all__ = [
+    "SYSTEM_TENANT",
+    "UNBOUND",
+    "Scope",
+    "count_argument",
+    "id_argument",
+    "instant_argument",
+    "optional_reference_argument",
+    "system_scope_openings",
+    "text_argument",
+]
 
 log = logging.getLogger("twinstore.system_scope")
 T = TypeVar("T")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -13,12 +11,12 @@ import pytest
 import twinstore
 from docs.parts.interface import public_names
 from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, fill, write_config
-from tests.outsiders import SAMPLES, installed
+from tests.outsiders import SAMPLES, imported, installed
 from tests.own_driver_mutants import MUTANTS
 from twinstore.testing import DriverContract
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.databases import MongoDatabase, PostgresDatabase
     from tests.outsiders import Outsider
@@ -35,15 +33,6 @@ ROWS: Final = 2 * DOCUMENTS_PER_TENANT
 @pytest.fixture(scope="module")
 def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
     return installed(FOLDER, tmp_path_factory.mktemp("own_driver") / "venv")
-
-
-def imported(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the modules and names of twinstore that a file imports."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "twinstore":
-            yield from ((node.module or "", alias.name) for alias in node.names)
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, "*") for alias in node.names if alias.name.startswith("twinstore."))
 
 
 @pytest.mark.parametrize("path", [*DRIVER, *TESTS], ids=lambda path: path.name)

@@ -163,14 +163,14 @@ class TestOutsider:
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Install a copy of the outsider's package that may be written into."""
-    points = {"twinstore.modules": {"library": "acme_library.plugin:PLUGIN"}}
+    points = {"twinstore.modules": {"library": "checked_out_library.plugin:PLUGIN"}}
     site = install_distribution(monkeypatch, tmp_path, "acme-library", points)
-    package = site / "acme_library"
+    package = site / "checked_out_library"
     package.mkdir()
     for file in (Path(__file__).parent.parent / "library").glob("*.py"):
-        (package / file.name).write_text(file.read_text().replace("tests.library", "acme_library"))
+        (package / file.name).write_text(file.read_text().replace("tests.library", "checked_out_library"))
     yield package
-    for name in [name for name in sys.modules if name.partition(".")[0] == "acme_library"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "checked_out_library"]:
         del sys.modules[name]
 
 
@@ -192,7 +192,7 @@ class TestAsyncio:
         asyncio.run(asyncio.wait_for(self.used(), timeout=20))
 
     async def used(self) -> None:
-        from acme_library.books import Book as TheirBook  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]  # noqa: PLC0415  # installed for this test
+        from checked_out_library.books import Book as TheirBook  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]  # noqa: PLC0415  # installed for this test
 
         book = TheirBook(id="first", tenant_id="acme", title="On stores")
         memory = {"Persistence": {"Library": "Memory", "Memory": {"Store": uuid4().hex}}}

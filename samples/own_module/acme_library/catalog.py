@@ -1,0 +1,42 @@
+"""What the library stores."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from acme_library.books import Book
+from acme_library.subjects import Subject
+from twinstore.catalog import Entity, Index, Module, Retention, StoreKind, Tenancy, int64, text
+from twinstore.query import IsPresent
+
+BOOKS: Final = Entity(
+    name="books",
+    singular="book",
+    module="library",
+    model=Book,
+    key_parts=(text("id"),),
+    tenancy=Tenancy.required(),
+    group="books",
+    indexes=(
+        Index(fields=("tenantId", "-boughtAt", "id"), name="tenant_bought"),
+        Index(
+            fields=("goneAt", "id"),
+            name="gone",
+            where=(IsPresent("goneAt"),),
+            stores=frozenset({StoreKind.TABLES}),
+        ),
+        Index(fields=("goneAt",), name="gone", expires=True, stores=frozenset({StoreKind.DOCUMENTS})),
+    ),
+    retention=Retention(field="goneAt", option="keep_days"),
+)
+SUBJECTS: Final = Entity(
+    name="subjects",
+    singular="subject",
+    module="library",
+    model=Subject,
+    key_parts=(text("scheme"), int64("number")),
+    tenancy=Tenancy.none(),
+    group="subjects",
+)
+
+LIBRARY: Final = Module(name="library", entities=(BOOKS, SUBJECTS))

@@ -1,0 +1,60 @@
+"""The module: what brings its parts together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from acme_library.books import Book
+from acme_library.catalog import BOOKS, LIBRARY, SUBJECTS
+from acme_library.repository import Repositories
+from acme_library.storage import LibrarySession, LibraryStorage
+from twinstore.checks import Cutoffs, ListedRow, ListQuery, paged
+from twinstore.modules import ModuleSpec
+
+
+class LibraryLists:
+    """The lists that both sides of a copy must answer alike."""
+
+    def __init__(self, cutoffs: Cutoffs, page: int) -> None:
+        """Take, by entity, the instant up to which rows are expired, and the rows per page."""
+        self._expired = cutoffs.get(BOOKS.name)
+        self._page = page
+
+    def of_tenant(self, tenant: str, source: LibraryStorage) -> Iterator[ListQuery[LibraryStorage]]:
+        """Return the lists of a tenant."""
+        del source  # asked first by modules whose lists are about ids
+        yield ListQuery(
+            f"books of {tenant}, latest first",
+            lambda side, token: paged(
+                side.books.list(tenant, limit=self._page, page_token=token), self._book
+            ),
+            (BOOKS.name,),
+        )
+
+    def over_all(self) -> Iterator[ListQuery[LibraryStorage]]:
+        """Return the lists that are about no tenant."""
+        yield ListQuery(
+            "subjects of ddc",
+            lambda side, token: paged(
+                side.subjects.list("ddc", limit=self._page, page_token=token),
+                lambda subject: (subject.scheme, str(subject.number)),
+            ),
+            (SUBJECTS.name,),
+        )
+
+    def _book(self, book: Book) -> ListedRow | None:
+        """Return what identifies a book, ``None`` for one that a store may have removed by its age."""
+        gone = book.gone_at is not None and self._expired is not None and book.gone_at <= self._expired
+        return None if gone else (book.id,)
+
+
+MODULE: Final = ModuleSpec(
+    catalog=LIBRARY,
+    repositories=Repositories.over,
+    title="Library",
+    package="acme_library",
+    storage=LibraryStorage,
+    session=LibrarySession,
+    checks=LibraryLists,
+)

@@ -1,0 +1,38 @@
+"""What a host holds of the library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from acme_library.books import BookRepository
+from acme_library.repository import Repositories
+from acme_library.subjects import SubjectRepository
+from twinstore.module_storage import ModuleStorage
+
+
+@dataclass(frozen=True, slots=True)
+class LibrarySession:
+    """The repositories, bound to one session or unit of work, or unbound."""
+
+    books: BookRepository
+    subjects: SubjectRepository
+
+
+class LibraryStorage(ModuleStorage[Repositories, LibrarySession]):
+    """What a host holds of the library."""
+
+    @override
+    def session_over(self, repositories: Repositories, *, in_unit: bool = False) -> LibrarySession:
+        return LibrarySession(books=repositories.books, subjects=repositories.subjects)
+
+    @property
+    def books(self) -> BookRepository:
+        """Books."""
+        return self.unbound.books
+
+    @property
+    def subjects(self) -> SubjectRepository:
+        """Subjects."""
+        return self.unbound.subjects
