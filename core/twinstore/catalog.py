@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from operator import attrgetter
 from typing import TYPE_CHECKING, Generic
 
 from typing_extensions import TypeVar
@@ -21,6 +20,7 @@ from twinstore.catalog_checks import problems
 from twinstore.errors import ValidationError
 from twinstore.indexes import Index, StoreKind
 from twinstore.keys import Key, KeyPart, KeyType, int64, text, uuid
+from twinstore.readers import Read, readers_of
 from twinstore.shapes import FieldShape, Kind, instant_paths, shapes_of
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Owner, Tenancy, TenancyKind, Tenant, Tenants, admits
 
@@ -51,8 +51,6 @@ __all__ = [
 
 # An entity whose model does not matter is written without its parameter.
 M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalModel)
-Read = Callable[[CanonicalModel, Mapping[str, object]], object]
-"""Takes one value out of a row: out of its model or its storage markers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,10 +280,7 @@ class Entity(Generic[M_co]):
 
     @cached_property
     def _readers(self) -> dict[str, Read]:
-        """What reads each name that a row has; a marker hides a field."""
-        fields: dict[str, Read] = {wire: _reader_of_field(shape.name) for wire, shape in self.shapes.items()}
-        derived: dict[str, Read] = {item.name: item.value for item in self.derived}
-        return derived | fields | {name: _reader_of_marker(name) for name in self.markers}
+        return readers_of(self)
 
     def value(self, model: CanonicalModel, storage: Mapping[str, object], name: str) -> object:
         """Return what a row holds under a wire name, marker or derived field."""
@@ -308,10 +303,10 @@ class Entity(Generic[M_co]):
 
     def is_same(self, one: Row, other: Row) -> bool:
         """Whether two rows have one key and one tenant."""
-        for read in self._identity_readers:
-            if read(one.model, one.storage) != read(other.model, other.storage):
-                return False
-        return True
+        return all(
+            read(one.model, one.storage) == read(other.model, other.storage)
+            for read in self._identity_readers
+        )
 
     def owner_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> Owner:
         """Return who owns a row; of an entity without a tenant of its own nobody does."""
@@ -344,15 +339,6 @@ class Entity(Generic[M_co]):
         return len(key) == len(self.key_parts) and all(
             part.type.admits(value) for part, value in zip(self.key_parts, key, strict=True)
         )
-
-
-def _reader_of_field(name: str) -> Read:
-    read: Callable[[CanonicalModel], object] = attrgetter(name)
-    return lambda model, _: read(model)
-
-
-def _reader_of_marker(name: str) -> Read:
-    return lambda _, storage: storage.get(name)
 
 
 def _key_value(value: object) -> str | int:
