@@ -131,8 +131,9 @@ def attempt(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
         writes = [
             Write(ref, old, new) for ref, old, new in zip(refs, before, after, strict=True) if new is not None
         ]
+        writes.sort(key=lambda item: item.ref.entity.depth)
         check_parents(steps, refs, (*before, *after), writes)
-        write(steps, sorted(writes, key=lambda item: item.ref.entity.depth))
+        write(steps, writes)
     return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
 
 
@@ -239,11 +240,13 @@ def check_parents(
 ) -> None:
     """Refuse new rows whose parent is out of sight; an absent one would break the foreign key anyway.
 
+    What is written before such a row may be refused for a reason of its own, which then is the one to tell.
+
     Args:
         steps: the transaction.
         refs: the rows of the step, among which parents may be.
         rows: the rows before the step, and those after it.
-        writes: what is to be written.
+        writes: what is to be written, in this order.
 
     Raises:
         NotFoundError: the parent of a new row is absent or foreign.
@@ -267,6 +270,8 @@ def check_parents(
             for entity, row in there
         )
         if not known and steps.run(step)[0].first is None:
+            for portion in split(writes[: writes.index(item)], after_inserts=True):
+                send(steps, portion, steps.run)
             raise not_found(above.entity, above.entity.key_text(key), DRIVER)
 
 

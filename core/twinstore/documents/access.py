@@ -124,7 +124,8 @@ class DocumentAccess(AccessDefaults):
         held = [hold(unit, ref.entity, ref.scope, ref.key) for ref in refs]
         before = tuple(self._decoded(ref.entity, found.row) for ref, found in zip(refs, held, strict=True))
         after = rule(before, unit.now)
-        for ref, found, changed in zip(refs, held, after, strict=True):
+        writes = sorted(zip(refs, held, after, strict=True), key=lambda write: write[0].entity.depth)
+        for ref, found, changed in writes:
             if changed is not None:
                 store(unit, ref.scope, found, encode(ref.entity, changed.model, changed.storage))
         return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
