@@ -32,7 +32,7 @@ def remove(unit: Unit, entities: Sequence[Entity], entity: Entity, query: Query)
         return unit.atomic(lambda inner: remove_families(inner, entities, entity, query))
     condition = compiled(codec_of(entity), query)
     if pinned_key(entity, query) is not None:
-        return delete(unit, entity, condition)
+        return delete_one(unit, entity, condition)
     found = rows(unit, entity, query, query.limit, fields=(ID,))
     return delete(unit, entity, still(found, condition)) if found else 0
 
@@ -105,6 +105,12 @@ def named(
 def still(found: Sequence[Document], condition: Document) -> Document:
     """Return the filter of those of some rows that still satisfy a condition."""
     return merged(({ID: {"$in": [row[ID] for row in found]}}, condition))
+
+
+def delete_one(unit: Unit, entity: Entity, condition: Document) -> int:
+    """Remove the one row of a key; unlike a removal of many it is retried by the client after a failover."""
+    with unit.writing(entity):
+        return unit.collection(entity).delete_one(condition, session=unit.session).deleted_count
 
 
 def delete(unit: Unit, entity: Entity, condition: Document) -> int:
