@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from psycopg_pool import ConnectionPool
 
 from benchmarks import mongo_limits, postgres_limits
-from benchmarks.candidates import Candidates, Differences
+from benchmarks.cli_cases import Candidates, Differences
 from benchmarks.mongo_singles import BareMongo
 from benchmarks.postgres_singles import BarePostgres
 from benchmarks.rounds import Case, Group

@@ -55,7 +55,7 @@ class FixedClock:
     """A clock that stands still.
 
     Args:
-        instant: what :meth:`now` answers, for ever.
+        instant: the instant that :meth:`now` always returns.
     """
 
     def __init__(self, instant: datetime) -> None:

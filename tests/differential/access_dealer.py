@@ -1,7 +1,7 @@
 """The rows, keys and lists that operations of the access are made of: few, so that they collide.
 
 Rows of two tenants and of nobody want the same keys and unique values. Whatever an operation is made of
-follows from one seed, as in :mod:`tests.differential.dice`.
+follows from one seed, as in :mod:`tests.differential.generators`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import strategies as st
 
-from tests.differential.dice import Dice
+from tests.differential.generators import Dice
 from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.enums import TERMINAL_STATES, RunState
 from twinstore.scheduler.runs import RunQueryOptions, RunStats

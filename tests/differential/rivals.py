@@ -21,7 +21,7 @@ from hypothesis import given, note
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests.differential.dice import BAD_IDS, IDS, Dice
+from tests.differential.generators import BAD_IDS, IDS, Dice
 from tests.differential.machine import DivergenceError
 from tests.differential.operations import OPERATIONS, Call, Operation, any_operation, seeds
 from tests.differential.outcomes import Outcome, Raised, observe

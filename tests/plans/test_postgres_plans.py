@@ -32,7 +32,7 @@ from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.builders import make_impact_set, make_run_summary
 from twinstore_postgres import statements
-from twinstore_postgres.codec import Json, Replanned
+from twinstore_postgres.codec import Json, Unprepared
 from twinstore_postgres.compile import compile_claim, compile_count, compile_query, compile_removal
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.owners import Sight
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.query import Query
     from twinstore.tenancy import Tenants
-    from twinstore_postgres.work import Step
+    from twinstore_postgres.execution import Step
 
 Connection = psycopg.Connection[Any]
 Node = dict[str, Any]
@@ -275,7 +275,7 @@ def test_a_later_page_starts_at_its_key(app: Connection, name: str) -> None:
 @pytest.mark.parametrize("name", [*WITH_ORDER, *NEARLY_ORDERED])
 def test_such_statements_are_planned_for_their_values(name: str) -> None:
     (statement, _), _, _ = (WITH_ORDER | NEARLY_ORDERED)[name]
-    assert isinstance(statement, Replanned)
+    assert isinstance(statement, Unprepared)
 
 
 @pytest.mark.parametrize("entity", [RUNS, IMPACT_SNAPSHOTS], ids=lambda entity: entity.name)

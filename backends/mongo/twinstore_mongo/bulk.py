@@ -91,7 +91,7 @@ class MongoBulk:
         pipeline = [*self._chosen(entity, tenant_id).stages, {"$group": group}]
         collection = store.collection(self._connection.collection_name(entity))
         counted: Counter[str] = Counter()
-        with translating(store.where.of(entity)), store.unhurried():
+        with translating(store.where.of(entity)), store.with_index_timeout():
             for found in collection.aggregate(pipeline, collation=SIMPLE, allowDiskUse=True):
                 counted[label_of(owner_of_value(entity, found[ID]))] += found["count"]
         return dict(sorted(counted.items()))

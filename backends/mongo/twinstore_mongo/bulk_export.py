@@ -102,7 +102,7 @@ class Exporter:
         else:
             # Rows that share a key come in the same order in each pass.
             order += [] if (ID, 1) in order else [(ID, 1)]
-            with store.unhurried():
+            with store.with_index_timeout():
                 cursor = self._sorted(collection, within, rows, order, batch_size)
         with ending(cursor.close):
             while (batch := next_batch(store, cursor, indexed=indexed)) is not None:

@@ -113,7 +113,7 @@ class Scan:
         along: Document = {"hint": order} if indexed else {"allowDiskUse": True}
         match = {"$match": {**self.matching(within), **rows.condition}}
         pipeline = [match, {"$sort": order}, *rows.joins]
-        with store.limited() if indexed else store.unhurried():
+        with store.limited() if indexed else store.with_index_timeout():
             cursor = collection.aggregate_raw_batches(
                 pipeline, batchSize=batch_size, collation=SIMPLE, **along
             )

@@ -83,7 +83,7 @@ class Store:
         self.await_primary()
         return UNLIMITED if self.own_timeout is None else pymongo.timeout(self.own_timeout)
 
-    def unhurried(self) -> AbstractContextManager[object]:
+    def with_index_timeout(self) -> AbstractContextManager[object]:
         """Bound everything inside by a limit that building an index keeps."""
         self.await_primary()
         return pymongo.timeout(INDEX_SECONDS)

@@ -29,7 +29,7 @@ def expiring(
         due["$gt"] = now - timedelta(seconds=real)
     condition = {"$and": [{index.key[0][0]: due}, dict(index.partial)]}
     # Without a limit of time: reading a whole collection takes as long as it takes.
-    with store.unhurried():
+    with store.with_index_timeout():
         rows = store.collection(collection).count_documents(condition)
     if rows:
         yield Effect(kind=EffectKind.TTL, name=collection, rows=rows)
@@ -37,7 +37,7 @@ def expiring(
 
 def refused(store: Store, collection: str, validator: Document) -> Iterator[Effect]:
     """Yield how many documents a validator would refuse."""
-    with store.unhurried():
+    with store.with_index_timeout():
         rows = store.collection(collection).count_documents({"$nor": [validator]}, limit=COUNTED_ROWS + 1)
     if rows:
         more = rows > COUNTED_ROWS

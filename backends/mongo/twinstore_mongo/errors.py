@@ -13,8 +13,8 @@ from gridfs import errors as gridfs_errors
 from pymongo import errors
 
 from twinstore.errors import ConcurrencyError, DuplicateError, TwinstoreError, UnavailableError
-from twinstore_mongo import meanings
-from twinstore_mongo.meanings import DRIVER, ID_INDEX, STANDALONE_REMEDY, Where, violated_index
+from twinstore_mongo import error_messages
+from twinstore_mongo.error_messages import DRIVER, ID_INDEX, STANDALONE_REMEDY, Where, violated_index
 
 __all__ = [
     "CLIENT_ERRORS",
@@ -44,59 +44,59 @@ def translate(error: Exception, where: Where) -> TwinstoreError:
     """Return the error of the library for an exception of the client; raise it ``from`` the exception."""
     # A server that does not answer is down for the next attempt too, so that is no lost race.
     if isinstance(error, errors.PyMongoError) and error.has_error_label(TRANSIENT) and not error.timeout:
-        return meanings.concurrency(error, where)
+        return error_messages.concurrency(error, where)
     for kind in type(error).__mro__:
         if kind in MAPPING:
             return MAPPING[kind](error, where)
-    return meanings.unexpected(error, where)
+    return error_messages.unexpected(error, where)
 
 
 CODES: Final[dict[int, Translation]] = {
-    2: meanings.bad_hint,
-    6: meanings.unavailable,  # HostUnreachable
-    7: meanings.unavailable,  # HostNotFound
-    13: meanings.no_permission,
-    18: meanings.rejected_login,
-    20: meanings.no_transactions,  # IllegalOperation: transaction numbers need a replica set
-    24: meanings.concurrency,  # LockTimeout
-    43: meanings.unavailable,  # CursorNotFound: the server forgot the cursor, for instance after a failover
-    50: meanings.timed_out,
-    64: meanings.unacknowledged,
-    79: meanings.bad_settings,  # UnknownReplWriteConcern
-    89: meanings.timed_out,
-    91: meanings.not_primary,
-    100: meanings.bad_settings,  # UnsatisfiableWriteConcern
-    112: meanings.concurrency,
-    121: meanings.refused_document,
-    133: meanings.unavailable,  # FailedToSatisfyReadPreference
-    189: meanings.not_primary,
-    225: meanings.concurrency,  # TransactionTooOld
-    239: meanings.lost_history,
-    246: meanings.concurrency,  # SnapshotUnavailable
-    251: meanings.concurrency,  # NoSuchTransaction
-    257: meanings.too_large,  # TransactionTooLarge
-    262: meanings.timed_out,  # ExceededTimeLimit
-    290: meanings.concurrency,  # TransactionExceededLifetimeLimitSeconds
-    8000: meanings.rejected_login,  # AtlasError
-    9001: meanings.unavailable,
-    10107: meanings.refused_write,
-    10334: meanings.too_large,
-    11600: meanings.not_primary,
-    11602: meanings.not_primary,
-    13388: meanings.concurrency,  # StaleConfig
-    13435: meanings.refused_write,
-    13436: meanings.refused_write,
-    17280: meanings.too_large,  # KeyTooLong
-    17419: meanings.too_large,
-    17420: meanings.too_large,
-    DUPLICATE_KEY: meanings.duplicate,
+    2: error_messages.bad_hint,
+    6: error_messages.unavailable,  # HostUnreachable
+    7: error_messages.unavailable,  # HostNotFound
+    13: error_messages.no_permission,
+    18: error_messages.rejected_login,
+    20: error_messages.no_transactions,  # IllegalOperation: transaction numbers need a replica set
+    24: error_messages.concurrency,  # LockTimeout
+    43: error_messages.unavailable,  # CursorNotFound: forgotten by the server, for instance after a failover
+    50: error_messages.timed_out,
+    64: error_messages.unacknowledged,
+    79: error_messages.bad_settings,  # UnknownReplWriteConcern
+    89: error_messages.timed_out,
+    91: error_messages.not_primary,
+    100: error_messages.bad_settings,  # UnsatisfiableWriteConcern
+    112: error_messages.concurrency,
+    121: error_messages.refused_document,
+    133: error_messages.unavailable,  # FailedToSatisfyReadPreference
+    189: error_messages.not_primary,
+    225: error_messages.concurrency,  # TransactionTooOld
+    239: error_messages.lost_history,
+    246: error_messages.concurrency,  # SnapshotUnavailable
+    251: error_messages.concurrency,  # NoSuchTransaction
+    257: error_messages.too_large,  # TransactionTooLarge
+    262: error_messages.timed_out,  # ExceededTimeLimit
+    290: error_messages.concurrency,  # TransactionExceededLifetimeLimitSeconds
+    8000: error_messages.rejected_login,  # AtlasError
+    9001: error_messages.unavailable,
+    10107: error_messages.refused_write,
+    10334: error_messages.too_large,
+    11600: error_messages.not_primary,
+    11602: error_messages.not_primary,
+    13388: error_messages.concurrency,  # StaleConfig
+    13435: error_messages.refused_write,
+    13436: error_messages.refused_write,
+    17280: error_messages.too_large,  # KeyTooLong
+    17419: error_messages.too_large,
+    17420: error_messages.too_large,
+    DUPLICATE_KEY: error_messages.duplicate,
 }
 
 
 def by_code(error: Exception, where: Where) -> TwinstoreError:
     """Let the code of the server decide."""
     code: int = getattr(error, "code", None) or 0
-    return CODES.get(code, meanings.refused_command)(error, where)
+    return CODES.get(code, error_messages.refused_command)(error, where)
 
 
 def by_first_write_error(error: Exception, where: Where) -> TwinstoreError:
@@ -106,7 +106,7 @@ def by_first_write_error(error: Exception, where: Where) -> TwinstoreError:
     if refused:
         return by_code(first_write_error(refused[0]), where)
     if details.get("writeConcernErrors"):
-        return meanings.unacknowledged(error, where)
+        return error_messages.unacknowledged(error, where)
     return by_code(error, where)
 
 
@@ -117,40 +117,40 @@ def first_write_error(details: Mapping[str, Any]) -> errors.WriteError:
 
 
 MAPPING: Final[dict[type[BaseException], Translation]] = {
-    errors.PyMongoError: meanings.unexpected,
-    errors.ProtocolError: meanings.unavailable,
-    errors.ConnectionFailure: meanings.unavailable,
-    errors.AutoReconnect: meanings.unavailable,
-    errors.NetworkTimeout: meanings.timed_out,
-    errors.NotPrimaryError: meanings.not_primary,
-    errors.ServerSelectionTimeoutError: meanings.unreachable,
-    errors.WaitQueueTimeoutError: meanings.pool_exhausted,
-    errors.ConfigurationError: meanings.bad_settings,
-    errors.InvalidURI: meanings.bad_uri,
-    errors.InvalidName: meanings.bad_settings,
-    errors.CollectionInvalid: meanings.refused_command,
+    errors.PyMongoError: error_messages.unexpected,
+    errors.ProtocolError: error_messages.unavailable,
+    errors.ConnectionFailure: error_messages.unavailable,
+    errors.AutoReconnect: error_messages.unavailable,
+    errors.NetworkTimeout: error_messages.timed_out,
+    errors.NotPrimaryError: error_messages.not_primary,
+    errors.ServerSelectionTimeoutError: error_messages.unreachable,
+    errors.WaitQueueTimeoutError: error_messages.pool_exhausted,
+    errors.ConfigurationError: error_messages.bad_settings,
+    errors.InvalidURI: error_messages.bad_uri,
+    errors.InvalidName: error_messages.bad_settings,
+    errors.CollectionInvalid: error_messages.refused_command,
     errors.OperationFailure: by_code,
     errors.CursorNotFound: by_code,
-    errors.ExecutionTimeout: meanings.timed_out,
-    errors.WriteConcernError: meanings.unacknowledged,
-    errors.WTimeoutError: meanings.unacknowledged,
+    errors.ExecutionTimeout: error_messages.timed_out,
+    errors.WriteConcernError: error_messages.unacknowledged,
+    errors.WTimeoutError: error_messages.unacknowledged,
     errors.WriteError: by_code,
-    errors.DuplicateKeyError: meanings.duplicate,
+    errors.DuplicateKeyError: error_messages.duplicate,
     errors.BulkWriteError: by_first_write_error,
     errors.ClientBulkWriteException: by_first_write_error,
-    errors.InvalidOperation: meanings.misused,
-    errors.DocumentTooLarge: meanings.too_large,
-    errors.EncryptionError: meanings.unexpected,
-    errors.EncryptedCollectionError: meanings.unexpected,
-    gridfs_errors.GridFSError: meanings.unexpected,
-    gridfs_errors.NoFile: meanings.unexpected,
-    gridfs_errors.FileExists: meanings.unexpected,
-    gridfs_errors.CorruptGridFile: meanings.unexpected,
-    bson_errors.BSONError: meanings.unencodable,
-    bson_errors.InvalidBSON: meanings.undecodable,
-    bson_errors.InvalidDocument: meanings.unencodable,
-    bson_errors.InvalidStringData: meanings.unencodable,
-    bson_errors.InvalidId: meanings.unencodable,
-    OverflowError: meanings.unencodable,
-    RecursionError: meanings.unencodable,
+    errors.InvalidOperation: error_messages.misused,
+    errors.DocumentTooLarge: error_messages.too_large,
+    errors.EncryptionError: error_messages.unexpected,
+    errors.EncryptedCollectionError: error_messages.unexpected,
+    gridfs_errors.GridFSError: error_messages.unexpected,
+    gridfs_errors.NoFile: error_messages.unexpected,
+    gridfs_errors.FileExists: error_messages.unexpected,
+    gridfs_errors.CorruptGridFile: error_messages.unexpected,
+    bson_errors.BSONError: error_messages.unencodable,
+    bson_errors.InvalidBSON: error_messages.undecodable,
+    bson_errors.InvalidDocument: error_messages.unencodable,
+    bson_errors.InvalidStringData: error_messages.unencodable,
+    bson_errors.InvalidId: error_messages.unencodable,
+    OverflowError: error_messages.unencodable,
+    RecursionError: error_messages.unencodable,
 }

@@ -85,7 +85,7 @@ def next_batch(store: Store, cursor: Iterator[Any], *, indexed: bool) -> bytes |
     """Ask a raw cursor for one batch; ``None`` at the end. A sort of everything takes as long as it takes."""
     if indexed:
         return store.next_batch(cursor)
-    with store.unhurried():
+    with store.with_index_timeout():
         return next(cursor, None)
 
 
@@ -119,7 +119,7 @@ def sorted_cuts(
     cuts: list[Key] = []
     last: Key | None = None
     since = 0
-    with store.unhurried():
+    with store.with_index_timeout():
         for found in collection.aggregate(
             pipeline, allowDiskUse=True, collation=SIMPLE, batchSize=KEYS_AT_ONCE
         ):

@@ -96,7 +96,7 @@ class Schema:
         if AGE in options and (self.plain or self._holds_documents(collection)):
             del options[AGE]
         try:
-            with self.store.unhurried():
+            with self.store.with_index_timeout():
                 # Without one an index would take the collation of its collection, and serve no read of ours.
                 self.store.collection(collection).create_index(
                     list(index.key), collation=collation_of(self.store), **options
@@ -289,7 +289,7 @@ class Schema:
             {"$sort": {"_id": 1}},
             {"$limit": MOST_DUPLICATES},
         ]
-        with self.store.unhurried():
+        with self.store.with_index_timeout():
             found = list(self.store.collection(collection).aggregate(pipeline, allowDiskUse=True))
         keys = [" / ".join(str(value) for value in item["_id"].values()) for item in found]
         more = f" (the first {MOST_DUPLICATES})" if len(keys) == MOST_DUPLICATES else ""

@@ -99,7 +99,7 @@ class CarryOver:
 
     def run(self, store: Store) -> None:
         """Let the server do it; a source that is absent or empty brings nothing."""
-        with store.unhurried():
+        with store.with_index_timeout():
             store.collection(self.source).aggregate(list(self.pipeline), allowDiskUse=True)
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from twinstore.query import Query
     from twinstore.tenancy import Tenants
     from twinstore_postgres.derive import Table
-    from twinstore_postgres.work import Work
+    from twinstore_postgres.execution import Work
 
 __all__ = ["PostgresAccess", "Special"]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from twinstore.access import Ref
     from twinstore.catalog import Entity
     from twinstore.tenancy import Tenants
-    from twinstore_postgres.work import Step, Work
+    from twinstore_postgres.execution import Step, Work
 
 __all__ = ["append"]
 

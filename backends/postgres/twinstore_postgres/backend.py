@@ -16,19 +16,19 @@ from twinstore.ledger import LEDGER_MODULE
 from twinstore.scope import SYSTEM_TENANT, UNBOUND
 from twinstore_postgres.access import PostgresAccess
 from twinstore_postgres.bulk.port import PostgresBulk
+from twinstore_postgres.execution import UNIT, Joined, SessionWork, Transaction, Unbound, Unit
 from twinstore_postgres.initializer import initializer_class
 from twinstore_postgres.server import PostgresServer
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.special import specials_of
-from twinstore_postgres.work import UNIT, Joined, SessionWork, Transaction, Unbound, Unit
 
 if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.backend import OpenRequest
     from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
+    from twinstore_postgres.execution import Work
     from twinstore_postgres.initializer import PostgresInitializer
-    from twinstore_postgres.work import Work
 
 __all__ = ["PostgresBackend"]
 

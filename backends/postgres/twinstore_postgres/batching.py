@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg.rows import tuple_row
 
-from twinstore_postgres.codec import Replanned, Row, register_loaders
+from twinstore_postgres.codec import Row, Unprepared, register_loaders
 from twinstore_postgres.reading import rows_of
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def batch(
                 for cursor, (statement, parameters) in zip(used, (*before, *steps, *after), strict=True):
                     if foreign:  # the connection knows nothing of our types
                         register_loaders(cursor)
-                    prepare = False if isinstance(statement, Replanned) else None
+                    prepare = False if isinstance(statement, Unprepared) else None
                     cursor.execute(statement, parameters, prepare=prepare, binary=True)
             except psycopg.Error as error:
                 failure = error

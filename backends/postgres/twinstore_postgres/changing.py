@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.query import Query
     from twinstore_postgres.derive import Table
-    from twinstore_postgres.work import Result, Step, Steps, Work
+    from twinstore_postgres.execution import Result, Step, Steps, Work
 
 __all__ = ["Write", "change", "lock_step", "mark"]
 

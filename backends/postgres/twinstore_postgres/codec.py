@@ -18,7 +18,7 @@ from twinstore.canonical import CanonicalModel
 if TYPE_CHECKING:
     from psycopg.abc import AdaptContext, Buffer
 
-__all__ = ["Json", "JsonLoader", "Replanned", "Row", "json_by", "json_of", "register_loaders"]
+__all__ = ["Json", "JsonLoader", "Row", "Unprepared", "json_by", "json_of", "register_loaders"]
 
 Row = tuple[Any, ...]
 """The values of a row, in the order of the columns."""
@@ -30,7 +30,7 @@ UUID_OID: Final = psycopg.adapters.types["uuid"].oid
 JSONB_VERSION: Final = b"\x01"
 
 
-class Replanned(bytes):
+class Unprepared(bytes):
     """A statement that the server plans anew for the values of each execution.
 
     A plan made for any values does not know how many rows a range or a limit stands for, and then prefers to

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, LiteralString
 from psycopg import sql
 
 from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
-from twinstore_postgres.codec import Replanned
+from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.derive import by_code_point
 from twinstore_postgres.owners import owner_condition, owner_values, sight
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from twinstore.query import Condition, Query
     from twinstore_postgres.columns import Column
     from twinstore_postgres.derive import Table
+    from twinstore_postgres.execution import Step
     from twinstore_postgres.owners import Sight
-    from twinstore_postgres.work import Step
 
 __all__ = ["compile_claim", "compile_count", "compile_query", "compile_removal", "literal_condition"]
 
@@ -147,7 +147,7 @@ def _made(  # noqa: PLR0917  # the parts of the cache key
     }
     if by is not None:
         parts["by"] = table.identifier(by)
-    return Replanned(table.statement(template, **parts))
+    return Unprepared(table.statement(template, **parts))
 
 
 def _condition(

@@ -102,7 +102,7 @@ class Target:
             text = type(error).__name__
         message = f"PostgreSQL at {self.place} cannot be used: {text.rstrip('.?!')}."
         full = TOO_MANY in text
-        remedy = None if full else next((cure for sign, cure in REFUSALS.items() if sign in text), None)
+        remedy = None if full else next((how for pattern, how in REFUSALS.items() if pattern in text), None)
         if remedy is None and not full and _refused_password(error):
             remedy = REFUSALS["authentication failed"]
         if remedy is not None or isinstance(error, psycopg.ProgrammingError):

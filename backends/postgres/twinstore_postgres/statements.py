@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
-from twinstore_postgres.codec import Replanned
+from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.compile import literal_condition
 from twinstore_postgres.derive import listed
 from twinstore_postgres.owners import Sight, owner_condition, parent_condition
@@ -87,7 +87,7 @@ def find(table: Table, kind: Sight, unique: str | None = None) -> bytes:
 def find_several(table: Table, kind: Sight, unique: str | None = None) -> bytes:
     """Return the statement that reads rows by arrays of the parts of their keys, or of unique values."""
     among = _among(table, _named(table, unique))
-    return Replanned(table.statement(FIND, found=_all(among, *_narrowing(table, kind, unique))))
+    return Unprepared(table.statement(FIND, found=_all(among, *_narrowing(table, kind, unique))))
 
 
 @cache
@@ -140,7 +140,7 @@ def delete(table: Table, kind: Sight) -> bytes:
 @cache
 def delete_several(table: Table) -> bytes:
     """Return the statement that removes rows by arrays of the parts of their keys, whoever owns them."""
-    return Replanned(table.statement(DELETE, found=_among(table, table.entity.key)))
+    return Unprepared(table.statement(DELETE, found=_among(table, table.entity.key)))
 
 
 @cache

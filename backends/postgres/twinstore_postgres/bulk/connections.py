@@ -11,8 +11,8 @@ from psycopg.pq import TransactionStatus
 
 from twinstore.forks import ForkSafeLock, ending, keep, renew_in_child
 from twinstore.scope import SYSTEM_TENANT, note_system_scope
+from twinstore_postgres.execution import Transaction
 from twinstore_postgres.server import readable
-from twinstore_postgres.work import Transaction
 
 if TYPE_CHECKING:
     from twinstore_postgres.connecting import Connection
@@ -73,7 +73,7 @@ class BulkConnections:
         with self._lock:
             while self._idle:
                 connection = self._idle.pop()
-                # What waits to be read on a connection at rest is the farewell of the server.
+                # Anything readable on a connection at rest is the shutdown message of the server.
                 if not connection.closed and not readable(connection.fileno()):
                     return connection
                 connection.close()

@@ -9,13 +9,13 @@ from psycopg import sql
 
 from twinstore_postgres.bulk.exporting import tenant_condition
 from twinstore_postgres.bulk.finding import without_key
-from twinstore_postgres.codec import Replanned
+from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.errors import Subject
 
 if TYPE_CHECKING:
     from twinstore.bulk import Key
     from twinstore_postgres.derive import Table
-    from twinstore_postgres.work import Transaction
+    from twinstore_postgres.execution import Transaction
 
 __all__ = ["Walk"]
 
@@ -43,6 +43,6 @@ class Walk:
             conditions.append(sql.SQL("({}) {} ({})").format(self.table.key_order, operator, bound))
         where = sql.SQL(" AND ").join(conditions)
         statement = self.table.statement(KEY_AT, where=where, order=self.table.key_order)
-        step = (Replanned(statement), [*values, *(lower or ()), skip])
+        step = (Unprepared(statement), [*values, *(lower or ()), skip])
         (found,) = self.transaction.run(step, subject=Subject(self.table.entity))
         return found.first

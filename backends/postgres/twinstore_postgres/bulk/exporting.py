@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from twinstore_postgres.codec import Row
     from twinstore_postgres.derive import Table
 
-__all__ = ["export_batches", "export_of", "range_condition", "tenant_condition", "weight"]
+__all__ = ["approximate_size", "export_batches", "export_of", "range_condition", "tenant_condition"]
 
 # A batch ends at this size too. Every so many rows one is weighed for all of them, which costs little.
 BATCH_BYTES: Final = 8_000_000
-WEIGHED: Final = 8
+SIZE_SAMPLE_EVERY: Final = 8
 EXPORT: Final = (
     "COPY (SELECT {columns} FROM {table} WHERE {where} ORDER BY {order}) TO STDOUT (FORMAT BINARY)"
 )
@@ -50,8 +50,8 @@ def export_batches(
     batch: list[Record] = []
     size = 0
     for row in stored_rows(snapshot, table, statement, values):
-        if len(batch) % WEIGHED == 0:
-            size += WEIGHED * weight(row)
+        if len(batch) % SIZE_SAMPLE_EVERY == 0:
+            size += SIZE_SAMPLE_EVERY * approximate_size(row)
         batch.append(record_of(table, row))
         if len(batch) == batch_size or size > BATCH_BYTES:
             yield batch
@@ -82,15 +82,15 @@ def stored_rows(
         yield from copy.rows()
 
 
-def weight(value: object) -> int:
+def approximate_size(value: object) -> int:
     """Return about how many bytes a value takes; the items of a list are taken to be alike."""
     if isinstance(value, (str, bytes)):
         return len(value)
     if isinstance(value, dict):
-        return sum(map(weight, value.values()))
+        return sum(map(approximate_size, value.values()))
     if isinstance(value, list):
-        return len(value) * weight(value[0]) if value else 0
-    return sum(map(weight, value)) if isinstance(value, tuple) else 8
+        return len(value) * approximate_size(value[0]) if value else 0
+    return sum(map(approximate_size, value)) if isinstance(value, tuple) else 8
 
 
 def range_condition(

@@ -21,11 +21,11 @@ from twinstore_postgres.bulk.staging import Stage
 from twinstore_postgres.bulk.survey import survey_of
 from twinstore_postgres.bulk.viewing import PostgresView, Snapshot, tenant_of
 from twinstore_postgres.bulk.writing import PROBE_BY_KEY, PostgresRangeWriter
-from twinstore_postgres.codec import Replanned
+from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject, translated
+from twinstore_postgres.execution import STEP, UNIT, Unbound
 from twinstore_postgres.settings import DRIVER
-from twinstore_postgres.work import STEP, UNIT, Unbound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +97,7 @@ class PostgresBulk:
         with self._connections.system("bulk counts", begin=ONE_STATE) as transaction:
             if Snapshot(transaction.connection).find(table) is None:
                 return {}
-            (found,) = transaction.run((Replanned(statement), values), subject=Subject(entity))
+            (found,) = transaction.run((Unprepared(statement), values), subject=Subject(entity))
         return table.labelled((tenant, number) for tenant, number in found.rows)
 
     def position(self) -> Position | None:

@@ -15,20 +15,20 @@ from twinstore.guard import GuardedAccess
 from twinstore.scope import UNBOUND
 from twinstore_postgres import statements
 from twinstore_postgres.access import PostgresAccess
-from twinstore_postgres.bulk.exporting import BATCH_BYTES, WEIGHED, weight
+from twinstore_postgres.bulk.exporting import BATCH_BYTES, SIZE_SAMPLE_EVERY, approximate_size
 from twinstore_postgres.bulk.keys import storable_keys
 from twinstore_postgres.bulk.merging import Findings, Merger
 from twinstore_postgres.bulk.staging import Stage
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject, translated
-from twinstore_postgres.work import Unit
+from twinstore_postgres.execution import Unit
 
 if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.bulk import ImportOutcome, Key, Record
     from twinstore.catalog import Entity
     from twinstore_postgres.codec import Row
-    from twinstore_postgres.work import Transaction
+    from twinstore_postgres.execution import Transaction
 
 __all__ = ["PROBE_BY_KEY", "PostgresRangeWriter"]
 
@@ -121,8 +121,8 @@ class PostgresRangeWriter:
             self._reject(record, "the key is no UUID in lower case, as the column needs it")
             return
         row = self._table.encode(record.model, record.storage)
-        if len(self._pairs) % WEIGHED == 0:
-            self._bytes += WEIGHED * weight(row)
+        if len(self._pairs) % SIZE_SAMPLE_EVERY == 0:
+            self._bytes += SIZE_SAMPLE_EVERY * approximate_size(row)
         self._pairs.append((record, row))
         if len(self._pairs) == CHUNK_ROWS or self._bytes > BATCH_BYTES:
             self._merge()

@@ -9,7 +9,7 @@ from psycopg import sql
 from twinstore.query import AtMost
 from twinstore.scheduler.catalog import SCHEDULES
 from twinstore.scheduler.repositories.schedules import DUE
-from twinstore_postgres.codec import Replanned
+from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.derive import listed, table_of
 from twinstore_postgres.errors import Subject
 from twinstore_postgres.owners import setting
@@ -25,7 +25,7 @@ __all__ = ["OPERATIONS", "SELECT_DUE"]
 
 TABLE: Final = table_of(SCHEDULES)
 # The schedules of the due triggers, in their order; both are written together, so the join loses none.
-SELECT_DUE: Final = Replanned(
+SELECT_DUE: Final = Unprepared(
     sql.SQL("""
 SELECT {columns}
   FROM scheduler.triggers t

@@ -119,7 +119,7 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
     yield from left_out_texts(result.left_out)
     totals = result.totals.all()
     if result.stopped:
-        yield f"Stopped: {result.stopped}. Settle them, then run the same command again."
+        yield f"Stopped: {result.stopped}. Resolve them, then run the same command again."
     if result.failed.count:
         yield f"Ranges that could not be copied: {result.failed.count:,}. The same command tries them again."
         yield from map(_failure, result.failed.shown[:NAMED])

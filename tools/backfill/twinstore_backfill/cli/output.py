@@ -10,7 +10,7 @@ from rich.table import Table
 
 from twinstore_backfill.cli.params import Format
 from twinstore_backfill.files import json_text
-from twinstore_backfill.report.wording import visible
+from twinstore_backfill.report.texts import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

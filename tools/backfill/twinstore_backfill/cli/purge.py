@@ -43,7 +43,7 @@ def purge(  # noqa: PLR0917  # the options of a command
         preflight(store.storage.check_ready)
         found = [_purge(store, entity, limit, wanted, execute=execute) for entity in _entities(store)]
     verb = "removed" if execute else "would be removed"
-    rows = [(item["entity"], item["before"] or "kept for ever", item["rows"]) for item in found]
+    rows = [(item["entity"], item["before"] or "never removed", item["rows"]) for item in found]
     emit(
         output,
         {"executed": execute, "tenant": wanted, "entities": found},

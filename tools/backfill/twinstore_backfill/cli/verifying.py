@@ -32,7 +32,7 @@ from twinstore_backfill.cli.params import (
 from twinstore_backfill.cli.sides import both_sides, side_module
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.model import EXITS, ParityReport
-from twinstore_backfill.report.wording import expired_rows, expired_text, key_text, left_out_text
+from twinstore_backfill.report.texts import expired_rows, expired_text, key_text, left_out_text
 from twinstore_backfill.report.writing import clear_reports, write_reports
 from twinstore_backfill.stopping import stop_on_signals
 from twinstore_backfill.verify.engine import run_verify

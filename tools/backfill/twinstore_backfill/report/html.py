@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from twinstore_backfill.report.charts import bars, stacked
-from twinstore_backfill.report.wording import facts, findings, headline, key_text, short, tenant_text, visible
+from twinstore_backfill.report.texts import facts, findings, headline, key_text, short, tenant_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

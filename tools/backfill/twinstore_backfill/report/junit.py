@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
-from twinstore_backfill.report.wording import findings, tenant_result, tenant_text, visible
+from twinstore_backfill.report.texts import findings, tenant_result, tenant_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill.report.wording import facts, findings, headline, short, tenant_text, visible
+from twinstore_backfill.report.texts import facts, findings, headline, short, tenant_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -299,7 +299,7 @@ def next_step(verdict: Verdict, options: VerifyOptions, store: Store) -> str:
             "different rows once more; extra rows are removed by hand. Then verify again."
         )
     if verdict == "INCONCLUSIVE":
-        return "Settle what is listed under the reasons, then verify again in full."
+        return "Resolve what the reasons list, then verify again in full."
     if options.narrowed:
         return (
             "This is proved for the chosen entities and tenants only; verify without --entity and --tenant."

@@ -23,7 +23,7 @@ from twinstore.errors import Outcome, TwinstoreError
 from twinstore.forks import OwnProcess
 from twinstore.retrying import repeat
 from twinstore_postgres.batching import Result, Step, batch
-from twinstore_postgres.codec import Replanned
+from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.errors import NOWHERE, OF_PSYCOPG, Subject, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
@@ -53,24 +53,24 @@ R = TypeVar("R")
 
 SET_TENANT: Final = b"SELECT set_config('app.tenant_id', %s, true)"
 # What the caller of a joined transaction had set is put back after each call.
-LEND_TENANT: Final = (
+PUSH_TENANT: Final = (
     b"SELECT set_config('twinstore.caller_tenant',"
     b" coalesce(current_setting('app.tenant_id', true), ''), true),"
     b" set_config('app.tenant_id', %s, true)"
 )
-RETURN_TENANT: Final = (
+POP_TENANT: Final = (
     b"SELECT set_config('app.tenant_id', current_setting('twinstore.caller_tenant', true), true)"
 )
 # A step of a repository locks its row and then reads what is committed by now, so it waits and goes on where
 # a snapshot would only let it fail. A caller reads, decides and writes in several calls without locks: only a
 # snapshot makes the server refuse a write that rests on what others have changed meanwhile.
 # Neither begin nor end is prepared: there is no plan to keep, and looking for one costs more than parsing.
-STEP: Final = Replanned(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+STEP: Final = Unprepared(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 UNIT: Final = {
     False: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
     True: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
-END: Final = ((Replanned(b"COMMIT"), ()),)
+END: Final = ((Unprepared(b"COMMIT"), ()),)
 # What a forked child may not go on with, in the words of a message.
 TRANSACTION: Final = "This transaction"
 
@@ -378,7 +378,7 @@ class Joined(Work):
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         self._check_role()
-        lend, give_back = ((LEND_TENANT, (tenant,)),), ((RETURN_TENANT, ()),)
+        lend, give_back = ((PUSH_TENANT, (tenant,)),), ((POP_TENANT, ()),)
         with translated(subject, outcome=outcome):
             return batch(self._connection, steps, foreign=True, before=lend, after=give_back)
 
