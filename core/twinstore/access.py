@@ -144,6 +144,7 @@ class Access(Protocol):
     and unique values are taken. Every method raises the errors of the library only; all of them may raise
     ``UnavailableError`` and those that return rows ``DocumentDecodeError``. Outside a unit each is atomic;
     ``mark`` is so row by row. A row whose description has a parent is inserted only where the parent is seen.
+    Where both the parent is absent and the key is taken, either error may be raised.
     """
 
     @property
