@@ -55,7 +55,7 @@ MOST_IN_ONE: Final = 4
 
 
 def alike(one: Outcome, other: Outcome) -> bool:
-    """Whether two outcomes mean the same: of two reasons to refuse a row, either may be the one that is told."""
+    """Whether two outcomes mean the same: of two reasons to refuse a row, either may be told."""
     refused = {item.kind for item in (one, other) if isinstance(item, Raised)}
     return one == other or refused == {"DuplicateError", "NotFoundError"}
 
