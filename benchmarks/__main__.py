@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from benchmarks.databases import open_place
 from benchmarks.goals import judge
 from benchmarks.groups import GROUPS
 from benchmarks.loading import load
 from benchmarks.machine import facts
 from benchmarks.options import parse
-from benchmarks.place import open_place
 from benchmarks.report import document, goal_table, group_table, to_json
-from benchmarks.rounds import measure
+from benchmarks.schedule import measure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from benchmarks.databases import Place
     from benchmarks.options import Options
-    from benchmarks.place import Place
-    from benchmarks.rounds import Group, Samples
+    from benchmarks.schedule import Group, Samples
 
 __all__ = ["main"]
 

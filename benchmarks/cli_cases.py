@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.children import run_child
 from benchmarks.postgres_limits import COLUMNS
-from benchmarks.rounds import Sample
+from benchmarks.schedule import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from benchmarks.children import Child
-    from benchmarks.place import Place
+    from benchmarks.databases import Place
 
 __all__ = ["Candidates", "Differences"]
 

@@ -10,7 +10,7 @@ from benchmarks.groups import FIRST, RAW_SCAN, ROOFLINE, SCRIPT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from benchmarks.rounds import Samples
+    from benchmarks.schedule import Samples
 
 __all__ = ["Goal", "Judged", "judge"]
 

@@ -12,7 +12,7 @@ from benchmarks import mongo_limits, postgres_limits
 from benchmarks.cli_cases import Candidates, Differences
 from benchmarks.mongo_singles import BareMongo
 from benchmarks.postgres_singles import BarePostgres
-from benchmarks.rounds import Case, Group
+from benchmarks.schedule import Case, Group
 from benchmarks.script import typical_script
 from benchmarks.singles import TENANT, Repertoire, single_operations
 from twinstore import add_scheduler_mongo_storage, add_scheduler_postgres_storage
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
+    from benchmarks.databases import Place
     from benchmarks.options import Options
-    from benchmarks.place import Place
 
 __all__ = ["FIRST", "GROUPS", "RAW_SCAN", "ROOFLINE", "SCRIPT"]
 

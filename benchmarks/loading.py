@@ -10,7 +10,7 @@ from twinstore import add_scheduler_mongo_storage
 from twinstore.scheduler import RunQueryOptions
 
 if TYPE_CHECKING:
-    from benchmarks.place import Place
+    from benchmarks.databases import Place
 
 __all__ = ["load"]
 

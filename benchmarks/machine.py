@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 if TYPE_CHECKING:
-    from benchmarks.place import Place
+    from benchmarks.databases import Place
 
 __all__ = ["facts"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bson.raw_bson import RawBSONDocument
 from pymongo import CursorType, WriteConcern
 
-from benchmarks.rounds import Sample
+from benchmarks.schedule import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

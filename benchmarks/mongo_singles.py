@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
-    from benchmarks.place import Place
+    from benchmarks.databases import Place
 
 __all__ = ["BareMongo"]
 

@@ -7,12 +7,12 @@ from contextlib import closing
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.rounds import Sample
+from benchmarks.schedule import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.place import Place
+    from benchmarks.databases import Place
 
 __all__ = ["COLUMNS", "copy_in", "copy_out", "prebuilt_rows"]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from benchmarks.goals import Judged
-    from benchmarks.rounds import Case, Group, Samples, Spread
+    from benchmarks.schedule import Case, Group, Samples, Spread
 
 __all__ = ["document", "goal_table", "group_table", "to_json"]
 

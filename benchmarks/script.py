@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from psycopg.types.json import Jsonb
 
-from benchmarks.rounds import Sample
+from benchmarks.schedule import Sample
 
 if TYPE_CHECKING:
-    from benchmarks.place import Place
+    from benchmarks.databases import Place
 
 __all__ = ["typical_script"]
 

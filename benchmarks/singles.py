@@ -9,7 +9,7 @@ from itertools import count, islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from benchmarks.rounds import Case, Group, Sample
+from benchmarks.schedule import Case, Group, Sample
 from twinstore.scheduler import (
     ImpactImage,
     ImpactSet,

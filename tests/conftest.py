@@ -30,7 +30,7 @@ import pytest
 
 import twinstore
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
-from tests.keeper import servers_of, shared_run
+from tests.server_supervisor import servers_of, shared_run
 from tests.servers import ServerUrls, Source, choose_source
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from psycopg import sql
 from pymongo import MongoClient
 
 import twinstore
-from tests.keeper import exclusive, run_id
+from tests.server_supervisor import exclusive, run_id
 from tests.servers import Settings, mongo_config, postgres_config, postgres_url
 
 if TYPE_CHECKING:

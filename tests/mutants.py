@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from twinstore.testing import Bench
+from twinstore.testing import Workspace
 from twinstore_memory.backend import CAPABILITIES, MemoryBackend
 
 __all__ = ["Mutant", "Patch", "declaring", "replacing"]
@@ -24,7 +24,7 @@ class Mutant:
 
     name: str
     plant: Callable[[Patch], None]
-    case: Callable[[Bench], object]
+    case: Callable[[Workspace], object]
 
 
 def replacing(owner: Any, name: str, value: Any) -> Callable[[Patch], None]:

@@ -34,7 +34,7 @@ def keeps(rule: kinds.Rule, model: object) -> bool:  # noqa: C901, PLR0911, PLR0
         return [instant for instant in found if isinstance(instant, datetime)]
 
     match rule:
-        case kinds.AtMost(field=field, limit=limit):
+        case kinds.FieldAtMost(field=field, limit=limit):
             number, most = numbers(field, limit)
             return number <= most
         case kinds.SumAtMost(fields=fields, limit=limit):
@@ -62,7 +62,7 @@ def keeps(rule: kinds.Rule, model: object) -> bool:  # noqa: C901, PLR0911, PLR0
         case kinds.FirstOf(field=field, items=items):
             first = [*entries(value(items))[:1], None][0]
             return value(field) == first
-        case kinds.Derived(field=field, source=source, function=function):
+        case kinds.FieldDerived(field=field, source=source, function=function):
             return value(field) == function(value(source))
     raise AssertionError(f"no plain evaluation of {rule}")
 

@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from croniter import CroniterBadDateError, croniter
 
-from twinstore.cronrule import HORIZON_YEARS, CronError, Rule, parse_rule, validate_cron
+from twinstore.cronrule import HORIZON_YEARS, CronError, CronExpression, parse_rule, validate_cron
 
 __all__ = ["CronError", "count_fires", "next_fire", "validate_cron", "validate_timezone"]
 
@@ -79,7 +79,7 @@ def count_fires(
     return sum(1 for _ in islice(due, max(limit, 0)))
 
 
-def fires(rule: Rule, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
+def fires(rule: CronExpression, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
     """Yield the firing instants after ``after`` in order; end at the end of the calendar.
 
     The walk goes from one change of the zone's offset to the next. Between two changes a wall-clock

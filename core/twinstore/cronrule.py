@@ -21,7 +21,7 @@ from typing import Final
 
 from croniter import CroniterBadDateError, croniter
 
-__all__ = ["HORIZON_YEARS", "CronError", "Rule", "parse_rule", "validate_cron"]
+__all__ = ["HORIZON_YEARS", "CronError", "CronExpression", "parse_rule", "validate_cron"]
 
 # PostgreSQL cannot index text much longer than this, and every list of five fields fits.
 LONGEST_EXPRESSION: Final = 1000
@@ -73,7 +73,7 @@ FIELDS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CronExpression:
     """A parsed expression: its collapsed text, the plain form for croniter, the reading of the hour field."""
 
     text: str
@@ -92,7 +92,7 @@ def validate_cron(expression: str) -> str:
 
 
 @lru_cache(maxsize=2048)
-def parse_rule(expression: str) -> Rule:
+def parse_rule(expression: str) -> CronExpression:
     """Parse an expression, or raise the :class:`CronError` that explains what is wrong with it."""
     if len(expression) > LONGEST_EXPRESSION:
         raise CronError(
@@ -102,7 +102,7 @@ def parse_rule(expression: str) -> Rule:
     _check_shape(parts)
     plain = " ".join(_plain(rule, part) for rule, part in zip(FIELDS, parts, strict=True))
     _check_possible(" ".join(parts), plain)
-    return Rule(" ".join(parts), plain, every_hour=parts[1] == "*")
+    return CronExpression(" ".join(parts), plain, every_hour=parts[1] == "*")
 
 
 def _check_shape(parts: list[str]) -> None:

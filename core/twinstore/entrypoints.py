@@ -14,13 +14,13 @@ from typing import Final
 
 from twinstore.errors import ConfigurationError
 
-__all__ = ["Claim", "brief", "claims", "did_you_mean", "near_matches", "the_only"]
+__all__ = ["Registration", "brief", "did_you_mean", "near_matches", "registrations", "the_only"]
 
 SHOWN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Registration:
     """One entry point: somebody says to be the plug-in of this name.
 
     Attributes:
@@ -58,7 +58,7 @@ class Claim:
         return failure(f"The {self.kind} {self} {problem}", self.kind, self.name)
 
 
-def claims(group: str, kind: str, spellings: Mapping[str, str] | None = None) -> list[Claim]:
+def registrations(group: str, kind: str, spellings: Mapping[str, str] | None = None) -> list[Registration]:
     """Return all claims of a group in the order of their distributions, without importing any.
 
     Args:
@@ -68,19 +68,21 @@ def claims(group: str, kind: str, spellings: Mapping[str, str] | None = None) ->
     """
     known = spellings or {}
     return [
-        Claim(point, kind, known.get(point.name.casefold(), point.name))
+        Registration(point, kind, known.get(point.name.casefold(), point.name))
         for point in entry_points(group=group)
     ]
 
 
-def the_only(matching: Sequence[Claim], name: str, known: Sequence[Claim], kind: str) -> Claim:
+def the_only(
+    matching: Sequence[Registration], name: str, known: Sequence[Registration], kind: str
+) -> Registration:
     """Return the one claim of a name.
 
     Raises:
         ConfigurationError: nobody claims it, or more than one does.
     """
     if not matching:
-        names = sorted({claim.name for claim in known}, key=str.casefold)
+        names = sorted({registration.name for registration in known}, key=str.casefold)
         raise failure(
             f"There is no {kind} {name!r}.{did_you_mean(name, names)} "
             f"Installed: {', '.join(names) or 'none'}. "

@@ -25,7 +25,7 @@ from twinstore.modules import ModuleSpec, module_spec
 __all__ = ["Facade", "aio_files", "facades", "settle"]
 
 # Under a name of its own, because a module may have an entity of that name.
-THREADS: Final = "CallWorker"
+THREADS: Final = "CallThreads"
 HEADER: Final = '''"""{title} for asyncio, as ``twinstore dev aio`` wrote it."""
 
 from __future__ import annotations
@@ -170,19 +170,19 @@ def aio_files(spec: ModuleSpec[object]) -> dict[Path, str]:
     """Return the text of each generated file of a module by its path: one per module of Protocols."""
     source = Source.of(spec)
     found = source.facades()
-    rooms: dict[str, list[Facade]] = {}
+    modules: dict[str, list[Facade]] = {}
     for facade in found:
-        rooms.setdefault(facade.module.rpartition(".")[2], []).append(facade)
-    files = {f"{room}.py": facade_file(room, members) for room, members in rooms.items()}
+        modules.setdefault(facade.module.rpartition(".")[2], []).append(facade)
+    files = {f"{name}.py": facade_file(name, members) for name, members in modules.items()}
     files["__init__.py"] = session_file(source, found)
     # Formatted as if they stood beside the package: ruff sorts imports by the packages that exist already.
     beside = source.folder.parent
     return {source.folder / name: formatted(beside / name, text) for name, text in files.items()}
 
 
-def facade_file(room: str, members: list[Facade]) -> str:
+def facade_file(name: str, members: list[Facade]) -> str:
     """Return the file of the Protocols that one module defines."""
-    lazy = {f"from twinstore.aio.threads import Worker as {THREADS}"}
+    lazy = {f"from twinstore.aio.threads import {THREADS}"}
     eager: set[str] = set()
     for facade in members:
         lazy |= set(imported(facade, facade.names | {facade.protocol}))
@@ -191,7 +191,7 @@ def facade_file(room: str, members: list[Facade]) -> str:
     exported = sorted(f"Async{facade.protocol}" for facade in members)
     return "\n\n".join(
         [
-            HEADER.format(title=room.replace("_", " ").capitalize()),
+            HEADER.format(title=name.replace("_", " ").capitalize()),
             "\n".join(sorted(eager)),
             f"from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n{body}\n",
             f"\n__all__ = {exported!r}\n",
@@ -214,7 +214,7 @@ def session_file(source: Source, found: tuple[Facade, ...]) -> str:
     ]
     lazy = [
         f"    from {source.storage_module} import {storage}",
-        f"    from twinstore.aio.threads import Worker as {THREADS}",
+        f"    from twinstore.aio.threads import {THREADS}",
     ]
     return "\n\n".join(
         [
@@ -254,10 +254,10 @@ def facade_class(protocol: ast.ClassDef) -> str:
         [
             f"class Async{protocol.name}:",
             f'    """Awaits a :class:`{protocol.name}`, whose contracts hold."""\n',
-            f"    def __init__(self, sync: {protocol.name}, worker: {THREADS}) -> None:",
+            f"    def __init__(self, sync: {protocol.name}, threads: {THREADS}) -> None:",
             '        """Take the synchronous answer and the threads to call it in."""',
             "        self._sync = sync",
-            "        self._worker = worker\n",
+            "        self._threads = threads\n",
             *(method(node) for node in methods_of(protocol)),
         ]
     )
@@ -273,7 +273,7 @@ def method(node: ast.FunctionDef) -> str:
         [
             f"    async def {node.name}({ast.unparse(node.args)}) -> {ast.unparse(node.returns or node)}:",
             f'        """{summary}"""',
-            f"        return await self._worker.run({call})\n",
+            f"        return await self._threads.run({call})\n",
         ]
     )
 
@@ -284,10 +284,10 @@ def session_class(session: str, found: tuple[Facade, ...]) -> str:
         [
             f"class Async{session}:",
             '    """The repositories and services, bound or unbound as the session behind them."""\n',
-            f"    def __init__(self, session: {session}, worker: {THREADS}) -> None:",
+            f"    def __init__(self, session: {session}, threads: {THREADS}) -> None:",
             '        """Take the synchronous session and the threads to call it in."""',
             *(
-                f"        self.{item.attribute} = Async{item.protocol}(session.{item.attribute}, worker)"
+                f"        self.{item.attribute} = Async{item.protocol}(session.{item.attribute}, threads)"
                 for item in found
             ),
             "",
@@ -302,10 +302,10 @@ def storage_class(session: str, storage: str) -> str:
         [
             f"class Async{storage}({bases}):",
             '    """Repositories, services, sessions and units of work."""\n',
-            f"    def __init__(self, storage: {storage}, worker: {THREADS}) -> None:",
+            f"    def __init__(self, storage: {storage}, threads: {THREADS}) -> None:",
             '        """Take the synchronous storage and the threads to call it in."""',
-            f"        super().__init__(storage, worker, Async{session})",
-            f"        Async{session}.__init__(self, storage.unbound, worker)",
+            f"        super().__init__(storage, threads, Async{session})",
+            f"        Async{session}.__init__(self, storage.unbound, threads)",
             "",
         ]
     )

@@ -74,14 +74,14 @@ def aio_stub() -> str:
         "The names for asyncio that come from our modules",
         [
             "from collections.abc import Callable",
-            "from twinstore.aio.threads import Worker",
+            "from twinstore.aio.threads import CallThreads",
             *(f"from {package}.aio import {name} as {name}" for name, package in classes.items()),
         ],
         list(classes),
         [
             "class AsyncModuleAttributes:",
             *(_attribute(name, f"Async{spec.title}Storage") for name, spec in modules.items()),
-            "def facade_of(module: str) -> Callable[[object, Worker], object]: ...",
+            "def facade_of(module: str) -> Callable[[object, CallThreads], object]: ...",
             "def names() -> tuple[str, ...]: ...",
         ],
     )

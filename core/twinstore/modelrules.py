@@ -2,8 +2,8 @@
 
 A model lists its rules in ``rules``; the first one that is broken is the one that is reported. A rule holds
 names of fields, members of enumerations and the words of the refusal, and nothing that runs, so that more
-than one program can evaluate it; :class:`Derived` alone holds a function and says so. Below the sentence that
-says what a kind of rule means stands ``breach``, the same for Python (see :mod:`twinstore.rulechecks`).
+than one program can evaluate it; :class:`FieldDerived` alone holds a function and says so. Below the sentence
+that says what a kind of rule means stands ``breach``, the same for Python (see :mod:`twinstore.rulechecks`).
 
 Fields have their Python names. A dotted name leads into a nested model; where that one is absent, so is the
 field. A rule that names a field the model does not have, or needs it otherwise than it is, is a ``TypeError``
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AbsentIn",
     "AllOrNone",
-    "AtMost",
-    "Derived",
     "EqualExactlyIn",
     "EqualOrAbsent",
+    "FieldAtMost",
+    "FieldDerived",
     "FirstOf",
     "LengthAtMost",
     "NotBefore",
@@ -55,7 +55,7 @@ class Rule(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class AtMost(Rule):
+class FieldAtMost(Rule):
     """The number in ``field`` is at most the one in ``limit``; neither is ever absent."""
 
     field: str
@@ -226,7 +226,7 @@ class FirstOf(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class Derived(Rule):
+class FieldDerived(Rule):
     """``field`` equals what ``function`` makes of ``source``.
 
     For what data cannot say: another evaluator knows the function by its name or leaves such models alone.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Generic, Never, TypeVar, cast
 
-from twinstore.entrypoints import Claim, brief, claims, the_only
+from twinstore.entrypoints import Registration, brief, registrations, the_only
 from twinstore.errors import ConfigurationError
 from twinstore.options import ModuleSettings
 
@@ -122,9 +122,11 @@ def module_plugin(name: str) -> ModulePlugin:
         ConfigurationError: nobody or more than one distribution provides the module; its plug-in cannot be
             imported, is no :class:`ModulePlugin`, or has another name. The message says which and what to do.
     """
-    known = _claims()
-    claim = the_only([claim for claim in known if claim.key == name.casefold()], name, known, KIND)
-    return _loaded(claim)
+    known = _registrations()
+    registration = the_only(
+        [registration for registration in known if registration.key == name.casefold()], name, known, KIND
+    )
+    return _loaded(registration)
 
 
 def module_plugins() -> Mapping[str, ModulePlugin]:
@@ -153,11 +155,13 @@ def module_spec(name: str) -> ModuleSpec[object]:
         ConfigurationError: as for :func:`module_plugin`; or this release knows the settings of the module
             only; or what it stores cannot be imported or has another name.
     """
-    known = _claims()
-    claim = the_only([claim for claim in known if claim.key == name.casefold()], name, known, KIND)
-    plugin = _loaded(claim)
+    known = _registrations()
+    registration = the_only(
+        [registration for registration in known if registration.key == name.casefold()], name, known, KIND
+    )
+    plugin = _loaded(registration)
     if plugin.spec is None:
-        raise claim.error(
+        raise registration.error(
             "is known by its settings only: this release cannot open, migrate or copy it. "
             f"Choose another module ({', '.join(built_modules()) or 'none is complete'}), or install a "
             "release that has it."
@@ -165,10 +169,10 @@ def module_spec(name: str) -> ModuleSpec[object]:
     try:
         spec: object = plugin.spec()
     except (Exception, SystemExit) as error:
-        raise claim.error(
+        raise registration.error(
             f"cannot be imported ({brief(error)}); reinstall it or its requirements."
         ) from error
-    return _checked(claim, plugin, spec)
+    return _checked(registration, plugin, spec)
 
 
 def complete_modules() -> Iterator[ModuleSpec[object]]:
@@ -180,29 +184,36 @@ def complete_modules() -> Iterator[ModuleSpec[object]]:
             log.warning("A module is left out: %s", error.message)
 
 
-def _checked(claim: Claim, plugin: ModulePlugin, spec: object) -> ModuleSpec[object]:
+def _checked(registration: Registration, plugin: ModulePlugin, spec: object) -> ModuleSpec[object]:
     if not isinstance(spec, ModuleSpec):
-        raise claim.error(f"returned {type(spec).__name__} instead of a ModuleSpec; ask its author.")
+        raise registration.error(f"returned {type(spec).__name__} instead of a ModuleSpec; ask its author.")
     found = cast("ModuleSpec[object]", spec)
     if (found.name, found.title) != (plugin.name, plugin.title):
-        raise claim.error(
+        raise registration.error(
             f"stores {found.name!r} ({found.title}), but its plug-in says {plugin.name!r} ({plugin.title}); "
             "both must be the same."
         )
     return found
 
 
-def _claims() -> list[Claim]:
+def _registrations() -> list[Registration]:
     """Return who claims which name; ours first, so that nobody takes a section of the settings from us."""
-    return sorted(claims(MODULE_GROUP, KIND), key=lambda claim: (claim.distribution != OURS, claim.key))
+    return sorted(
+        registrations(MODULE_GROUP, KIND),
+        key=lambda registration: (registration.distribution != OURS, registration.key),
+    )
 
 
 def _all() -> Mapping[str, ModulePlugin | ConfigurationError]:
     """Return by name the plug-in, or why there is none; every load of settings asks several times."""
-    installed = claims(MODULE_GROUP, KIND)
+    installed = registrations(MODULE_GROUP, KIND)
     key = tuple(
-        (claim.name, claim.point.value, str(claim.point.dist and claim.point.dist.locate_file("")))
-        for claim in installed
+        (
+            registration.name,
+            registration.point.value,
+            str(registration.point.dist and registration.point.dist.locate_file("")),
+        )
+        for registration in installed
     )
     found = _read.get(key)
     if found is None:
@@ -215,55 +226,62 @@ def _all() -> Mapping[str, ModulePlugin | ConfigurationError]:
 
 def _plugins() -> dict[str, ModulePlugin | ConfigurationError]:
     found: dict[str, ModulePlugin | ConfigurationError] = {}
-    known = _claims()
-    sections: dict[str, Claim] = {}
-    for claim in known:
-        if claim.key in found:
+    known = _registrations()
+    sections: dict[str, Registration] = {}
+    for registration in known:
+        if registration.key in found:
             continue
         try:
             plugin = _loaded(
-                the_only([other for other in known if other.key == claim.key], claim.name, known, KIND)
+                the_only(
+                    [other for other in known if other.key == registration.key],
+                    registration.name,
+                    known,
+                    KIND,
+                )
             )
-            _take_sections(claim, plugin, sections)
+            _take_sections(registration, plugin, sections)
         except ConfigurationError as error:
             log.warning("A module is left out of the settings: %s", error.message)
-            found[claim.key] = error
+            found[registration.key] = error
         else:
-            found[claim.key] = plugin
+            found[registration.key] = plugin
     return found
 
 
-def _take_sections(claim: Claim, plugin: ModulePlugin, taken: dict[str, Claim]) -> None:
+def _take_sections(registration: Registration, plugin: ModulePlugin, taken: dict[str, Registration]) -> None:
     """Let a module have its top sections, unless an earlier one has them."""
     settings = plugin.settings
     tops = {settings.section, *(path[0] for paths in settings.roles.values() for path in paths)}
     for top in sorted(tops):
         if (other := taken.get(top.casefold())) is not None:
-            raise claim.error(
+            raise registration.error(
                 f"wants the section {top} of the settings, which {other.name} has; ask its author."
             )
-    taken.update(dict.fromkeys((top.casefold() for top in tops), claim))
+    taken.update(dict.fromkeys((top.casefold() for top in tops), registration))
 
 
-def _loaded(claim: Claim) -> ModulePlugin:
+def _loaded(registration: Registration) -> ModulePlugin:
     """Import the plug-in of a claim."""
-    if not NAME.fullmatch(claim.point.name) or claim.key in RESERVED:
-        raise claim.error(
+    if not NAME.fullmatch(registration.point.name) or registration.key in RESERVED:
+        raise registration.error(
             "has a name that no module can have; its author must choose one of lower-case letters, digits "
             f"and underscores other than {', '.join(sorted(RESERVED))}."
         )
     try:
-        plugin: object = claim.point.load()
+        plugin: object = registration.point.load()
     # SystemExit too: a plug-in that exits while it is imported must not end the host.
     except (Exception, SystemExit) as error:
-        raise claim.error(
+        raise registration.error(
             f"cannot be imported ({brief(error)}); reinstall it or its requirements."
         ) from error
     if not isinstance(plugin, ModulePlugin):
-        raise claim.error(
+        raise registration.error(
             f"is of type {type(plugin).__name__} instead of a ModulePlugin; its entry point must name one, "
             "as in package.plugin:PLUGIN."
         )
-    if plugin.name != claim.point.name:
-        raise claim.error(f"describes itself as {plugin.name!r}; its entry point must have the same name.")
+    if plugin.name != registration.point.name:
+        raise registration.error(
+            f"describes itself as {plugin.name!r}; its entry point must have the same name."
+        )
     return plugin

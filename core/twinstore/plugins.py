@@ -22,7 +22,7 @@ from pluggy import HookimplMarker, HookspecMarker, PluginManager, PluginValidati
 
 from twinstore.backend import BACKEND_API_VERSION, BackendSpec
 from twinstore.driver_checks import spec_problem
-from twinstore.entrypoints import Claim, brief, claims, did_you_mean, near_matches, the_only
+from twinstore.entrypoints import Registration, brief, did_you_mean, near_matches, registrations, the_only
 from twinstore.errors import ConfigurationError
 from twinstore.modules import built_modules, module_plugins
 
@@ -84,7 +84,7 @@ class BackendInfo:
 
 def installed_backend_names() -> tuple[str, ...]:
     """Return the names of all installed drivers, sorted, without importing any."""
-    return tuple(sorted({claim.name for claim in _claims()}, key=str.casefold))
+    return tuple(sorted({registration.name for registration in _registrations()}, key=str.casefold))
 
 
 def load_backend(name: str, *, module: str | None = None) -> BackendSpec:
@@ -99,109 +99,118 @@ def load_backend(name: str, *, module: str | None = None) -> BackendSpec:
             describes itself wrongly or was written for another version of this library; its client
             library is missing; it does not store the module. The message says which and what to do.
     """
-    known = _claims()
-    claim = the_only([claim for claim in known if claim.key == name.casefold()], name, known, KIND)
-    spec = _describe(claim)
-    _check_module(claim, spec, module)
-    if missing := _missing_extra(claim, spec):
-        raise ConfigurationError(missing, driver=claim.name)
+    known = _registrations()
+    registration = the_only(
+        [registration for registration in known if registration.key == name.casefold()], name, known, KIND
+    )
+    spec = _describe(registration)
+    _check_module(registration, spec, module)
+    if missing := _missing_extra(registration, spec):
+        raise ConfigurationError(missing, driver=registration.name)
     return spec
 
 
 def list_backends() -> tuple[BackendInfo, ...]:
     """Return all installed drivers sorted by name. A broken one is listed as broken; nothing is raised."""
-    known = _claims()
-    found = [_inspect(claim, [other for other in known if other.key == claim.key]) for claim in known]
+    known = _registrations()
+    found = [
+        _inspect(registration, [other for other in known if other.key == registration.key])
+        for registration in known
+    ]
     return tuple(sorted(found, key=lambda info: (info.name.casefold(), info.distribution)))
 
 
-def _claims() -> list[Claim]:
-    return claims(ENTRY_POINT_GROUP, KIND, SPELLINGS)
+def _registrations() -> list[Registration]:
+    return registrations(ENTRY_POINT_GROUP, KIND, SPELLINGS)
 
 
-def _describe(claim: Claim) -> BackendSpec:
+def _describe(registration: Registration) -> BackendSpec:
     """Load the plug-in and ask its hook."""
     manager = PluginManager("twinstore")
     manager.add_hookspecs(BackendHooks)
-    _register(manager, claim)
+    _register(manager, registration)
     hook = manager.hook.twinstore_register_backend
     if not hook.get_hookimpls():
         problem = f"has no function {HOOK} marked with @twinstore.plugins.hookimpl"
-        raise claim.error(f"{problem}; {_remedy(claim)}.")
+        raise registration.error(f"{problem}; {_remedy(registration)}.")
     try:
         answers: list[object] = hook()
     except (Exception, SystemExit) as error:
-        raise claim.error(f"failed in {HOOK} ({brief(error)}); reinstall it or ask its author.") from error
-    return _check_spec(claim, answers[0] if answers else None)
+        raise registration.error(
+            f"failed in {HOOK} ({brief(error)}); reinstall it or ask its author."
+        ) from error
+    return _check_spec(registration, answers[0] if answers else None)
 
 
-def _register(manager: PluginManager, claim: Claim) -> None:
+def _register(manager: PluginManager, registration: Registration) -> None:
     try:
-        manager.load_setuptools_entrypoints(ENTRY_POINT_GROUP, name=claim.point.name)
+        manager.load_setuptools_entrypoints(ENTRY_POINT_GROUP, name=registration.point.name)
         manager.check_pending()
     except PluginValidationError as error:
         reason = " ".join(str(error).split())
         problem = f"does not implement the hook {HOOK}() as specified ({type(error).__name__}: {reason})"
-        raise claim.error(f"{problem}; update it or ask its author.") from error
+        raise registration.error(f"{problem}; update it or ask its author.") from error
     # SystemExit too: a module that exits while it is imported must not end the host.
     except (Exception, SystemExit) as error:
         client = "; its factory is to import the client library, not its plug-in"
         hint = client if isinstance(error, ImportError) else ""
-        raise claim.error(
+        raise registration.error(
             f"cannot be imported ({brief(error)}); reinstall it or its requirements{hint}."
         ) from error
 
 
-def _check_spec(claim: Claim, answer: object) -> BackendSpec:
+def _check_spec(registration: Registration, answer: object) -> BackendSpec:
     if not isinstance(answer, BackendSpec):
         kind = type(answer).__name__
-        raise claim.error(
+        raise registration.error(
             f"returned {kind} from {HOOK} instead of a BackendSpec; update it or ask its author."
         )
-    _check_version(claim, answer)
+    _check_version(registration, answer)
     if problem := spec_problem(answer):
-        raise claim.error(f"{problem}; update it or ask its author.")
-    if answer.name.casefold() != claim.key:
-        raise claim.error(f"describes itself as {answer.name!r}; its entry point must have the same name.")
+        raise registration.error(f"{problem}; update it or ask its author.")
+    if answer.name.casefold() != registration.key:
+        raise registration.error(
+            f"describes itself as {answer.name!r}; its entry point must have the same name."
+        )
     return answer
 
 
-def _check_version(claim: Claim, spec: BackendSpec) -> None:
+def _check_version(registration: Registration, spec: BackendSpec) -> None:
     """Refuse another version of the interface before anything else, because the rest may differ for that."""
     version = spec.api_version
     if type(version) is not int or OLDEST_API_VERSION <= version <= BACKEND_API_VERSION:
         return  # what is no number is told with the other fields
     window = sorted({OLDEST_API_VERSION, BACKEND_API_VERSION})
-    outdated = "twinstore" if version > BACKEND_API_VERSION else claim.distribution or "the driver"
+    outdated = "twinstore" if version > BACKEND_API_VERSION else registration.distribution or "the driver"
     changes = "" if version > BACKEND_API_VERSION else f" What its author has to change is in {GUIDE}."
-    raise claim.error(
+    raise registration.error(
         f"was written for version {version} of the driver interface; this twinstore supports "
         f"{' to '.join(map(str, window))}. Upgrade {outdated}.{changes}"
     )
 
 
-def _remedy(claim: Claim) -> str:
+def _remedy(registration: Registration) -> str:
     """Return what to do about a hook that is not there."""
-    if (claim.point.attr or "").endswith(HOOK):  # the type says text, yet it may be None
-        return f"the entry point is to name the module alone, without :{claim.point.attr}"
+    if (registration.point.attr or "").endswith(HOOK):  # the type says text, yet it may be None
+        return f"the entry point is to name the module alone, without :{registration.point.attr}"
     return "add it or ask its author"
 
 
-def _check_module(claim: Claim, spec: BackendSpec, module: str | None) -> None:
+def _check_module(registration: Registration, spec: BackendSpec, module: str | None) -> None:
     if module is not None and spec.modules is not None and module not in spec.modules:
-        raise claim.error(
+        raise registration.error(
             f"does not store the module {module!r}, only {', '.join(sorted(spec.modules)) or 'none'}. "
             "Choose another driver for this module."
         )
 
 
-def _missing_extra(claim: Claim, spec: BackendSpec) -> str:
+def _missing_extra(registration: Registration, spec: BackendSpec) -> str:
     """Return what is missing and the remedy, or nothing."""
     missing = [name for name in spec.requires if not _importable(name)]
     if not missing:
         return ""
-    install = f"pip install '{_requirement(claim, spec.extra)}'"
-    return f"The driver {claim} needs {', '.join(missing)}, which is not installed. Run: {install}"
+    install = f"pip install '{_requirement(registration, spec.extra)}'"
+    return f"The driver {registration} needs {', '.join(missing)}, which is not installed. Run: {install}"
 
 
 def _importable(name: str) -> bool:
@@ -212,9 +221,9 @@ def _importable(name: str) -> bool:
         return False
 
 
-def _requirement(claim: Claim, extra: str) -> str:
+def _requirement(registration: Registration, extra: str) -> str:
     """Return what pip must install: an extra of the driver or of twinstore, else a distribution."""
-    for name in (claim.distribution, "twinstore"):
+    for name in (registration.distribution, "twinstore"):
         try:
             extras = distribution(name).metadata.get_all("Provides-Extra") or []
         except (PackageNotFoundError, ValueError):
@@ -224,15 +233,15 @@ def _requirement(claim: Claim, extra: str) -> str:
     return extra
 
 
-def _inspect(claim: Claim, same_name: Sequence[Claim]) -> BackendInfo:
+def _inspect(registration: Registration, same_name: Sequence[Registration]) -> BackendInfo:
     try:
-        the_only(same_name, claim.name, same_name, KIND)
-        spec = _describe(claim)
+        the_only(same_name, registration.name, same_name, KIND)
+        spec = _describe(registration)
     except ConfigurationError as error:
-        return _info(claim, "broken", error.message, ())
-    missing = _missing_extra(claim, spec)
+        return _info(registration, "broken", error.message, ())
+    missing = _missing_extra(registration, spec)
     return _info(
-        claim,
+        registration,
         "missing extra" if missing else "ready",
         missing or _misspelt_modules(spec),
         tuple(sorted(built_modules() if spec.modules is None else spec.modules)),
@@ -250,11 +259,11 @@ def _misspelt_modules(spec: BackendSpec) -> str:
     return " ".join(hints)
 
 
-def _info(claim: Claim, state: State, detail: str, modules: tuple[str, ...]) -> BackendInfo:
+def _info(registration: Registration, state: State, detail: str, modules: tuple[str, ...]) -> BackendInfo:
     return BackendInfo(
-        name=claim.name,
-        distribution=claim.distribution,
-        version=claim.version,
+        name=registration.name,
+        distribution=registration.distribution,
+        version=registration.version,
         state=state,
         detail=detail,
         modules=modules,

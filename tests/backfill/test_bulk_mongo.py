@@ -78,7 +78,7 @@ each_copied = pytest.mark.parametrize(
 
 
 @dataclass(frozen=True)
-class Bench:
+class BulkWorkspace:
     """A migrated database with a client past the driver."""
 
     storage: SchedulerStorage
@@ -104,28 +104,28 @@ class Bench:
         self.database.get_collection(collection).insert_many(documents, bypass_document_validation=True)
 
 
-def bench_of(server: MongoServer, database: MongoDatabase) -> Iterator[Bench]:
+def workspace_of(server: MongoServer, database: MongoDatabase) -> Iterator[BulkWorkspace]:
     config = {**database.config, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
     with twinstore.add_scheduler_storage(config) as storage:
         storage.initializer.ensure_migrations()
         storage.bulk.ledger_initializer.ensure_migrations()
         client: Any = server.client
-        yield Bench(storage, client[database.name], database)
+        yield BulkWorkspace(storage, client[database.name], database)
 
 
 @pytest.fixture
-def bench(mongo_server: MongoServer, mongo_database: MongoDatabase) -> Iterator[Bench]:
-    yield from bench_of(mongo_server, mongo_database)
+def workspace(mongo_server: MongoServer, mongo_database: MongoDatabase) -> Iterator[BulkWorkspace]:
+    yield from workspace_of(mongo_server, mongo_database)
 
 
 @pytest.fixture
-def source(mongo_server: MongoServer) -> Iterator[Bench]:
+def source(mongo_server: MongoServer) -> Iterator[BulkWorkspace]:
     with mongo_server.database() as database:
-        yield from bench_of(mongo_server, database)
+        yield from workspace_of(mongo_server, database)
 
 
-def fill(bench: Bench) -> None:
-    storage = bench.storage
+def fill(workspace: BulkWorkspace) -> None:
+    storage = workspace.storage
     for number in range(7):
         storage.schedules.upsert(rich_schedule(T, f"s-{number}").evolve(name=f"n-{number}"))
         storage.runs.create(make_run(T, f"r-{number}"))
@@ -135,38 +135,38 @@ def fill(bench: Bench) -> None:
         snapshot = rich_impact_set(T).evolve(snapshot_id=own, generated_at=at(number))
         storage.impact_snapshots.upsert(T, snapshot, run_id=f"r-{number}" if number % 3 else None)
     for item in SCHEDULER_EXAMPLES.examples:
-        if not bench.bulk.counts(item.entity):
+        if not workspace.bulk.counts(item.entity):
             for model in item.numbered(T, range(7)).values():
                 item.store(storage.unbound, T, model)
     storage.schedules.soft_delete(T, "s-0", "me", datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def records(
-    bench: Bench,
+    workspace: BulkWorkspace,
     entity: Entity,
     within: KeyRange = ALL,
     *,
     as_of: str | None = None,
     **options: Any,  # noqa: ANN401  # options of the reading
 ) -> list[Record]:
-    with bench.bulk.view(as_of=as_of) as view:
+    with workspace.bulk.view(as_of=as_of) as view:
         return [record for batch in view.records(entity, within, **options) for record in batch]
 
 
 def scanned(
-    bench: Bench,
+    workspace: BulkWorkspace,
     entity: Entity,
     within: KeyRange = ALL,
     *,
     as_of: str | None = None,
     **options: Any,  # noqa: ANN401  # options of the reading
 ) -> list[ScanRow]:
-    with bench.bulk.view(as_of=as_of) as view:
+    with workspace.bulk.view(as_of=as_of) as view:
         return [row for batch in view.rows(entity, within, **options) for row in batch]
 
 
-def contents(bench: Bench, entity: Entity) -> dict[object, bytes]:
-    return {row.key: row.content for row in scanned(bench, entity)}
+def contents(workspace: BulkWorkspace, entity: Entity) -> dict[object, bytes]:
+    return {row.key: row.content for row in scanned(workspace, entity)}
 
 
 def tally(outcome: ImportOutcome) -> RangeTally:
@@ -175,9 +175,9 @@ def tally(outcome: ImportOutcome) -> RangeTally:
 
 @dataclass
 class Copier:
-    """Copies entities into a bench, each as one range of a job."""
+    """Copies entities into a workspace, each as one range of a job."""
 
-    target: Bench
+    target: BulkWorkspace
     claim: Claim | None = None
 
     def copy(
@@ -202,7 +202,12 @@ class Copier:
 
 
 def import_range(
-    target: Bench, claim: Claim, entity: Entity, batches: Iterator[list[Record]], *, overwrite: bool = False
+    target: BulkWorkspace,
+    claim: Claim,
+    entity: Entity,
+    batches: Iterator[list[Record]],
+    *,
+    overwrite: bool = False,
 ) -> ImportOutcome:
     """Write a claimed range with its entry in the ledger."""
     ledger, conflict = target.ledger, "overwrite" if overwrite else "fail"
@@ -219,12 +224,12 @@ def import_range(
 # ------------------------------------------------------------------------------------ reading
 
 
-def test_keys_that_are_no_text_are_seen_by_export_and_scan(bench: Bench) -> None:
-    fill(bench)
+def test_keys_that_are_no_text_are_seen_by_export_and_scan(workspace: BulkWorkspace) -> None:
+    fill(workspace)
     odd: list[Document] = [{"_id": key} for key in (5, bson.ObjectId(), {"a": 1}, True, None)]
-    bench.force("runs", *odd)
-    exported = records(bench, RUNS, batch_size=3)
-    rows = scanned(bench, RUNS, batch_size=4)
+    workspace.force("runs", *odd)
+    exported = records(workspace, RUNS, batch_size=3)
+    rows = scanned(workspace, RUNS, batch_size=4)
     assert [record.key for record in exported] == [row.key for row in rows]
     assert sum(record.key is None for record in exported) == len(odd)
     broken = [record for record in exported if record.error is not None]
@@ -234,94 +239,100 @@ def test_keys_that_are_no_text_are_seen_by_export_and_scan(bench: Bench) -> None
 
 @pytest.mark.parametrize("rows", [1, 3, 100])
 @pytest.mark.parametrize("entity", [RUNS, RUN_SUMMARIES], ids=lambda entity: entity.name)
-def test_the_ranges_cover_every_row_once(bench: Bench, entity: Entity, rows: int) -> None:
-    fill(bench)
-    bench.force(
+def test_the_ranges_cover_every_row_once(workspace: BulkWorkspace, entity: Entity, rows: int) -> None:
+    fill(workspace)
+    workspace.force(
         entity.name, {"_id": 5, "tenantId": 7}, {"_id": bson.ObjectId(), "tenantId": T, "scheduleId": 9}
     )
-    ranges = list(bench.bulk.cut(entity, rows))
+    ranges = list(workspace.bulk.cut(entity, rows))
     assert (ranges[0].lower, ranges[-1].upper) == (None, None)
     assert [item.upper for item in ranges[:-1]] == [item.lower for item in ranges[1:]]
-    whole = records(bench, entity)
-    assert [row.key for item in ranges for row in records(bench, entity, item)] == [row.key for row in whole]
-    rows_seen = [row for item in ranges for row in scanned(bench, entity, item)]
+    whole = records(workspace, entity)
+    assert [row.key for item in ranges for row in records(workspace, entity, item)] == [
+        row.key for row in whole
+    ]
+    rows_seen = [row for item in ranges for row in scanned(workspace, entity, item)]
     assert [row.key for row in rows_seen] == [row.key for row in whole]
     assert len(whole) == 9
 
 
-def test_an_empty_entity_is_one_empty_range(bench: Bench) -> None:
-    assert list(bench.bulk.cut(RUNS, 5)) == [ALL]
-    assert records(bench, RUNS) == []
-    assert scanned(bench, RUNS) == []
-    assert bench.bulk.counts(RUNS) == {}
+def test_an_empty_entity_is_one_empty_range(workspace: BulkWorkspace) -> None:
+    assert list(workspace.bulk.cut(RUNS, 5)) == [ALL]
+    assert records(workspace, RUNS) == []
+    assert scanned(workspace, RUNS) == []
+    assert workspace.bulk.counts(RUNS) == {}
 
 
-def test_one_tenant_can_be_read_alone(bench: Bench) -> None:
-    fill(bench)
-    bench.storage.runs.create(make_run("other", "r-3a"))
-    assert bench.bulk.counts(RUNS) == {"other": 1, T: 7}
-    assert bench.bulk.counts(RUNS, tenant_id="other") == {"other": 1}
-    assert [record.key for record in records(bench, RUNS, tenant_id="other")] == [("r-3a",)]
-    assert len(list(bench.bulk.cut(RUNS, 3, tenant_id="other"))) == 1
+def test_one_tenant_can_be_read_alone(workspace: BulkWorkspace) -> None:
+    fill(workspace)
+    workspace.storage.runs.create(make_run("other", "r-3a"))
+    assert workspace.bulk.counts(RUNS) == {"other": 1, T: 7}
+    assert workspace.bulk.counts(RUNS, tenant_id="other") == {"other": 1}
+    assert [record.key for record in records(workspace, RUNS, tenant_id="other")] == [("r-3a",)]
+    assert len(list(workspace.bulk.cut(RUNS, 3, tenant_id="other"))) == 1
 
 
-def test_rows_without_a_tenant_are_counted_under_the_empty_text(bench: Bench) -> None:
-    bench.force("runs", {"_id": "x"}, {"_id": "y", "tenantId": 5}, {"_id": "z", "tenantId": T})
-    assert bench.bulk.counts(RUNS) == {"": 2, T: 1}
+def test_rows_without_a_tenant_are_counted_under_the_empty_text(workspace: BulkWorkspace) -> None:
+    workspace.force("runs", {"_id": "x"}, {"_id": "y", "tenantId": 5}, {"_id": "z", "tenantId": T})
+    assert workspace.bulk.counts(RUNS) == {"": 2, T: 1}
 
 
 @each_copied
-def test_the_scan_writes_what_the_models_mean(bench: Bench, entity: Entity) -> None:
-    fill(bench)
+def test_the_scan_writes_what_the_models_mean(workspace: BulkWorkspace, entity: Entity) -> None:
+    fill(workspace)
     expected = {
         record.key: dumps_sorted({"doc": record.model.wire(), "storage": dict(record.storage)})
-        for record in records(bench, entity)
+        for record in records(workspace, entity)
         if record.model is not None
     }
-    assert contents(bench, entity) == expected
+    assert contents(workspace, entity) == expected
     assert len(expected) == 7
 
 
-def test_markers_come_with_the_records(bench: Bench) -> None:
-    fill(bench)
-    deleted, *others = records(bench, SCHEDULES)
+def test_markers_come_with_the_records(workspace: BulkWorkspace) -> None:
+    fill(workspace)
+    deleted, *others = records(workspace, SCHEDULES)
     assert deleted.storage == {"deletedAt": datetime(2026, 1, 1, tzinfo=UTC), "deletedBy": "me"}
     assert {len(record.storage) for record in others} == {0}
-    for record in records(bench, IMPACT_SNAPSHOTS):
+    for record in records(workspace, IMPACT_SNAPSHOTS):
         assert record.key == (record.storage["snapshotId"],)
         assert record.storage["tenantId"] == T
         assert record.owner == Tenant(T)
 
 
-def test_single_rows_are_fetched_as_the_scan_has_them(bench: Bench) -> None:
-    fill(bench)
+def test_single_rows_are_fetched_as_the_scan_has_them(workspace: BulkWorkspace) -> None:
+    fill(workspace)
     for entity in (RUNS, RUN_SUMMARIES, IMPACT_SNAPSHOTS):
-        wanted = contents(bench, entity)
+        wanted = contents(workspace, entity)
         keys = [key for key in wanted if isinstance(key, tuple)]
         absent = tuple("absent" for _ in entity.key)
-        with bench.bulk.view() as view:
+        with workspace.bulk.view() as view:
             assert {row.key: row.content for row in view.rows_of(entity, [*keys, absent])} == wanted
             found = {record.key: record.model for record in view.records_of(entity, [*keys, absent])}
-        assert found == {record.key: record.model for record in records(bench, entity)}
+        assert found == {record.key: record.model for record in records(workspace, entity)}
 
 
-def test_instants_stored_as_text_count_as_equal_and_are_reported(bench: Bench) -> None:
-    run = bench.storage.runs.create(make_run(T, "r-1"))
-    (before,) = contents(bench, RUNS).values()
+def test_instants_stored_as_text_count_as_equal_and_are_reported(workspace: BulkWorkspace) -> None:
+    run = workspace.storage.runs.create(make_run(T, "r-1"))
+    (before,) = contents(workspace, RUNS).values()
     change = {"$set": {"createdAt": "2025-10-26T15:05:00+01:00"}}
-    bench.database.command("update", "runs", updates=[{"q": {}, "u": change}], bypassDocumentValidation=True)
-    (row,) = scanned(bench, RUNS)
-    (record,) = records(bench, RUNS)
+    workspace.database.command(
+        "update", "runs", updates=[{"q": {}, "u": change}], bypassDocumentValidation=True
+    )
+    (row,) = scanned(workspace, RUNS)
+    (record,) = records(workspace, RUNS)
     assert (row.content, row.text_timestamp) == (before, True)
     assert (record.model, record.text_timestamp) == (run, True)
 
 
-def test_whole_doubles_and_nulls_change_no_content(bench: Bench) -> None:
-    bench.storage.runs.create(make_run(T, "r-1"))
-    (before,) = contents(bench, RUNS).values()
+def test_whole_doubles_and_nulls_change_no_content(workspace: BulkWorkspace) -> None:
+    workspace.storage.runs.create(make_run(T, "r-1"))
+    (before,) = contents(workspace, RUNS).values()
     change: Document = {"$set": {"stats.queued": 0.0, "reason": None, "deltas": []}}
-    bench.database.command("update", "runs", updates=[{"q": {}, "u": change}], bypassDocumentValidation=True)
-    assert list(contents(bench, RUNS).values()) == [before]
+    workspace.database.command(
+        "update", "runs", updates=[{"q": {}, "u": change}], bypassDocumentValidation=True
+    )
+    assert list(contents(workspace, RUNS).values()) == [before]
 
 
 @pytest.mark.parametrize(
@@ -340,45 +351,45 @@ def test_whole_doubles_and_nulls_change_no_content(bench: Bench) -> None:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_the_scan_sees_every_change(bench: Bench, change: Document) -> None:
-    bench.storage.runs.create(make_run(T, "r-1", schedule_id="s-1"))
-    (before,) = contents(bench, RUNS).values()
+def test_the_scan_sees_every_change(workspace: BulkWorkspace, change: Document) -> None:
+    workspace.storage.runs.create(make_run(T, "r-1", schedule_id="s-1"))
+    (before,) = contents(workspace, RUNS).values()
     update = {"q": {}, "u": {"$set": change}}
-    bench.database.command("update", "runs", updates=[update], bypassDocumentValidation=True)
-    (after,) = contents(bench, RUNS).values()
+    workspace.database.command("update", "runs", updates=[update], bypassDocumentValidation=True)
+    (after,) = contents(workspace, RUNS).values()
     assert after != before
-    assert list(contents(bench, RUNS).values()) == [after]
+    assert list(contents(workspace, RUNS).values()) == [after]
 
 
-def test_an_id_that_is_not_utf_8_is_a_row_without_a_key(bench: Bench) -> None:
-    fill(bench)
-    sound = len(records(bench, RUNS))
+def test_an_id_that_is_not_utf_8_is_a_row_without_a_key(workspace: BulkWorkspace) -> None:
+    fill(workspace)
+    sound = len(records(workspace, RUNS))
     good = RawBSONDocument(bson.encode({"_id": "XXXX", "tenantId": T}))
-    bench.force("runs", RawBSONDocument(bytes(good.raw).replace(b"XXXX", b"r\xff-1")))
-    rows = scanned(bench, RUNS)
+    workspace.force("runs", RawBSONDocument(bytes(good.raw).replace(b"XXXX", b"r\xff-1")))
+    rows = scanned(workspace, RUNS)
     assert len(rows) == sound + 1
     assert [row.owner for row in rows if row.key is None] == [Tenant(T)]
 
 
-def test_text_that_is_not_utf_8_spoils_one_row_only(bench: Bench) -> None:
-    fill(bench)
+def test_text_that_is_not_utf_8_spoils_one_row_only(workspace: BulkWorkspace) -> None:
+    fill(workspace)
     good = RawBSONDocument(bson.encode({"_id": "r-3a", "tenantId": T, "error": "XXXX"}))
-    bench.force("runs", RawBSONDocument(bytes(good.raw).replace(b"XXXX", b"\xff\xfe\xff\xfe")))
-    exported = records(bench, RUNS)
+    workspace.force("runs", RawBSONDocument(bytes(good.raw).replace(b"XXXX", b"\xff\xfe\xff\xfe")))
+    exported = records(workspace, RUNS)
     (broken,) = [record for record in exported if record.error is not None]
     assert (broken.key, broken.owner) == (("r-3a",), Tenant(T))
     assert "UTF-8" in str(broken.error)
-    assert list(contents(bench, RUNS)) == [record.key for record in exported]
+    assert list(contents(workspace, RUNS)) == [record.key for record in exported]
 
 
-def test_an_instant_beyond_the_calendar_spoils_one_row_only(bench: Bench) -> None:
-    fill(bench)
+def test_an_instant_beyond_the_calendar_spoils_one_row_only(workspace: BulkWorkspace) -> None:
+    fill(workspace)
     far = DatetimeMS(2**60)
-    bench.force("runs", {**make_document("r-9"), "createdAt": far})
-    (broken,) = [record for record in records(bench, RUNS) if record.error is not None]
+    workspace.force("runs", {**make_document("r-9"), "createdAt": far})
+    (broken,) = [record for record in records(workspace, RUNS) if record.error is not None]
     assert broken.key == ("r-9",)
     assert str(2**60) in str(broken.raw)
-    assert len(contents(bench, RUNS)) == 8
+    assert len(contents(workspace, RUNS)) == 8
 
 
 def make_document(key: str) -> Document:
@@ -386,17 +397,17 @@ def make_document(key: str) -> Document:
     return {"_id": wire.pop("id"), **wire}
 
 
-def test_the_raw_form_keeps_types(bench: Bench) -> None:
-    bench.force("runs", {"_id": "x", "tenantId": T, "a": bson.Int64(5), "b": 5})
-    (record,) = records(bench, RUNS)
+def test_the_raw_form_keeps_types(workspace: BulkWorkspace) -> None:
+    workspace.force("runs", {"_id": "x", "tenantId": T, "a": bson.Int64(5), "b": 5})
+    (record,) = records(workspace, RUNS)
     assert '"a": {"$numberLong": "5"}' in str(record.raw)
     assert '"b": {"$numberInt": "5"}' in str(record.raw)
 
 
-def test_the_retention_instant_comes_with_the_row(bench: Bench) -> None:
-    run = bench.storage.runs.create(make_run(T, "r-1"))
-    bench.storage.runs.update(run.evolve(state="cancelled", finished_at=at(9)))
-    (row,) = scanned(bench, RUNS)
+def test_the_retention_instant_comes_with_the_row(workspace: BulkWorkspace) -> None:
+    run = workspace.storage.runs.create(make_run(T, "r-1"))
+    workspace.storage.runs.update(run.evolve(state="cancelled", finished_at=at(9)))
+    (row,) = scanned(workspace, RUNS)
     assert row.expires == at(9)
 
 
@@ -404,33 +415,33 @@ def test_the_retention_instant_comes_with_the_row(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("reading", ["records", "rows"])
-def test_a_position_shows_the_past_across_batches(bench: Bench, reading: str) -> None:
-    fill(bench)
-    position = bench.bulk.position()
-    with bench.bulk.view(as_of=position) as view:
+def test_a_position_shows_the_past_across_batches(workspace: BulkWorkspace, reading: str) -> None:
+    fill(workspace)
+    position = workspace.bulk.position()
+    with workspace.bulk.view(as_of=position) as view:
         assert view.position == position
         read: Callable[..., Iterator[list[Any]]] = getattr(view, reading)
         rows = read(RUNS, ALL, batch_size=2)
         first = next(rows)
-        bench.database["runs"].delete_many({})
-        bench.storage.runs.create(make_run(T, "r-0new"))
+        workspace.database["runs"].delete_many({})
+        workspace.storage.runs.create(make_run(T, "r-0new"))
         keys = [row.key for batch in [first, *rows] for row in batch]
         assert keys == [(f"r-{number}",) for number in range(7)]
         again = [row.key for batch in read(RUNS, ALL, batch_size=2) for row in batch]
         assert again == keys
-    with bench.bulk.view() as view:
+    with workspace.bulk.view() as view:
         assert [row.key for batch in getattr(view, reading)(RUNS, ALL) for row in batch] == [("r-0new",)]
 
 
-def test_positions_follow_the_writes(bench: Bench) -> None:
-    before = bench.bulk.position()
-    bench.storage.runs.create(make_run(T, "r-1"))
-    after = bench.bulk.position()
+def test_positions_follow_the_writes(workspace: BulkWorkspace) -> None:
+    before = workspace.bulk.position()
+    workspace.storage.runs.create(make_run(T, "r-1"))
+    after = workspace.bulk.position()
     assert before is not None
     assert after is not None
     assert tuple(map(int, before.split("."))) < tuple(map(int, after.split(".")))
-    assert records(bench, RUNS, as_of=before) == []
-    assert len(records(bench, RUNS, as_of=after)) == 1
+    assert records(workspace, RUNS, as_of=before) == []
+    assert len(records(workspace, RUNS, as_of=after)) == 1
 
 
 class Listener(monitoring.CommandListener):
@@ -449,10 +460,10 @@ class Listener(monitoring.CommandListener):
         pass
 
 
-def test_the_server_gets_the_cluster_time(bench: Bench) -> None:
+def test_the_server_gets_the_cluster_time(workspace: BulkWorkspace) -> None:
     listener = Listener()
-    with MongoClient[Document](bench.name.url, event_listeners=[listener]) as client:
-        mongo = {"Client": client, "Database": bench.name.name}
+    with MongoClient[Document](workspace.name.url, event_listeners=[listener]) as client:
+        mongo = {"Client": client, "Database": workspace.name.name}
         with (
             twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}}) as storage,
             storage.bulk.view(as_of=storage.bulk.position()) as view,
@@ -468,30 +479,30 @@ def test_the_server_gets_the_cluster_time(bench: Bench) -> None:
     assert all("maxTimeMS" in command for command in reads)
 
 
-def test_a_position_of_another_store_is_refused(bench: Bench) -> None:
+def test_a_position_of_another_store_is_refused(workspace: BulkWorkspace) -> None:
     with pytest.raises(ValidationError, match="position"):
-        records(bench, RUNS, as_of="0/16B3748")
+        records(workspace, RUNS, as_of="0/16B3748")
 
 
-def test_the_identity_names_server_and_database_without_secrets(bench: Bench) -> None:
-    config = bench.database.client.admin.command("replSetGetConfig")["config"]
-    assert bench.bulk.identity == f"Mongo {config['settings']['replicaSetId']}/{bench.database.name}"
-    assert bench.bulk.place.startswith("Mongo 127.0.0.1:")
-    assert bench.bulk.place.endswith(f"/{bench.database.name}")
-    assert "replicaSet" not in bench.bulk.place
+def test_the_identity_names_server_and_database_without_secrets(workspace: BulkWorkspace) -> None:
+    config = workspace.database.client.admin.command("replSetGetConfig")["config"]
+    assert workspace.bulk.identity == f"Mongo {config['settings']['replicaSetId']}/{workspace.database.name}"
+    assert workspace.bulk.place.startswith("Mongo 127.0.0.1:")
+    assert workspace.bulk.place.endswith(f"/{workspace.database.name}")
+    assert "replicaSet" not in workspace.bulk.place
 
 
-def test_the_identity_is_the_same_under_another_name_of_the_server(bench: Bench) -> None:
-    url = bench.name.url.replace("127.0.0.1", "localhost")
-    mongo = {"ConnectionString": url, "Database": bench.name.name}
+def test_the_identity_is_the_same_under_another_name_of_the_server(workspace: BulkWorkspace) -> None:
+    url = workspace.name.url.replace("127.0.0.1", "localhost")
+    mongo = {"ConnectionString": url, "Database": workspace.name.name}
     with twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}}) as storage:
-        assert storage.bulk.identity == bench.bulk.identity
-        assert storage.bulk.place != bench.bulk.place
+        assert storage.bulk.identity == workspace.bulk.identity
+        assert storage.bulk.place != workspace.bulk.place
 
 
-def test_a_view_reads_one_list_at_a_time_and_none_after_its_end(bench: Bench) -> None:
-    fill(bench)
-    with bench.bulk.view() as view:
+def test_a_view_reads_one_list_at_a_time_and_none_after_its_end(workspace: BulkWorkspace) -> None:
+    fill(workspace)
+    with workspace.bulk.view() as view:
         first = view.records(RUNS, ALL, batch_size=1)
         next(first)
         with pytest.raises(ValidationError, match="reading a list already"):
@@ -509,84 +520,94 @@ def test_a_view_reads_one_list_at_a_time_and_none_after_its_end(bench: Bench) ->
 
 @each_copied
 def test_a_copy_is_equal_and_the_second_one_writes_nothing(
-    source: Bench, bench: Bench, entity: Entity
+    source: BulkWorkspace, workspace: BulkWorkspace, entity: Entity
 ) -> None:
     fill(source)
-    copier = Copier(bench)
+    copier = Copier(workspace)
     rows = records(source, entity)
     assert copier.copy(entity, rows).written == {T: 7}
-    assert contents(bench, entity) == contents(source, entity)
-    written = bench.oplog()
+    assert contents(workspace, entity) == contents(source, entity)
+    written = workspace.oplog()
     again = copier.copy(entity, rows)
     assert (again.written, again.unchanged) == ({}, {T: 7})
-    assert bench.oplog() == written
+    assert workspace.oplog() == written
 
 
-def test_copied_documents_equal_those_of_the_repositories(source: Bench, bench: Bench) -> None:
+def test_copied_documents_equal_those_of_the_repositories(
+    source: BulkWorkspace, workspace: BulkWorkspace
+) -> None:
     fill(source)
-    copier = Copier(bench)
+    copier = Copier(workspace)
     for entity in SCHEDULER.entities:
         copier.copy(entity, records(source, entity))
         there = [bson.encode(item) for item in source.database[entity.name].find().sort("_id")]
-        here = [bson.encode(item) for item in bench.database[entity.name].find().sort("_id")]
+        here = [bson.encode(item) for item in workspace.database[entity.name].find().sort("_id")]
         assert here == there
 
 
-def test_another_version_field_order_or_number_type_is_no_difference(source: Bench, bench: Bench) -> None:
+def test_another_version_field_order_or_number_type_is_no_difference(
+    source: BulkWorkspace, workspace: BulkWorkspace
+) -> None:
     fill(source)
-    copier = Copier(bench)
+    copier = Copier(workspace)
     rows = records(source, RUNS)
     copier.copy(RUNS, rows)
-    document = bench.database["runs"].find_one({"_id": "r-1"})
+    document = workspace.database["runs"].find_one({"_id": "r-1"})
     assert document is not None
     stats = {name: float(value) for name, value in document["stats"].items()}
     turned = {"_id": "r-1", "_version": 9, **dict(reversed(document.items())), "stats": stats}
-    bench.database["runs"].replace_one({"_id": "r-1"}, turned)
+    workspace.database["runs"].replace_one({"_id": "r-1"}, turned)
     assert copier.copy(RUNS, rows).unchanged == {T: 7}
 
 
-def test_a_row_with_other_content_is_left_or_overwritten_as_asked(source: Bench, bench: Bench) -> None:
+def test_a_row_with_other_content_is_left_or_overwritten_as_asked(
+    source: BulkWorkspace, workspace: BulkWorkspace
+) -> None:
     fill(source)
-    copier = Copier(bench)
+    copier = Copier(workspace)
     rows = records(source, RUNS)
     copier.copy(RUNS, rows)
-    run = bench.storage.runs.get_required(T, "r-1")
-    bench.storage.runs.update(run.evolve(state="queued"))
+    run = workspace.storage.runs.get_required(T, "r-1")
+    workspace.storage.runs.update(run.evolve(state="queued"))
     left = copier.copy(RUNS, rows)
     assert (left.written, left.conflicts) == ({}, (Conflict(("r-1",), Tenant(T)),))
-    assert bench.storage.runs.get_required(T, "r-1").state == "queued"
+    assert workspace.storage.runs.get_required(T, "r-1").state == "queued"
     forced = copier.copy(RUNS, rows, overwrite=True)
     assert (forced.written, forced.conflicts) == ({T: 1}, (Conflict(("r-1",), Tenant(T), overwritten=True),))
-    assert contents(bench, RUNS) == contents(source, RUNS)
-    document = bench.database["runs"].find_one({"_id": "r-1"})
+    assert contents(workspace, RUNS) == contents(source, RUNS)
+    document = workspace.database["runs"].find_one({"_id": "r-1"})
     assert document is not None
     assert document["_version"] == 3
 
 
-def test_an_append_only_row_is_never_overwritten(source: Bench, bench: Bench) -> None:
+def test_an_append_only_row_is_never_overwritten(source: BulkWorkspace, workspace: BulkWorkspace) -> None:
     fill(source)
-    copier = Copier(bench)
+    copier = Copier(workspace)
     rows = records(source, AUDIT)
     copier.copy(AUDIT, rows)
-    bench.database["audit"].update_one({"_id": "a-1"}, {"$set": {"message": "changed"}})
+    workspace.database["audit"].update_one({"_id": "a-1"}, {"$set": {"message": "changed"}})
     outcome = copier.copy(AUDIT, rows, overwrite=True)
     assert (outcome.written, outcome.conflicts) == ({}, (Conflict(("a-1",), Tenant(T)),))
 
 
-def test_an_undecodable_row_in_the_target_is_a_conflict(source: Bench, bench: Bench) -> None:
+def test_an_undecodable_row_in_the_target_is_a_conflict(
+    source: BulkWorkspace, workspace: BulkWorkspace
+) -> None:
     fill(source)
-    bench.force("runs", {"_id": "r-1", "tenantId": T})
-    outcome = Copier(bench).copy(RUNS, records(source, RUNS))
+    workspace.force("runs", {"_id": "r-1", "tenantId": T})
+    outcome = Copier(workspace).copy(RUNS, records(source, RUNS))
     assert (outcome.written, outcome.conflicts) == ({T: 6}, (Conflict(("r-1",), Tenant(T)),))
 
 
-def test_refused_records_are_set_aside_and_the_others_written(source: Bench, bench: Bench) -> None:
+def test_refused_records_are_set_aside_and_the_others_written(
+    source: BulkWorkspace, workspace: BulkWorkspace
+) -> None:
     fill(source)
-    bench.storage.schedules.upsert(make_schedule(T, "mine", name="n-3"))
-    bench.database.command(
+    workspace.storage.schedules.upsert(make_schedule(T, "mine", name="n-3"))
+    workspace.database.command(
         "collMod", "schedules", validator={"$or": [{"name": {"$nin": ["n-1", "n-5"]}}, {"never": True}]}
     )
-    outcome = Copier(bench).copy(SCHEDULES, records(source, SCHEDULES))
+    outcome = Copier(workspace).copy(SCHEDULES, records(source, SCHEDULES))
     reasons = {item.record.key: item.reason for item in outcome.rejected}
     assert reasons == {
         ("s-1",): "the validator of the target refuses it",
@@ -594,19 +615,19 @@ def test_refused_records_are_set_aside_and_the_others_written(source: Bench, ben
         ("s-5",): "the validator of the target refuses it",
     }
     assert outcome.written == {T: 4}
-    assert set(contents(bench, SCHEDULES)) == {("mine",), ("s-0",), ("s-2",), ("s-4",), ("s-6",)}
-    (progress,) = bench.ledger.ranges(JOB)
+    assert set(contents(workspace, SCHEDULES)) == {("mine",), ("s-0",), ("s-2",), ("s-4",), ("s-6",)}
+    (progress,) = workspace.ledger.ranges(JOB)
     assert progress.state is RangeState.LIVE
     assert progress.tally == RangeTally(read={}, written={T: 4})
 
 
-def test_refused_replacements_are_set_aside_too(source: Bench, bench: Bench) -> None:
+def test_refused_replacements_are_set_aside_too(source: BulkWorkspace, workspace: BulkWorkspace) -> None:
     fill(source)
-    copier = Copier(bench)
+    copier = Copier(workspace)
     rows = records(source, SCHEDULES)
     copier.copy(SCHEDULES, rows)
-    bench.database["schedules"].update_many({}, {"$set": {"updatedBy": "else"}})
-    bench.database.command("collMod", "schedules", validator={"name": {"$ne": "n-3"}})
+    workspace.database["schedules"].update_many({}, {"$set": {"updatedBy": "else"}})
+    workspace.database.command("collMod", "schedules", validator={"name": {"$ne": "n-3"}})
     outcome = copier.copy(SCHEDULES, rows, overwrite=True)
     assert outcome.written == {T: 6}
     assert [item.record.key for item in outcome.rejected] == [("s-3",)]
@@ -620,29 +641,33 @@ def test_refused_replacements_are_set_aside_too(source: Bench, bench: Bench) -> 
     ]
 
 
-def test_a_document_that_does_not_fit_is_set_aside(source: Bench, bench: Bench) -> None:
+def test_a_document_that_does_not_fit_is_set_aside(source: BulkWorkspace, workspace: BulkWorkspace) -> None:
     fill(source)
     images = [make_image(number, labels={"x": "y" * 1_000_000}) for number in range(17)]
     huge = make_impact_set(snapshot_id="huge", images=tuple(images))
     storage = {"snapshotId": "huge", "tenantId": T, "selectorDigest": "sha256:0"}
     rows = [*records(source, IMPACT_SNAPSHOTS), Record(("huge",), Tenant(T), huge, storage)]
-    outcome = Copier(bench).copy(IMPACT_SNAPSHOTS, rows)
+    outcome = Copier(workspace).copy(IMPACT_SNAPSHOTS, rows)
     assert [item.record.key for item in outcome.rejected] == [("huge",)]
     assert outcome.written == {T: 7}
 
 
-def test_a_snapshot_under_a_key_that_a_read_would_not_give_back_is_set_aside(bench: Bench) -> None:
+def test_a_snapshot_under_a_key_that_a_read_would_not_give_back_is_set_aside(
+    workspace: BulkWorkspace,
+) -> None:
     storage = {"snapshotId": "strange", "tenantId": T, "selectorDigest": "sha256:0"}
-    outcome = Copier(bench).copy(
+    outcome = Copier(workspace).copy(
         IMPACT_SNAPSHOTS, [Record(("strange",), Tenant(T), make_impact_set(), storage)]
     )
     (rejected,) = outcome.rejected
     assert "neither its own" in rejected.reason
 
 
-def test_a_record_that_was_never_decoded_is_set_aside(source: Bench, bench: Bench) -> None:
+def test_a_record_that_was_never_decoded_is_set_aside(
+    source: BulkWorkspace, workspace: BulkWorkspace
+) -> None:
     source.force("runs", {"_id": "x", "tenantId": T})
-    outcome = Copier(bench).copy(RUNS, records(source, RUNS))
+    outcome = Copier(workspace).copy(RUNS, records(source, RUNS))
     (rejected,) = outcome.rejected
     assert rejected.record.key == ("x",)
     assert "state" in rejected.reason
@@ -655,17 +680,17 @@ def heavy(number: int) -> Record:
     return Record((f"i-{number:02}",), Tenant(T), snapshot, storage)
 
 
-def test_a_heavy_range_is_written_in_parts_and_finished_once(bench: Bench) -> None:
+def test_a_heavy_range_is_written_in_parts_and_finished_once(workspace: BulkWorkspace) -> None:
     count = 3 * PART_BYTES // 1_000_000
     checks: list[int] = []
-    ledger = bench.ledger
-    claim = claimed(bench, IMPACT_SNAPSHOTS)
+    ledger = workspace.ledger
+    claim = claimed(workspace, IMPACT_SNAPSHOTS)
 
     def check(access: Access) -> None:
         ledger.hold(access, claim)
-        checks.append(bench.bulk.counts(IMPACT_SNAPSHOTS).get(T, 0))
+        checks.append(workspace.bulk.counts(IMPACT_SNAPSHOTS).get(T, 0))
 
-    with bench.bulk.writer(IMPACT_SNAPSHOTS, check=check) as writer:
+    with workspace.bulk.writer(IMPACT_SNAPSHOTS, check=check) as writer:
         for number in range(count):
             writer.write([heavy(number)])
         outcome = writer.flush()
@@ -676,23 +701,23 @@ def test_a_heavy_range_is_written_in_parts_and_finished_once(bench: Bench) -> No
     assert len(checks) == 2
     assert checks[0] == 0 < checks[1] < count
     assert [item.state for item in ledger.ranges(JOB)] == [RangeState.LIVE]
-    again = Copier(bench).copy(IMPACT_SNAPSHOTS, iter([[heavy(number)] for number in range(count)]))
+    again = Copier(workspace).copy(IMPACT_SNAPSHOTS, iter([[heavy(number)] for number in range(count)]))
     assert again.unchanged == {T: count}
 
 
-def test_no_part_is_written_after_the_range_was_taken_over(bench: Bench) -> None:
-    claim = claimed(bench, IMPACT_SNAPSHOTS)
-    ledger = bench.ledger
-    with bench.bulk.writer(IMPACT_SNAPSHOTS, check=partial(ledger.hold, claim=claim)) as writer:
+def test_no_part_is_written_after_the_range_was_taken_over(workspace: BulkWorkspace) -> None:
+    claim = claimed(workspace, IMPACT_SNAPSHOTS)
+    ledger = workspace.ledger
+    with workspace.bulk.writer(IMPACT_SNAPSHOTS, check=partial(ledger.hold, claim=claim)) as writer:
         writer.write([heavy(0)])
         take_over(ledger, claim)
         with pytest.raises(LeaseLostError):
             writer.write([heavy(number) for number in range(1, 9)])
-    assert bench.bulk.counts(IMPACT_SNAPSHOTS) == {}
+    assert workspace.bulk.counts(IMPACT_SNAPSHOTS) == {}
 
 
-def claimed(bench: Bench, entity: Entity) -> Claim:
-    ledger = bench.ledger
+def claimed(workspace: BulkWorkspace, entity: Entity) -> Claim:
+    ledger = workspace.ledger
     ledger.start(JOB, {}, START)
     lease = ledger.acquire(JOB, "me", HOUR)
     ledger.plan(lease, entity.name, [ALL])
@@ -706,27 +731,31 @@ def take_over(ledger: Ledger, claim: Claim) -> None:
     assert ledger.take(JOB, "heir", claim.entity, HOUR) is not None
 
 
-def test_nothing_is_written_after_the_lease_was_taken(source: Bench, bench: Bench) -> None:
+def test_nothing_is_written_after_the_lease_was_taken(
+    source: BulkWorkspace, workspace: BulkWorkspace
+) -> None:
     fill(source)
-    ledger = bench.ledger
-    claim = claimed(bench, RUNS)
+    ledger = workspace.ledger
+    claim = claimed(workspace, RUNS)
 
     def rows() -> Iterator[list[Record]]:
         yield records(source, RUNS)
         take_over(ledger, claim)
 
     with pytest.raises(LeaseLostError, match="heir"):
-        import_range(bench, claim, RUNS, rows())
-    assert contents(bench, RUNS) == {}
+        import_range(workspace, claim, RUNS, rows())
+    assert contents(workspace, RUNS) == {}
     (progress,) = ledger.ranges(JOB)
     assert progress.state is RangeState.COPYING
 
 
-def test_a_range_taken_over_before_its_commit_leaves_no_rows(source: Bench, bench: Bench) -> None:
+def test_a_range_taken_over_before_its_commit_leaves_no_rows(
+    source: BulkWorkspace, workspace: BulkWorkspace
+) -> None:
     fill(source)
-    ledger = bench.ledger
-    claim = claimed(bench, RUNS)
-    with bench.bulk.writer(RUNS) as writer:
+    ledger = workspace.ledger
+    claim = claimed(workspace, RUNS)
+    with workspace.bulk.writer(RUNS) as writer:
         writer.write(records(source, RUNS))
         outcome = writer.flush()
         take_over(ledger, claim)
@@ -734,7 +763,7 @@ def test_a_range_taken_over_before_its_commit_leaves_no_rows(source: Bench, benc
             ledger.finish(writer.access, claim, tally(outcome))
         with pytest.raises(TransactionAbortedError):
             writer.commit()
-    assert contents(bench, RUNS) == {}
+    assert contents(workspace, RUNS) == {}
 
 
 @pytest.fixture
@@ -744,42 +773,46 @@ def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("three_attempts")
-def test_a_row_that_a_rival_holds_makes_the_range_fail_as_a_whole(source: Bench, bench: Bench) -> None:
+def test_a_row_that_a_rival_holds_makes_the_range_fail_as_a_whole(
+    source: BulkWorkspace, workspace: BulkWorkspace
+) -> None:
     fill(source)
-    client = bench.database.client
+    client = workspace.database.client
     with client.start_session() as session, session.start_transaction():
-        bench.database["runs"].insert_one({**make_document("r-3")}, session=session)
-        with bench.bulk.writer(RUNS) as writer:
+        workspace.database["runs"].insert_one({**make_document("r-3")}, session=session)
+        with workspace.bulk.writer(RUNS) as writer:
             writer.write(records(source, RUNS))
             with pytest.raises(ConcurrencyError):
                 writer.flush()
-    outcome = Copier(bench).copy(RUNS, records(source, RUNS))
+    outcome = Copier(workspace).copy(RUNS, records(source, RUNS))
     assert sum(outcome.written.values()) + sum(outcome.unchanged.values()) == 7
 
 
 @pytest.mark.usefixtures("three_attempts")
 def test_a_row_removed_before_it_is_overwritten_makes_the_range_fail_as_a_whole(
-    source: Bench, bench: Bench
+    source: BulkWorkspace, workspace: BulkWorkspace
 ) -> None:
     fill(source)
-    copier = Copier(bench)
+    copier = Copier(workspace)
     copier.copy(RUNS, records(source, RUNS))
-    bench.database["runs"].update_many({}, {"$set": {"error": "else"}})
-    with bench.bulk.writer(RUNS, on_conflict="overwrite") as writer:
+    workspace.database["runs"].update_many({}, {"$set": {"error": "else"}})
+    with workspace.bulk.writer(RUNS, on_conflict="overwrite") as writer:
         writer.write(records(source, RUNS))
-        bench.database["runs"].delete_one({"_id": "r-3"})
+        workspace.database["runs"].delete_one({"_id": "r-3"})
         with pytest.raises(ConcurrencyError, match="removed meanwhile"):
             writer.flush()
-    assert sum(bench.bulk.counts(RUNS).values()) == 6
+    assert sum(workspace.bulk.counts(RUNS).values()) == 6
     outcome = copier.copy(RUNS, records(source, RUNS), overwrite=True)
     assert (outcome.written, len(outcome.conflicts)) == ({T: 7}, 6)
 
 
-def test_rows_are_removed_and_written_in_the_order_of_the_calls(source: Bench, bench: Bench) -> None:
+def test_rows_are_removed_and_written_in_the_order_of_the_calls(
+    source: BulkWorkspace, workspace: BulkWorkspace
+) -> None:
     fill(source)
     rows = records(source, SCHEDULES)
     keys = [record.key for record in rows if record.key is not None]
-    with bench.bulk.writer(SCHEDULES) as writer:
+    with workspace.bulk.writer(SCHEDULES) as writer:
         writer.write(rows)
         writer.remove([keys[1], ("absent",)])
         writer.remove([keys[2]])
@@ -787,24 +820,28 @@ def test_rows_are_removed_and_written_in_the_order_of_the_calls(source: Bench, b
         outcome = writer.flush()
         writer.commit()
     assert (outcome.written, outcome.removed) == ({T: 8}, 2)
-    assert list(contents(bench, SCHEDULES)) == [keys[0], *keys[2:]]
+    assert list(contents(workspace, SCHEDULES)) == [keys[0], *keys[2:]]
 
 
-def test_children_are_removed_with_their_parents_however_many(source: Bench, bench: Bench) -> None:
+def test_children_are_removed_with_their_parents_however_many(
+    source: BulkWorkspace, workspace: BulkWorkspace
+) -> None:
     fill(source)
     for entity in (SCHEDULES, TRIGGERS):
-        Copier(bench).copy(entity, records(source, entity))
+        Copier(workspace).copy(entity, records(source, entity))
     keys = [(f"s-{number}",) for number in range(1, 7)]
-    with bench.bulk.writer(SCHEDULES) as writer:
+    with workspace.bulk.writer(SCHEDULES) as writer:
         writer.remove([*keys, *((f"absent-{number}",) for number in range(1200))])
         assert writer.flush().removed == 6
-        assert bench.bulk.counts(TRIGGERS) == {T: 7}
+        assert workspace.bulk.counts(TRIGGERS) == {T: 7}
         writer.commit()
-    assert (bench.bulk.counts(SCHEDULES), bench.bulk.counts(TRIGGERS)) == ({T: 1}, {T: 1})
+    assert (workspace.bulk.counts(SCHEDULES), workspace.bulk.counts(TRIGGERS)) == ({T: 1}, {T: 1})
 
 
-def test_a_flushed_writer_takes_no_more_rows_and_a_fresh_one_has_no_transaction(bench: Bench) -> None:
-    with bench.bulk.writer(RUNS) as writer:
+def test_a_flushed_writer_takes_no_more_rows_and_a_fresh_one_has_no_transaction(
+    workspace: BulkWorkspace,
+) -> None:
+    with workspace.bulk.writer(RUNS) as writer:
         with pytest.raises(ValidationError, match="before flush"):
             _ = writer.access
         writer.flush()
@@ -817,9 +854,11 @@ def test_a_flushed_writer_takes_no_more_rows_and_a_fresh_one_has_no_transaction(
             writer.access.find(RUNS, ALL_TENANTS, [("r-1",)])
 
 
-def test_a_caught_error_of_the_store_undoes_the_range(source: Bench, bench: Bench) -> None:
+def test_a_caught_error_of_the_store_undoes_the_range(
+    source: BulkWorkspace, workspace: BulkWorkspace
+) -> None:
     fill(source)
-    with bench.bulk.writer(RUNS) as writer:
+    with workspace.bulk.writer(RUNS) as writer:
         writer.write(records(source, RUNS))
         writer.flush()
         run = make_run(T, "r-1")
@@ -827,10 +866,10 @@ def test_a_caught_error_of_the_store_undoes_the_range(source: Bench, bench: Benc
             writer.access.insert(RUNS, ALL_TENANTS, Row(run))
         with pytest.raises(TransactionAbortedError):
             writer.commit()
-    assert contents(bench, RUNS) == {}
+    assert contents(workspace, RUNS) == {}
 
 
-def test_a_failure_of_the_source_leaves_no_rows(source: Bench, bench: Bench) -> None:
+def test_a_failure_of_the_source_leaves_no_rows(source: BulkWorkspace, workspace: BulkWorkspace) -> None:
     fill(source)
 
     def rows() -> Iterator[list[Record]]:
@@ -838,14 +877,14 @@ def test_a_failure_of_the_source_leaves_no_rows(source: Bench, bench: Bench) -> 
         raise ConnectionError
 
     with pytest.raises(ConnectionError):
-        Copier(bench).copy(RUNS, rows())
-    assert contents(bench, RUNS) == {}
+        Copier(workspace).copy(RUNS, rows())
+    assert contents(workspace, RUNS) == {}
 
 
-def test_workers_with_one_lease_import_side_by_side(source: Bench, bench: Bench) -> None:
+def test_workers_with_one_lease_import_side_by_side(source: BulkWorkspace, workspace: BulkWorkspace) -> None:
     for number in range(60):
         source.storage.runs.create(make_run(T, f"r-{number:02}"))
-    ledger = bench.ledger
+    ledger = workspace.ledger
     ledger.start(JOB, {}, START)
     lease = ledger.acquire(JOB, "me", HOUR)
     ledger.plan(lease, RUNS.name, list(source.bulk.cut(RUNS, 5)))
@@ -854,42 +893,42 @@ def test_workers_with_one_lease_import_side_by_side(source: Bench, bench: Bench)
         written = 0
         while (claim := ledger.take(JOB, f"worker-{number}", RUNS.name, HOUR)) is not None:
             rows = iter([records(source, RUNS, claim.within)])
-            written += sum(import_range(bench, claim, RUNS, rows).written.values())
+            written += sum(import_range(workspace, claim, RUNS, rows).written.values())
         return written
 
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(work, range(4))) == 60
     assert {progress.state for progress in ledger.ranges(JOB)} == {RangeState.LIVE}
-    assert contents(bench, RUNS) == contents(source, RUNS)
+    assert contents(workspace, RUNS) == contents(source, RUNS)
 
 
 # ------------------------------------------------------------------------------------- ledger
 
 
-def test_jobs_are_listed_with_the_latest_start_first(bench: Bench) -> None:
-    ledger = bench.ledger
+def test_jobs_are_listed_with_the_latest_start_first(workspace: BulkWorkspace) -> None:
+    ledger = workspace.ledger
     for name in ("a", "b"):
         ledger.start(name, {}, START)
-    bench.database[JOBS.collection].update_one({"_id": "a"}, {"$set": {"startedAt": START}})
+    workspace.database[JOBS.collection].update_one({"_id": "a"}, {"$set": {"startedAt": START}})
     assert [job.id for job in ledger.jobs()] == ["b", "a"]
 
 
-def test_an_unknown_job_cannot_be_leased(bench: Bench) -> None:
+def test_an_unknown_job_cannot_be_leased(workspace: BulkWorkspace) -> None:
     with pytest.raises(NotFoundError, match="start it first"):
-        bench.ledger.acquire("absent", "me", HOUR)
+        workspace.ledger.acquire("absent", "me", HOUR)
 
 
-def test_a_live_range_is_opened_again_and_claimed(source: Bench, bench: Bench) -> None:
+def test_a_live_range_is_opened_again_and_claimed(source: BulkWorkspace, workspace: BulkWorkspace) -> None:
     fill(source)
-    Copier(bench).copy(RUNS, records(source, RUNS))
-    (live,) = bench.ledger.ranges(JOB)
+    Copier(workspace).copy(RUNS, records(source, RUNS))
+    (live,) = workspace.ledger.ranges(JOB)
     assert live.state is RangeState.LIVE
     assert live.finished_at is not None
     assert live.tally == RangeTally(read={}, written={T: 7})
-    assert bench.database[RANGES.collection].count_documents({"state": "live"}) == 1
-    assert Copier(bench).copy(RUNS, records(source, RUNS)).unchanged == {T: 7}
+    assert workspace.database[RANGES.collection].count_documents({"state": "live"}) == 1
+    assert Copier(workspace).copy(RUNS, records(source, RUNS)).unchanged == {T: 7}
 
 
-def test_a_wrong_handle_is_refused(bench: Bench) -> None:
+def test_a_wrong_handle_is_refused(workspace: BulkWorkspace) -> None:
     with pytest.raises(ConfigurationError, match="ClientSession"):
-        bench.storage.bind(object(), T)
+        workspace.storage.bind(object(), T)

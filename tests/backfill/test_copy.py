@@ -36,7 +36,7 @@ from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.progress import Silent
 from twinstore_backfill.stopping import StopRequestedError, StopSwitch
 from twinstore_memory.bulk import MemoryView
-from twinstore_memory.rows import StoredRow, encode, plant, stored_rows, table
+from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -246,8 +246,8 @@ class TestQuarantine:
             "bad-type": {"createdAt": 17},
         }
         for key, changes in bad_documents.items():
-            plant(source, StoredRow(RUNS, (key,), {**good.document, "id": key, **changes}, {}))
-        plant(source, StoredRow(RUNS, NO_TEXT, {**good.document, "id": 17}, {}))
+            plant(source, DocumentRow(RUNS, (key,), {**good.document, "id": key, **changes}, {}))
+        plant(source, DocumentRow(RUNS, NO_TEXT, {**good.document, "id": 17}, {}))
 
     def test_bad_rows_never_stop_the_load_and_never_leave_it_green(self, pair: MemoryPair) -> None:
         result = pair.copy()

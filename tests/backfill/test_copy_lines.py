@@ -20,7 +20,7 @@ from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.progress import Silent
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_memory.range_writer import MemoryRangeWriter
-from twinstore_memory.rows import StoredRow, encode, plant
+from twinstore_memory.rows import DocumentRow, encode, plant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ def bad(pair: MemoryPair, key: Key, **changes: object) -> None:
     """Plant a run of which no model can be made."""
     good = encode(RUNS, make_run("acme", "bad"))
     document = {**good.document, "id": key[0], **changes}
-    plant(pair.stores[0], StoredRow(RUNS, key, document))
+    plant(pair.stores[0], DocumentRow(RUNS, key, document))
 
 
 def lines(directory: Path, name: str) -> list[dict[str, object]]:

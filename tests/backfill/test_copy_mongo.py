@@ -25,7 +25,7 @@ from twinstore.tenancy import ALL_TENANTS, NO_TENANT, UNKNOWN_TENANT, Tenant
 from twinstore.testing.builders import make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_memory.backend import MemoryBackend
-from twinstore_memory.store import Store as MemoryStore
+from twinstore_memory.store import MemoryDatabase as MemoryStore
 from twinstore_memory.store import drop_store
 from twinstore_mongo.backend import MongoBackend
 from twinstore_mongo.connection import Connection

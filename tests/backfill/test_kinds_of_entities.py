@@ -43,8 +43,8 @@ from twinstore_backfill.verify.ranges import Comparison, compare_range
 from twinstore_backfill.verify.sampling import compare_sample
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.bulk import MemoryBulk
-from twinstore_memory.rows import StoredRow, plant, stored_rows
-from twinstore_memory.store import Store as MemoryStore
+from twinstore_memory.rows import DocumentRow, plant, stored_rows
+from twinstore_memory.store import MemoryDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ class Notebooks:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.stores = (MemoryStore(uuid4().hex), MemoryStore(uuid4().hex))
+        self.stores = (MemoryDatabase(uuid4().hex), MemoryDatabase(uuid4().hex))
         self.source, self.target = (
             Store(
                 "Memory",
@@ -123,7 +123,7 @@ def notebooks(tmp_path: Path) -> Notebooks:
 
 def change(notebooks: Notebooks, side: int, key: Key, **changes: object) -> None:
     row = stored_rows(notebooks.stores[side], NOTES)[key]
-    plant(notebooks.stores[side], StoredRow(NOTES, key, {**row.document, **changes}))
+    plant(notebooks.stores[side], DocumentRow(NOTES, key, {**row.document, **changes}))
 
 
 class TestNumbersInKeys:
@@ -166,7 +166,7 @@ class TestNumbersInKeys:
 
     def test_a_key_of_another_type_is_no_key(self, notebooks: Notebooks) -> None:
         key = cast("Key", ("run-acme", "10"))
-        plant(notebooks.stores[0], StoredRow(NOTES, key, {"runId": "run-acme", "sequence": "10"}))
+        plant(notebooks.stores[0], DocumentRow(NOTES, key, {"runId": "run-acme", "sequence": "10"}))
         result = notebooks.copy()
         assert result.exit is Exit.INCONCLUSIVE
         (entry,) = result.quarantine
@@ -209,7 +209,7 @@ class TestOwners:
         notebooks.copy()
         row = stored_rows(notebooks.stores[1], NOTES)["run-acme", 1]
         document = {name: value for name, value in row.document.items() if name != "tenantId"}
-        plant(notebooks.stores[1], StoredRow(NOTES, row.key, document))
+        plant(notebooks.stores[1], DocumentRow(NOTES, row.key, document))
         report = notebooks.compare()
         assert [item.paths for item in report.different.shown] == [("doc.tenantId (only in source)",)]
         assert {item.tenant: item.target.count for item in report.tenants} == {":none": 7, "acme": 5}
@@ -263,7 +263,7 @@ class TestLeftOut:
     def test_a_comparison_counts_them_and_looks_at_nothing_else(self, pair: MemoryPair) -> None:
         pair.copy()
         for key, row in stored_rows(pair.stores[0], AUDIT).items():
-            plant(pair.stores[1], StoredRow(AUDIT, key, {**row.document, "action": "other"}))
+            plant(pair.stores[1], DocumentRow(AUDIT, key, {**row.document, "action": "other"}))
         report = pair.verify()
         assert (report.verdict, report.cutover_ready) == ("PASS", True)
         (left_out,) = report.left_out
@@ -283,7 +283,7 @@ class TestLeftOut:
 
     def test_a_fresh_start_does_not_mind_them(self, pair: MemoryPair) -> None:
         for key, row in stored_rows(pair.stores[0], AUDIT).items():
-            plant(pair.stores[1], StoredRow(AUDIT, key, row.document))
+            plant(pair.stores[1], DocumentRow(AUDIT, key, row.document))
         with pytest.raises(ValidationError):
             pair.verify(entities=["audit"])
         assert pair.copy(execute=False).totals.of("audit").total() == 0

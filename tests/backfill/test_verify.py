@@ -17,12 +17,12 @@ from twinstore.scheduler.enums import RunState
 from twinstore.tenancy import Tenant
 from twinstore.testing.builders import at, make_run
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.verify.contents import Contents
+from twinstore_backfill.verify.contents import ContentDecoder
 from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_number
 from twinstore_backfill.verify.merge import keyed
 from twinstore_backfill.verify.options import Approval
-from twinstore_memory.rows import StoredRow, encode, plant, stored_rows, table
+from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from twinstore.jsontext import JsonObject
     from twinstore.scheduler.runs import Run, RunRepository
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport
-    from twinstore_memory.store import Store
+    from twinstore_memory.store import MemoryDatabase
 
 NO_TEXT = (17,)
 
@@ -47,13 +47,13 @@ def pair(tmp_path: Path) -> Iterator[MemoryPair]:
         yield pair
 
 
-def change(store: Store, entity: Entity, key: str | int, **changes: object) -> None:
+def change(store: MemoryDatabase, entity: Entity, key: str | int, **changes: object) -> None:
     """Change stored values past every rule; ``None`` removes one."""
     row = stored_rows(store, entity)[key,]
     document = {**row.document, **changes}
     plant(
         store,
-        StoredRow(
+        DocumentRow(
             entity,
             row.key,
             {name: document[name] for name in document if document[name] is not None},
@@ -62,9 +62,9 @@ def change(store: Store, entity: Entity, key: str | int, **changes: object) -> N
     )
 
 
-def remove(store: Store, entity: Entity, key: str) -> None:
+def remove(store: MemoryDatabase, entity: Entity, key: str) -> None:
     unit = store.begin()
-    unit.claim(table(entity), (key,))
+    unit.lock(table(entity), (key,))
     unit.remove(table(entity), (key,))
     unit.commit()
 
@@ -91,7 +91,7 @@ def test_equal_stores_pass_every_check(pair: MemoryPair) -> None:
 def test_a_document_in_quarantine_may_name_a_tenant_that_no_call_accepts(pair: MemoryPair) -> None:
     row = stored_rows(pair.stores[0], RUNS)["acme-run-1",]
     document = {**row.document, "id": "stray", "tenantId": "a:b"}
-    plant(pair.stores[0], StoredRow(RUNS, ("stray",), document, row.markers))
+    plant(pair.stores[0], DocumentRow(RUNS, ("stray",), document, row.markers))
     report = pair.verify()
     assert report.verdict == "INCONCLUSIVE"
     assert entity_of(report, "runs").counts.missing == 0
@@ -131,7 +131,7 @@ def test_lists_are_capped_but_count_truly(pair: MemoryPair) -> None:
 def test_a_soft_deleted_schedule_must_be_deleted_on_both_sides(pair: MemoryPair) -> None:
     target = pair.stores[1]
     row = stored_rows(target, SCHEDULES)["acme-schedule-2",]
-    plant(target, StoredRow(SCHEDULES, row.key, row.document, {**row.markers, "deletedBy": "eve"}))
+    plant(target, DocumentRow(SCHEDULES, row.key, row.document, {**row.markers, "deletedBy": "eve"}))
     (different,) = entity_of(pair.verify(), "schedules").different.shown
     assert different.paths == ("storage.deletedBy",)
 
@@ -192,7 +192,7 @@ def test_expired_rows_are_left_out_on_both_sides_and_counted(pair: MemoryPair) -
 
 def test_rows_without_a_text_key_in_the_target_are_extra(pair: MemoryPair) -> None:
     row = stored_rows(pair.stores[1], RUNS)["acme-run-1",]
-    plant(pair.stores[1], StoredRow(RUNS, NO_TEXT, row.document, {}))
+    plant(pair.stores[1], DocumentRow(RUNS, NO_TEXT, row.document, {}))
     report = pair.verify()
     assert report.verdict == "FAIL"
     assert [item.key for item in entity_of(report, "runs").extra.shown] == [None]
@@ -270,7 +270,7 @@ class TestSample:
         plant(pair.stores[0], encode(RUNS, old))
         plant(
             pair.stores[0],
-            StoredRow(
+            DocumentRow(
                 RUNS,
                 ("bad",),
                 {**encode(RUNS, old).document, "id": "bad", "state": "x", "finishedAt": AS_OF},
@@ -357,7 +357,7 @@ def test_paths_name_places_and_types_but_no_values() -> None:
 
 @pytest.mark.parametrize("entity", [SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT])
 def test_the_fast_way_to_judge_a_content_agrees_with_the_slow_one(pair: MemoryPair, entity: Entity) -> None:
-    contents = Contents(entity)
+    contents = ContentDecoder(entity)
     for content in contents_of(pair.source.bulk, entity):
         assert contents.decodable(content)
         assert contents.canonical(content) == content

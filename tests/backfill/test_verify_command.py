@@ -20,7 +20,7 @@ from twinstore.testing.builders import make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.stopping import StopSwitch
-from twinstore_backfill.stores import Recipe
+from twinstore_backfill.stores import StoreSpec
 from twinstore_backfill.verify.pool import run_tasks
 from twinstore_backfill.verify.tasks import Context
 from twinstore_memory.rows import encode, plant
@@ -192,9 +192,9 @@ def test_a_worker_that_cannot_open_a_store_says_why_and_nothing_else(
     config: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     gone = {"Persistence": {"Postgres": {"ConnectionString": "postgresql://127.0.0.1:1/x"}}}
-    recipe = Recipe.of("scheduler", "Postgres", load_settings(gone, environ={}))
+    spec = StoreSpec.of("scheduler", "Postgres", load_settings(gone, environ={}))
     with both(config) as open_stores:
-        context = replace(open_stores, target=replace(open_stores.target, recipe=recipe))
+        context = replace(open_stores, target=replace(open_stores.target, spec=spec))
         with pytest.raises(UnavailableError, match="server runs"):
             list(run_tasks([Refused()], context, 2, StopSwitch()))
     assert capfd.readouterr().err == ""

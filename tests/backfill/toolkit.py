@@ -32,8 +32,7 @@ from twinstore_backfill.progress import Silent
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
-from twinstore_memory.store import Store as MemoryStore
-from twinstore_memory.store import drop_store, shared_store
+from twinstore_memory.store import MemoryDatabase, drop_store, shared_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -123,7 +122,7 @@ class MemoryPair(Pair):
     names: tuple[str, str] = ("", "")
 
     @property
-    def stores(self) -> tuple[MemoryStore, MemoryStore]:
+    def stores(self) -> tuple[MemoryDatabase, MemoryDatabase]:
         """The stores behind source and target."""
         return shared_store(self.names[0]), shared_store(self.names[1])
 

@@ -18,10 +18,10 @@ from twinstore.scheduler.module import MODULE as SCHEDULER_MODULE
 from twinstore.scheduler.repositories.schedules import DUE
 from twinstore.scope import Scope
 from twinstore.tenancy import NO_TENANT, Tenant
-from twinstore.testing.bench import unique
 from twinstore.testing.builders import at, make_schedule
+from twinstore.testing.datasets import COUNTER, DEVICE, NOTE, PART, Dataset
 from twinstore.testing.entities import COUNTERS, DEVICES, KIT, MODULE, NOTES, PARTS, Note
-from twinstore.testing.rooms import COUNTER, DEVICE, NOTE, PART, Room
+from twinstore.testing.workspace import unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,13 +68,13 @@ def access(backend: PostgresBackend[Access]) -> Access:
 
 
 @pytest.fixture
-def room() -> Room:
-    return Room(Tenant(unique("tenant")), unique("batch"))
+def dataset() -> Dataset:
+    return Dataset(Tenant(unique("tenant")), unique("batch"))
 
 
 @pytest.fixture
-def nobody() -> Room:
-    return Room(NO_TENANT, unique("batch"))
+def nobody() -> Dataset:
+    return Dataset(NO_TENANT, unique("batch"))
 
 
 @pytest.fixture
@@ -98,56 +98,56 @@ def table(entity: Entity) -> sql.Identifier:
     return sql.Identifier(entity.module, entity.name)
 
 
-def shown(connection: Connection, entity: Entity, room: Room) -> int:
-    """Return how many rows of a room the present setting shows."""
+def shown(connection: Connection, entity: Entity, dataset: Dataset) -> int:
+    """Return how many rows of a data set the present setting shows."""
     statement = sql.SQL("SELECT count(*) FROM {} WHERE batch = %s").format(table(entity))
-    row = connection.execute(statement, [room.batch]).fetchone()
+    row = connection.execute(statement, [dataset.batch]).fetchone()
     assert row is not None
     return int(row[0])
 
 
-def fill(access: Access, *rooms: Room) -> None:
-    """Store a device and a part in each room."""
-    for room in rooms:
-        PART.fill(access, room, 1)
+def fill(access: Access, *datasets: Dataset) -> None:
+    """Store a device and a part in each data set."""
+    for dataset in datasets:
+        PART.fill(access, dataset, 1)
 
 
 @pytest.mark.parametrize("entity", [DEVICES, PARTS], ids=lambda entity: entity.name)
 def test_rows_without_tenant_are_a_scope_of_their_own(
-    access: Access, app: Connection, room: Room, nobody: Room, entity: Entity
+    access: Access, app: Connection, dataset: Dataset, nobody: Dataset, entity: Entity
 ) -> None:
-    fill(access, room, nobody)
-    assert (shown(app, entity, room), shown(app, entity, nobody)) == (0, 1)  # no setting is no tenant
-    settings = {room.tenant: (1, 0), "somebody-else": (0, 0), "": (0, 1), "system": (1, 1)}
+    fill(access, dataset, nobody)
+    assert (shown(app, entity, dataset), shown(app, entity, nobody)) == (0, 1)  # no setting is no tenant
+    settings = {dataset.tenant: (1, 0), "somebody-else": (0, 0), "": (0, 1), "system": (1, 1)}
     for setting, expected in settings.items():
         become(app, setting)
-        assert (shown(app, entity, room), shown(app, entity, nobody)) == expected, setting
+        assert (shown(app, entity, dataset), shown(app, entity, nobody)) == expected, setting
 
 
 @pytest.mark.parametrize("entity", [DEVICES, PARTS], ids=lambda entity: entity.name)
 @pytest.mark.parametrize("setting", ["", "somebody-else"])
 def test_a_row_of_somebody_else_can_neither_be_inserted_nor_changed(
-    access: Access, app: Connection, room: Room, entity: Entity, setting: str
+    access: Access, app: Connection, dataset: Dataset, entity: Entity, setting: str
 ) -> None:
-    fill(access, room)
+    fill(access, dataset)
     become(app, setting)
     update = sql.SQL("UPDATE {} SET batch = 'stolen' WHERE batch = %s").format(table(entity))
-    assert app.execute(update, [room.batch]).rowcount == 0
+    assert app.execute(update, [dataset.batch]).rowcount == 0
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
-        app.execute(INSERTS[entity], [room.tenant if entity is DEVICES else room.uuid(0)])
+        app.execute(INSERTS[entity], [dataset.tenant if entity is DEVICES else dataset.uuid(0)])
 
 
 def test_rows_without_tenancy_are_shown_whatever_the_setting(
-    access: Access, app: Connection, room: Room
+    access: Access, app: Connection, dataset: Dataset
 ) -> None:
-    COUNTER.fill(access, room, 2)
+    COUNTER.fill(access, dataset, 2)
     for setting in ("", "somebody", "system"):
         become(app, setting)
-        assert shown(app, COUNTERS, room) == 2
+        assert shown(app, COUNTERS, dataset) == 2
 
 
 def test_a_removed_row_takes_the_rows_that_policies_hide(
-    access: Access, admin: Connection, nobody: Room
+    access: Access, admin: Connection, nobody: Dataset
 ) -> None:
     fill(access, nobody)
     (device,) = DEVICE.rows(nobody, 1)
@@ -162,37 +162,37 @@ def test_a_removed_row_takes_the_rows_that_policies_hide(
     assert shown(admin, PARTS, nobody) == 0
 
 
-def claims(room: Room, limit: int) -> Query:
+def claims(dataset: Dataset, limit: int) -> Query:
     return Query(
         entity=NOTES.name,
-        scope=room.owner,
-        where=(Equals("batch", room.batch),),
+        scope=dataset.owner,
+        where=(Equals("batch", dataset.batch),),
         order=BY_ATTEMPTS,
         limit=limit,
     )
 
 
 def test_rows_that_another_one_holds_are_passed_over_at_once(
-    access: Access, app: Connection, room: Room
+    access: Access, app: Connection, dataset: Dataset
 ) -> None:
-    rows = NOTE.fill(access, room, 4)
-    become(app, room.tenant)
+    rows = NOTE.fill(access, dataset, 4)
+    become(app, dataset.tenant)
     app.execute(
         "SELECT FROM kit.notes WHERE id = ANY (%s) FOR UPDATE", [[rows[0].model.id, rows[2].model.id]]
     )
-    marked = access.mark(NOTES, claims(room, 3), {"attempts": Add(10), "holder": "me"})
+    marked = access.mark(NOTES, claims(dataset, 3), {"attempts": Add(10), "holder": "me"})
     assert [row.model.id for row in marked] == [rows[1].model.id, rows[3].model.id]
     assert [row.model.attempts for row in marked] == [11, 13]
 
 
 def test_claims_of_many_share_no_row_and_leave_none(
-    database: PostgresDatabase, access: Access, room: Room
+    database: PostgresDatabase, access: Access, dataset: Dataset
 ) -> None:
-    rows = NOTE.fill(access, room, 12)
+    rows = NOTE.fill(access, dataset, 12)
 
     def claim(worker: int) -> list[str]:
         with module_on(database, MODULE) as own:
-            query = claims(room, 4)
+            query = claims(dataset, 4)
             free = Query(
                 entity=query.entity,
                 scope=query.scope,
@@ -220,11 +220,11 @@ def other_body(rows: Rows, now: Moment) -> Rows:
 
 
 def test_the_time_is_read_after_the_lock_is_granted(
-    access: Access, app: Connection, admin: Connection, room: Room
+    access: Access, app: Connection, admin: Connection, dataset: Dataset
 ) -> None:
-    NOTE.fill(access, room, 1)
-    become(app, room.tenant)
-    app.execute("SELECT FROM kit.notes WHERE id = %s FOR UPDATE", [room.text(0)])
+    NOTE.fill(access, dataset, 1)
+    become(app, dataset.tenant)
+    app.execute("SELECT FROM kit.notes WHERE id = %s FOR UPDATE", [dataset.text(0)])
     found: list[Any] = []
 
     def look(rows: Rows, now: Moment) -> Rows:
@@ -232,7 +232,7 @@ def test_the_time_is_read_after_the_lock_is_granted(
         return rows
 
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(access.change, [NOTE.ref(room, 0)], look)
+        waiting = pool.submit(access.change, [NOTE.ref(dataset, 0)], look)
         assert any(admin.execute(WAITING).rowcount for _ in range(100_000))
         granted = admin.execute("SELECT clock_timestamp()").fetchone()
         app.rollback()
@@ -243,7 +243,7 @@ def test_the_time_is_read_after_the_lock_is_granted(
 
 
 def test_a_rival_that_inserts_first_is_seen_and_changed(
-    database: PostgresDatabase, access: Access, room: Room
+    database: PostgresDatabase, access: Access, dataset: Dataset
 ) -> None:
     seen: list[bool] = []
 
@@ -251,37 +251,37 @@ def test_a_rival_that_inserts_first_is_seen_and_changed(
         seen.append(rows[0] is not None)
         if len(seen) == 1:
             with module_on(database, MODULE) as rival:
-                rival.repositories.insert(NOTES, room.owner, NOTE.row(room, 0))
-            return (NOTE.row(room, 0, body="mine"),)
+                rival.repositories.insert(NOTES, dataset.owner, NOTE.row(dataset, 0))
+            return (NOTE.row(dataset, 0, body="mine"),)
         return other_body(rows, now)
 
-    (stored,) = access.change([NOTE.ref(room, 0)], rule)
+    (stored,) = access.change([NOTE.ref(dataset, 0)], rule)
     assert seen == [False, True]
     assert stored is not None
-    assert access.find(NOTES, room.owner, [NOTE.key(room, 0)]) == (stored,)
+    assert access.find(NOTES, dataset.owner, [NOTE.key(dataset, 0)]) == (stored,)
 
 
 def test_in_a_unit_such_a_rival_is_a_lost_race(
-    database: PostgresDatabase, backend: PostgresBackend[Access], room: Room
+    database: PostgresDatabase, backend: PostgresBackend[Access], dataset: Dataset
 ) -> None:
     def rule(rows: Rows, now: Moment) -> Rows:
         del now
         if rows[0] is None:
             with module_on(database, MODULE) as rival:
-                rival.repositories.insert(NOTES, room.owner, NOTE.row(room, 0))
-        return (NOTE.row(room, 0, body="mine"),)
+                rival.repositories.insert(NOTES, dataset.owner, NOTE.row(dataset, 0))
+        return (NOTE.row(dataset, 0, body="mine"),)
 
     with (
         pytest.raises(ConcurrencyError),
-        backend.transaction(Scope(tenant_id=room.tenant_id), read_only=False) as unit,
+        backend.transaction(Scope(tenant_id=dataset.tenant_id), read_only=False) as unit,
     ):
-        unit.change([NOTE.ref(room, 0)], rule)
-    (stored,) = backend.repositories.find(NOTES, room.owner, [NOTE.key(room, 0)])
-    assert stored == NOTE.row(room, 0)
+        unit.change([NOTE.ref(dataset, 0)], rule)
+    (stored,) = backend.repositories.find(NOTES, dataset.owner, [NOTE.key(dataset, 0)])
+    assert stored == NOTE.row(dataset, 0)
 
 
 def test_a_callers_transaction_sees_such_a_rival_and_goes_on(
-    database: PostgresDatabase, backend: PostgresBackend[Access], app: Connection, room: Room
+    database: PostgresDatabase, backend: PostgresBackend[Access], app: Connection, dataset: Dataset
 ) -> None:
     calls: list[int] = []
 
@@ -289,39 +289,39 @@ def test_a_callers_transaction_sees_such_a_rival_and_goes_on(
         calls.append(1)
         if rows[0] is None:
             with module_on(database, MODULE) as rival:
-                rival.repositories.insert(NOTES, room.owner, NOTE.row(room, 0))
-            return (NOTE.row(room, 0, body="mine"),)
+                rival.repositories.insert(NOTES, dataset.owner, NOTE.row(dataset, 0))
+            return (NOTE.row(dataset, 0, body="mine"),)
         return other_body(rows, now)
 
-    joined = backend.bind(app, Scope(tenant_id=room.tenant_id))  # READ COMMITTED, as the caller opened it
-    (stored,) = joined.change([NOTE.ref(room, 0)], rule)
+    joined = backend.bind(app, Scope(tenant_id=dataset.tenant_id))  # READ COMMITTED, as the caller opened it
+    (stored,) = joined.change([NOTE.ref(dataset, 0)], rule)
     app.commit()
     assert len(calls) == 2
-    assert backend.repositories.find(NOTES, room.owner, [NOTE.key(room, 0)]) == (stored,)
+    assert backend.repositories.find(NOTES, dataset.owner, [NOTE.key(dataset, 0)]) == (stored,)
 
 
 def test_of_several_new_rows_the_one_that_is_taken_is_named_and_none_is_stored(
-    access: Access, room: Room
+    access: Access, dataset: Dataset
 ) -> None:
-    NOTE.fill(access, room, 1)
-    title = NOTE.row(room, 0).model.title
+    NOTE.fill(access, dataset, 1)
+    title = NOTE.row(dataset, 0).model.title
 
     def rule(rows: Rows, now: Moment) -> Rows:
         del rows, now
-        return NOTE.row(room, 3), NOTE.row(room, 4, title=title)
+        return NOTE.row(dataset, 3), NOTE.row(dataset, 4, title=title)
 
     with pytest.raises(DuplicateError, match=f"note title '{title}'") as refusal:
-        access.change([NOTE.ref(room, 3), NOTE.ref(room, 4)], rule)
-    assert refusal.value.key == room.text(4)
-    assert access.find(NOTES, room.owner, [NOTE.key(room, 3), NOTE.key(room, 4)]) == (None, None)
+        access.change([NOTE.ref(dataset, 3), NOTE.ref(dataset, 4)], rule)
+    assert refusal.value.key == dataset.text(4)
+    assert access.find(NOTES, dataset.owner, [NOTE.key(dataset, 3), NOTE.key(dataset, 4)]) == (None, None)
 
 
 @pytest.mark.parametrize(
     "key", ["no uuid", "", "{00000000-0000-0000-0000-000000000000}", "ABCDEFAB-0000-0000-0000-000000000000"]
 )
-def test_a_key_that_no_row_can_have_finds_nothing(access: Access, room: Room, key: str) -> None:
-    assert access.find(DEVICES, room.owner, [(key,)]) == (None,)
-    assert access.find(DEVICES, room.owner, [(key,), (room.uuid(1),)]) == (None, None)
+def test_a_key_that_no_row_can_have_finds_nothing(access: Access, dataset: Dataset, key: str) -> None:
+    assert access.find(DEVICES, dataset.owner, [(key,)]) == (None,)
+    assert access.find(DEVICES, dataset.owner, [(key,), (dataset.uuid(1),)]) == (None, None)
     seen: list[Rows] = []
 
     def look(rows: Rows, now: Moment) -> Rows:
@@ -329,7 +329,7 @@ def test_a_key_that_no_row_can_have_finds_nothing(access: Access, room: Room, ke
         seen.append(rows)
         return rows
 
-    access.change([Ref(DEVICES, room.owner, (key,))], look)
+    access.change([Ref(DEVICES, dataset.owner, (key,))], look)
     assert seen == [(None,)]
 
 

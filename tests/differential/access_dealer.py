@@ -26,6 +26,7 @@ from twinstore.query import (
 )
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
 from twinstore.testing.builders import at
+from twinstore.testing.datasets import Dataset, factory_of
 from twinstore.testing.entities import (
     COUNTERS,
     DEVICES,
@@ -38,7 +39,6 @@ from twinstore.testing.entities import (
     Level,
     Spot,
 )
-from twinstore.testing.rooms import Room, sample_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -166,42 +166,42 @@ LOGS: Final = (ENTRIES, LINES, EVENTS)
 
 
 class Dealer(Random):
-    """Draws what operations are made of; ``home`` is the scope of the open unit, to which calls belong."""
+    """Draws what operations are made of; ``unit_scope`` is the scope of the open unit."""
 
-    def __init__(self, seed: int, home: Tenants = ALL_TENANTS) -> None:
+    def __init__(self, seed: int, unit_scope: Tenants = ALL_TENANTS) -> None:
         super().__init__(seed)
-        self._home = home
+        self._unit_scope = unit_scope
 
     def an_owner(self, entity: Entity[Any]) -> Owner:
         """Return who owns a row; nobody only where the entity admits that."""
-        if self._home is NO_TENANT or isinstance(self._home, Tenant):
-            return self._home
+        if self._unit_scope is NO_TENANT or isinstance(self._unit_scope, Tenant):
+            return self._unit_scope
         return NO_TENANT if admits_nobody(entity) and self.randrange(4) == 0 else self.choice(OWNERS)
 
     def a_scope(self, owner: Owner) -> Tenants:
         """Return the scope of a call: that of the owner, now and then a wider or another one."""
-        if self._home is NO_TENANT or isinstance(self._home, Tenant):
-            return self._home
+        if self._unit_scope is NO_TENANT or isinstance(self._unit_scope, Tenant):
+            return self._unit_scope
         return owner if self.randrange(20) < 16 else self.choice(OTHERS)
 
-    def a_room(self, entity: Entity[Any]) -> Room:
-        return Room(self.an_owner(entity), BATCH)
+    def a_room(self, entity: Entity[Any]) -> Dataset:
+        return Dataset(self.an_owner(entity), BATCH)
 
-    def a_row(self, entity: Entity[Any], room: Room) -> AnyRow:
+    def a_row(self, entity: Entity[Any], dataset: Dataset) -> AnyRow:
         """Return a row of any content under one of few keys."""
         changes = {name: self.choice(values) for name, values in VARIED[entity.name].items()}
         number = self.choice(KEYS)
         if entity.parent is not None:
             parent = self.choice(PARENTS)
             field = entity.shapes[entity.parent.field].name
-            changes[field] = sample_of(entity.parent.entity).key(room, parent)[0]
+            changes[field] = factory_of(entity.parent.entity).key(dataset, parent)[0]
             if entity is EVENTS:
-                changes["event_id"] = room.uuid(10 * parent + number)
+                changes["event_id"] = dataset.uuid(10 * parent + number)
         markers = self.choice(MARKERS.get(entity.name, ({},)))
-        return Row(sample_of(entity).row(room, number).model.evolve(**changes), markers)
+        return Row(factory_of(entity).row(dataset, number).model.evolve(**changes), markers)
 
-    def a_key(self, entity: Entity[Any], room: Room) -> Key:
-        row = self.a_row(entity, room)
+    def a_key(self, entity: Entity[Any], dataset: Dataset) -> Key:
+        row = self.a_row(entity, dataset)
         return entity.key_of(row.model, row.storage)
 
     def a_unique(self, entity: Entity[Any]) -> UniqueKey | None:
@@ -209,23 +209,23 @@ class Dealer(Random):
         values = UNIQUES.get(entity.name)
         return None if values is None else UniqueKey(entity.uniques[0], self.choice(values))
 
-    def conditions(self, entity: Entity[Any], room: Room, scope: Tenants) -> tuple[Condition, ...]:
+    def conditions(self, entity: Entity[Any], dataset: Dataset, scope: Tenants) -> tuple[Condition, ...]:
         """Return none to two conditions, and the parent where a list must name it."""
         found = tuple(self.sample(CONDITIONS[entity.name], self.choice((0, 0, 1, 1, 2))))
         if entity.parent is None or (scope is ALL_TENANTS and self.random() < 0.5):
             return found
-        parent = sample_of(entity.parent.entity).key(room, self.choice(PARENTS))
+        parent = factory_of(entity.parent.entity).key(dataset, self.choice(PARENTS))
         return (Equals(entity.parent.field, parent[0]), *found)
 
     def a_query(self, entity: Entity[Any], limits: Sequence[int] = (1, 2, 3, 50)) -> Query:
-        room = self.a_room(entity)
-        scope = self.a_scope(room.owner)
+        dataset = self.a_room(entity)
+        scope = self.a_scope(dataset.owner)
         orders = ORDERS.get(entity.name, ())
         order = [self.choice(orders)] if orders and self.random() < 0.6 else []
         return build_query(
             entity.name,
             scope=scope,
-            where=self.conditions(entity, room, scope),
+            where=self.conditions(entity, dataset, scope),
             order=(*order, *key_order(entity)),
             limit=self.choice(limits),
             maximum=EVERYTHING,

@@ -23,9 +23,9 @@ from twinstore.access import Ref, Row
 from twinstore.errors import ValidationError
 from twinstore.query import Query, build_query, query_of_key
 from twinstore.tenancy import NO_TENANT
-from twinstore.testing.bench import all_pages
+from twinstore.testing.datasets import DEVICE, NOTE, Dataset, factory_of
 from twinstore.testing.entities import DEVICES
-from twinstore.testing.rooms import DEVICE, NOTE, Room, sample_of
+from twinstore.testing.workspace import all_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,7 +86,7 @@ class CountBy:
 
 
 @dataclass(frozen=True)
-class Store:
+class AccessUnderTest:
     """Insert or put a row."""
 
     way: str
@@ -171,19 +171,21 @@ class RemoveFirst:
         return access.remove(self.entity, self.query)
 
 
-AccessOperation = Find | ListAll | CountBy | Store | ChangeRows | MarkFirst | AppendRows | RemoveFirst
+AccessOperation = (
+    Find | ListAll | CountBy | AccessUnderTest | ChangeRows | MarkFirst | AppendRows | RemoveFirst
+)
 
 
 def a_find(dealer: Dealer) -> AccessOperation:
     entity = dealer.choice(ENTITIES)
-    room = dealer.a_room(entity)
+    dataset = dealer.a_room(entity)
     unique = dealer.a_unique(entity) if dealer.randrange(3) == 0 else None
     keys: tuple[Key | UniqueKey, ...]
     if unique is not None:
         keys = (unique,)
     else:
-        keys = tuple(dealer.a_key(entity, room) for _ in range(dealer.randint(1, 4)))
-    return Find(entity, dealer.a_scope(room.owner), keys)
+        keys = tuple(dealer.a_key(entity, dataset) for _ in range(dealer.randint(1, 4)))
+    return Find(entity, dealer.a_scope(dataset.owner), keys)
 
 
 def a_list(dealer: Dealer) -> AccessOperation:
@@ -198,9 +200,9 @@ def a_count(dealer: Dealer) -> AccessOperation:
 
 def a_store(dealer: Dealer) -> AccessOperation:
     entity = dealer.choice(ENTITIES)
-    room = dealer.a_room(entity)
+    dataset = dealer.a_room(entity)
     way = dealer.choice(("insert", "put", "put"))
-    return Store(way, entity, dealer.a_scope(room.owner), dealer.a_row(entity, room))
+    return AccessUnderTest(way, entity, dealer.a_scope(dataset.owner), dealer.a_row(entity, dataset))
 
 
 def a_change(dealer: Dealer) -> AccessOperation:
@@ -208,15 +210,15 @@ def a_change(dealer: Dealer) -> AccessOperation:
     answers: list[Answer] = []
     for _ in range(dealer.choice((1, 1, 2, 3))):
         entity = dealer.choice(ENTITIES)
-        room = dealer.a_room(entity)
-        row = dealer.a_row(entity, room)
+        dataset = dealer.a_room(entity)
+        row = dealer.a_row(entity, dataset)
         unique = dealer.a_unique(entity) if dealer.randrange(4) == 0 else None
         key = entity.key_of(row.model, row.storage) if unique is None else unique
-        ref = Ref(entity, dealer.a_scope(room.owner), key)
+        ref = Ref(entity, dealer.a_scope(dataset.owner), key)
         if not any(other.entity == entity for other in refs):  # no row may stand in a step twice
             refs.append(ref)
             kind = dealer.choice(("keep", "same", *(["other"] * 8), "refuse"))
-            answers.append(Answer(kind, row, sample_of(entity).change))
+            answers.append(Answer(kind, row, factory_of(entity).change))
     return ChangeRows(tuple(refs), tuple(answers))
 
 
@@ -227,8 +229,8 @@ def a_mark(dealer: Dealer) -> AccessOperation:
 
 def an_append(dealer: Dealer) -> AccessOperation:
     entity = dealer.choice(LOGS)
-    room = dealer.a_room(entity)
-    rows = [dealer.a_row(entity, room) for _ in range(dealer.randint(1, 4))]
+    dataset = dealer.a_room(entity)
+    rows = [dealer.a_row(entity, dataset) for _ in range(dealer.randint(1, 4))]
     assert entity.parent is not None
     parent = entity.value(rows[0].model, {}, entity.parent.field)
     alike = [row for row in rows if entity.value(row.model, {}, entity.parent.field) == parent]
@@ -236,15 +238,15 @@ def an_append(dealer: Dealer) -> AccessOperation:
         Row(row.model.evolve(sequence=None)) if dealer.random() < 0.6 else row  # the store numbers it
         for row in (alike if dealer.randrange(8) else rows)
     ]
-    ref = Ref(entity.parent.entity, dealer.a_scope(room.owner), (str(parent),))
+    ref = Ref(entity.parent.entity, dealer.a_scope(dataset.owner), (str(parent),))
     return AppendRows(entity, ref, tuple(free))
 
 
 def a_removal(dealer: Dealer) -> AccessOperation:
     entity = dealer.choice(CHANGEABLE)
-    room = dealer.a_room(entity)
+    dataset = dealer.a_room(entity)
     if dealer.random() < 0.4:
-        query = query_of_key(entity, dealer.a_scope(room.owner), dealer.a_key(entity, room))
+        query = query_of_key(entity, dealer.a_scope(dataset.owner), dealer.a_key(entity, dataset))
         return RemoveFirst(entity, query)
     return RemoveFirst(entity, dealer.a_query(entity, limits=(1, 1, 2)))
 
@@ -262,12 +264,12 @@ MAKERS: Final[dict[Callable[[Dealer], AccessOperation], int]] = {
 }
 FIRST: Final = (
     *(
-        Store("put", sample.entity, OURS, sample.row(Room(OURS, BATCH), number))
+        AccessUnderTest("put", factory.entity, OURS, factory.row(Dataset(OURS, BATCH), number))
         for number in (0, 1)
-        for sample in (NOTE, DEVICE)
-        if (sample, number) != (DEVICE, 1)
+        for factory in (NOTE, DEVICE)
+        if (factory, number) != (DEVICE, 1)
     ),
-    Store("put", DEVICES, NO_TENANT, DEVICE.row(Room(NO_TENANT, BATCH), 1)),
+    AccessUnderTest("put", DEVICES, NO_TENANT, DEVICE.row(Dataset(NO_TENANT, BATCH), 1)),
 )
 """Parents, so that their children find them."""
 LATEST_SEED: Final = 2**32 - 1
@@ -275,13 +277,13 @@ access_seeds: Final = st.integers(0, LATEST_SEED)
 access_histories: Final = st.lists(access_seeds, min_size=5, max_size=25)
 
 
-def access_operation(seed: int, home: Tenants) -> AccessOperation:
+def access_operation(seed: int, owner_case: Tenants) -> AccessOperation:
     """Return the operation that follows from a seed, within a scope."""
-    dealer = Dealer(seed, home)
+    dealer = Dealer(seed, owner_case)
     return dealer.choices(list(MAKERS), list(MAKERS.values()))[0](dealer)
 
 
-def a_read(seed: int, home: Tenants) -> AccessOperation:
+def a_read(seed: int, owner_case: Tenants) -> AccessOperation:
     """Return an operation that only reads."""
-    dealer = Dealer(seed, home)
+    dealer = Dealer(seed, owner_case)
     return dealer.choice((a_find, a_list, a_count))(dealer)

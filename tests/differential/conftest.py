@@ -20,7 +20,7 @@ from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.testing.builders import at
 from twinstore_memory.backend import MemoryBackend
-from twinstore_memory.store import Store
+from twinstore_memory.store import MemoryDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,7 +102,7 @@ def mongo(mongo_server: MongoServer, mongo_database: MongoDatabase, mongo_config
 @pytest.fixture
 def memory_rivals() -> tuple[Side, Side]:
     """Return two storages on one store in memory."""
-    store = Store()
+    store = MemoryDatabase()
     side = memory_side("memory", MemoryBackend(MODULE, store), CLOCK)
     return side, side.beside(SchedulerStorage(MemoryBackend(MODULE, store), CLOCK))
 

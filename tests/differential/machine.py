@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.differential.operations import Call, Operation, a_list, a_look, histories, operations, seeds
+from tests.differential.operations import MethodCall, Operation, a_list, a_look, histories, operations, seeds
 from tests.differential.outcomes import observe
 from twinstore.paging import Page
 
@@ -60,7 +60,7 @@ class DriversAgree(RuleBasedStateMachine):
         self.sides = sides
         self.in_unit = False
         self.home: str | None = None
-        self.latest_list: Call | None = None
+        self.latest_list: MethodCall | None = None
 
     @initialize(history=histories)
     def start(self, history: list[int]) -> None:
@@ -82,7 +82,7 @@ class DriversAgree(RuleBasedStateMachine):
 
         def act(side: Side) -> object:
             result = operation(side.target)
-            if isinstance(result, Page) and isinstance(operation, Call):
+            if isinstance(result, Page) and isinstance(operation, MethodCall):
                 side.token, self.latest_list = result.next_page_token, operation
             return result
 
@@ -119,9 +119,9 @@ class DriversAgree(RuleBasedStateMachine):
     @precondition(lambda self: self.latest_list is not None and self.sides[0].token is not None)
     @rule(foreign=st.sampled_from((False, False, False, True)), seed=seeds)
     def turn_the_page(self, *, foreign: bool, seed: int) -> None:
-        """Hand each side the token that its neighbour issued, for the same list or for another one."""
+        """Hand each side the token that its other_tenant issued, for the same list or for another one."""
         base = a_list(seed) if foreign else self.latest_list
-        assert isinstance(base, Call)
+        assert isinstance(base, MethodCall)
         tokens = [side.token for side in self.sides]
         calls = {
             side.name: base.after(token or "")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
     from twinstore.testing.examples import Example
-    from twinstore.testing.signatures import Listed, Lookup
+    from twinstore.testing.signatures import ListMethod, Lookup
 
 # The lists that take their filters, limit and token in one object.
 OPTIONS: Final[dict[str, Callable[..., object]]] = {
@@ -34,7 +34,7 @@ LATEST_SEED: Final = 2**32 - 1
 
 
 @dataclass(frozen=True)
-class Call:
+class MethodCall:
     """One call of a method of a repository or service, for example ``runs.create``."""
 
     path: str
@@ -43,10 +43,10 @@ class Call:
 
     def __call__(self, session: SchedulerSession | SchedulerStorage) -> object:
         """Perform the call."""
-        room, method = self.path.split(".")
-        return getattr(getattr(session, room), method)(*self.args, **self.options)
+        repository, method = self.path.split(".")
+        return getattr(getattr(session, repository), method)(*self.args, **self.options)
 
-    def after(self, token: str) -> Call:
+    def after(self, token: str) -> MethodCall:
         """Return the same list from a page token on."""
         if kind := OPTIONS.get(self.path):
             tenant, options = self.args
@@ -81,7 +81,7 @@ class Move:
         return (updated, session.run_summary_service.project(run) if self.project else None)
 
 
-Operation = Call | Move
+Operation = MethodCall | Move
 
 
 def paged(dice: Dice) -> dict[str, object]:
@@ -91,22 +91,22 @@ def paged(dice: Dice) -> dict[str, object]:
 
 def keyed(path: str) -> Callable[[Dice], Operation]:
     """Return calls that name one row."""
-    return lambda dice: Call(path, (dice.tenant(), dice.id()))
+    return lambda dice: MethodCall(path, (dice.tenant(), dice.id()))
 
 
 def listed(path: str) -> Callable[[Dice], Operation]:
     """Return lists without filters."""
-    return lambda dice: Call(path, (dice.tenant(),), paged(dice))
+    return lambda dice: MethodCall(path, (dice.tenant(),), paged(dice))
 
 
 def written(path: str, model: Callable[[Dice], object]) -> Callable[[Dice], Operation]:
     """Return writes of a model, or of something that is none."""
-    return lambda dice: Call(path, (dice.mostly((model(dice),), (None, "x")),))
+    return lambda dice: MethodCall(path, (dice.mostly((model(dice),), (None, "x")),))
 
 
 def expecting(path: str, model: Callable[[Dice], object]) -> Callable[[Dice], Operation]:
     """Return writes of a model that expect a stored instant."""
-    return lambda dice: Call(path, (model(dice),), {"expected_updated_at": dice.moment()})
+    return lambda dice: MethodCall(path, (model(dice),), {"expected_updated_at": dice.moment()})
 
 
 def looked_up(item: Example[SchedulerSession], lookup: Lookup) -> Callable[[Dice], Operation]:
@@ -115,12 +115,12 @@ def looked_up(item: Example[SchedulerSession], lookup: Lookup) -> Callable[[Dice
 
     def look_up(dice: Dice) -> Operation:
         owner = (dice.tenant(),) if lookup.method.names_tenant else ()
-        return Call(path, (*owner, *(dice.id() for _ in lookup.fields)))
+        return MethodCall(path, (*owner, *(dice.id() for _ in lookup.fields)))
 
     return look_up
 
 
-def listed_by(item: Example[SchedulerSession], listed: Listed) -> Callable[[Dice], Operation]:
+def listed_by(item: Example[SchedulerSession], listed: ListMethod) -> Callable[[Dice], Operation]:
     """Return lists without the filters that may be left out."""
     path = f"{item.repository}.{listed.method.name}"
 
@@ -129,8 +129,8 @@ def listed_by(item: Example[SchedulerSession], listed: Listed) -> Callable[[Dice
         args = (*owner, *(told(dice, item, name) for name in listed.fields))
         kind = listed.method.options
         if kind is not None:
-            return Call(path, (*args, kind(**paged(dice))))
-        return Call(path, args, paged(dice))
+            return MethodCall(path, (*args, kind(**paged(dice))))
+        return MethodCall(path, args, paged(dice))
 
     return ask
 
@@ -149,7 +149,7 @@ def purged(path: str) -> Callable[[Dice], Operation]:
         options: dict[str, object] = {"batch_size": dice.batch_size()}
         if dice.randrange(2):
             options["tenant_id"] = dice.tenant()
-        return Call(path, (dice.moment(),), options)
+        return MethodCall(path, (dice.moment(),), options)
 
     return purge
 
@@ -166,10 +166,10 @@ def list_schedules(dice: Dice) -> Operation:
         **paged(dice),
     }
     options = ScheduleQueryOptions(**values)
-    return Call("schedules.list", (dice.tenant(), dice.choice((None, options, options))))
+    return MethodCall("schedules.list", (dice.tenant(), dice.choice((None, options, options))))
 
 
-def list_runs(dice: Dice) -> Call:
+def list_runs(dice: Dice) -> MethodCall:
     states = dice.sample(list(RunState), dice.randrange(4))
     values: dict[str, Any] = {
         "schedule_id": dice.rarely(dice.id),
@@ -180,7 +180,7 @@ def list_runs(dice: Dice) -> Call:
         **paged(dice),
     }
     options = RunQueryOptions(**values)
-    return Call("runs.list", (dice.tenant(), dice.choice((None, options, options, options))))
+    return MethodCall("runs.list", (dice.tenant(), dice.choice((None, options, options, options))))
 
 
 def list_audit(dice: Dice) -> Operation:
@@ -193,7 +193,7 @@ def list_audit(dice: Dice) -> Operation:
         **paged(dice),
     }
     options = AuditQueryOptions(**values)
-    return Call("audit.list", (dice.tenant(), dice.choice((None, options, options, options))))
+    return MethodCall("audit.list", (dice.tenant(), dice.choice((None, options, options, options))))
 
 
 def move_run(dice: Dice) -> Operation:
@@ -211,23 +211,25 @@ def retry(dice: Dice) -> Operation:
     """Give the new id, because a random one differs on each side."""
     new_id = dice.mostly((dice.an_id(), f"retry-{dice.randrange(9)}"), ("", "\x00", " a "))
     args = (dice.tenant(), dice.id(), dice.actor(), dice.moment())
-    return Call("runs.retry", args, {"new_run_id": new_id})
+    return MethodCall("runs.retry", args, {"new_run_id": new_id})
 
 
 def upsert_snapshot(dice: Dice) -> Operation:
     snapshot = dice.mostly((dice.a_snapshot(),), (None, "x"))
     options = {"run_id": dice.id()} if dice.randrange(2) else {}
-    return Call("impact_snapshots.upsert", (dice.tenant(), snapshot), options)
+    return MethodCall("impact_snapshots.upsert", (dice.tenant(), snapshot), options)
 
 
 def modify_summary(dice: Dice) -> Operation:
     change = dice.a_change()
-    return Call("run_summaries.modify", (change.tenant, change.schedule_id, change))
+    return MethodCall("run_summaries.modify", (change.tenant, change.schedule_id, change))
 
 
 def project(dice: Dice) -> Operation:
     run = dice.a_run(list(RunState))
-    return Call("run_summary_service.project", (run,), {"now": dice.moment()} if dice.randrange(2) else {})
+    return MethodCall(
+        "run_summary_service.project", (run,), {"now": dice.moment()} if dice.randrange(2) else {}
+    )
 
 
 # What is asked through filters, or in more ways than one, below.
@@ -253,20 +255,22 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[Dice], Operation]]]] = {
     **{path: operation for path, operation in derived() if path not in WRITTEN_OUT},
     "upsert_schedule": (4, written("schedules.upsert", Dice.a_schedule)),
     "upsert_expected": (1, expecting("schedules.upsert", Dice.a_schedule)),
-    "get_schedule": (2, lambda dice: Call("schedules.get", (dice.tenant(), dice.id()), deletion(dice))),
+    "get_schedule": (2, lambda dice: MethodCall("schedules.get", (dice.tenant(), dice.id()), deletion(dice))),
     "get_required_schedule": (
         1,
-        lambda dice: Call("schedules.get_required", (dice.tenant(), dice.id()), deletion(dice)),
+        lambda dice: MethodCall("schedules.get_required", (dice.tenant(), dice.id()), deletion(dice)),
     ),
     "get_deletion": (1, keyed("schedules.get_deletion")),
     "list_schedules": (2, list_schedules),
     "soft_delete": (
         2,
-        lambda dice: Call("schedules.soft_delete", (dice.tenant(), dice.id(), dice.actor(), dice.moment())),
+        lambda dice: MethodCall(
+            "schedules.soft_delete", (dice.tenant(), dice.id(), dice.actor(), dice.moment())
+        ),
     ),
     "restore": (
         2,
-        lambda dice: Call(
+        lambda dice: MethodCall(
             "schedules.restore",
             (dice.tenant(), dice.id(), dice.actor(), dice.moment()),
             dice.choice(({}, {"enabled": True})),
@@ -274,17 +278,19 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[Dice], Operation]]]] = {
     ),
     "get_due_schedules": (
         2,
-        lambda dice: Call("schedules.get_due_schedules", (dice.time_of_day(),), {"limit": dice.limit()}),
+        lambda dice: MethodCall(
+            "schedules.get_due_schedules", (dice.time_of_day(),), {"limit": dice.limit()}
+        ),
     ),
     "recalculate": (
         2,
-        lambda dice: Call("triggers.recalculate", (dice.tenant(), dice.id(), dice.moment())),
+        lambda dice: MethodCall("triggers.recalculate", (dice.tenant(), dice.id(), dice.moment())),
     ),
     "create_run": (4, written("runs.create", Dice.a_run)),
-    "create_any_run": (1, lambda dice: Call("runs.create", (dice.a_run(list(RunState)),))),
+    "create_any_run": (1, lambda dice: MethodCall("runs.create", (dice.a_run(list(RunState)),))),
     "update_run": (
         1,
-        lambda dice: Call(
+        lambda dice: MethodCall(
             "runs.update", (dice.a_run(list(RunState)),), {"expected_state": dice.rarely(dice.a_state)}
         ),
     ),
@@ -294,7 +300,7 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[Dice], Operation]]]] = {
     "upsert_snapshot": (4, upsert_snapshot),
     "get_latest_snapshot": (
         1,
-        lambda dice: Call(
+        lambda dice: MethodCall(
             "impact_snapshots.get_latest_by_selector",
             (dice.tenant(), dice.mostly((dice.a_selector(),), (None,))),
         ),
@@ -309,7 +315,9 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[Dice], Operation]]]] = {
     "project": (3, project),
     "rebuild": (
         1,
-        lambda dice: Call("run_summary_service.rebuild", (dice.tenant(), dice.id()), {"now": dice.moment()}),
+        lambda dice: MethodCall(
+            "run_summary_service.rebuild", (dice.tenant(), dice.id()), {"now": dice.moment()}
+        ),
     ),
     "get_projected": (1, keyed("run_summary_service.get")),
     "list_projected": (1, listed("run_summary_service.list")),
@@ -329,9 +337,9 @@ def schedule_life(dice: Dice) -> list[Operation]:
     """Return the life of a schedule: made, deleted, restored."""
     tenant, key, moment = dice.a_tenant(), dice.an_id(), dice.a_moment()
     steps: Sequence[Operation] = (
-        Call("schedules.upsert", (dice.a_schedule(tenant, key),)),
-        Call("schedules.soft_delete", (tenant, key, "eve", moment)),
-        Call("schedules.restore", (tenant, key, "eve", moment)),
+        MethodCall("schedules.upsert", (dice.a_schedule(tenant, key),)),
+        MethodCall("schedules.soft_delete", (tenant, key, "eve", moment)),
+        MethodCall("schedules.restore", (tenant, key, "eve", moment)),
     )
     return list(steps[: dice.randint(1, 3)])
 
@@ -342,7 +350,7 @@ def run_life(dice: Dice) -> list[Operation]:
     end = dice.choice(sorted(TERMINAL_STATES))
     run = dice.a_run((RunState.PLANNING,), tenant, key)
     states = (RunState.QUEUED, RunState.RUNNING, end)[: dice.choice((0, 1, 2, 3, 3, 3))]
-    return [Call("runs.create", (run,)), *(Move(tenant, key, state, project=True) for state in states)]
+    return [MethodCall("runs.create", (run,)), *(Move(tenant, key, state, project=True) for state in states)]
 
 
 seeds: Final = st.integers(0, LATEST_SEED)
@@ -354,7 +362,7 @@ def operations(history: Sequence[int], home: str | None) -> list[Operation]:
     return [operation for seed in history for operation in any_operation(Dice(seed, home))]
 
 
-def a_list(seed: int) -> Call:
+def a_list(seed: int) -> MethodCall:
     """Return a list of runs."""
     return list_runs(Dice(seed))
 

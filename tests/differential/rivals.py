@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from tests.differential.generators import BAD_IDS, IDS, Dice
 from tests.differential.machine import DivergenceError
-from tests.differential.operations import OPERATIONS, Call, Operation, any_operation, seeds
+from tests.differential.operations import OPERATIONS, MethodCall, Operation, any_operation, seeds
 from tests.differential.outcomes import Outcome, Raised, observe
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.builders import make_impact_set, make_run_summary, make_schedule
@@ -72,10 +72,10 @@ def stored_before(history: Sequence[int]) -> list[Operation]:
     rows: list[Operation] = []
     for key in IDS[:2]:
         rows += [
-            Call("schedules.upsert", (make_schedule(TENANT, key),)),
-            Call("runs.create", (dice.a_run((RunState.PLANNING,), TENANT, key),)),
-            Call("run_summaries.upsert", (make_run_summary(TENANT, key),)),
-            Call("impact_snapshots.upsert", (TENANT, make_impact_set(snapshot_id=key))),
+            MethodCall("schedules.upsert", (make_schedule(TENANT, key),)),
+            MethodCall("runs.create", (dice.a_run((RunState.PLANNING,), TENANT, key),)),
+            MethodCall("run_summaries.upsert", (make_run_summary(TENANT, key),)),
+            MethodCall("impact_snapshots.upsert", (TENANT, make_impact_set(snapshot_id=key))),
         ]
     return [*rows, *(step for seed in history for step in any_operation(NarrowDice(seed, TENANT)))]
 

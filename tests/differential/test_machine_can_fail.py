@@ -23,7 +23,7 @@ from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.scope import instant_argument
 from twinstore.testing.builders import at
 from twinstore_memory.backend import MemoryBackend
-from twinstore_memory.store import Store, Unit
+from twinstore_memory.store import MemoryDatabase, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.schedules import Schedule
     from twinstore.scope import Scope
     from twinstore.tenancy import Tenants
-    from twinstore_memory.store import Contents
+    from twinstore_memory.store import TableContents
 
 A = TypeVar("A", bound=CanonicalModel)
 
@@ -65,43 +65,43 @@ Backend = MemoryBackend[Repositories]
 class SortsTiesBackwards(Backend):
     """Sorts runs of the same instant by descending id."""
 
-    class Room(Runs):
+    class Faulty(Runs):
         def _page(self, entity: Entity[A], query: Query) -> Page[A]:
             *others, last = query.order
             return super()._page(entity, replace(query, order=(*others, replace(last, descending=True))))
 
     def _over(self, access: Access) -> Repositories:
-        return replace(super()._over(access), runs=self.Room(GuardedAccess(access)))
+        return replace(super()._over(access), runs=self.Faulty(GuardedAccess(access)))
 
 
 class PurgesTooLittle(Backend):
     """Spares what finished exactly at the bound."""
 
-    class Room(Runs):
+    class Faulty(Runs):
         def _purge(self, entity: Entity, scope: Tenants, before: datetime, batch_size: int) -> int:
             instant = instant_argument(before, "before")
             return super()._purge(entity, scope, instant - timedelta(milliseconds=1), batch_size)
 
     def _over(self, access: Access) -> Repositories:
-        return replace(super()._over(access), runs=self.Room(GuardedAccess(access)))
+        return replace(super()._over(access), runs=self.Faulty(GuardedAccess(access)))
 
 
 class ShowsDeletedSchedules(Backend):
     """Returns soft-deleted schedules to a caller who did not ask for them."""
 
-    class Room(Schedules):
+    class Faulty(Schedules):
         def get(self, tenant_id: str, schedule_id: str, *, include_deleted: bool = False) -> Schedule | None:
             del include_deleted
             return super().get(tenant_id, schedule_id, include_deleted=True)
 
     def _over(self, access: Access) -> Repositories:
-        return replace(super()._over(access), schedules=self.Room(GuardedAccess(access)))
+        return replace(super()._over(access), schedules=self.Faulty(GuardedAccess(access)))
 
 
 class WordsItDifferently(Backend):
     """Raises the right error with a text of its own."""
 
-    class Room(AuditRecords):
+    class Faulty(AuditRecords):
         def get_required(self, tenant_id: str, audit_id: str) -> AuditRecord:
             try:
                 return super().get_required(tenant_id, audit_id)
@@ -110,19 +110,19 @@ class WordsItDifferently(Backend):
                 raise
 
     def _over(self, access: Access) -> Repositories:
-        return replace(super()._over(access), audit=self.Room(GuardedAccess(access)))
+        return replace(super()._over(access), audit=self.Faulty(GuardedAccess(access)))
 
 
 class IgnoresTheExpectation(Backend):
     """Writes a summary although another one was expected."""
 
-    class Room(RunSummaries):
+    class Faulty(RunSummaries):
         def upsert(self, summary: RunSummary, *, expected_updated_at: datetime | None = None) -> RunSummary:
             del expected_updated_at
             return super().upsert(summary)
 
     def _over(self, access: Access) -> Repositories:
-        return replace(super()._over(access), run_summaries=self.Room(GuardedAccess(access)))
+        return replace(super()._over(access), run_summaries=self.Faulty(GuardedAccess(access)))
 
 
 class CommitsEveryCall(Backend):
@@ -135,7 +135,7 @@ class CommitsEveryCall(Backend):
             yield access
 
 
-class ReadsWhatOthersCommit(Store):
+class ReadsWhatOthersCommit(MemoryDatabase):
     """Lets a unit see what rivals commit meanwhile, and overwrite it."""
 
     def begin(self, *, read_only: bool = False, isolated: bool = False) -> Unit:
@@ -143,29 +143,29 @@ class ReadsWhatOthersCommit(Store):
         return super().begin(read_only=read_only)
 
 
-class LetsTheLastWriterWin(Store):
+class LetsTheLastWriterWin(MemoryDatabase):
     """Lets a unit overwrite what a rival wrote, although it reads one state."""
 
-    def claim(self, unit: Unit, table: str, what: Hashable) -> None:
+    def lock(self, unit: Unit, table: str, what: Hashable) -> None:
         """Refuse nobody."""
 
 
-class LosesBoth(Store):
+class LosesBoth(MemoryDatabase):
     """Ends the first writer too when a second one is refused."""
 
-    def claim(self, unit: Unit, table: str, what: Hashable) -> None:
+    def lock(self, unit: Unit, table: str, what: Hashable) -> None:
         try:
-            super().claim(unit, table, what)
+            super().lock(unit, table, what)
         except ConcurrencyError:
-            if winner := self._claims.get((table, what)):
+            if winner := self._locks.get((table, what)):
                 winner.state.abort()
             raise
 
 
-class CommitsTheLoser(Store):
+class CommitsTheLoser(MemoryDatabase):
     """Writes at the end what a unit did before it was refused."""
 
-    def end(self, unit: Unit, staged: dict[str, Contents]) -> None:
+    def end(self, unit: Unit, staged: dict[str, TableContents]) -> None:
         super().end(unit, staged or unit._staged)  # noqa: SLF001  # a fault is planted inside
 
 
@@ -188,17 +188,17 @@ def test_a_driver_that_is_wrong_in_one_point_is_found(wrong: type[Backend]) -> N
 
 
 @pytest.mark.parametrize("wrong", [ReadsWhatOthersCommit, LetsTheLastWriterWin, LosesBoth, CommitsTheLoser])
-def test_a_driver_whose_units_meet_in_a_wrong_way_is_found(wrong: type[Store]) -> None:
+def test_a_driver_whose_units_meet_in_a_wrong_way_is_found(wrong: type[MemoryDatabase]) -> None:
     with pytest.raises(DivergenceError):
-        run_rivals([rival_sides(wrong(patience=0.01))], rival_sides(Store())[0], SEARCH)
+        run_rivals([rival_sides(wrong(patience=0.01))], rival_sides(MemoryDatabase())[0], SEARCH)
 
 
 def test_rival_units_of_the_right_driver_are_accepted() -> None:
     settings = hypothesis.settings(SEARCH, max_examples=40)
-    run_rivals([rival_sides(Store())], rival_sides(Store())[0], settings)
+    run_rivals([rival_sides(MemoryDatabase())], rival_sides(MemoryDatabase())[0], settings)
 
 
-def rival_sides(store: Store) -> tuple[Side, Side]:
+def rival_sides(store: MemoryDatabase) -> tuple[Side, Side]:
     """Return two storages on one store."""
     clock = FixedClock(at(10))
     side = memory_side("memory", MemoryBackend(MODULE, store), clock)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import twinstore
-from tests.keeper import ROOT
+from tests.server_supervisor import ROOT
 
 if TYPE_CHECKING:
     from tests.databases import MongoDatabase, PostgresDatabase

@@ -12,12 +12,12 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from tests.keeper import ROOT, ServersUnavailableError, servers_of, shared_run
+from tests.server_supervisor import ROOT, ServersUnavailableError, servers_of, shared_run
 from tests.servers import MONGO_URL, POSTGRES_URL, SERVERS, ServerUrls
 
 RUN = """
 import sys
-from tests.keeper import servers_of, shared_run
+from tests.server_supervisor import servers_of, shared_run
 
 with shared_run() as directory:
     servers_of(directory)

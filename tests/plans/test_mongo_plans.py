@@ -113,9 +113,9 @@ def explained(mongo_server: MongoServer) -> Iterator[Explained]:
         client: MongoClient[Document] = MongoClient(database.url, event_listeners=[listener])
         mongo = {"Client": client, "Database": database.name}
         with client, twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}}) as storage:
-            bench = Explained(storage, client, database.name)
-            bench.listener = listener
-            yield bench
+            workspace = Explained(storage, client, database.name)
+            workspace.listener = listener
+            yield workspace
 
 
 def fill(tenant: str, storage: SchedulerSession) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.data import DAYS, documents, recent_start
 from benchmarks.goals import Judged
-from benchmarks.rounds import Case, Group, Sample, Samples, measure
+from benchmarks.schedule import Case, Group, Sample, Samples, measure
 from twinstore.canonical import CanonicalJsonSerializer
 from twinstore.jsontext import dumps
 from twinstore.scheduler import Run

@@ -19,7 +19,7 @@ SMALL = ("--documents", "120", "--operations", "20", "--runs", "1")
 def results() -> dict[str, Any]:
     # Not below the root of pytest: each session of pytest that starts closes that to everybody else, and
     # PostgreSQL runs as an account of its own.
-    with TemporaryDirectory(prefix="twinstore-bench-") as place:
+    with TemporaryDirectory(prefix="twinstore-workspace-") as place:
         main([*SMALL, "--directory", place])
         content: dict[str, Any] = json.loads((Path(place) / "results.json").read_text(encoding="utf-8"))
         return content

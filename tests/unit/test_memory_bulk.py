@@ -21,8 +21,8 @@ from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.tenancy import ALL_TENANTS, UNKNOWN_TENANT, Tenant
 from twinstore.testing.builders import START, at, make_audit_record, make_run, make_schedule
 from twinstore_memory.backend import MemoryBackend
-from twinstore_memory.rows import StoredRow, plant, stored_rows, table
-from twinstore_memory.store import Store
+from twinstore_memory.rows import DocumentRow, plant, stored_rows, table
+from twinstore_memory.store import MemoryDatabase
 
 if TYPE_CHECKING:
     from twinstore.bulk import OnConflict
@@ -39,7 +39,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock = ManualClock(datetime(2025, 1, 1, tzinfo=UTC))
-        self.store = Store(clock=self.clock)
+        self.store = MemoryDatabase(clock=self.clock)
         self.storage = SchedulerStorage(MemoryBackend(MODULE, self.store), self.clock)
         self.bulk = self.storage.bulk
         self.ledger = Ledger(self.bulk.access())
@@ -92,12 +92,14 @@ class TestReading:
         assert keys == [(f"r{number}",) for number in range(7)]
 
     def test_the_last_range_shows_keys_that_are_no_text(self, world: World) -> None:
-        plant(world.store, StoredRow(RUNS, (7,), {"tenantId": TENANT}))
+        plant(world.store, DocumentRow(RUNS, (7,), {"tenantId": TENANT}))
         assert [record.key for record in world.records(RUNS, KeyRange(("zzz",), None))] == [None]
         assert world.records(RUNS, KeyRange(None, ("zzz",))) == []
 
     def test_a_row_that_cannot_be_decoded_is_exported_with_its_reason_and_content(self, world: World) -> None:
-        plant(world.store, StoredRow(RUNS, ("bad",), {"id": "bad", "tenantId": TENANT, "state": "nonsense"}))
+        plant(
+            world.store, DocumentRow(RUNS, ("bad",), {"id": "bad", "tenantId": TENANT, "state": "nonsense"})
+        )
         (record,) = world.records(RUNS)
         assert record.model is None
         assert "nonsense" not in (record.error or "")
@@ -109,7 +111,7 @@ class TestReading:
             ((dated,),) = view.rows(RUNS, WHOLE)
         row = stored_rows(world.store, RUNS)["r",]
         texted_at = {**row.document, "createdAt": "2025-10-26T16:05:00.000+02:00"}
-        plant(world.store, StoredRow(RUNS, row.key, texted_at))
+        plant(world.store, DocumentRow(RUNS, row.key, texted_at))
         with world.bulk.view() as view:
             ((texted,),) = view.rows(RUNS, WHOLE)
         assert (dated.text_timestamp, texted.text_timestamp) == (False, True)
@@ -134,7 +136,7 @@ class TestReading:
     def test_a_row_whose_tenant_cannot_be_told_is_counted_as_such(self, world: World) -> None:
         for key, tenant in (("none", None), ("number", 17), ("nul", "a\x00b"), ("reserved", ":none")):
             document = {"id": key} if tenant is None else {"id": key, "tenantId": tenant}
-            plant(world.store, StoredRow(RUNS, (key,), document))
+            plant(world.store, DocumentRow(RUNS, (key,), document))
         world.storage.runs.create(make_run(TENANT, "r"))
         assert world.bulk.counts(RUNS) == {"": 4, TENANT: 1}
         owners = {record.key: record.owner for record in world.records(RUNS)}

@@ -13,36 +13,36 @@ from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.testing.builders import at, make_audit_record, make_run, make_schedule
 from twinstore_memory.backend import MemoryBackend
-from twinstore_memory.store import Store, Table, Unit, drop_store, shared_store
+from twinstore_memory.store import MemoryDatabase, TableName, Unit, drop_store, shared_store
 
 if TYPE_CHECKING:
     from twinstore.scheduler.runs import Run
 
-TEXTS: Final[Table[str]] = Table("texts")
+TEXTS: Final[TableName[str]] = TableName("texts")
 KEY: Final = ("k",)
 TENANT: Final = "tenant"
 
 
-def storage_on(store: Store) -> SchedulerStorage:
+def storage_on(store: MemoryDatabase) -> SchedulerStorage:
     return SchedulerStorage(MemoryBackend(MODULE, store), FixedClock(at(0)))
 
 
 def put(unit: Unit, text: str) -> None:
-    unit.claim(TEXTS, KEY)
+    unit.lock(TEXTS, KEY)
     unit.put(TEXTS, KEY, text)
 
 
 def put_unique(unit: Unit, text: str, *unique: str) -> None:
-    unit.claim(TEXTS, KEY, *unique)
+    unit.lock(TEXTS, KEY, *unique)
     unit.put(TEXTS, KEY, text, unique)
 
 
-def committed(store: Store) -> str | None:
+def committed(store: MemoryDatabase) -> str | None:
     return store.begin().get(TEXTS, KEY)
 
 
 def test_a_unit_waits_for_another_thread_and_then_sees_what_it_committed() -> None:
-    store, claimed, asked = Store(), Event(), Event()
+    store, claimed, asked = MemoryDatabase(), Event(), Event()
 
     def first() -> None:
         unit = store.begin()
@@ -55,7 +55,7 @@ def test_a_unit_waits_for_another_thread_and_then_sees_what_it_committed() -> No
         assert claimed.wait(10)
         unit = store.begin()
         asked.set()
-        unit.claim(TEXTS, KEY)
+        unit.lock(TEXTS, KEY)
         return unit.get(TEXTS, KEY)
 
     with ThreadPoolExecutor(2) as pool:
@@ -64,28 +64,28 @@ def test_a_unit_waits_for_another_thread_and_then_sees_what_it_committed() -> No
 
 
 def test_a_unit_that_waits_too_long_raises_instead_of_hanging() -> None:
-    store = Store(patience=0.01)
+    store = MemoryDatabase(patience=0.01)
     put(store.begin(), "never committed")
     with ThreadPoolExecutor(1) as pool, pytest.raises(ConcurrencyError):
         pool.submit(lambda: put(store.begin(), "late")).result(10)
 
 
 def test_two_units_of_one_thread_conflict_at_once_because_neither_could_wait() -> None:
-    store = Store(patience=3600)
+    store = MemoryDatabase(patience=3600)
     put(store.begin(), "never committed")
     with pytest.raises(ConcurrencyError):
         put(store.begin(), "late")
 
 
 def test_an_isolated_unit_loses_at_once_to_one_that_wrote_first_and_is_open() -> None:
-    store = Store(patience=3600)
+    store = MemoryDatabase(patience=3600)
     put(store.begin(isolated=True), "never committed")
     with ThreadPoolExecutor(1) as pool, pytest.raises(ConcurrencyError, match="has not ended"):
         pool.submit(lambda: put(store.begin(isolated=True), "late")).result(10)
 
 
 def test_an_isolated_unit_waits_for_a_step_and_then_loses_if_the_step_changed_the_row() -> None:
-    store, claimed = Store(), Event()
+    store, claimed = MemoryDatabase(), Event()
     unit = store.begin(isolated=True)
     assert unit.get(TEXTS, KEY) is None
 
@@ -104,7 +104,7 @@ def test_an_isolated_unit_waits_for_a_step_and_then_loses_if_the_step_changed_th
 
 
 def test_an_isolated_unit_reads_values_and_unique_values_of_its_first_call() -> None:
-    store = Store()
+    store = MemoryDatabase()
     put_unique(before := store.begin(), "old", "taken")
     before.commit()
     unit = store.begin(isolated=True)
@@ -116,13 +116,13 @@ def test_an_isolated_unit_reads_values_and_unique_values_of_its_first_call() -> 
     assert (unit.values(TEXTS), unit.get(TEXTS, KEY)) == (["old"], "old")
     assert (unit.holder(TEXTS, "taken"), unit.holder(TEXTS, "free")) == (KEY, None)
     with pytest.raises(ConcurrencyError, match="since this one began"):
-        unit.claim(TEXTS, "free")
+        unit.lock(TEXTS, "free")
     unit.rollback()
     assert store.begin(isolated=True).values(TEXTS) == ["newer"]
 
 
 def test_units_on_different_rows_do_not_wait_for_each_other() -> None:
-    storage = storage_on(Store(patience=0.01))
+    storage = storage_on(MemoryDatabase(patience=0.01))
     with storage.transaction(TENANT) as unit:
         unit.runs.create(make_run(TENANT, "inside"))
         storage.runs.create(make_run(TENANT, "outside"))
@@ -130,7 +130,7 @@ def test_units_on_different_rows_do_not_wait_for_each_other() -> None:
 
 
 def test_the_name_of_a_schedule_is_claimed_before_it_is_committed() -> None:
-    storage = storage_on(Store(patience=0.01))
+    storage = storage_on(MemoryDatabase(patience=0.01))
     with storage.transaction(TENANT) as unit:
         unit.schedules.upsert(make_schedule(TENANT, "a", name="one name"))
         with pytest.raises(ConcurrencyError):
@@ -147,7 +147,7 @@ def lose(storage: SchedulerStorage, run: Run) -> None:
 
 
 def test_a_lost_wait_makes_the_unit_unusable() -> None:
-    store = Store(patience=0.01)
+    store = MemoryDatabase(patience=0.01)
     storage, rival = storage_on(store), storage_on(store)
     run = make_run(TENANT, "r")
     with storage.transaction(TENANT) as winner:
@@ -158,7 +158,7 @@ def test_a_lost_wait_makes_the_unit_unusable() -> None:
 
 
 def test_a_rolled_back_unit_gives_its_claims_back() -> None:
-    store = Store(patience=0.01)
+    store = MemoryDatabase(patience=0.01)
     unit = store.begin()
     put(unit, "gone")
     unit.rollback()
@@ -168,7 +168,7 @@ def test_a_rolled_back_unit_gives_its_claims_back() -> None:
 
 
 def test_a_unit_that_has_ended_commits_nothing() -> None:
-    store = Store()
+    store = MemoryDatabase()
     unit = store.begin()
     unit.rollback()
     put(unit, "late")
@@ -202,7 +202,7 @@ def test_a_dropped_store_is_forgotten_by_its_name_only() -> None:
 
 
 def test_bind_joins_a_unit_of_its_own_store_and_no_other() -> None:
-    store = Store()
+    store = MemoryDatabase()
     storage = storage_on(store)
     unit = store.begin()
     storage.bind(unit, TENANT).runs.create(make_run(TENANT, "r"))
@@ -210,4 +210,4 @@ def test_bind_joins_a_unit_of_its_own_store_and_no_other() -> None:
     unit.commit()
     assert storage.runs.get(TENANT, "r") is not None
     with pytest.raises(ConfigurationError, match="a unit of its own store"):
-        storage.bind(Store().begin(), TENANT)
+        storage.bind(MemoryDatabase().begin(), TENANT)

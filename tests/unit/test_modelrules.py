@@ -21,10 +21,10 @@ from twinstore.fields import Flag, Timestamp
 from twinstore.modelrules import (
     AbsentIn,
     AllOrNone,
-    AtMost,
-    Derived,
     EqualExactlyIn,
     EqualOrAbsent,
+    FieldAtMost,
+    FieldDerived,
     FirstOf,
     LengthAtMost,
     NotBefore,
@@ -89,7 +89,7 @@ class Job(CanonicalModel):
 WORDS: Final[Words] = {"code": "broken", "message": "should be otherwise"}
 BUSY_OR_DONE: Final = (Stage.BUSY, Stage.DONE)
 RULES: Final[list[Rule]] = [
-    AtMost("done", limit="most", **WORDS),
+    FieldAtMost("done", limit="most", **WORDS),
     SumAtMost(("done", "failed"), limit="most", **WORDS),
     LengthAtMost("texts", limit="most", **WORDS),
     NotBefore("begun", earlier=("made",), **WORDS),
@@ -107,7 +107,7 @@ RULES: Final[list[Rule]] = [
     EqualOrAbsent("first", other="part.owner", **WORDS),
     EqualExactlyIn("kind", value=Kind.LAST, by="stage", members=(Stage.DONE,), **WORDS),
     FirstOf("first", items="texts", **WORDS),
-    Derived("most", source="texts", function=total, **WORDS),
+    FieldDerived("most", source="texts", function=total, **WORDS),
 ]
 numbers = st.integers(0, 3)
 instants = st.integers(-1, 2).map(lambda hours: datetime(2025, 1, 1, tzinfo=UTC) + timedelta(hours=hours))
@@ -222,7 +222,10 @@ def test_a_misspelt_field_is_refused_where_the_class_is_defined(rule: Rule) -> N
 @pytest.mark.parametrize(
     ("rule", "problem"),
     [
-        (AtMost("done", limit="begun", **WORDS), "'begun', which should be a field that is never absent"),
+        (
+            FieldAtMost("done", limit="begun", **WORDS),
+            "'begun', which should be a field that is never absent",
+        ),
         (
             SumAtMost(("done",), limit="part.stage", **WORDS),
             "'part.stage', which should be a field that is never absent",
@@ -254,7 +257,7 @@ def test_a_rule_that_does_not_fit_its_fields_is_refused_where_the_class_is_defin
         ruled(rule)
 
 
-LIMITED: Final = AtMost("done", limit="most", **WORDS)
+LIMITED: Final = FieldAtMost("done", limit="most", **WORDS)
 OWNED: Final = EqualOrAbsent("first", other="owner", **WORDS)
 
 
@@ -302,7 +305,7 @@ def test_a_nested_model_is_judged_once_by_its_own_rules() -> None:
         return len(items)
 
     class Inner(CanonicalModel):
-        rules = (Derived("most", source="texts", function=length, **WORDS),)
+        rules = (FieldDerived("most", source="texts", function=length, **WORDS),)
         most: int
         texts: tuple[str, ...]
 

@@ -39,8 +39,8 @@ from twinstore.testing.builders import (
     rich_run_summary,
     rich_schedule,
 )
+from twinstore.testing.datasets import DEVICE, ROW_FACTORIES, Dataset, RowFactory
 from twinstore.testing.entities import DEVICES
-from twinstore.testing.rooms import DEVICE, SAMPLES, Room, Sample
 from twinstore_mongo.codec import FOREIGN_TYPES, codec_of
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ def test_a_model_comes_back_from_its_document(entity: Entity, model: Any, key: s
     assert "id" not in document
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.entity.name)
-def test_a_row_of_every_kind_comes_back_from_its_document(sample: Sample[CanonicalModel]) -> None:
-    codec = codec_of(sample.entity)
+@pytest.mark.parametrize("factory", ROW_FACTORIES, ids=lambda factory: factory.entity.name)
+def test_a_row_of_every_kind_comes_back_from_its_document(factory: RowFactory[CanonicalModel]) -> None:
+    codec = codec_of(factory.entity)
     for number in range(12):
-        row = sample.row(Room(Tenant(TENANT), "batch"), number)
+        row = factory.row(Dataset(Tenant(TENANT), "batch"), number)
         assert codec.decode(stored(codec.encode(row))) == row
 
 
@@ -231,7 +231,7 @@ def test_a_row_whose_id_would_be_read_as_another_one_is_told() -> None:
 
 
 def test_internal_fields_say_their_width() -> None:
-    document = stored(codec_of(DEVICES).encode(DEVICE.row(Room(Tenant(TENANT), "batch"), 2)))
+    document = stored(codec_of(DEVICES).encode(DEVICE.row(Dataset(Tenant(TENANT), "batch"), 2)))
     assert type(document["_spotCount"]) is int
 
 

@@ -17,9 +17,9 @@ from twinstore.clock import SystemClock
 from twinstore.errors import ConfigurationError, UnsupportedCapabilityError, ValidationError
 from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore.testing.builders import make_schedule, rich_run
+from twinstore.testing.datasets import COUNTER, NOTE, Dataset
 from twinstore.testing.entities import COUNTERS, KIT, NOTES, KitOptions
 from twinstore.testing.entities import MODULE as KIT_MODULE
-from twinstore.testing.rooms import COUNTER, NOTE, Room
 from twinstore_mongo.backend import MongoBackend
 from twinstore_mongo.connection import Connection
 from twinstore_mongo.derive import collection_specs
@@ -155,12 +155,12 @@ def test_a_setting_names_the_collection_of_an_entity_that_allows_it() -> None:
     client: Any = mongomock.MongoClient()
     collections = {"counters": "tallies"}
     settings = MongoSettings(client=client, database="db", allow_standalone=True, collections=collections)
-    room = Room(NO_TENANT, "batch")
+    dataset = Dataset(NO_TENANT, "batch")
     with SharedResources() as resources:
         backend = MongoBackend(RENAMING, Connection(settings, resources, SystemClock()), KitOptions())
-        backend.repositories.insert(NOTES, Tenant("t"), NOTE.row(Room(Tenant("t"), "batch")))
-        row = backend.repositories.insert(RENAMED, NO_TENANT, COUNTER.row(room))
-        assert backend.repositories.find(RENAMED, NO_TENANT, [COUNTER.key(room)]) == (row,)
+        backend.repositories.insert(NOTES, Tenant("t"), NOTE.row(Dataset(Tenant("t"), "batch")))
+        row = backend.repositories.insert(RENAMED, NO_TENANT, COUNTER.row(dataset))
+        assert backend.repositories.find(RENAMED, NO_TENANT, [COUNTER.key(dataset)]) == (row,)
     assert sorted(client.db.list_collection_names()) == ["notes", "tallies"]
 
 

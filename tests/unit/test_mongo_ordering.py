@@ -17,7 +17,7 @@ from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.builders import at
 from twinstore.testing.entities import Note
 from twinstore_mongo.codec import codec_of
-from twinstore_mongo.ordering import Reading, along_index
+from twinstore_mongo.index_order_scan import Reading, along_index
 
 T = Tenant("t")
 

@@ -11,8 +11,8 @@ from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS, SCHEDULER, SCHED
 from twinstore.shapes import Kind
 from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore.testing.builders import make_impact_set
+from twinstore.testing.datasets import DEVICE, NOTE, Dataset
 from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, KIT, NOTES, PARTS
-from twinstore.testing.rooms import DEVICE, NOTE, Room
 from twinstore_postgres.codec import Json
 from twinstore_postgres.columns import Origin, columns_of, is_uuid
 from twinstore_postgres.derive import table_of
@@ -107,8 +107,8 @@ def test_a_table_is_derived_once() -> None:
 
 @pytest.mark.parametrize("number", range(6))
 def test_a_row_has_the_values_of_the_model_and_its_markers(number: int) -> None:
-    room = Room(Tenant("tenant"), "batch")
-    row = NOTE.row(room, number)
+    dataset = Dataset(Tenant("tenant"), "batch")
+    row = NOTE.row(dataset, number)
     table = table_of(NOTES)
     values = dict(
         zip([column.name for column in table.columns], table.encode(row.model, row.storage), strict=True)
@@ -128,7 +128,7 @@ def test_a_row_has_the_values_of_the_model_and_its_markers(number: int) -> None:
 
 @pytest.mark.parametrize("number", range(3))
 def test_derived_columns_are_the_same_from_the_model_and_from_its_json(number: int) -> None:
-    row = DEVICE.row(Room(NO_TENANT, "batch"), number)
+    row = DEVICE.row(Dataset(NO_TENANT, "batch"), number)
     for entity, model, storage in (
         (DEVICES, row.model, row.storage),
         (IMPACT_SNAPSHOTS, *snapshot()),

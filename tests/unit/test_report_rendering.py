@@ -20,14 +20,14 @@ from twinstore_backfill.report.model import (
     EntityReport,
     Envelope,
     Equivalence,
-    Group,
+    FindingGroup,
     KeyList,
     LeftOut,
     Named,
     ParityReport,
     RangeReport,
-    Side,
     SideDigest,
+    SideReport,
     TenantReport,
     Tool,
     parse_report,
@@ -83,8 +83,8 @@ def report(verdict: Verdict = "FAIL", *, evil: str = EVIL) -> ParityReport:
         as_of=None,
         entities_asked=(),
         tenants_asked=(evil,),
-        source=Side(backend="Mongo", identity="mongo://host/db", server_version="6.0.5"),
-        target=Side(backend="Postgres", identity="postgres://host/db", server_version="18.6"),
+        source=SideReport(backend="Mongo", identity="mongo://host/db", server_version="6.0.5"),
+        target=SideReport(backend="Postgres", identity="postgres://host/db", server_version="18.6"),
         switch="Mongo",
         verdict=verdict,
         exit_code=1,
@@ -98,7 +98,7 @@ def report(verdict: Verdict = "FAIL", *, evil: str = EVIL) -> ParityReport:
             Check(id="C3", title="mode", result="inconclusive", summary="sampled"),
             Check(id="C1", title="counts", result="skipped", summary="approved"),
         ),
-        groups=(Group(name="job_history", entities=("runs",), result="fail"),),
+        groups=(FindingGroup(name="job_history", entities=("runs",), result="fail"),),
         equivalences=(Equivalence(name="text_timestamp", documents=3),),
         entities=(entity(evil),),
     )
@@ -266,7 +266,9 @@ class TestOwners:
 
 class TestPlaces:
     def test_people_are_shown_the_place_and_programs_both(self) -> None:
-        source = Side(backend="Mongo", identity="6f2c/db", place="Mongo host/db", server_version="6.0.5")
+        source = SideReport(
+            backend="Mongo", identity="6f2c/db", place="Mongo host/db", server_version="6.0.5"
+        )
         shown = report().model_copy(update={"source": source})
         assert "Mongo host/db (server 6.0.5)" in render(shown, ReportFormat.MARKDOWN).decode().replace(
             "\\", ""

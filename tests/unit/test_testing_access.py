@@ -15,10 +15,10 @@ import pytest
 from tests import wrong_access as wrongs
 from tests.contract.deployments.memory import memory_deployments
 from twinstore.testing.contracts.access import AccessContract
-from twinstore.testing.contracts.access_base import AccessBench
+from twinstore.testing.contracts.access_base import AccessWorkspace
 from twinstore.testing.contracts.access_writing import RIVALS
+from twinstore.testing.datasets import COUNTER, LINE, NOTE, OWNER_CASES, OwnerCase
 from twinstore.testing.entities import MODULE
-from twinstore.testing.rooms import COUNTER, HOMES, LINE, NOTE, Home
 from twinstore_memory import access, rows, store, writing
 
 if TYPE_CHECKING:
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 Patch = pytest.MonkeyPatch
 
-Case = Callable[[AccessBench], object]
+Case = Callable[[AccessWorkspace], object]
 CASES: Any = AccessContract()
 
 
-def home(name: str) -> Home:
-    return next(item for item in HOMES if str(item) == name)
+def owner_case(name: str) -> OwnerCase:
+    return next(item for item in OWNER_CASES if str(item) == name)
 
 
-NOTES, DEVICES = home("notes of a tenant"), home("devices of nobody")
-PARTS, LINES = home("parts of nobody"), home("lines of a tenant")
+NOTES, DEVICES = owner_case("notes of a tenant"), owner_case("devices of nobody")
+PARTS, LINES = owner_case("parts of nobody"), owner_case("lines of a tenant")
 
 # A wrong way through the driver, and the case that must catch it.
 WRONG_WAYS: list[tuple[type[DefaultsOnly], Case]] = [
@@ -62,7 +62,9 @@ WRONG_WAYS: list[tuple[type[DefaultsOnly], Case]] = [
     ),
     (
         wrongs.MarksOneMore,
-        lambda b: CASES.test_the_first_rows_of_a_list_are_marked_and_returned_in_its_order(b, NOTE, "room"),
+        lambda b: CASES.test_the_first_rows_of_a_list_are_marked_and_returned_in_its_order(
+            b, NOTE, "dataset"
+        ),
     ),
     (
         wrongs.AppendsOneByOne,
@@ -74,7 +76,7 @@ WRONG_WAYS: list[tuple[type[DefaultsOnly], Case]] = [
     ),
     (wrongs.RemovesOneMore, lambda b: CASES.test_the_first_rows_of_a_list_are_removed(b, COUNTER)),
     (wrongs.RemovesForeignRows, lambda b: CASES.test_a_foreign_row_is_not_removed(b, PARTS)),
-    (wrongs.CommitsEveryCall, lambda b: CASES.test_everything_is_committed_together(bench=b)),
+    (wrongs.CommitsEveryCall, lambda b: CASES.test_everything_is_committed_together(workspace=b)),
 ]
 
 
@@ -96,11 +98,11 @@ def children_stay(patch: Patch) -> None:
 
 
 def every_row_holds_its_values(patch: Patch) -> None:
-    def unique(row: rows.StoredRow) -> object:
+    def unique(row: rows.DocumentRow) -> object:
         indexes = row.entity.uniques
         return tuple((item, rows.unique_value(item, tuple(map(row.value, item.names)))) for item in indexes)
 
-    patch.setattr(rows.StoredRow, "unique", property(unique))
+    patch.setattr(rows.DocumentRow, "unique", property(unique))
 
 
 def unique_values_are_not_checked(patch: Patch) -> None:
@@ -108,7 +110,7 @@ def unique_values_are_not_checked(patch: Patch) -> None:
 
 
 def equal_rows_are_written(patch: Patch) -> None:
-    patch.setattr(rows.StoredRow, "__eq__", lambda *_: False)
+    patch.setattr(rows.DocumentRow, "__eq__", lambda *_: False)
 
 
 def nobody_waits(patch: Patch) -> None:
@@ -122,7 +124,7 @@ def nobody_waits(patch: Patch) -> None:
             barrier.wait(10)
         return found
 
-    patch.setattr(store.Store, "claim", lambda *_: None)
+    patch.setattr(store.MemoryDatabase, "lock", lambda *_: None)
     patch.setattr(store.Unit, "get", together)
 
 
@@ -162,29 +164,29 @@ FAULTS = [
 
 
 @contextmanager
-def opened(module: ModuleSpec[Any]) -> Iterator[AccessBench]:
+def opened(module: ModuleSpec[Any]) -> Iterator[AccessWorkspace]:
     with memory_deployments() as deployment, deployment.open_module(module) as backend:
-        yield AccessBench(deployment, module, backend)
+        yield AccessWorkspace(deployment, module, backend)
 
 
 @pytest.mark.parametrize(("wrong", "case"), WRONG_WAYS)
 def test_the_case_tells_a_wrong_way_from_a_right_one(wrong: type[DefaultsOnly], case: Case) -> None:
-    with opened(MODULE) as bench:
-        case(bench)
+    with opened(MODULE) as workspace:
+        case(workspace)
     with (
-        opened(wrongs.wrong_module(wrong)) as bench,
+        opened(wrongs.wrong_module(wrong)) as workspace,
         pytest.raises((Exception, pytest.fail.Exception)),
     ):
-        case(bench)
+        case(workspace)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_the_case_catches_a_fault_of_the_driver(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened(MODULE) as bench:
-        fault.case(bench)
+    with opened(MODULE) as workspace:
+        fault.case(workspace)
     fault.plant(monkeypatch)
-    with opened(MODULE) as bench, pytest.raises((Exception, pytest.fail.Exception)):
-        fault.case(bench)
+    with opened(MODULE) as workspace, pytest.raises((Exception, pytest.fail.Exception)):
+        fault.case(workspace)
 
 
 def test_every_wrong_way_has_its_case() -> None:

@@ -17,7 +17,7 @@ from twinstore.ledger.models import RangeState
 from twinstore.ledger.rows import change_model
 from twinstore.scheduler.catalog import SCHEDULES
 from twinstore.scope import UNBOUND
-from twinstore.testing import Bench, BulkContract, LedgerContract, RangeClaimContract, RangeWriterContract
+from twinstore.testing import BulkContract, LedgerContract, RangeClaimContract, RangeWriterContract, Workspace
 from twinstore.testing.contracts.bulk import populate
 from twinstore_memory import bulk, range_writer
 from twinstore_memory.access import MemoryAccess
@@ -32,7 +32,7 @@ class Mutant:
 
     name: str
     plant: Callable[[Patch], None]
-    case: Callable[[Bench], object]
+    case: Callable[[Workspace], object]
 
 
 def replacing(owner: object, name: str, value: object) -> Callable[[Patch], None]:
@@ -126,9 +126,9 @@ def batches_ignore_their_size(patch: Patch) -> None:
     patch.setattr(bulk, "batches", lambda items, _: iter([items] if items else []))
 
 
-def filled(bench: Bench) -> Bench:
-    populate(bench)
-    return bench
+def filled(workspace: Workspace) -> Workspace:
+    populate(workspace)
+    return workspace
 
 
 WRITER, CLAIMS, LEDGER = RangeWriterContract(), RangeClaimContract(), LedgerContract()
@@ -137,100 +137,108 @@ MUTANTS = [
     Mutant(
         "rows are committed one by one",
         rows_are_committed_one_by_one,
-        lambda bench: WRITER.test_a_failure_after_everything_was_written_leaves_no_row(bench=bench),
+        lambda workspace: WRITER.test_a_failure_after_everything_was_written_leaves_no_row(
+            workspace=workspace
+        ),
     ),
     Mutant(
         "rows are committed one by one, and the ledger refuses",
         rows_are_committed_one_by_one,
-        lambda bench: WRITER.test_a_range_that_the_ledger_refuses_leaves_no_row(bench=bench),
+        lambda workspace: WRITER.test_a_range_that_the_ledger_refuses_leaves_no_row(workspace=workspace),
     ),
     Mutant(
         "what was not committed is committed",
         everything_is_committed_at_the_end,
-        lambda bench: WRITER.test_what_was_not_committed_is_rolled_back(bench=bench),
+        lambda workspace: WRITER.test_what_was_not_committed_is_rolled_back(workspace=workspace),
     ),
     Mutant(
         "the ledger changes beside the range",
         the_ledger_changes_beside_the_range,
-        lambda bench: WRITER.test_a_failure_after_everything_was_written_leaves_no_row(bench=bench),
+        lambda workspace: WRITER.test_a_failure_after_everything_was_written_leaves_no_row(
+            workspace=workspace
+        ),
     ),
     Mutant(
         "the fence is not compared",
         whoever(fence=False),
-        lambda bench: CLAIMS.test_a_worker_of_the_same_name_is_told_apart_by_its_fence(bench=bench),
+        lambda workspace: CLAIMS.test_a_worker_of_the_same_name_is_told_apart_by_its_fence(
+            workspace=workspace
+        ),
     ),
     Mutant(
         "the worker is not compared",
         whoever(worker=False),
-        lambda bench: CLAIMS.test_whoever_was_overtaken_finishes_nothing(bench=bench),
+        lambda workspace: CLAIMS.test_whoever_was_overtaken_finishes_nothing(workspace=workspace),
     ),
     Mutant(
         "the state is not compared",
         whoever(state=False),
-        lambda bench: CLAIMS.test_a_duplicate_of_a_finished_range_neither_changes_its_tally_nor_opens_it(
-            bench=bench
+        lambda workspace: CLAIMS.test_a_duplicate_of_a_finished_range_neither_changes_its_tally_nor_opens_it(
+            workspace=workspace
         ),
     ),
     Mutant(
         "a live range can be claimed",
         a_live_range_can_be_claimed,
-        lambda bench: CLAIMS.test_a_duplicate_of_a_finished_range_neither_changes_its_tally_nor_opens_it(
-            bench=bench
+        lambda workspace: CLAIMS.test_a_duplicate_of_a_finished_range_neither_changes_its_tally_nor_opens_it(
+            workspace=workspace
         ),
     ),
     Mutant(
         "a commit locks the job",
         a_commit_locks_the_job,
-        lambda bench: CLAIMS.test_busy_commits_keep_nobody_from_renewing_the_lease(bench=bench),
+        lambda workspace: CLAIMS.test_busy_commits_keep_nobody_from_renewing_the_lease(workspace=workspace),
     ),
     Mutant(
         "nobody is ever dead",
         others_are_never_dead,
-        lambda bench: CLAIMS.test_the_ranges_of_a_dead_worker_are_taken_last(bench=bench),
+        lambda workspace: CLAIMS.test_the_ranges_of_a_dead_worker_are_taken_last(workspace=workspace),
     ),
     Mutant(
         "everybody is dead",
         others_are_always_dead,
-        lambda bench: CLAIMS.test_a_sign_of_life_keeps_the_ranges_of_a_worker(bench=bench),
+        lambda workspace: CLAIMS.test_a_sign_of_life_keeps_the_ranges_of_a_worker(workspace=workspace),
     ),
     Mutant(
         "the ranges of dead workers come first",
         dead_workers_come_first,
-        lambda bench: CLAIMS.test_the_ranges_of_a_dead_worker_are_taken_last(bench=bench),
+        lambda workspace: CLAIMS.test_the_ranges_of_a_dead_worker_are_taken_last(workspace=workspace),
     ),
     Mutant(
         "ranges never fail",
         replacing(ranges, "MAX_ATTEMPTS", 99),
-        lambda bench: CLAIMS.test_a_range_that_is_given_back_too_often_has_failed(bench=bench),
+        lambda workspace: CLAIMS.test_a_range_that_is_given_back_too_often_has_failed(workspace=workspace),
     ),
     Mutant(
         "lines outlive their range",
         replacing(ranges.RangeLedger, "_forget_lines", lambda *_: None),
-        lambda bench: LEDGER.test_lines_are_stored_with_their_range_and_forgotten_when_it_is_opened(
-            bench=bench
+        lambda workspace: LEDGER.test_lines_are_stored_with_their_range_and_forgotten_when_it_is_opened(
+            workspace=workspace
         ),
     ),
     Mutant(
         "batches ignore their size",
         batches_ignore_their_size,
-        lambda bench: BulkContract().test_batches_are_never_larger_than_asked(filled(bench), SCHEDULES, 2),
+        lambda workspace: BulkContract().test_batches_are_never_larger_than_asked(
+            filled(workspace), SCHEDULES, 2
+        ),
     ),
 ]
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
+def workspace() -> Iterator[Workspace]:
     with memory_deployments() as deployment, deployment.open() as storage:
-        yield Bench(deployment, storage)
+        yield Workspace(deployment, storage)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, bench: Bench) -> None:
-    mutant.case(bench)
+def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: Workspace) -> None:
+    mutant.case(workspace)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_catches_the_fault(mutant: Mutant, bench: Bench, monkeypatch: Patch) -> None:
+def test_the_case_catches_the_fault(mutant: Mutant, workspace: Workspace, monkeypatch: Patch) -> None:
     mutant.plant(monkeypatch)
     with pytest.raises((Exception, pytest.fail.Exception)):
-        mutant.case(bench)
+        mutant.case(workspace)

@@ -25,7 +25,6 @@ from twinstore.scheduler.rules import schedules as schedule_rules
 from twinstore.scope import Scope
 from twinstore.testing import (
     AuditRepositoryContract,
-    Bench,
     BulkContract,
     DecodingContract,
     DueScheduleContract,
@@ -40,13 +39,14 @@ from twinstore.testing import (
     TenancyContract,
     TransactionContract,
     TriggerRepositoryContract,
+    Workspace,
 )
-from twinstore.testing.calls import TENANT_CALLS, furnish
+from twinstore.testing.calls import TENANT_CALLS, store_one_of_each
 from twinstore.testing.contracts.bulk import populate
 from twinstore.testing.contracts.decoding import TOUCHES
 from twinstore.testing.contracts.isolation import count_up
 from twinstore.testing.contracts.paging import FilledLists
-from twinstore.testing.contracts.tenancy import Neighbour
+from twinstore.testing.contracts.tenancy import OtherTenant
 from twinstore.testing.listings import LISTINGS
 from twinstore_memory import access, bulk, rows, store, writing
 from twinstore_memory import compile as compiler
@@ -82,23 +82,25 @@ def no_claims(patch: Patch) -> None:
             barrier.wait(10)
         return found
 
-    patch.setattr(store.Store, "claim", lambda *_: None)
+    patch.setattr(store.MemoryDatabase, "lock", lambda *_: None)
     patch.setattr(store.Unit, "get", together)
 
 
 def no_snapshots(patch: Patch) -> None:
     """Let units read what others commit, and wait for them instead of losing."""
-    begin = store.Store.begin
+    begin = store.MemoryDatabase.begin
 
-    def not_isolated(self: store.Store, *, read_only: bool = False, isolated: bool = False) -> store.Unit:
+    def not_isolated(
+        self: store.MemoryDatabase, *, read_only: bool = False, isolated: bool = False
+    ) -> store.Unit:
         del isolated
         return begin(self, read_only=read_only)
 
-    patch.setattr(store.Store, "begin", not_isolated)
+    patch.setattr(store.MemoryDatabase, "begin", not_isolated)
 
 
 def last_writer_wins(patch: Patch) -> None:
-    patch.setattr(store.Contents, "mentions", lambda *_: False)
+    patch.setattr(store.TableContents, "mentions", lambda *_: False)
 
 
 def ties_by_insertion(patch: Patch) -> None:
@@ -130,13 +132,13 @@ def recomputed_always(patch: Patch) -> None:
 
 
 def names_stay_taken(patch: Patch) -> None:
-    def unique(row: rows.StoredRow) -> tuple[object, ...]:
+    def unique(row: rows.DocumentRow) -> tuple[object, ...]:
         return tuple(
             (index, rows.unique_value(index, tuple(map(row.value, index.names))))
             for index in row.entity.uniques
         )
 
-    patch.setattr(rows.StoredRow, "unique", property(unique))
+    patch.setattr(rows.DocumentRow, "unique", property(unique))
 
 
 def exported_twice(patch: Patch) -> None:
@@ -144,184 +146,202 @@ def exported_twice(patch: Patch) -> None:
     patch.setattr(bulk, "covers", lambda within, row: original(within, row) or row.key == within.upper)
 
 
-def populated(bench: Bench) -> Bench:
-    populate(bench)
-    return bench
+def populated(workspace: Workspace) -> Workspace:
+    populate(workspace)
+    return workspace
 
 
 MUTANTS = [
     Mutant(
         "rows of other tenants are found",
         replacing(writing, "is_seen", lambda *_: True),
-        lambda bench: TenancyContract().test_rows_of_another_tenant_do_not_exist(
-            bench, Neighbour(bench.foreign, furnish(bench.elsewhere)), GET_RUN
+        lambda workspace: TenancyContract().test_rows_of_another_tenant_do_not_exist(
+            workspace, OtherTenant(workspace.foreign, store_one_of_each(workspace.elsewhere)), GET_RUN
         ),
     ),
     Mutant(
         "a session admits any tenant",
         replacing(Scope, "admit", lambda _, tenant: tenant.strip()),
-        lambda bench: TenancyContract().test_a_session_admits_its_own_tenant_only(
-            bench=bench, unharmed=Neighbour(bench.foreign, furnish(bench.elsewhere)), call=GET_RUN
+        lambda workspace: TenancyContract().test_a_session_admits_its_own_tenant_only(
+            workspace=workspace,
+            unchanged=OtherTenant(workspace.foreign, store_one_of_each(workspace.elsewhere)),
+            call=GET_RUN,
         ),
     ),
     Mutant(
         "a unit commits what failed",
         commit_instead,
-        lambda bench: TransactionContract().test_any_exception_rolls_everything_back(
-            bench=bench, error=ZeroDivisionError
+        lambda workspace: TransactionContract().test_any_exception_rolls_everything_back(
+            workspace=workspace, error=ZeroDivisionError
         ),
     ),
     Mutant(
         "a unit goes on after an error of the store",
         replacing(guard, "WRITE_ERRORS", ()),
-        lambda bench: TransactionContract().test_an_error_of_the_store_makes_the_unit_unusable(
-            bench=bench, name="run"
+        lambda workspace: TransactionContract().test_an_error_of_the_store_makes_the_unit_unusable(
+            workspace=workspace, name="run"
         ),
     ),
     Mutant(
         "writes are visible before the commit",
         dirty_writes,
-        lambda bench: TransactionContract().test_everything_is_committed_together(bench=bench),
+        lambda workspace: TransactionContract().test_everything_is_committed_together(workspace=workspace),
     ),
     Mutant(
         "a session outlives its end",
         replacing(UnitState, "check", lambda _: None),
-        lambda bench: SessionContract().test_a_session_that_has_ended_refuses_every_call(bench=bench),
+        lambda workspace: SessionContract().test_a_session_that_has_ended_refuses_every_call(
+            workspace=workspace
+        ),
     ),
     Mutant(
         "any move is allowed",
         replacing(run_rules, "run_move_allowed", lambda *_: True),
-        lambda bench: RunStateContract().test_a_forbidden_move_is_refused(
-            bench, RunState.RUNNING, RunState.QUEUED
+        lambda workspace: RunStateContract().test_a_forbidden_move_is_refused(
+            workspace, RunState.RUNNING, RunState.QUEUED
         ),
     ),
     Mutant(
         "counters fall",
         replacing(run_rules, "_check_counters", lambda *_: None),
-        lambda bench: RunStateContract().test_no_counter_falls(bench, "deltas"),
+        lambda workspace: RunStateContract().test_no_counter_falls(workspace, "deltas"),
     ),
     Mutant(
         "late updates count",
         replacing(summary_rules, "supersedes", lambda *_: True),
-        lambda bench: (
-            RunSummaryServiceContract().test_a_late_or_repeated_update_changes_nothing_but_the_instant(bench)
+        lambda workspace: (
+            RunSummaryServiceContract().test_a_late_or_repeated_update_changes_nothing_but_the_instant(
+                workspace
+            )
         ),
     ),
     Mutant(
         "whatever a change returns is written",
         replacing(summaries, "checked", lambda change, *_: change),
-        lambda bench: (
+        lambda workspace: (
             RunSummaryRepositoryContract().test_a_change_that_returns_another_summary_writes_nothing(
-                bench, "another tenant", stored=True
+                workspace, "another tenant", stored=True
             )
         ),
     ),
     Mutant(
         "a trigger is computed at every write",
         recomputed_always,
-        lambda bench: TriggerRepositoryContract().test_unrelated_fields_leave_the_trigger_alone(bench),
+        lambda workspace: TriggerRepositoryContract().test_unrelated_fields_leave_the_trigger_alone(
+            workspace
+        ),
     ),
     Mutant(
         "stale expectations are met",
         replacing(schedule_rules, "_check_expectation", lambda *_: None),
-        lambda bench: ScheduleRepositoryContract().test_an_expected_instant_must_be_the_stored_one(bench),
+        lambda workspace: ScheduleRepositoryContract().test_an_expected_instant_must_be_the_stored_one(
+            workspace
+        ),
     ),
     Mutant(
         "names of deleted schedules stay taken",
         names_stay_taken,
-        lambda bench: ScheduleRepositoryContract().test_the_name_of_a_deleted_schedule_is_free(bench),
+        lambda workspace: ScheduleRepositoryContract().test_the_name_of_a_deleted_schedule_is_free(workspace),
     ),
     Mutant(
         "ties follow the insertion",
         ties_by_insertion,
-        lambda bench: PagingContract().test_all_pages_make_the_whole_list_in_order(
-            FilledLists(bench.deployment, bench.storage), RUNS_LISTING, 3
+        lambda workspace: PagingContract().test_all_pages_make_the_whole_list_in_order(
+            FilledLists(workspace.deployment, workspace.storage), RUNS_LISTING, 3
         ),
     ),
     Mutant(
         "broken rows are skipped",
         broken_rows_are_skipped,
-        lambda bench: DecodingContract().test_a_broken_row_is_named_without_its_content_and_left_alone(
-            bench, LIST_OF_RUNS
+        lambda workspace: DecodingContract().test_a_broken_row_is_named_without_its_content_and_left_alone(
+            workspace, LIST_OF_RUNS
         ),
     ),
     Mutant(
         "identical records are written again",
-        replacing(rows.StoredRow, "__eq__", lambda *_: False),
-        lambda bench: AuditRepositoryContract().test_an_identical_record_is_not_written_again(bench),
+        replacing(rows.DocumentRow, "__eq__", lambda *_: False),
+        lambda workspace: AuditRepositoryContract().test_an_identical_record_is_not_written_again(workspace),
     ),
     Mutant(
         "rivals do not wait for each other",
         no_claims,
-        lambda bench: RunRepositoryContract().test_of_rivals_creating_one_id_exactly_one_wins(bench=bench),
+        lambda workspace: RunRepositoryContract().test_of_rivals_creating_one_id_exactly_one_wins(
+            workspace=workspace
+        ),
     ),
     Mutant(
         "a unit reads what others commit meanwhile",
         no_snapshots,
-        lambda bench: IsolationContract().test_a_unit_reads_one_state_and_its_own_writes(bench=bench),
+        lambda workspace: IsolationContract().test_a_unit_reads_one_state_and_its_own_writes(
+            workspace=workspace
+        ),
     ),
     Mutant(
         "a unit that read before others wrote overwrites them",
         last_writer_wins,
-        lambda bench: (
+        lambda workspace: (
             IsolationContract().test_a_write_of_a_row_that_was_changed_since_the_unit_began_is_refused(
-                bench=bench, name="run"
+                workspace=workspace, name="run"
             )
         ),
     ),
     Mutant(
         "what threads read and write back is lost",
         no_snapshots,
-        lambda bench: (
+        lambda workspace: (
             IsolationContract().test_what_many_threads_read_and_write_back_through_transact_is_all_confirmed_and_kept(
-                bench=bench, write=count_up
+                workspace=workspace, write=count_up
             )
         ),
     ),
     Mutant(
         "units nest",
         replacing(units, "present_owner", object),
-        lambda bench: (
+        lambda workspace: (
             IsolationContract().test_a_second_unit_in_the_same_thread_is_refused_and_the_first_goes_on(
-                bench=bench
+                workspace=workspace
             )
         ),
     ),
     Mutant(
         "units of other threads are refused",
         replacing(units, "present_owner", lambda: 1),
-        lambda bench: (
+        lambda workspace: (
             IsolationContract().test_units_of_two_storages_and_of_two_threads_stand_beside_each_other(
-                bench=bench
+                workspace=workspace
             )
         ),
     ),
     Mutant(
         "a schedule is due one millisecond late",
         replacing(queries, "AtMost", Before),
-        lambda bench: DueScheduleContract().test_a_schedule_is_due_from_its_very_instant(bench),
+        lambda workspace: DueScheduleContract().test_a_schedule_is_due_from_its_very_instant(workspace),
     ),
     Mutant(
         "a range includes its upper key",
         exported_twice,
-        lambda bench: BulkContract().test_ranges_cover_every_key_once_and_in_order(populated(bench), RUNS, 1),
+        lambda workspace: BulkContract().test_ranges_cover_every_key_once_and_in_order(
+            populated(workspace), RUNS, 1
+        ),
     ),
 ]
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
+def workspace() -> Iterator[Workspace]:
     with memory_deployments() as deployment, deployment.open() as storage:
-        yield Bench(deployment, storage)
+        yield Workspace(deployment, storage)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, bench: Bench) -> None:
-    mutant.case(bench)
+def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: Workspace) -> None:
+    mutant.case(workspace)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_catches_the_fault(mutant: Mutant, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_case_catches_the_fault(
+    mutant: Mutant, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mutant.plant(monkeypatch)
     with pytest.raises((Exception, pytest.fail.Exception)):
-        mutant.case(bench)
+        mutant.case(workspace)

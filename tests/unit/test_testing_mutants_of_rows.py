@@ -22,7 +22,6 @@ from twinstore.scheduler.rules import schedules as schedule_rules
 from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing import (
     AuditRepositoryContract,
-    Bench,
     CapabilitiesContract,
     DecodingContract,
     DueScheduleContract,
@@ -35,6 +34,7 @@ from twinstore.testing import (
     ScheduleRepositoryContract,
     TriggerRepositoryContract,
     ValueContract,
+    Workspace,
 )
 from twinstore.testing.contracts.paging import FilledLists
 from twinstore.testing.listings import LISTINGS
@@ -104,15 +104,15 @@ def stored_with(changed: Any, patch: Patch) -> None:
     patch.setattr(access, "encode", lambda *arguments: changed(encode(*arguments)))
 
 
-def markers_in_whole_seconds(row: rows.StoredRow) -> rows.StoredRow:
+def markers_in_whole_seconds(row: rows.DocumentRow) -> rows.DocumentRow:
     return replace(row, markers={name: whole_seconds(value) for name, value in row.markers.items()})
 
 
-def document_in_whole_seconds(row: rows.StoredRow) -> rows.StoredRow:
+def document_in_whole_seconds(row: rows.DocumentRow) -> rows.DocumentRow:
     return replace(row, document={name: whole_seconds(value) for name, value in row.document.items()})
 
 
-def without_one_field(row: rows.StoredRow) -> rows.StoredRow:
+def without_one_field(row: rows.DocumentRow) -> rows.DocumentRow:
     return replace(row, document={name: value for name, value in row.document.items() if name != "retryOf"})
 
 
@@ -134,14 +134,14 @@ def keys_made_alike(change: Any, patch: Patch) -> None:
             return replace(key, values=tuple(map(change, key.values)))
         return tuple(map(change, key))
 
-    def unique(row: rows.StoredRow) -> Any:
+    def unique(row: rows.DocumentRow) -> Any:
         return tuple(
             (index, rows.unique_value(index, tuple(change(row.value(name)) for name in index.names)))
             for index in row.entity.uniques
         )
 
     patch.setattr(writing, "_place", lambda unit, entity, key: place(unit, entity, alike(key)))
-    patch.setattr(rows.StoredRow, "unique", property(unique))
+    patch.setattr(rows.DocumentRow, "unique", property(unique))
     stored_with(lambda row: replace(row, key=alike(row.key)), patch)
 
 
@@ -199,91 +199,105 @@ MUTANTS = [
     Mutant(
         "a write keeps fields of the row that it replaces",
         keeps_what_it_replaces,
-        lambda bench: DecodingContract().test_a_broken_row_is_replaced_as_a_whole_or_left_alone(
-            bench, SNAPSHOT
+        lambda workspace: DecodingContract().test_a_broken_row_is_replaced_as_a_whole_or_left_alone(
+            workspace, SNAPSHOT
         ),
     ),
     Mutant(
         "a run is looked for in one unit and created in another",
         partial(looks_and_writes_apart, "insert"),
-        lambda bench: RaceContract().test_one_run_of_an_id_is_created_in_every_round(bench=bench),
+        lambda workspace: RaceContract().test_one_run_of_an_id_is_created_in_every_round(workspace=workspace),
     ),
     Mutant(
         "a record is looked for in one unit and appended in another",
         partial(looks_and_writes_apart, "put"),
-        lambda bench: RaceContract().test_one_record_of_an_id_is_appended_in_every_round(bench=bench),
+        lambda workspace: RaceContract().test_one_record_of_an_id_is_appended_in_every_round(
+            workspace=workspace
+        ),
     ),
     Mutant(
         "two tenants get one new snapshot",
         partial(looks_and_writes_apart, "put"),
-        lambda bench: RaceContract().test_of_two_tenants_one_gets_a_new_key_in_every_round(
-            bench=bench, example=SNAPSHOT
+        lambda workspace: RaceContract().test_of_two_tenants_one_gets_a_new_key_in_every_round(
+            workspace=workspace, example=SNAPSHOT
         ),
     ),
     Mutant(
         "a trigger is recalculated from what was read before",
         changes_without_holding,
         # One run in fifty misses it: three, none in a hundred thousand.
-        lambda bench: [
-            RaceContract().test_a_schedule_and_its_trigger_stay_in_step_in_every_round(bench=Bench(*place))
-            for place in [(bench.deployment, bench.storage)] * 3
+        lambda workspace: [
+            RaceContract().test_a_schedule_and_its_trigger_stay_in_step_in_every_round(
+                workspace=Workspace(*place)
+            )
+            for place in [(workspace.deployment, workspace.storage)] * 3
         ],
     ),
     Mutant(
         "runs are filtered in whole seconds",
         filters_in_whole_seconds,
-        lambda bench: RunRepositoryContract().test_bounds_are_compared_to_the_millisecond(bench),
+        lambda workspace: RunRepositoryContract().test_bounds_are_compared_to_the_millisecond(workspace),
     ),
     Mutant(
         "records are filtered in whole seconds",
         filters_in_whole_seconds,
-        lambda bench: AuditRepositoryContract().test_bounds_of_records_are_compared_to_the_millisecond(bench),
+        lambda workspace: AuditRepositoryContract().test_bounds_of_records_are_compared_to_the_millisecond(
+            workspace
+        ),
     ),
     Mutant(
         "tokens continue in whole seconds",
         tokens_in_whole_seconds,
-        lambda bench: PagingContract().test_all_pages_make_the_whole_list_in_order(
-            FilledLists(bench.deployment, bench.storage), RUNS_LISTING, 1
+        lambda workspace: PagingContract().test_all_pages_make_the_whole_list_in_order(
+            FilledLists(workspace.deployment, workspace.storage), RUNS_LISTING, 1
         ),
     ),
     Mutant(
         "a token leads back to its page",
         a_token_that_leads_back,
-        lambda bench: PagingContract().test_all_pages_make_the_whole_list_in_order(
-            FilledLists(bench.deployment, bench.storage), RUNS_LISTING, 1
+        lambda workspace: PagingContract().test_all_pages_make_the_whole_list_in_order(
+            FilledLists(workspace.deployment, workspace.storage), RUNS_LISTING, 1
         ),
     ),
     Mutant(
         "deletions are stored in whole seconds",
         partial(stored_with, markers_in_whole_seconds),
-        lambda bench: ScheduleRepositoryContract().test_the_instants_of_a_deletion_keep_their_milliseconds(
-            bench
+        lambda workspace: (
+            ScheduleRepositoryContract().test_the_instants_of_a_deletion_keep_their_milliseconds(workspace)
         ),
     ),
     Mutant(
         "instants are stored in whole seconds",
         partial(stored_with, document_in_whole_seconds),
-        lambda bench: CapabilitiesContract().test_instants_keep_the_declared_precision(bench),
+        lambda workspace: CapabilitiesContract().test_instants_keep_the_declared_precision(workspace),
     ),
     Mutant(
         "now is taken in whole seconds",
         recalculated_in_whole_seconds,
-        lambda bench: TriggerRepositoryContract().test_recalculate_looks_at_the_milliseconds_of_now(bench),
+        lambda workspace: TriggerRepositoryContract().test_recalculate_looks_at_the_milliseconds_of_now(
+            workspace
+        ),
     ),
     Mutant(
         "keys are normalised when they are looked up",
         partial(keys_made_alike, partial(unicodedata.normalize, "NFKC")),
-        lambda bench: KeyedRepositoryContract().test_keys_that_only_look_alike_are_different_keys(bench, RUN),
+        lambda workspace: KeyedRepositoryContract().test_keys_that_only_look_alike_are_different_keys(
+            workspace, RUN
+        ),
     ),
     Mutant(
         "keys are found in any case",
         partial(keys_made_alike, str.lower),
-        lambda bench: KeyedRepositoryContract().test_keys_that_only_look_alike_are_different_keys(bench, RUN),
+        lambda workspace: KeyedRepositoryContract().test_keys_that_only_look_alike_are_different_keys(
+            workspace, RUN
+        ),
     ),
     Mutant(
         "another tenant's row is found by its key",
         replacing(writing, "is_seen", lambda *_: True),
-        lambda bench: KeyedRepositoryContract().test_a_row_of_another_tenant_is_as_absent_as_none(bench, RUN),
+        lambda workspace: KeyedRepositoryContract().test_a_row_of_another_tenant_is_as_absent_as_none(
+            workspace, RUN
+        ),
     ),
     Mutant(
         "an absent key is named as it was given",
@@ -292,72 +306,86 @@ MUTANTS = [
             "not_found",
             lambda entity, key, driver, found=failures.not_found: found(entity, f" {key} ", driver),
         ),
-        lambda bench: (
+        lambda workspace: (
             KeyedRepositoryContract().test_an_absent_row_is_nothing_or_an_error_with_the_normalised_key(
-                bench, RUN
+                workspace, RUN
             )
         ),
     ),
     Mutant(
         "one field is not stored",
         partial(stored_with, without_one_field),
-        lambda bench: KeyedRepositoryContract().test_every_look_up_finds_the_row_as_it_was_stored(bench, RUN),
+        lambda workspace: KeyedRepositoryContract().test_every_look_up_finds_the_row_as_it_was_stored(
+            workspace, RUN
+        ),
     ),
     Mutant(
         "schedules are due by their triggers alone",
         due_by_the_trigger_alone,
-        lambda bench: (
+        lambda workspace: (
             DueScheduleContract().test_a_schedule_that_may_not_fire_is_not_due_whatever_its_trigger_says(
-                bench
+                workspace
             )
         ),
     ),
     Mutant(
         "the newest rows are purged first",
         partial(removes, lambda found, limit: found[::-1][:limit]),
-        lambda bench: RetentionContract().test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked(
-            bench, RUN, 2
+        lambda workspace: (
+            RetentionContract().test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked(
+                workspace, RUN, 2
+            )
         ),
     ),
     Mutant(
         "a purge takes everything at once",
         partial(removes, lambda found, _: found),
-        lambda bench: RetentionContract().test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked(
-            bench, SNAPSHOT, 2
+        lambda workspace: (
+            RetentionContract().test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked(
+                workspace, SNAPSHOT, 2
+            )
         ),
     ),
     Mutant(
         "joining commits what came before",
         joining_commits,
-        lambda bench: JoiningContract().test_joining_again_commits_nothing_of_what_came_before(bench=bench),
+        lambda workspace: JoiningContract().test_joining_again_commits_nothing_of_what_came_before(
+            workspace=workspace
+        ),
     ),
     Mutant(
         "a joined write leaves its half",
         replacing(guard, "WRITE_ERRORS", ()),
-        lambda bench: JoiningContract().test_a_joined_write_that_fails_leaves_no_half_of_itself(bench=bench),
+        lambda workspace: JoiningContract().test_a_joined_write_that_fails_leaves_no_half_of_itself(
+            workspace=workspace
+        ),
     ),
 ]
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
+def workspace() -> Iterator[Workspace]:
     with memory_deployments() as deployment, deployment.open() as storage:
-        yield Bench(deployment, storage)
+        yield Workspace(deployment, storage)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, bench: Bench) -> None:
-    mutant.case(bench)
+def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: Workspace) -> None:
+    mutant.case(workspace)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_catches_the_fault(mutant: Mutant, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_case_catches_the_fault(
+    mutant: Mutant, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mutant.plant(monkeypatch)
     with pytest.raises((Exception, pytest.fail.Exception)):
-        mutant.case(bench)
+        mutant.case(workspace)
 
 
-def test_any_row_is_drawn_often_enough_to_miss_a_field(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_row_is_drawn_often_enough_to_miss_a_field(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stored_with(without_one_field, monkeypatch)
     with pytest.raises((Exception, pytest.fail.Exception)):
-        ValueContract().test_any_row_comes_back(bench=bench, example=RUN)
+        ValueContract().test_any_row_comes_back(workspace=workspace, example=RUN)

@@ -29,13 +29,13 @@ from twinstore.migrations import Consent, MigrationReport, MigrationState, Migra
 from twinstore.plugins import hookimpl
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing import (
-    Bench,
     CapabilitiesContract,
     InitializerContract,
     PluginContract,
     ProbeContract,
     ResourceContract,
     StoreErrorContract,
+    Workspace,
 )
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_memory import access, plugin, rows, store, writing
@@ -90,7 +90,7 @@ def out_of_reach(tell: Callable[[OSError], Exception], patch: Patch) -> None:
     @contextmanager
     def breaking(self: MemoryDeployment) -> Iterator[Any]:
         with self.open() as storage, pytest.MonkeyPatch.context() as inside:
-            inside.setattr(store.Store, "begin", begin)
+            inside.setattr(store.MemoryDatabase, "begin", begin)
             yield storage
 
     patch.setattr(MemoryDeployment, "break_connection", breaking)
@@ -170,24 +170,24 @@ def migrated(patch: Patch, **faults: bool) -> None:
     patch.setattr(MemoryProbe, "objects", lambda _: frozenset(LEDGER))
 
 
-def looked_at(bench: Bench) -> None:
+def looked_at(workspace: Workspace) -> None:
     LEDGER.clear()
-    InitializerContract().test_looking_changes_nothing(bench.deployment)
+    InitializerContract().test_looking_changes_nothing(workspace.deployment)
 
 
-def tampered_with(bench: Bench) -> None:
-    with bench.deployment.open() as storage:
-        InitializerContract().test_a_changed_or_newer_migration_stops_everything(bench.on(storage))
+def tampered_with(workspace: Workspace) -> None:
+    with workspace.deployment.open() as storage:
+        InitializerContract().test_a_changed_or_newer_migration_stops_everything(workspace.on(storage))
 
 
 def one_descriptor_a_call(patch: Patch) -> None:
-    begin, opened = store.Store.begin, list[int]()
+    begin, opened = store.MemoryDatabase.begin, list[int]()
 
     def leaking(self: Any, **options: Any) -> Any:
         opened.append(os.open(os.devnull, os.O_RDONLY))
         return begin(self, **options)
 
-    patch.setattr(store.Store, "begin", leaking)
+    patch.setattr(store.MemoryDatabase, "begin", leaking)
 
 
 def a_list_for_a_tuple(patch: Patch) -> None:
@@ -204,22 +204,22 @@ def under_another_name(patch: Patch) -> None:
     patch.setattr(MemoryBackend, "driver", property(lambda _: "RAM"))
 
 
-def declared(name: str) -> Callable[[Bench], None]:
+def declared(name: str) -> Callable[[Workspace], None]:
     """Return the case of a flag."""
-    case: Callable[[Bench], None] = getattr(CapabilitiesContract(), name)
+    case: Callable[[Workspace], None] = getattr(CapabilitiesContract(), name)
     return case
 
 
-def taken(bench: Bench) -> None:
-    StoreErrorContract().test_a_taken_value_is_told_in_the_words_of_the_library(bench, "run")
+def taken(workspace: Workspace) -> None:
+    StoreErrorContract().test_a_taken_value_is_told_in_the_words_of_the_library(workspace, "run")
 
 
-def other_form(bench: Bench) -> None:
-    StoreErrorContract().test_a_row_of_another_form_is_undecodable_and_says_why_in_its_cause(bench, RUN)
+def other_form(workspace: Workspace) -> None:
+    StoreErrorContract().test_a_row_of_another_form_is_undecodable_and_says_why_in_its_cause(workspace, RUN)
 
 
-def unreachable(bench: Bench) -> None:
-    StoreErrorContract().test_a_store_out_of_reach_is_unavailable_for_every_kind_of_call(bench)
+def unreachable(workspace: Workspace) -> None:
+    StoreErrorContract().test_a_store_out_of_reach_is_unavailable_for_every_kind_of_call(workspace)
 
 
 MUTANTS = [
@@ -253,7 +253,7 @@ MUTANTS = [
     Mutant(
         "bulk works and is not declared",
         declaring(bulk=False),
-        lambda bench: CapabilitiesContract().test_using_it_works_exactly_when_declared(bench, "bulk"),
+        lambda workspace: CapabilitiesContract().test_using_it_works_exactly_when_declared(workspace, "bulk"),
     ),
     Mutant(
         "the driver has no name",
@@ -273,8 +273,8 @@ MUTANTS = [
     Mutant(
         "a missing schema is an outage",
         replacing(access.MemoryAccess, "find", without_schema),
-        lambda bench: InitializerContract().test_a_call_without_schema_works_or_asks_for_the_migrations(
-            bench.deployment
+        lambda workspace: InitializerContract().test_a_call_without_schema_works_or_asks_for_the_migrations(
+            workspace.deployment
         ),
     ),
     Mutant("what is no JSON is a ValueError", partial(unreadable_rows_are, ValueError), other_form),
@@ -288,63 +288,65 @@ MUTANTS = [
     Mutant(
         "each call leaves a connection open",
         one_descriptor_a_call,
-        lambda bench: ResourceContract().test_no_call_leaves_a_connection_open(bench),
+        lambda workspace: ResourceContract().test_no_call_leaves_a_connection_open(workspace),
     ),
     Mutant(
         "a closed storage goes on",
         replacing(Lifetime, "check", lambda _: None),
-        lambda bench: ResourceContract().test_a_closed_storage_refuses_every_call(bench),
+        lambda workspace: ResourceContract().test_a_closed_storage_refuses_every_call(workspace),
     ),
     Mutant(
         "the probe cannot tell writes apart",
         replacing(MemoryProbe, "stamp", lambda *_: None),
-        lambda bench: ProbeContract().test_a_stamp_changes_with_a_write_and_with_nothing_else(bench),
+        lambda workspace: ProbeContract().test_a_stamp_changes_with_a_write_and_with_nothing_else(workspace),
     ),
     Mutant(
         "the description has a list for a tuple",
         a_list_for_a_tuple,
-        lambda bench: PluginContract().test_the_description_of_the_driver_has_the_types_that_are_asked_for(
-            bench
+        lambda workspace: (
+            PluginContract().test_the_description_of_the_driver_has_the_types_that_are_asked_for(workspace)
         ),
     ),
     Mutant(
         "the driver calls itself by another name than its entry point",
         under_another_name,
-        lambda bench: PluginContract().test_the_driver_is_installed_under_the_name_that_it_gives_itself(
-            bench
+        lambda workspace: PluginContract().test_the_driver_is_installed_under_the_name_that_it_gives_itself(
+            workspace
         ),
     ),
 ]
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
+def workspace() -> Iterator[Workspace]:
     with memory_deployments() as deployment, deployment.open() as storage:
-        yield Bench(deployment, storage)
+        yield Workspace(deployment, storage)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, bench: Bench) -> None:
-    mutant.case(bench)
+def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: Workspace) -> None:
+    mutant.case(workspace)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_catches_the_fault(mutant: Mutant, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_case_catches_the_fault(
+    mutant: Mutant, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mutant.plant(monkeypatch)
     with pytest.raises((Exception, pytest.fail.Exception)):
-        mutant.case(bench)
+        mutant.case(workspace)
 
 
 def test_the_cases_of_migrations_accept_a_driver_that_has_one(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     migrated(monkeypatch)
-    tampered_with(bench)
-    looked_at(bench)
+    tampered_with(workspace)
+    looked_at(workspace)
 
 
 def test_the_case_of_outages_accepts_a_driver_that_tells_them_well(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out_of_reach(unavailable("The store does not answer."), monkeypatch)
-    unreachable(bench)
+    unreachable(workspace)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twinstore.query import Query
     from twinstore.scope import Scope
     from twinstore.tenancy import Tenants
-    from twinstore_memory.rows import StoredRow
+    from twinstore_memory.rows import DocumentRow
     from twinstore_memory.store import Unit
     from twinstore_memory.units import Link
 
@@ -127,17 +127,17 @@ class MemoryAccess(AccessDefaults):
             yield MemoryAccess(Joined(unit), self._scope, self._entities)
 
 
-def rows_in(unit: Unit, scope: Tenants, entity: Entity) -> list[StoredRow]:
+def rows_in(unit: Unit, scope: Tenants, entity: Entity) -> list[DocumentRow]:
     """Return the rows of a scope, in no particular order."""
     return [row for row in unit.values(table(entity)) if is_seen(unit, scope, row)]
 
 
-def read(entity: Entity[M], row: StoredRow | None) -> Row[M] | None:
+def read(entity: Entity[M], row: DocumentRow | None) -> Row[M] | None:
     """Return a row that may be absent, decoded."""
     return None if row is None else decode(entity, row)
 
 
-def marked(unit: Unit, entity: Entity[M], row: StoredRow, query: Query, sets: Sets) -> Row[M] | None:
+def marked(unit: Unit, entity: Entity[M], row: DocumentRow, query: Query, sets: Sets) -> Row[M] | None:
     """Set fields of a row; ``None`` when it matches no longer."""
     held = hold(unit, query.scope, entity, row.key)
     marking = Marking(entity, query, sets)

@@ -14,7 +14,7 @@ from twinstore_memory.access import MemoryAccess
 from twinstore_memory.bulk import MemoryBulk
 from twinstore_memory.initializer import initializer_class
 from twinstore_memory.settings import MemorySettings
-from twinstore_memory.store import DRIVER, Store, Unit, shared_store
+from twinstore_memory.store import DRIVER, MemoryDatabase, Unit, shared_store
 from twinstore_memory.units import Joined, Single
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ CAPABILITIES: Final = Capabilities(
 class MemoryBackend(AccessBackend[R]):
     """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
 
-    def __init__(self, module: ModuleSpec[R], store: Store | None = None) -> None:
+    def __init__(self, module: ModuleSpec[R], store: MemoryDatabase | None = None) -> None:
         """Take the module and the store; default: one of its own."""
         super().__init__(module)
-        self.store = store or Store()
+        self.store = store or MemoryDatabase()
         self.initializer = initializer_class(module)(module.name)
 
     @property

@@ -16,7 +16,7 @@ from twinstore.tenancy import Tenant, label_of
 from twinstore_memory.access import MemoryAccess
 from twinstore_memory.initializer import MemoryInitializer
 from twinstore_memory.range_writer import MemoryRangeWriter
-from twinstore_memory.rows import StoredRow, decode, table
+from twinstore_memory.rows import DocumentRow, decode, table
 from twinstore_memory.units import Single
 from twinstore_memory.writing import is_seen
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import Check, OnConflict, Position, ScanRow
     from twinstore.catalog import Entity, Key, Module
     from twinstore.migrations import Initializer
-    from twinstore_memory.store import Store, Unit
+    from twinstore_memory.store import MemoryDatabase, Unit
 
 __all__ = ["MemoryBulk", "MemoryView"]
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 class MemoryBulk:
     """Implements :class:`~twinstore.bulk.BulkPort`."""
 
-    def __init__(self, store: Store, module: Module, capabilities: Capabilities) -> None:
+    def __init__(self, store: MemoryDatabase, module: Module, capabilities: Capabilities) -> None:
         """Take the store and the module whose rows are read and written."""
         self._store = store
         self._module = module
@@ -150,14 +150,14 @@ class MemoryView:
         """Yield single rows for comparison."""
         return map(scan_row, self._rows_of(entity, keys))
 
-    def _rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[StoredRow]:
+    def _rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[DocumentRow]:
         found = (self._unit.get(table(entity), key) for key in keys)
         return (row for row in found if row is not None)
 
 
 def rows_in(
     unit: Unit, entity: Entity, within: KeyRange | None = None, *, tenant_id: str | None
-) -> list[StoredRow]:
+) -> list[DocumentRow]:
     """Return the rows of a range in key order, for a copy."""
     found = [
         row
@@ -172,7 +172,7 @@ def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def record(row: StoredRow) -> Record:
+def record(row: DocumentRow) -> Record:
     """Return a row decoded, or with the reason why it cannot be."""
     exported = Record(
         key=key_of(row),
@@ -188,7 +188,7 @@ def record(row: StoredRow) -> Record:
     return exported
 
 
-def belongs(unit: Unit, row: StoredRow, tenant_id: str | None) -> bool:
+def belongs(unit: Unit, row: DocumentRow, tenant_id: str | None) -> bool:
     """Whether a row is among those of a tenant, or of all of them."""
     if tenant_id is None:
         return True
@@ -197,13 +197,13 @@ def belongs(unit: Unit, row: StoredRow, tenant_id: str | None) -> bool:
     return row.owner == Tenant(tenant_id)
 
 
-def place(row: StoredRow) -> tuple[bool, tuple[str | int, ...]]:
+def place(row: DocumentRow) -> tuple[bool, tuple[str | int, ...]]:
     """Return the place of a row in the order of the keys; what can be no key comes last."""
     key = key_of(row)
     return (key is None, tuple(map(repr, row.key)) if key is None else key)
 
 
-def covers(within: KeyRange, row: StoredRow) -> bool:
+def covers(within: KeyRange, row: DocumentRow) -> bool:
     """Whether a range covers a row; an unbounded end also covers what can be no key."""
     key = key_of(row)
     if key is None:

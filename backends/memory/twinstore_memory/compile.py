@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from twinstore.paging import KeyPart, SortKey
-    from twinstore_memory.rows import StoredRow
+    from twinstore_memory.rows import DocumentRow
 
 __all__ = ["ordered", "part", "select", "sort_key"]
 
 Rank = tuple[int, str | int | datetime]
 
 
-def select(rows: Iterable[StoredRow], query: Query) -> list[StoredRow]:
+def select(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
     """Return up to ``limit + 1`` rows of a query, in its order."""
     return ordered(rows, query)[: query.limit + 1]
 
 
-def ordered(rows: Iterable[StoredRow], query: Query) -> list[StoredRow]:
+def ordered(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
     """Return all rows of a query, in its order."""
     found = [row for row in rows if matches(row, query)]
     for key in reversed(query.order):
@@ -33,21 +33,21 @@ def ordered(rows: Iterable[StoredRow], query: Query) -> list[StoredRow]:
     return found
 
 
-def matches(row: StoredRow, query: Query) -> bool:
+def matches(row: DocumentRow, query: Query) -> bool:
     """Whether a row satisfies the conditions of the list and follows its starting point."""
     if not all(is_true(condition, row) for condition in query.where):
         return False
     return query.after is None or follows(row, query.order, query.after)
 
 
-def is_true(condition: Condition, row: StoredRow) -> bool:
+def is_true(condition: Condition, row: DocumentRow) -> bool:
     """Whether one condition is true of a row; an instant that is stored as text compares as the instant."""
     value = row.value(condition.field)
     timed = isinstance(condition, Comparison) and isinstance(condition.value, datetime)
     return holds(condition, instant(value) if timed else value)
 
 
-def follows(row: StoredRow, order: tuple[SortKey, ...], after: tuple[KeyPart, ...]) -> bool:
+def follows(row: DocumentRow, order: tuple[SortKey, ...], after: tuple[KeyPart, ...]) -> bool:
     """Whether a row comes strictly after a sort key."""
     for key, bound in zip(order, after, strict=True):
         mine, other = rank(part(row, key)), rank(bound)

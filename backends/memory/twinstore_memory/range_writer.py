@@ -13,7 +13,7 @@ from twinstore.fields import parse_timestamp
 from twinstore.scope import UNBOUND
 from twinstore.tenancy import ALL_TENANTS, label_of
 from twinstore_memory.access import MemoryAccess
-from twinstore_memory.rows import StoredRow, encode, table, write
+from twinstore_memory.rows import DocumentRow, encode, table, write
 from twinstore_memory.units import Joined
 from twinstore_memory.writing import check_unique, discard, hold
 
@@ -82,7 +82,7 @@ class MemoryRangeWriter:
             self._rejected.append(Rejected(record, record.error or "the row has no model or no key"))
             return
         row = encode(self._entity, record.model, as_stored(record))
-        self._unit.claim(table(self._entity), row.key)
+        self._unit.lock(table(self._entity), row.key)
         stored = self._unit.get(table(self._entity), row.key)
         if stored is None:
             self._store(record, row)
@@ -93,7 +93,7 @@ class MemoryRangeWriter:
             if self._overwrite:
                 self._store(record, row)
 
-    def _store(self, record: Record, row: StoredRow) -> None:
+    def _store(self, record: Record, row: DocumentRow) -> None:
         try:
             check_unique(self._unit, row)
         except DuplicateError as error:

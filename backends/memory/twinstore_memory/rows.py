@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING, TypeVar
 
 from twinstore import documents
 from twinstore.canonical import CanonicalModel
-from twinstore.documents.rows import StoredRow, encode, unique_value
-from twinstore_memory.store import DRIVER, Store, Table, Unit
+from twinstore.documents.rows import DocumentRow, encode, unique_value
+from twinstore_memory.store import DRIVER, MemoryDatabase, TableName, Unit
 
 if TYPE_CHECKING:
     from twinstore.access import Row
     from twinstore.catalog import Entity, Key
 
-__all__ = ["StoredRow", "decode", "encode", "plant", "stored_rows", "table", "unique_value", "write"]
+__all__ = ["DocumentRow", "decode", "encode", "plant", "stored_rows", "table", "unique_value", "write"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
 
-def table(entity: Entity) -> Table[StoredRow]:
+def table(entity: Entity) -> TableName[DocumentRow]:
     """Return the table of an entity."""
-    return Table(f"{entity.module}.{entity.name}")
+    return TableName(f"{entity.module}.{entity.name}")
 
 
-def decode(entity: Entity[M], row: StoredRow) -> Row[M]:
+def decode(entity: Entity[M], row: DocumentRow) -> Row[M]:
     """Return the model of a row with its markers.
 
     Raises:
@@ -32,19 +32,19 @@ def decode(entity: Entity[M], row: StoredRow) -> Row[M]:
     return documents.decode(entity, row, DRIVER)
 
 
-def write(unit: Unit, row: StoredRow) -> None:
+def write(unit: Unit, row: DocumentRow) -> None:
     """Stage a row; its key and its unique values must be claimed and free."""
     unit.put(table(row.entity), row.key, row, (value for _, value in row.unique))
 
 
-def plant(store: Store, row: StoredRow) -> None:
+def plant(store: MemoryDatabase, row: DocumentRow) -> None:
     """Write a row past every rule and check, also a broken one: for tests of what reads make of it."""
     unit = store.begin()
-    unit.claim(table(row.entity), row.key)
+    unit.lock(table(row.entity), row.key)
     write(unit, row)
     unit.commit()
 
 
-def stored_rows(store: Store, entity: Entity) -> dict[Key, StoredRow]:
+def stored_rows(store: MemoryDatabase, entity: Entity) -> dict[Key, DocumentRow]:
     """Return what is committed, past the repositories."""
     return {row.key: row for row in store.begin().values(table(entity))}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Key
     from twinstore.clock import Clock
 
-__all__ = ["DRIVER", "Store", "Table", "Unit", "drop_store", "shared_store"]
+__all__ = ["DRIVER", "MemoryDatabase", "TableName", "Unit", "drop_store", "shared_store"]
 
 DRIVER: Final = "Memory"
 PATIENCE_SECONDS: Final = 5.0
@@ -37,7 +37,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Generic[V]):
+class TableName(Generic[V]):
     """The name of a table; its type parameter is the type of its values."""
 
     name: str
@@ -53,18 +53,18 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class TableContents:
     """The rows of a table and who holds each unique value; ``None`` stands for a staged removal."""
 
     rows: dict[Key, Slot | None] = field(default_factory=dict)
     holders: dict[Hashable, Key | None] = field(default_factory=dict)
 
-    def take_over(self, staged: Contents) -> None:
+    def take_over(self, staged: TableContents) -> None:
         """Apply what a unit staged."""
         apply(staged.rows, self.rows)
         apply(staged.holders, self.holders)
 
-    def note_before(self, staged: Contents, before: Contents) -> None:
+    def note_before(self, staged: TableContents, before: TableContents) -> None:
         """Keep what stands here now of all that a unit is about to change."""
         note_before(staged.rows, self.rows, before.rows)
         note_before(staged.holders, self.holders, before.holders)
@@ -87,7 +87,7 @@ def note_before(changes: dict[K, V | None], target: dict[K, V | None], before: d
         before.setdefault(key, target.get(key))
 
 
-class Store:
+class MemoryDatabase:
     """What a server is to the other drivers: storages opened on the same store see the same data."""
 
     def __init__(
@@ -104,17 +104,17 @@ class Store:
         self.clock = clock or SystemClock()
         self.patience = patience
         self.numbers = count(1)
-        self._tables: dict[str, Contents] = {}
-        self._claims: dict[tuple[str, Hashable], Unit] = {}
+        self._tables: dict[str, TableContents] = {}
+        self._locks: dict[tuple[str, Hashable], Unit] = {}
         self._snapshots: set[Unit] = set()
-        self._committing: dict[str, Contents] = {}
+        self._committing: dict[str, TableContents] = {}
         self._changed = Condition()
         renew_in_child(self)
 
     def renew(self) -> None:
         """Keep the rows in a forked child as a copy of its own; the open units are the parent's."""
         self._changed = Condition()
-        self._claims, self._snapshots = {}, set()
+        self._locks, self._snapshots = {}, set()
         # Another thread may have been in the middle of a commit; the copy has all of it.
         for table, contents in self._committing.items():
             self._contents(table).take_over(contents)
@@ -134,21 +134,21 @@ class Store:
         with self._changed:
             self._tables.clear()
 
-    def slot(self, table: str, key: Key, before: Contents | None = None) -> Slot | None:
+    def slot(self, table: str, key: Key, before: TableContents | None = None) -> Slot | None:
         """Return a committed row, or what it was ``before``."""
         with self._changed:
             if before is not None and key in before.rows:
                 return before.rows[key]
             return self._contents(table).rows.get(key)
 
-    def holder(self, table: str, unique: Hashable, before: Contents | None = None) -> Key | None:
+    def holder(self, table: str, unique: Hashable, before: TableContents | None = None) -> Key | None:
         """Return the key of the committed row that occupies a unique value, or occupied it ``before``."""
         with self._changed:
             if before is not None and unique in before.holders:
                 return before.holders[unique]
             return self._contents(table).holders.get(unique)
 
-    def rows(self, table: str, before: Contents | None = None) -> dict[Key, Slot | None]:
+    def rows(self, table: str, before: TableContents | None = None) -> dict[Key, Slot | None]:
         """Return a copy of the committed rows, as they were ``before``; the rows themselves never change."""
         with self._changed:
             rows = dict(self._contents(table).rows)
@@ -159,7 +159,7 @@ class Store:
         with self._changed:
             self._snapshots.add(unit)
 
-    def claim(self, unit: Unit, table: str, what: Hashable) -> None:
+    def lock(self, unit: Unit, table: str, what: Hashable) -> None:
         """Give a unit the exclusive right to a key or unique value until it ends.
 
         Raises:
@@ -167,7 +167,7 @@ class Store:
         """
         with self._changed:
             deadline = time.monotonic() + self.patience
-            while (owner := self._claims.get((table, what), unit)) is not unit:
+            while (owner := self._locks.get((table, what), unit)) is not unit:
                 remaining = deadline - time.monotonic()
                 if unit.loses_to(owner) or remaining <= 0:
                     raise ConcurrencyError(
@@ -181,9 +181,9 @@ class Store:
                     "a whole.",
                     driver=DRIVER,
                 )
-            self._claims[table, what] = unit
+            self._locks[table, what] = unit
 
-    def end(self, unit: Unit, staged: dict[str, Contents]) -> None:
+    def end(self, unit: Unit, staged: dict[str, TableContents]) -> None:
         """Apply what a unit staged, all at once, and drop its claims."""
         with self._changed:
             self._snapshots.discard(unit)
@@ -194,17 +194,17 @@ class Store:
             for table, contents in staged.items():
                 self._contents(table).take_over(contents)
             self._committing = {}
-            self._claims = {what: owner for what, owner in self._claims.items() if owner is not unit}
+            self._locks = {what: owner for what, owner in self._locks.items() if owner is not unit}
             self._changed.notify_all()
 
-    def _contents(self, table: str) -> Contents:
-        return self._tables.setdefault(table, Contents())
+    def _contents(self, table: str) -> TableContents:
+        return self._tables.setdefault(table, TableContents())
 
 
 class Unit:
     """One unit of work. Not thread-safe; the handle that ``bind`` joins."""
 
-    def __init__(self, store: Store, *, read_only: bool = False, isolated: bool = False) -> None:
+    def __init__(self, store: MemoryDatabase, *, read_only: bool = False, isolated: bool = False) -> None:
         """Stage nothing yet; the state that an isolated unit reads is that of its first call."""
         self.store = store
         self.read_only = read_only
@@ -212,40 +212,40 @@ class Unit:
         self.state = UnitState()
         self.thread = get_ident()
         self._began = False
-        self._before: dict[str, Contents] = {}
-        self._staged: dict[str, Contents] = {}
+        self._before: dict[str, TableContents] = {}
+        self._staged: dict[str, TableContents] = {}
 
-    def get(self, table: Table[V], key: Key) -> V | None:
+    def get(self, table: TableName[V], key: Key) -> V | None:
         """Return one value as this unit sees it."""
         slot = self._slot(table, key)
         return None if slot is None else cast("V", slot.value)
 
-    def holder(self, table: Table[V], unique: Hashable) -> Key | None:
+    def holder(self, table: TableName[V], unique: Hashable) -> Key | None:
         """Return the key of the row that occupies a unique value, as this unit sees it."""
         staged = self._changes(table).holders
         if unique in staged:
             return staged[unique]
         return self.store.holder(table.name, unique, self._begun().before(table.name))
 
-    def values(self, table: Table[V]) -> list[V]:
+    def values(self, table: TableName[V]) -> list[V]:
         """Return all values as this unit sees them, in no particular order."""
         rows = self.store.rows(table.name, self._begun().before(table.name)) | self._changes(table).rows
         return [cast("V", slot.value) for slot in rows.values() if slot is not None]
 
-    def claim(self, table: Table[V], *keys: Hashable) -> None:
-        """Take the exclusive right to rows or unique values; see :meth:`Store.claim`."""
+    def lock(self, table: TableName[V], *keys: Hashable) -> None:
+        """Take the exclusive right to rows or unique values; see :meth:`MemoryDatabase.claim`."""
         for key in keys:
-            self.store.claim(self._begun(), table.name, key)
+            self.store.lock(self._begun(), table.name, key)
 
     def loses_to(self, owner: Unit) -> bool:
         """Whether this unit must not wait for the claim of another one."""
         return owner.thread == self.thread or (self.isolated and owner.isolated)
 
-    def before(self, table: str) -> Contents:
+    def before(self, table: str) -> TableContents:
         """Return what others have changed since this unit began, as it was before."""
-        return self._before.setdefault(table, Contents())
+        return self._before.setdefault(table, TableContents())
 
-    def put(self, table: Table[V], key: Key, value: V, unique: Iterable[Hashable] = ()) -> None:
+    def put(self, table: TableName[V], key: Key, value: V, unique: Iterable[Hashable] = ()) -> None:
         """Stage a row and claim its key; its unique values must be claimed and free."""
         self.remove(table, key)
         slot = Slot(value, tuple(unique), next(self.store.numbers))
@@ -253,13 +253,13 @@ class Unit:
         changes.rows[key] = slot
         changes.holders.update(dict.fromkeys(slot.unique, key))
 
-    def remove(self, table: Table[V], key: Key) -> None:
+    def remove(self, table: TableName[V], key: Key) -> None:
         """Claim a row and stage its removal.
 
         A row that is read and written under the claim of another one is claimed here, so that a unit that
         began before it was changed does not overwrite it.
         """
-        self.claim(table, key)
+        self.lock(table, key)
         slot = self._slot(table, key)
         if slot is not None:
             changes = self._changes(table)
@@ -285,7 +285,7 @@ class Unit:
         if not self.state.closed:
             self._end({})
 
-    def _end(self, staged: dict[str, Contents]) -> None:
+    def _end(self, staged: dict[str, TableContents]) -> None:
         self.state.closed = True
         self.store.end(self, staged)
         self._staged, self._before = {}, {}
@@ -297,24 +297,24 @@ class Unit:
             self.store.watch(self)
         return self
 
-    def _slot(self, table: Table[V], key: Key) -> Slot | None:
+    def _slot(self, table: TableName[V], key: Key) -> Slot | None:
         staged = self._changes(table).rows
         if key in staged:
             return staged[key]
         return self.store.slot(table.name, key, self._begun().before(table.name))
 
-    def _changes(self, table: Table[V]) -> Contents:
-        return self._staged.setdefault(table.name, Contents())
+    def _changes(self, table: TableName[V]) -> TableContents:
+        return self._staged.setdefault(table.name, TableContents())
 
 
-_shared: Final[dict[str, Store]] = {}
+_shared: Final[dict[str, MemoryDatabase]] = {}
 _shared_lock: Final = ForkSafeLock()
 
 
-def shared_store(name: str) -> Store:
+def shared_store(name: str) -> MemoryDatabase:
     """Return the store of that name; it lives as long as the process, or until it is dropped."""
     with _shared_lock:
-        return _shared.setdefault(name, Store(name))
+        return _shared.setdefault(name, MemoryDatabase(name))
 
 
 def drop_store(name: str) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from twinstore_memory.store import Store, Unit
+    from twinstore_memory.store import MemoryDatabase, Unit
 
 __all__ = ["Joined", "Link", "Single"]
 
@@ -45,7 +45,7 @@ class Single:
     read_only = False
     in_unit = False
 
-    def __init__(self, store: Store, *, unbound: bool = False) -> None:
+    def __init__(self, store: MemoryDatabase, *, unbound: bool = False) -> None:
         """Take the store, and whether the access belongs to no session."""
         self.state = UnitState(unbound=unbound)
         self._store = store

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from twinstore.paging import Page
     from twinstore.query import Query
     from twinstore.tenancy import Tenants
-    from twinstore_mongo.units import Unit
+    from twinstore_mongo.context import RepositoryContext
 
 __all__ = ["MongoAccess"]
 
@@ -45,48 +45,48 @@ T = TypeVar("T")
 class MongoAccess(AccessDefaults):
     """Implements :class:`~twinstore.access.Access`."""
 
-    def __init__(self, unit: Unit, entities: Sequence[Entity]) -> None:
+    def __init__(self, context: RepositoryContext, entities: Sequence[Entity]) -> None:
         """Take how the calls reach the store, and the entities of the module."""
-        self._unit = unit
+        self._context = context
         self._entities = entities
         # Every call asks for it several times.
-        self._alone = Binding(DRIVER, unit.scope, unit.state, read_only=unit.read_only)
+        self._alone = Binding(DRIVER, context.scope, context.state, read_only=context.read_only)
         self._in_unit = replace(self._alone, in_unit=True)
 
     @property
     @override
     def binding(self) -> Binding:
-        return self._in_unit if self._unit.in_transaction else self._alone
+        return self._in_unit if self._context.in_transaction else self._alone
 
     @override
     def find(
         self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[Row[M] | None, ...]:
         if len(keys) != 1:
-            return many(self._unit, entity, scope, keys) if keys else ()
-        document = one(self._unit, entity, scope, keys[0])
+            return many(self._context, entity, scope, keys) if keys else ()
+        document = one(self._context, entity, scope, keys[0])
         return (None if document is None else codec_of(entity).decode(document),)
 
     @override
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
-        return page(self._unit, entity, query)
+        return page(self._context, entity, query)
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
-        return count(self._unit, entity, query, by)
+        return count(self._context, entity, query, by)
 
     @override
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
-        insert_row(self._unit, entity, scope, row)
+        insert_row(self._context, entity, scope, row)
         return row
 
     @override
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         if entity.append_only:
             self._put_once(entity, scope, row)
-        elif self._unit.store.complete or not (entity.versioned or entity.single_key is None):
-            check_parent(self._unit, entity, scope, row)
-            self._repeat(lambda: overwrite(self._unit, entity, scope, row))
+        elif self._context.store.complete or not (entity.versioned or entity.single_key is None):
+            check_parent(self._context, entity, scope, row)
+            self._repeat(lambda: overwrite(self._context, entity, scope, row))
         else:
             super().put(entity, scope, row)
         return row
@@ -95,47 +95,47 @@ class MongoAccess(AccessDefaults):
         """Insert a row that never changes, unless an equal one is there."""
         key = entity.key_of(row.model, row.storage)
         # A refused insert would end a transaction, so there the row is looked up first.
-        if self._unit.in_transaction and self.find(entity, scope, (key,)) == (row,):
+        if self._context.in_transaction and self.find(entity, scope, (key,)) == (row,):
             return
         try:
-            insert_row(self._unit, entity, scope, row)
+            insert_row(self._context, entity, scope, row)
         except DuplicateError:
-            if self._unit.in_transaction or self.find(entity, scope, (key,)) != (row,):
+            if self._context.in_transaction or self.find(entity, scope, (key,)) != (row,):
                 raise
 
     @override
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
         alone = len(refs) == 1 and refs[0].entity.versioned
         try:
-            if alone or not self._unit.store.capabilities.transactions:
-                return self._repeat(lambda: apply(self._unit, refs, rule))
-            return self._unit.atomic(lambda unit: apply(unit, refs, rule))
+            if alone or not self._context.store.capabilities.transactions:
+                return self._repeat(lambda: apply(self._context, refs, rule))
+            return self._context.atomic(lambda context: apply(context, refs, rule))
         except RuleEndedError as ended:
             raise ended.error from ended.error.__cause__
 
     @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
-        if not can_set(self._unit, entity):
+        if not can_set(self._context, entity):
             return super().mark(entity, query, sets)
         mark = mark_first if query.limit == 1 else mark_all
-        return mark(self._unit, entity, query, sets)
+        return mark(self._context, entity, query, sets)
 
     @override
     def remove(self, entity: Entity, query: Query) -> int:
-        return remove(self._unit, self._entities, entity, query)
+        return remove(self._context, self._entities, entity, query)
 
     @contextmanager
     @override
     def unit(self, scope: Tenants, *, atomic: bool = True) -> Iterator[Access]:
         del scope  # every call names whose rows it is about
-        capabilities = self._unit.store.capabilities
-        if self._unit.in_transaction or not (atomic or capabilities.transactions):
+        capabilities = self._context.store.capabilities
+        if self._context.in_transaction or not (atomic or capabilities.transactions):
             yield self
             return
         capabilities.require("transactions")
-        with self._unit.opened() as unit:
-            yield MongoAccess(unit, self._entities)
+        with self._context.opened() as context:
+            yield MongoAccess(context, self._entities)
 
     def _repeat(self, action: Callable[[], T]) -> T:
         """Repeat a step after lost races; in a transaction only the whole of it can be repeated."""
-        return action() if self._unit.in_transaction else repeat(action)
+        return action() if self._context.in_transaction else repeat(action)

@@ -15,9 +15,9 @@ from twinstore.scope import UNBOUND
 from twinstore_mongo.access import MongoAccess
 from twinstore_mongo.bulk import MongoBulk
 from twinstore_mongo.connection import Connection
+from twinstore_mongo.context import RepositoryContext, client_session, transaction
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.migrator import initializer_class
-from twinstore_mongo.units import Unit, client_session, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ class MongoBackend(AccessBackend[R]):
 
     @override
     def unbound(self) -> Access:
-        return self._access(Unit(self._connection, UNBOUND, UnitState(unbound=True)))
+        return self._access(RepositoryContext(self._connection, UNBOUND, UnitState(unbound=True)))
 
     @contextmanager
     @override
@@ -83,11 +83,11 @@ class MongoBackend(AccessBackend[R]):
         self.capabilities.require("sessions")
         store = self._connection.store
         with client_session(store, causal_consistency=causal_consistency) as session:
-            unit = replace(self._fresh(scope), session=session, joined=store)
+            context = replace(self._fresh(scope), session=session, joined=store)
             try:
-                yield self._access(unit)
+                yield self._access(context)
             finally:
-                unit.state.closed = True
+                context.state.closed = True
 
     @contextmanager
     @override
@@ -95,13 +95,13 @@ class MongoBackend(AccessBackend[R]):
         self.capabilities.require("transactions")
         store = self._connection.store
         with client_session(store) as session:
-            unit = replace(self._fresh(scope), session=session, joined=store, read_only=read_only)
+            context = replace(self._fresh(scope), session=session, joined=store, read_only=read_only)
             try:
                 with transaction(session, store):
-                    yield self._access(unit)
-                    unit.state.check_commit()
+                    yield self._access(context)
+                    context.state.check_commit()
             finally:
-                unit.state.closed = True
+                context.state.closed = True
 
     @override
     def join(self, handle: object, scope: Scope) -> Access:
@@ -125,11 +125,11 @@ class MongoBackend(AccessBackend[R]):
         super().close()
         self._connection.close()
 
-    def _fresh(self, scope: Scope) -> Unit:
-        return Unit(self._connection, scope)
+    def _fresh(self, scope: Scope) -> RepositoryContext:
+        return RepositoryContext(self._connection, scope)
 
-    def _access(self, unit: Unit) -> Access:
-        return MongoAccess(unit, self._module.catalog.entities)
+    def _access(self, context: RepositoryContext) -> Access:
+        return MongoAccess(context, self._module.catalog.entities)
 
 
 def open_backend(request: OpenRequest) -> MongoBackend[object]:

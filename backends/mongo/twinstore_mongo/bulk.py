@@ -19,6 +19,7 @@ from twinstore_mongo.bulk_owners import chosen, owner_of_value
 from twinstore_mongo.bulk_view import MongoView
 from twinstore_mongo.bulk_writer import MongoRangeWriter
 from twinstore_mongo.codec import codec_of
+from twinstore_mongo.context import RepositoryContext, translating
 from twinstore_mongo.derive import ID
 from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.identity import identity_of
@@ -26,7 +27,6 @@ from twinstore_mongo.key_order import SIMPLE, has_key_index, key_after, order_of
 from twinstore_mongo.migrator import initializer_class
 from twinstore_mongo.positions import position_of
 from twinstore_mongo.survey import survey_of
-from twinstore_mongo.units import Unit, translating
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,7 +128,7 @@ class MongoBulk:
         """Open a writer for one range; heavy ranges are committed in parts, see the Protocol."""
         note_system_scope("bulk write")
         overwrite = on_conflict == "overwrite" and not entity.append_only
-        writer = MongoRangeWriter(self._unit(), entity, self.entities(), overwrite=overwrite, check=check)
+        writer = MongoRangeWriter(self._context(), entity, self.entities(), overwrite=overwrite, check=check)
         try:
             yield writer
         finally:
@@ -137,10 +137,10 @@ class MongoBulk:
     def access(self) -> Access:
         """Return the rows of any described entity, call by call; see the Protocol."""
         note_system_scope("bulk access")
-        return MongoAccess(self._unit(), self.entities())
+        return MongoAccess(self._context(), self.entities())
 
-    def _unit(self) -> Unit:
-        return Unit(self._connection, UNBOUND, UnitState(unbound=True))
+    def _context(self) -> RepositoryContext:
+        return RepositoryContext(self._connection, UNBOUND, UnitState(unbound=True))
 
     def _chosen(self, entity: Entity, tenant_id: str | None) -> Chosen:
         return chosen(entity, tenant_id, self._connection.collection_name)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.codec import Codec
     from twinstore_mongo.connection import Document
 
-__all__ = ["UnfitError", "Write", "encoded", "is_equal", "operation", "replacing"]
+__all__ = ["DocumentWrite", "UnfitError", "encoded", "is_equal", "operation", "replacing"]
 
 LENGTH_BYTES: Final = 4
 # The last bytes of a document that ends with a 64-bit _version: type, name, value, end.
@@ -33,7 +33,7 @@ class UnfitError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class DocumentWrite:
     """One document on its way; ``replaces`` is the ``_id`` of the document that it takes the place of."""
 
     record: Record
@@ -46,7 +46,7 @@ class Write:
         return self.record.key or ()
 
 
-def encoded(codec: Codec[Any], record: Record, *, largest: int | None) -> Write:
+def encoded(codec: Codec[Any], record: Record, *, largest: int | None) -> DocumentWrite:
     """Return the write of a record.
 
     Raises:
@@ -55,14 +55,14 @@ def encoded(codec: Codec[Any], record: Record, *, largest: int | None) -> Write:
     raw = bson.encode(document_of(codec, record))
     if largest is not None and len(raw) > largest:
         raise UnfitError("it is larger than the largest document that the server takes")
-    return Write(record, raw)
+    return DocumentWrite(record, raw)
 
 
-def replacing(codec: Codec[Any], write: Write, stored: RawBSONDocument) -> Write:
+def replacing(codec: Codec[Any], write: DocumentWrite, stored: RawBSONDocument) -> DocumentWrite:
     """Return the write that takes the place of a stored document, under its ``_id``."""
     document = document_of(codec, write.record, next_version(stored.get(VERSION)))
     document[ID] = stored[ID]
-    return Write(write.record, bson.encode(document), stored[ID])
+    return DocumentWrite(write.record, bson.encode(document), stored[ID])
 
 
 def document_of(codec: Codec[Any], record: Record, version: Int64 = FIRST_VERSION) -> Document:
@@ -80,7 +80,7 @@ def document_of(codec: Codec[Any], record: Record, version: Int64 = FIRST_VERSIO
     return codec.encode(row, version)
 
 
-def is_equal(exporter: Exporter, write: Write, stored: bytes) -> bool:
+def is_equal(exporter: Exporter, write: DocumentWrite, stored: bytes) -> bool:
     """Whether a stored document has the content of a record: by bytes, else by what it decodes to."""
     versioned = exporter.codec.entity.versioned
     if write.raw == stored or (versioned and same_but_version(write.raw, stored)):
@@ -98,7 +98,7 @@ def same_but_version(one: bytes, other: bytes) -> bool:
     )
 
 
-def operation(write: Write) -> InsertOne[RawBSONDocument] | ReplaceOne[RawBSONDocument]:
+def operation(write: DocumentWrite) -> InsertOne[RawBSONDocument] | ReplaceOne[RawBSONDocument]:
     """Return the operation of a write."""
     new = RawBSONDocument(write.raw)
     return InsertOne(new) if write.replaces is None else ReplaceOne({ID: write.replaces}, new)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from twinstore.tenancy import StoredOwner
     from twinstore_mongo.bulk_owners import Chosen
     from twinstore_mongo.codec import Codec
-    from twinstore_mongo.connection import Document, Store
+    from twinstore_mongo.connection import Document, OpenDatabase
     from twinstore_mongo.key_order import Order
 
     # The client declares the one kind where it gives the other.
@@ -86,7 +86,7 @@ class Exporter:
 
     def batches(
         self,
-        store: Store,
+        store: OpenDatabase,
         collection: Collection[Document],
         within: KeyRange,
         *,
@@ -135,7 +135,9 @@ class Exporter:
             pipeline, batchSize=batch_size, collation=SIMPLE, allowDiskUse=True
         )
 
-    def of(self, store: Store, collection: Collection[Document], keys: Sequence[Key]) -> Iterator[Record]:
+    def of(
+        self, store: OpenDatabase, collection: Collection[Document], keys: Sequence[Key]
+    ) -> Iterator[Record]:
         """Yield single records."""
         for condition in conditions_of(self.codec.key, keys):
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)

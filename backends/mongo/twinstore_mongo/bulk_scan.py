@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity
     from twinstore_mongo.bulk_owners import Chosen
-    from twinstore_mongo.connection import Document, Store
+    from twinstore_mongo.connection import Document, OpenDatabase
 
-__all__ = ["Scan"]
+__all__ = ["CollectionScan"]
 
 STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, type_registry=FOREIGN_TYPES
@@ -51,7 +51,7 @@ EMPTY: Final[Mapping[Kind, object]] = {Kind.LIST: [], Kind.MAP: {}, Kind.INTEGER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scan:
+class CollectionScan:
     """What one entity looks like in its collection: names and places only, for values are read as stored.
 
     Attributes:
@@ -97,7 +97,7 @@ class Scan:
 
     def batches(
         self,
-        store: Store,
+        store: OpenDatabase,
         collection: Collection[Document],
         within: KeyRange,
         *,
@@ -122,7 +122,9 @@ class Scan:
                 if raw:
                     yield self.rows(raw)
 
-    def fetch(self, store: Store, collection: Collection[Document], keys: Sequence[Key]) -> Iterator[ScanRow]:
+    def fetch(
+        self, store: OpenDatabase, collection: Collection[Document], keys: Sequence[Key]
+    ) -> Iterator[ScanRow]:
         """Yield single rows."""
         for start in range(0, len(keys), FETCH_KEYS):
             condition = self.any_of(keys[start : start + FETCH_KEYS])

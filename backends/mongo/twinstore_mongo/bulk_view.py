@@ -10,11 +10,11 @@ from twinstore.forks import OwnProcess, of_one_process
 from twinstore.query import batch_size_argument
 from twinstore_mongo.bulk_export import Exporter
 from twinstore_mongo.bulk_owners import chosen
-from twinstore_mongo.bulk_scan import Scan
+from twinstore_mongo.bulk_scan import CollectionScan
 from twinstore_mongo.codec import codec_of
+from twinstore_mongo.context import translating
 from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.positions import PointInTime, timestamp_of
-from twinstore_mongo.units import translating
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -93,12 +93,12 @@ class MongoView:
     def _rows(
         self, entity: Entity, within: KeyRange, rows: Chosen, batch_size: int
     ) -> Generator[list[ScanRow]]:
-        store, scan = self._connection.store, Scan.of(entity)
+        store, scan = self._connection.store, CollectionScan.of(entity)
         with translating(store.where.of(entity)):
             yield from scan.batches(store, self._collection(entity), within, rows=rows, batch_size=batch_size)
 
     def _rows_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[ScanRow]:
-        store, scan = self._connection.store, Scan.of(entity)
+        store, scan = self._connection.store, CollectionScan.of(entity)
         with translating(store.where.of(entity)):
             yield from scan.fetch(store, self._collection(entity), keys)
 

@@ -18,19 +18,19 @@ from twinstore.forks import OwnProcess
 from twinstore.guard import GuardedAccess
 from twinstore.retrying import repeat
 from twinstore_mongo.access import MongoAccess
-from twinstore_mongo.bulk_documents import UnfitError, Write, encoded, is_equal, operation, replacing
+from twinstore_mongo.bulk_documents import DocumentWrite, UnfitError, encoded, is_equal, operation, replacing
 from twinstore_mongo.bulk_export import Exporter, conditions_of
 from twinstore_mongo.codec import codec_of
+from twinstore_mongo.context import translating
 from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY, violated_index
 from twinstore_mongo.key_order import SIMPLE, plain_part
 from twinstore_mongo.removing import remove_keys
-from twinstore_mongo.units import translating
 
 if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.bulk import Check, Key, Record
     from twinstore.catalog import Entity
-    from twinstore_mongo.units import Unit
+    from twinstore_mongo.context import RepositoryContext
 
 __all__ = ["PART_BYTES", "MongoRangeWriter"]
 
@@ -42,7 +42,7 @@ VALIDATION_FAILURE: Final = 121
 
 
 @dataclass(slots=True)
-class Outcome:
+class WriteCounts:
     """What has become of the records so far."""
 
     written: Counter[str] = field(default_factory=Counter)
@@ -51,7 +51,7 @@ class Outcome:
     rejected: list[Rejected] = field(default_factory=list)
     removed: int = 0
 
-    def note(self, writes: Sequence[Write], removed: int = 0) -> None:
+    def note(self, writes: Sequence[DocumentWrite], removed: int = 0) -> None:
         """Count documents that are in the store now, and those that are there no more."""
         self.removed += removed
         for write in writes:
@@ -79,10 +79,16 @@ class MongoRangeWriter:
     """
 
     def __init__(
-        self, unit: Unit, entity: Entity, entities: Sequence[Entity], *, overwrite: bool, check: Check | None
+        self,
+        context: RepositoryContext,
+        entity: Entity,
+        entities: Sequence[Entity],
+        *,
+        overwrite: bool,
+        check: Check | None,
     ) -> None:
         """Take where to write, the entities that may be children, and what runs before each part."""
-        self._unit = unit
+        self._context = context
         self._entity = entity
         self._entities = entities
         self._overwrite = overwrite
@@ -90,8 +96,8 @@ class MongoRangeWriter:
         self._codec = codec_of(entity)
         self._exporter = Exporter(self._codec)
         self._process = OwnProcess()
-        self._outcome = Outcome()
-        self._pending: list[Write] = []
+        self._outcome = WriteCounts()
+        self._pending: list[DocumentWrite] = []
         self._bytes = 0
         self._removals: list[Key] = []
         self._last: LastPart | None = None
@@ -130,7 +136,7 @@ class MongoRangeWriter:
             raise ValidationError(
                 "This writer has no transaction before flush(); call it first.", driver=DRIVER
             )
-        return GuardedAccess(MongoAccess(self._last.unit, self._entities))
+        return GuardedAccess(MongoAccess(self._last.context, self._entities))
 
     def commit(self) -> None:
         """Commit the range and what was changed through ``access``; see the Protocol."""
@@ -154,9 +160,11 @@ class MongoRangeWriter:
 
     # ------------------------------------------------------------------------------------- deciding
 
-    def _encoded(self, record: Record) -> Write | None:
+    def _encoded(self, record: Record) -> DocumentWrite | None:
         try:
-            return encoded(self._codec, record, largest=self._unit.store.capabilities.largest_document_bytes)
+            return encoded(
+                self._codec, record, largest=self._context.store.capabilities.largest_document_bytes
+            )
         except UnfitError as error:
             self._reject(record, str(error))
             return None
@@ -164,7 +172,7 @@ class MongoRangeWriter:
     def _reject(self, record: Record, reason: str) -> None:
         self._outcome.rejected.append(Rejected(record, reason))
 
-    def _decide(self, write: Write, stored: RawBSONDocument | None) -> None:
+    def _decide(self, write: DocumentWrite, stored: RawBSONDocument | None) -> None:
         """Keep what is equal, note what differs, and gather what is to be written."""
         record = write.record
         if stored is None:
@@ -176,14 +184,14 @@ class MongoRangeWriter:
         else:
             self._outcome.conflicts.append(Conflict(write.key, record.owner))
 
-    def _gather(self, write: Write) -> None:
+    def _gather(self, write: DocumentWrite) -> None:
         self._pending.append(write)
         self._bytes += len(write.raw)
 
     def _stored(self, keys: Sequence[Key]) -> Mapping[Key, RawBSONDocument]:
         """Return the stored documents of some keys, undecoded."""
-        names, store = self._codec.key, self._unit.store
-        collection = self._unit.collection(self._entity).with_options(codec_options=RAW)
+        names, store = self._codec.key, self._context.store
+        collection = self._context.collection(self._entity).with_options(codec_options=RAW)
         found: dict[Key, RawBSONDocument] = {}
         with translating(store.where.of(self._entity)):
             for condition in conditions_of(names, keys):
@@ -205,19 +213,19 @@ class MongoRangeWriter:
             else:
                 self._pending, self._removals, self._bytes = [], [], 0
 
-    def _commit_alone(self, writes: Sequence[Write], removals: Sequence[Key]) -> None:
-        def work(unit: Unit) -> int:
+    def _commit_alone(self, writes: Sequence[DocumentWrite], removals: Sequence[Key]) -> None:
+        def work(context: RepositoryContext) -> int:
             if self._check is not None:
-                self._check(GuardedAccess(MongoAccess(unit, self._entities)))
-            return self._send(unit, writes, removals)
+                self._check(GuardedAccess(MongoAccess(context, self._entities)))
+            return self._send(context, writes, removals)
 
-        self._outcome.note(writes, self._unit.atomic(work))
+        self._outcome.note(writes, self._context.atomic(work))
 
     def _open_last(self) -> LastPart:
         """Write the rest in a transaction that stays open."""
-        last = LastPart(self._unit)
+        last = LastPart(self._context)
         try:
-            removed = self._send(last.unit, self._pending, self._removals)
+            removed = self._send(last.context, self._pending, self._removals)
         except BaseException:
             last.roll_back()
             raise
@@ -233,7 +241,7 @@ class MongoRangeWriter:
         writes, removals = self._pending, self._removals
         before, after = writes[: refused.position], writes[refused.position + 1 :]
         self._pending, self._removals, self._bytes = [], [], 0
-        if self._unit.store.capabilities.transactions:
+        if self._context.store.capabilities.transactions:
             self._pending = before
             self._commit_part()
         else:
@@ -243,7 +251,7 @@ class MongoRangeWriter:
             self._gather(write)
         self._set_aside(writes[refused.position], refused)
 
-    def _set_aside(self, write: Write, refused: RefusedError) -> None:
+    def _set_aside(self, write: DocumentWrite, refused: RefusedError) -> None:
         """Reject a refused record, unless its key came into the store meanwhile."""
         index = violated_index(refused.error)
         if index in self._codec.key_indexes and write.replaces is None:
@@ -253,27 +261,29 @@ class MongoRangeWriter:
                 return
         self._reject(write.record, refused.reason)
 
-    def _send(self, unit: Unit, writes: Sequence[Write], removals: Sequence[Key]) -> int:
+    def _send(
+        self, context: RepositoryContext, writes: Sequence[DocumentWrite], removals: Sequence[Key]
+    ) -> int:
         """Write documents and then remove others; return how many were removed."""
-        store = unit.store
+        store = context.store
         with translating(store.where.of(self._entity)), store.limited():
             try:
-                self._send_writes(unit, writes)
+                self._send_writes(context, writes)
             except BulkWriteError as error:
                 if error.has_error_label(TRANSIENT) or not error.details["writeErrors"]:
                     raise
                 first = error.details["writeErrors"][0]
                 raise RefusedError(first["index"], first) from error
-        return remove_keys(unit, self._entities, self._entity, removals) if removals else 0
+        return remove_keys(context, self._entities, self._entity, removals) if removals else 0
 
-    def _send_writes(self, unit: Unit, writes: Sequence[Write]) -> None:
-        collection: Any = unit.collection(self._entity)
+    def _send_writes(self, context: RepositoryContext, writes: Sequence[DocumentWrite]) -> None:
+        collection: Any = context.collection(self._entity)
         if not writes:
             return
         if all(write.replaces is None for write in writes):
-            collection.insert_many([RawBSONDocument(write.raw) for write in writes], session=unit.session)
+            collection.insert_many([RawBSONDocument(write.raw) for write in writes], session=context.session)
             return
-        done = collection.bulk_write([operation(write) for write in writes], session=unit.session)
+        done = collection.bulk_write([operation(write) for write in writes], session=context.session)
         if done.inserted_count + done.matched_count < len(writes):
             raise ConcurrencyError(
                 f"A row of {self._entity.name} that was to be overwritten was removed meanwhile; repeat the "
@@ -290,11 +300,11 @@ class NotCommittedError(Exception):
 class LastPart:
     """The transaction of the last part, which somebody else commits; without transactions just the store."""
 
-    def __init__(self, unit: Unit) -> None:
+    def __init__(self, context: RepositoryContext) -> None:
         """Open it."""
         self._ending = ExitStack()
-        transactions = unit.store.capabilities.transactions
-        self.unit = self._ending.enter_context(unit.opened()) if transactions else unit
+        transactions = context.store.capabilities.transactions
+        self.context = self._ending.enter_context(context.opened()) if transactions else context
 
     def commit(self) -> None:
         """Commit; does nothing the second time."""

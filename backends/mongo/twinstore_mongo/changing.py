@@ -9,9 +9,9 @@ from twinstore.access import Row
 from twinstore.canonical import CanonicalModel
 from twinstore.errors import ConcurrencyError, DuplicateError
 from twinstore_mongo.codec import codec_of
+from twinstore_mongo.context import translating
 from twinstore_mongo.parents import check_parent
 from twinstore_mongo.reading import one
-from twinstore_mongo.units import translating
 from twinstore_mongo.writes import insert, rival, swap
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.tenancy import Tenants
     from twinstore_mongo.connection import Document
+    from twinstore_mongo.context import RepositoryContext
     from twinstore_mongo.parents import Held
-    from twinstore_mongo.units import Unit
 
 __all__ = ["RuleEndedError", "apply", "insert_row"]
 
@@ -38,30 +38,32 @@ class RuleEndedError(Exception):
         self.error = error
 
 
-def insert_row(unit: Unit, entity: Entity[M], scope: Tenants, row: Row[M], held: Held = ()) -> None:
+def insert_row(
+    context: RepositoryContext, entity: Entity[M], scope: Tenants, row: Row[M], held: Held = ()
+) -> None:
     """Insert a row below its parent.
 
     Raises:
         NotFoundError: the parent is absent or foreign.
         DuplicateError: the key or a unique value is taken.
     """
-    check_parent(unit, entity, scope, row, held)
-    insert(unit, entity, row)
+    check_parent(context, entity, scope, row, held)
+    insert(context, entity, row)
 
 
-def apply(unit: Unit, refs: Sequence[Ref], rule: Rule) -> Rows:
+def apply(context: RepositoryContext, refs: Sequence[Ref], rule: Rule) -> Rows:
     """Take one step over some rows; see :meth:`twinstore.access.Access.change`.
 
     Raises:
         ConcurrencyError: another writer was faster.
     """
-    found = [one(unit, ref.entity, ref.scope, ref.key) for ref in refs]
+    found = [one(context, ref.entity, ref.scope, ref.key) for ref in refs]
     before: Rows = tuple(
         None if document is None else codec_of(ref.entity).decode(document)
         for ref, document in zip(refs, found, strict=True)
     )
     try:
-        after = rule(before, lambda: server_time(unit))
+        after = rule(before, lambda: server_time(context))
     except ConcurrencyError as error:
         raise RuleEndedError(error) from error
     entities = [ref.entity for ref in refs]
@@ -71,7 +73,7 @@ def apply(unit: Unit, refs: Sequence[Ref], rule: Rule) -> Rows:
         held = tuple((entity, row) for entity, row in there if row is not None)
     for ref, document, old, new in sorted(zip(refs, found, before, after, strict=True), key=depth_of):
         if new is not None:
-            write(unit, ref, document, old, new, held)
+            write(context, ref, document, old, new, held)
     return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
 
 
@@ -81,7 +83,12 @@ def depth_of(item: tuple[Ref, *tuple[object, ...]]) -> int:
 
 
 def write(  # noqa: PLR0917  # what was found, what it means, and what is to be there
-    unit: Unit, ref: Ref[Any], document: Document | None, old: Row[Any] | None, new: Row[Any], held: Held
+    context: RepositoryContext,
+    ref: Ref[Any],
+    document: Document | None,
+    old: Row[Any] | None,
+    new: Row[Any],
+    held: Held,
 ) -> None:
     """Insert a row, or replace the one that was found.
 
@@ -90,20 +97,20 @@ def write(  # noqa: PLR0917  # what was found, what it means, and what is to be 
     """
     entity = ref.entity
     if document is None:
-        insert_absent(unit, ref, new, held)
+        insert_absent(context, ref, new, held)
     elif entity.versioned or new != old:
-        swap(unit, entity, ref.scope, document, new)
+        swap(context, entity, ref.scope, document, new)
 
 
-def insert_absent(unit: Unit, ref: Ref[M], row: Row[M], held: Held) -> None:
+def insert_absent(context: RepositoryContext, ref: Ref[M], row: Row[M], held: Held) -> None:
     """Insert a row that was not there when it was looked for."""
     try:
-        insert_row(unit, ref.entity, ref.scope, row, held)
+        insert_row(context, ref.entity, ref.scope, row, held)
     except DuplicateError as error:
-        raise rival(unit, ref.entity, ref.scope, ref.key, error) from error.__cause__
+        raise rival(context, ref.entity, ref.scope, ref.key, error) from error.__cause__
 
 
-def server_time(unit: Unit) -> datetime:
+def server_time(context: RepositoryContext) -> datetime:
     """Return the time by the clock of the server."""
-    with translating(unit.store.where):
-        return unit.store.now()
+    with translating(context.store.where):
+        return context.store.now()

@@ -32,7 +32,7 @@ from twinstore_mongo.derive import (
     stored_names,
 )
 from twinstore_mongo.errors import DRIVER, ID_INDEX
-from twinstore_mongo.ordering import Readings
+from twinstore_mongo.index_order_scan import Readings
 from twinstore_mongo.paths import PathTree
 
 if TYPE_CHECKING:

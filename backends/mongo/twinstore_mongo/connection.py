@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from twinstore.clock import Clock
     from twinstore_mongo.settings import MongoSettings
 
-__all__ = ["MAJORITY_READ", "MAJORITY_WRITE", "Client", "Connection", "Document", "Store"]
+__all__ = ["MAJORITY_READ", "MAJORITY_WRITE", "Client", "Connection", "Document", "OpenDatabase"]
 
 Document: TypeAlias = dict[str, Any]
 Client: TypeAlias = "MongoClient[Document]"
@@ -60,7 +60,7 @@ DECODING: Final = CodecOptions(
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class OpenDatabase:
     """An open database: the client, what it can do, and how errors name it.
 
     Attributes:
@@ -99,14 +99,16 @@ class Store:
         if known.topology_type_name != WITH_PRIMARY and not known.has_writable_server():
             _ = self.client.is_primary
 
-    def joined(self, session: ClientSession) -> Store:
+    def joined(self, session: ClientSession) -> OpenDatabase:
         """Return the same database seen through the client of a caller's own session."""
         client = cast("Client", session.client)
         if client is self.client:
             return self
         database = open_database(client, self.database.name)
         timeout = None if client.options.timeout else CALL_TIMEOUT_MS / 1000
-        return Store(client, database, self.capabilities, self.where, self.clock, self.complete, timeout)
+        return OpenDatabase(
+            client, database, self.capabilities, self.where, self.clock, self.complete, timeout
+        )
 
     def now(self) -> datetime:
         """Return the time by the clock that decides about leases: the server's, where there is one."""
@@ -138,11 +140,11 @@ class Connection:
         self._resources = resources
         self._clock = clock
         self._lock = ForkSafeLock()
-        self._store: Store | None = None
+        self._store: OpenDatabase | None = None
         renew_in_child(self)
 
     @property
-    def store(self) -> Store:
+    def store(self) -> OpenDatabase:
         """The open store; the first access connects.
 
         Raises:
@@ -191,7 +193,7 @@ class Connection:
         """Forget the store; the client belongs to the shared resources or to the caller."""
         self._store = None
 
-    def _open(self) -> Store:
+    def _open(self) -> OpenDatabase:
         where = Where(timeout_ms=self._settings.server_selection_timeout_ms)
         try:
             name = self._database_name()
@@ -271,7 +273,7 @@ def hosts_of(client: Client, url: str | None) -> str:
     return f"{address[0]}:{address[1]}" if address else ""
 
 
-def probed(client: Client, name: str, where: Where, clock: Clock, *, allow_standalone: bool) -> Store:
+def probed(client: Client, name: str, where: Where, clock: Clock, *, allow_standalone: bool) -> OpenDatabase:
     """Ask the server what it is; refuse one without transactions unless that is allowed."""
     database = open_database(client, name)
     _ = client.is_primary
@@ -300,7 +302,7 @@ def probed(client: Client, name: str, where: Where, clock: Clock, *, allow_stand
         remedy=STANDALONE_REMEDY if not replicated else "Use the Postgres driver for it.",
     )
     timeout = None if not complete or client.options.timeout else CALL_TIMEOUT_MS / 1000
-    return Store(client, database, capabilities, where, clock, complete, timeout)
+    return OpenDatabase(client, database, capabilities, where, clock, complete, timeout)
 
 
 def greeting(database: Database[Document]) -> Mapping[str, Any] | None:

@@ -10,14 +10,14 @@ from twinstore.migrations import COUNTED_ROWS, Effect, EffectKind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore_mongo.connection import Document, Store
+    from twinstore_mongo.connection import Document, OpenDatabase
     from twinstore_mongo.steps import IndexSpec
 
 __all__ = ["expiring", "refused"]
 
 
 def expiring(
-    store: Store, collection: str, index: IndexSpec, *, wanted: int, real: int | None
+    store: OpenDatabase, collection: str, index: IndexSpec, *, wanted: int, real: int | None
 ) -> Iterator[Effect]:
     """Yield what a TTL of ``wanted`` seconds would remove that one of ``real`` seconds leaves alone.
 
@@ -35,7 +35,7 @@ def expiring(
         yield Effect(kind=EffectKind.TTL, name=collection, rows=rows)
 
 
-def refused(store: Store, collection: str, validator: Document) -> Iterator[Effect]:
+def refused(store: OpenDatabase, collection: str, validator: Document) -> Iterator[Effect]:
     """Yield how many documents a validator would refuse."""
     with store.with_index_timeout():
         rows = store.collection(collection).count_documents({"$nor": [validator]}, limit=COUNTED_ROWS + 1)

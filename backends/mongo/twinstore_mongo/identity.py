@@ -9,7 +9,7 @@ from pymongo.errors import OperationFailure
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from twinstore_mongo.connection import Client, Store
+    from twinstore_mongo.connection import Client, OpenDatabase
 
 __all__ = ["identity_of"]
 
@@ -17,7 +17,7 @@ __all__ = ["identity_of"]
 UNANSWERED: Final = frozenset({13, 59, 76, 8000})
 
 
-def identity_of(store: Store) -> str:
+def identity_of(store: OpenDatabase) -> str:
     """Return what tells this database from every other one, whatever name led here."""
     with store.limited():
         return f"{server_of(store.client)}/{store.database.name}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import Key
     from twinstore_mongo.codec import Codec
-    from twinstore_mongo.connection import Document, Store
+    from twinstore_mongo.connection import Document, OpenDatabase
 
 __all__ = [
     "SIMPLE",
@@ -56,7 +56,7 @@ TYPES: Final[dict[KeyType, object]] = {
 }
 
 
-def collation_of(store: Store) -> Collation | None:
+def collation_of(store: OpenDatabase) -> Collation | None:
     """Return what makes a read compare texts by code point, also in a collection with another collation."""
     return SIMPLE if store.complete else None
 
@@ -81,7 +81,7 @@ def has_key_index(collection: Collection[Any], order: Order) -> bool:
         return False
 
 
-def next_batch(store: Store, cursor: Iterator[Any], *, indexed: bool) -> bytes | None:
+def next_batch(store: OpenDatabase, cursor: Iterator[Any], *, indexed: bool) -> bytes | None:
     """Ask a raw cursor for one batch; ``None`` at the end. A sort of everything takes as long as it takes."""
     if indexed:
         return store.next_batch(cursor)
@@ -106,7 +106,7 @@ def key_after(
 
 
 def sorted_cuts(
-    store: Store,
+    store: OpenDatabase,
     collection: Collection[Document],
     codec: Codec[Any],
     rows: int,

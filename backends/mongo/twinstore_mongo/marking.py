@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from twinstore.query import Query
     from twinstore_mongo.codec import Codec
     from twinstore_mongo.connection import Document
-    from twinstore_mongo.units import Unit
+    from twinstore_mongo.context import RepositoryContext
 
 __all__ = ["can_set", "mark_all", "mark_first"]
 
@@ -31,46 +31,50 @@ M = TypeVar("M", bound=CanonicalModel)
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-def can_set(unit: Unit, entity: Entity) -> bool:
+def can_set(context: RepositoryContext, entity: Entity) -> bool:
     """Whether the server can set fields by itself: derived ones it could not compute anew."""
-    return unit.store.complete and not entity.derived
+    return context.store.complete and not entity.derived
 
 
-def mark_first(unit: Unit, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+def mark_first(context: RepositoryContext, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
     """Set fields of the first row of a list, in one round trip."""
-    if is_hidden(unit, entity, query):
+    if is_hidden(context, entity, query):
         return ()
     codec = codec_of(entity)
-    document = update(unit, codec, compiled(codec, query), sets, codec.readings.of(query).order)
+    document = update(context, codec, compiled(codec, query), sets, codec.readings.of(query).order)
     return () if document is None else (codec.decode(document),)
 
 
-def mark_all(unit: Unit, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+def mark_all(context: RepositoryContext, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
     """Set fields of the first rows of a list, one after the other, each only while it still matches."""
     codec = codec_of(entity)
     condition = compiled(codec, query)
     marked: list[Row[M]] = []
-    for found in rows(unit, entity, query, query.limit, fields=(ID,)):
-        document = update(unit, codec, {ID: found[ID], "$and": [condition]}, sets)
+    for found in rows(context, entity, query, query.limit, fields=(ID,)):
+        document = update(context, codec, {ID: found[ID], "$and": [condition]}, sets)
         if document is not None:
             marked.append(codec.decode(document))
     return tuple(marked)
 
 
 def update(
-    unit: Unit, codec: Codec[Any], condition: Document, sets: Sets, order: list[tuple[str, int]] | None = None
+    context: RepositoryContext,
+    codec: Codec[Any],
+    condition: Document,
+    sets: Sets,
+    order: list[tuple[str, int]] | None = None,
 ) -> Document | None:
     """Set fields of one document; return it as it is then."""
     changed: Document = {codec.names[name]: expression(codec, name, change) for name, change in sets.items()}
     if codec.entity.versioned:
         changed[VERSION] = {"$add": [{"$ifNull": [f"${VERSION}", Int64(0)]}, Int64(1)]}
-    with unit.writing(codec.entity):
-        return unit.collection(codec.entity).find_one_and_update(
+    with context.writing(codec.entity):
+        return context.collection(codec.entity).find_one_and_update(
             condition,
             [{"$set": changed}],
             sort=order or None,
             return_document=ReturnDocument.AFTER,
-            session=unit.session,
+            session=context.session,
         )
 
 

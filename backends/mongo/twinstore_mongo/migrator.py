@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from twinstore.migrations import Consent, Effect
     from twinstore.modules import ModuleSpec
     from twinstore.options import ModuleOptions
-    from twinstore_mongo.connection import Connection, Document, Store
+    from twinstore_mongo.connection import Connection, Document, OpenDatabase
     from twinstore_mongo.lease import MigrationLease
 
 __all__ = ["LEDGER", "MongoInitializer", "initializer_class"]
@@ -44,7 +44,7 @@ DOUBLES: Final = ForkSafeLock()
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MigrationPlan:
     """What is to be there: the steps that count, those of them that are pending, and the schema they make."""
 
     steps: tuple[Step, ...]
@@ -153,7 +153,7 @@ class MongoInitializer:
             )
 
     @contextmanager
-    def _working(self) -> Iterator[Store]:
+    def _working(self) -> Iterator[OpenDatabase]:
         store = self.connection.store
         try:
             store.await_primary()
@@ -163,7 +163,12 @@ class MongoInitializer:
             raise translate(error, store.where) from error
 
     def _migrate(
-        self, store: Store, lease: MigrationLease | None, accept: AbstractSet[Consent], *, release: bool
+        self,
+        store: OpenDatabase,
+        lease: MigrationLease | None,
+        accept: AbstractSet[Consent],
+        *,
+        release: bool,
     ) -> MigrationReport:
         """Apply the pending steps, then repair what differs; the ledger is read again under the lease.
 
@@ -192,7 +197,7 @@ class MongoInitializer:
         schema.create(step.collections)
         return monotonic() - start
 
-    def _finish(self, store: Store, lease: MigrationLease | None, step: Step, seconds: float) -> bool:
+    def _finish(self, store: OpenDatabase, lease: MigrationLease | None, step: Step, seconds: float) -> bool:
         """Carry over what an earlier version kept, then record the step; return whether nobody was first."""
         start = monotonic()
         # A double never holds what an earlier version kept.
@@ -202,7 +207,7 @@ class MongoInitializer:
         alive(lease)
         return self._record(store, step, seconds + monotonic() - start)
 
-    def _record(self, store: Store, step: Step, seconds: float) -> bool:
+    def _record(self, store: OpenDatabase, step: Step, seconds: float) -> bool:
         row = AppliedStep(
             migration_name=step.name,
             category=step.category,
@@ -215,7 +220,7 @@ class MongoInitializer:
         result = store.collection(LEDGER).update_one(which, {"$setOnInsert": asdict(row)}, upsert=True)
         return result.upserted_id is not None
 
-    def _plan(self, store: Store, *, release: bool, check: bool = True) -> Plan:
+    def _plan(self, store: OpenDatabase, *, release: bool, check: bool = True) -> MigrationPlan:
         """Compare the ledger with what is shipped; a release step counts once somebody asked for it."""
         rows = self._ledger(store)
         if check:
@@ -224,13 +229,13 @@ class MongoInitializer:
         collections = tuple(item for step in wanted for item in step.collections)
         validators = self._validators() if self.validators and store.complete else {}
         pending = tuple(step for step in wanted if step.name not in rows)
-        return Plan(tuple(wanted), pending, Schema(store, collections, validators, self.options))
+        return MigrationPlan(tuple(wanted), pending, Schema(store, collections, validators, self.options))
 
     def _validators(self) -> dict[str, Document]:
         entities = self.catalog.entities
         return {self.connection.collection_name(entity): validator_of(entity) for entity in entities}
 
-    def _ledger(self, store: Store) -> dict[str, AppliedStep]:
+    def _ledger(self, store: OpenDatabase) -> dict[str, AppliedStep]:
         mine = {"$gt": f"{self.module}:", "$lt": f"{self.module};"}
         rows = map(AppliedStep.of, store.collection(LEDGER).find({"_id": mine}))
         return {row.migration_name: row for row in rows}
@@ -252,7 +257,9 @@ def place_of(effect: Effect) -> tuple[str, str]:
     return effect.kind, effect.name
 
 
-def report(module: str, applied: Sequence[str], changes: Sequence[str], plan: Plan) -> MigrationReport:
+def report(
+    module: str, applied: Sequence[str], changes: Sequence[str], plan: MigrationPlan
+) -> MigrationReport:
     """Return what was done."""
     return MigrationReport(
         module=module,

@@ -24,23 +24,25 @@ if TYPE_CHECKING:
     from twinstore.query import Query
     from twinstore.tenancy import Tenants
     from twinstore_mongo.connection import Document
-    from twinstore_mongo.units import Unit
+    from twinstore_mongo.context import RepositoryContext
 
 __all__ = ["Held", "check_parent", "is_hidden", "without_orphans"]
 
 Held = tuple[tuple["Entity", "Row[Any]"], ...]
 
 
-def without_orphans(unit: Unit, entity: Entity, scope: Tenants, documents: list[Document]) -> list[Document]:
+def without_orphans(
+    context: RepositoryContext, entity: Entity, scope: Tenants, documents: list[Document]
+) -> list[Document]:
     """Return the documents that a scope shows; where a parent owns them, those whose parent it shows."""
     if not documents or not decided_by_parent(entity, scope):
         return documents
     field = codec_of(entity).names[parent_of(entity)[1]]
-    seen = seen_parents(unit, entity, scope, {document.get(field) for document in documents})
+    seen = seen_parents(context, entity, scope, {document.get(field) for document in documents})
     return [document for document in documents if document.get(field) in seen]
 
 
-def is_hidden(unit: Unit, entity: Entity, query: Query) -> bool:
+def is_hidden(context: RepositoryContext, entity: Entity, query: Query) -> bool:
     """Whether a list is empty because the parent that it is about is absent or foreign."""
     if not decided_by_parent(entity, query.scope):
         return False
@@ -50,10 +52,12 @@ def is_hidden(unit: Unit, entity: Entity, query: Query) -> bool:
         raise LookupError(
             f"a list of {entity.name} needs the {field} that it is about"
         )  # a programmer's mistake
-    return not seen_parents(unit, entity, query.scope, values[:1])
+    return not seen_parents(context, entity, query.scope, values[:1])
 
 
-def check_parent(unit: Unit, entity: Entity, scope: Tenants, row: Row[Any], held: Held = ()) -> None:
+def check_parent(
+    context: RepositoryContext, entity: Entity, scope: Tenants, row: Row[Any], held: Held = ()
+) -> None:
     """Make sure that the parent of a new row exists; ``held`` has the rows of which that is known.
 
     Raises:
@@ -65,23 +69,28 @@ def check_parent(unit: Unit, entity: Entity, scope: Tenants, row: Row[Any], held
     parent = entity.parent.entity
     if not isinstance(value, (str, int)) or is_held(held, parent, scope, value):
         return
-    if not seen_parents(unit, entity, scope, [value]):
+    if not seen_parents(context, entity, scope, [value]):
         raise not_found(parent, str(value), DRIVER)
 
 
-def seen_parents(unit: Unit, entity: Entity, scope: Tenants, values: Collection[object]) -> set[object]:
+def seen_parents(
+    context: RepositoryContext, entity: Entity, scope: Tenants, values: Collection[object]
+) -> set[object]:
     """Return which of some parents a scope shows, each by the last part of its key."""
     parent, _ = parent_of(entity)
     codec = codec_of(parent)
     name = codec.names[parent.key[-1]]
     condition = merged(({name: {"$in": list(values)}}, owned_by(codec, scope)))
     fields = [name] if parent.parent is None else [name, codec.names[parent.parent.field]]
-    with unit.reading(parent):
-        cursor = unit.collection(parent).find(
-            condition, dict.fromkeys(fields, 1), session=unit.session, collation=collation_of(unit.store)
+    with context.reading(parent):
+        cursor = context.collection(parent).find(
+            condition,
+            dict.fromkeys(fields, 1),
+            session=context.session,
+            collation=collation_of(context.store),
         )
         found = list(cursor)
-    return {document[name] for document in without_orphans(unit, parent, scope, found)}
+    return {document[name] for document in without_orphans(context, parent, scope, found)}
 
 
 def decided_by_parent(entity: Entity, scope: Tenants) -> bool:

@@ -14,8 +14,8 @@ from twinstore.query import label_of_value
 from twinstore.shapes import Kind
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import any_of, compiled, filter_of, merged, owned_by
+from twinstore_mongo.index_order_scan import along_index
 from twinstore_mongo.key_order import SIMPLE, collation_of
-from twinstore_mongo.ordering import along_index
 from twinstore_mongo.parents import is_hidden, without_orphans
 
 if TYPE_CHECKING:
@@ -26,49 +26,51 @@ if TYPE_CHECKING:
     from twinstore.query import Query
     from twinstore.tenancy import Tenants
     from twinstore_mongo.connection import Document
-    from twinstore_mongo.units import Unit
+    from twinstore_mongo.context import RepositoryContext
 
 __all__ = ["count", "many", "one", "page", "rows"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
 
-def one(unit: Unit, entity: Entity[M], scope: Tenants, key: Key | UniqueKey) -> Document | None:
+def one(
+    context: RepositoryContext, entity: Entity[M], scope: Tenants, key: Key | UniqueKey
+) -> Document | None:
     """Return the document of a key."""
     codec = codec_of(entity)
     condition = merged((filter_of(codec, key), owned_by(codec, scope)))
-    with unit.reading(entity, key):
-        found = unit.collection(entity).find_one(
-            condition, session=unit.session, collation=collation_of(unit.store)
+    with context.reading(entity, key):
+        found = context.collection(entity).find_one(
+            condition, session=context.session, collation=collation_of(context.store)
         )
-    return None if found is None or not without_orphans(unit, entity, scope, [found]) else found
+    return None if found is None or not without_orphans(context, entity, scope, [found]) else found
 
 
 def many(
-    unit: Unit, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
+    context: RepositoryContext, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
 ) -> tuple[Row[M] | None, ...]:
     """Return the rows of some keys, in their order."""
     codec = codec_of(entity)
     condition = merged((any_of(codec, keys), owned_by(codec, scope)))
-    with unit.reading(entity):
-        cursor = unit.collection(entity).find(
-            condition, session=unit.session, collation=collation_of(unit.store)
+    with context.reading(entity):
+        cursor = context.collection(entity).find(
+            condition, session=context.session, collation=collation_of(context.store)
         )
         found = list(cursor)
     index = keys[0].index.names if isinstance(keys[0], UniqueKey) else entity.key
     names = [codec.names[name] for name in index]
     by_key = {
         tuple(document.get(name) for name in names): document
-        for document in without_orphans(unit, entity, scope, found)
+        for document in without_orphans(context, entity, scope, found)
     }
     wanted = [by_key.get(key.values if isinstance(key, UniqueKey) else key) for key in keys]
     return tuple(None if document is None else codec.decode(document) for document in wanted)
 
 
-def page(unit: Unit, entity: Entity[M], query: Query) -> Page[Row[M]]:
+def page(context: RepositoryContext, entity: Entity[M], query: Query) -> Page[Row[M]]:
     """Return a page of a list."""
     codec = codec_of(entity)
-    found = rows(unit, entity, query, query.limit + 1)
+    found = rows(context, entity, query, query.limit + 1)
     # The extra row is not shown, so it need not be readable.
     shown = [(row, codec.decode(row)) for row in found[: query.limit]]
     extra = [(row, None) for row in found[query.limit :]]
@@ -76,16 +78,16 @@ def page(unit: Unit, entity: Entity[M], query: Query) -> Page[Row[M]]:
 
 
 def rows(
-    unit: Unit, entity: Entity, query: Query, wanted: int, fields: Sequence[str] | None = None
+    context: RepositoryContext, entity: Entity, query: Query, wanted: int, fields: Sequence[str] | None = None
 ) -> list[Document]:
     """Return the first documents of a list, in its order; only some fields of them where some are named."""
-    if is_hidden(unit, entity, query):
+    if is_hidden(context, entity, query):
         return []
     codec = codec_of(entity)
     condition, reading = compiled(codec, query), codec.readings.of(query)
-    with unit.reading(entity):
-        collation = collation_of(unit.store)
-        find = partial(unit.collection(entity).find, session=unit.session, collation=collation)
+    with context.reading(entity):
+        collation = collation_of(context.store)
+        find = partial(context.collection(entity).find, session=context.session, collation=collation)
         if fields is not None:
             find = partial(find, projection=dict.fromkeys((*fields, *(name for name, _ in reading.order)), 1))
         if reading.along is not None:
@@ -94,9 +96,9 @@ def rows(
         return list((cursor.sort(reading.order) if reading.order else cursor).limit(wanted))
 
 
-def count(unit: Unit, entity: Entity, query: Query, by: str) -> dict[str, int]:
+def count(context: RepositoryContext, entity: Entity, query: Query, by: str) -> dict[str, int]:
     """Return how many rows of a list there are by the wire form of a field."""
-    if is_hidden(unit, entity, query):
+    if is_hidden(context, entity, query):
         return {}
     codec = codec_of(entity)
     pipeline: list[Document] = [
@@ -104,9 +106,9 @@ def count(unit: Unit, entity: Entity, query: Query, by: str) -> dict[str, int]:
         {"$group": {"_id": f"${codec.names[by]}", "count": {"$sum": 1}}},
     ]
     counted: Counter[str] = Counter()
-    with unit.reading(entity):
-        options: Document = {"collation": SIMPLE} if unit.store.complete else {}  # a double knows none
-        for group in unit.collection(entity).aggregate(pipeline, session=unit.session, **options):
+    with context.reading(entity):
+        options: Document = {"collation": SIMPLE} if context.store.complete else {}  # a double knows none
+        for group in context.collection(entity).aggregate(pipeline, session=context.session, **options):
             counted[label_of_value(wire_value(entity.known[by], group["_id"]))] += group["count"]
     return dict(counted)
 

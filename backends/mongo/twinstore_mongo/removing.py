@@ -17,69 +17,77 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity, Key
     from twinstore.query import Query
     from twinstore_mongo.connection import Document
-    from twinstore_mongo.units import Unit
+    from twinstore_mongo.context import RepositoryContext
 
 __all__ = ["remove", "remove_keys"]
 
 KEYS_AT_ONCE: Final = 500
 
 
-def remove(unit: Unit, entities: Sequence[Entity], entity: Entity, query: Query) -> int:
+def remove(context: RepositoryContext, entities: Sequence[Entity], entity: Entity, query: Query) -> int:
     """Remove the first rows of a list; see :meth:`twinstore.access.Access.remove`."""
-    if is_hidden(unit, entity, query):
+    if is_hidden(context, entity, query):
         return 0
     if children_of(entities, entity):
-        return unit.atomic(lambda inner: remove_families(inner, entities, entity, query))
+        return context.atomic(lambda inner: remove_families(inner, entities, entity, query))
     condition = compiled(codec_of(entity), query)
     if pinned_key(entity, query) is not None:
-        return delete_one(unit, entity, condition)
-    found = rows(unit, entity, query, query.limit, fields=(ID,))
-    return delete(unit, entity, still(found, condition)) if found else 0
+        return delete_one(context, entity, condition)
+    found = rows(context, entity, query, query.limit, fields=(ID,))
+    return delete(context, entity, still(found, condition)) if found else 0
 
 
-def remove_keys(unit: Unit, entities: Sequence[Entity], entity: Entity, keys: Sequence[Key]) -> int:
+def remove_keys(
+    context: RepositoryContext, entities: Sequence[Entity], entity: Entity, keys: Sequence[Key]
+) -> int:
     """Remove the rows of some keys, and those that belong to them; return how many of the keys were there."""
     names = codec_of(entity).key
     removed = 0
     for start in range(0, len(keys), KEYS_AT_ONCE):
         alternatives = [dict(zip(names, key, strict=True)) for key in keys[start : start + KEYS_AT_ONCE]]
-        with unit.writing(entity):
-            collection = unit.collection(entity)
+        with context.writing(entity):
+            collection = context.collection(entity)
             found = list(
-                collection.find({"$or": alternatives}, dict.fromkeys((ID, *names), 1), session=unit.session)
+                collection.find(
+                    {"$or": alternatives}, dict.fromkeys((ID, *names), 1), session=context.session
+                )
             )
         if found:
-            removed += delete(unit, entity, {ID: {"$in": [row[ID] for row in found]}})
-            remove_children(unit, entities, entity, [row[names[-1]] for row in found])
+            removed += delete(context, entity, {ID: {"$in": [row[ID] for row in found]}})
+            remove_children(context, entities, entity, [row[names[-1]] for row in found])
     return removed
 
 
-def remove_families(unit: Unit, entities: Sequence[Entity], entity: Entity, query: Query) -> int:
+def remove_families(
+    context: RepositoryContext, entities: Sequence[Entity], entity: Entity, query: Query
+) -> int:
     """Remove rows, and then the children of those that are gone.
 
     Rows that have changed meanwhile so that they match no longer stay, and so do their children.
     """
     codec = codec_of(entity)
     (name,) = codec.key
-    found = rows(unit, entity, query, query.limit, fields=(name,))
+    found = rows(context, entity, query, query.limit, fields=(name,))
     if not found:
         return 0
-    removed = delete(unit, entity, still(found, compiled(codec, query)))
+    removed = delete(context, entity, still(found, compiled(codec, query)))
     kept = set[object]()
     if removed < len(found):
-        kept = {row[ID] for row in named(unit, entity, ID, [row[ID] for row in found])}
-    remove_children(unit, entities, entity, [row[name] for row in found if row[ID] not in kept])
+        kept = {row[ID] for row in named(context, entity, ID, [row[ID] for row in found])}
+    remove_children(context, entities, entity, [row[name] for row in found if row[ID] not in kept])
     return removed
 
 
-def remove_children(unit: Unit, entities: Sequence[Entity], parent: Entity, keys: list[object]) -> None:
+def remove_children(
+    context: RepositoryContext, entities: Sequence[Entity], parent: Entity, keys: list[object]
+) -> None:
     """Remove the rows that belong to some rows, and those that belong to them."""
     for child, field in children_of(entities, parent) if keys else ():
         name = codec_of(child).names[field]
         grandchildren = children_of(entities, child)
-        found = named(unit, child, name, keys, codec_of(child).key) if grandchildren else []
-        delete(unit, child, {name: {"$in": keys}})
-        remove_children(unit, entities, child, [row[codec_of(child).key[-1]] for row in found])
+        found = named(context, child, name, keys, codec_of(child).key) if grandchildren else []
+        delete(context, child, {name: {"$in": keys}})
+        remove_children(context, entities, child, [row[codec_of(child).key[-1]] for row in found])
 
 
 def children_of(entities: Sequence[Entity], parent: Entity) -> list[tuple[Entity, str]]:
@@ -92,12 +100,12 @@ def children_of(entities: Sequence[Entity], parent: Entity) -> list[tuple[Entity
 
 
 def named(
-    unit: Unit, entity: Entity, name: str, values: list[object], fields: Sequence[str] = (ID,)
+    context: RepositoryContext, entity: Entity, name: str, values: list[object], fields: Sequence[str] = (ID,)
 ) -> list[Document]:
     """Return some fields of the rows that have one of some values."""
-    with unit.writing(entity):
-        found = unit.collection(entity).find(
-            {name: {"$in": values}}, dict.fromkeys(fields, 1), session=unit.session
+    with context.writing(entity):
+        found = context.collection(entity).find(
+            {name: {"$in": values}}, dict.fromkeys(fields, 1), session=context.session
         )
         return list(found)
 
@@ -107,13 +115,13 @@ def still(found: Sequence[Document], condition: Document) -> Document:
     return merged(({ID: {"$in": [row[ID] for row in found]}}, condition))
 
 
-def delete_one(unit: Unit, entity: Entity, condition: Document) -> int:
+def delete_one(context: RepositoryContext, entity: Entity, condition: Document) -> int:
     """Remove the one row of a key; unlike a removal of many it is retried by the client after a failover."""
-    with unit.writing(entity):
-        return unit.collection(entity).delete_one(condition, session=unit.session).deleted_count
+    with context.writing(entity):
+        return context.collection(entity).delete_one(condition, session=context.session).deleted_count
 
 
-def delete(unit: Unit, entity: Entity, condition: Document) -> int:
+def delete(context: RepositoryContext, entity: Entity, condition: Document) -> int:
     """Remove what satisfies a condition; return how many documents that were."""
-    with unit.writing(entity):
-        return unit.collection(entity).delete_many(condition, session=unit.session).deleted_count
+    with context.writing(entity):
+        return context.collection(entity).delete_many(condition, session=context.session).deleted_count

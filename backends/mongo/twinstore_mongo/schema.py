@@ -17,9 +17,9 @@ from twinstore_mongo.steps import CollectionSpec, IndexSpec
 if TYPE_CHECKING:
     from twinstore.migrations import Effect
     from twinstore.options import ModuleOptions
-    from twinstore_mongo.connection import Document, Store
+    from twinstore_mongo.connection import Document, OpenDatabase
 
-__all__ = ["Difference", "Schema"]
+__all__ = ["Schema", "SchemaDifference"]
 
 NAMESPACE_EXISTS: Final = 48
 INDEX_CONFLICTS: Final = frozenset({85, 86})
@@ -31,7 +31,7 @@ Existing: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SchemaDifference:
     """One way in which the real schema differs from the wanted one.
 
     Attributes:
@@ -59,7 +59,7 @@ class Schema:
         plain: also an empty collection gets neither age nor validator, because somebody else writes here.
     """
 
-    store: Store
+    store: OpenDatabase
     collections: tuple[CollectionSpec, ...]
     validators: Mapping[str, Document]
     options: ModuleOptions
@@ -147,7 +147,7 @@ class Schema:
         if existing and age_wanted is not None and is_shorter(age_wanted, age_now):
             yield from expiring(self.store, collection, index, wanted=age_wanted, real=age_now)
 
-    def differences(self) -> Iterator[Difference]:
+    def differences(self) -> Iterator[SchemaDifference]:
         """Yield every difference, without changing anything."""
         present = set(self.store.database.list_collection_names())
         for collection in self.collections:
@@ -193,19 +193,19 @@ class Schema:
                     "it into a database where it has none."
                 )
 
-    def _missing_collection(self, collection: CollectionSpec) -> Difference:
+    def _missing_collection(self, collection: CollectionSpec) -> SchemaDifference:
         text = f"collection {collection.name}"
-        return Difference(
+        return SchemaDifference(
             f"The {text} is missing.", f"{text} created", lambda: self.create((collection,)), vital=True
         )
 
     def _index_difference(
         self, collection: str, existing: Existing, index: IndexSpec
-    ) -> Iterator[Difference]:
+    ) -> Iterator[SchemaDifference]:
         found = self.find(existing, index)
         text = f"index {collection}.{index.name}"
         if found is None:
-            yield Difference(
+            yield SchemaDifference(
                 f"The {text} is missing.",
                 f"{text} created",
                 lambda: self.create_index(collection, index),
@@ -221,7 +221,7 @@ class Schema:
         if real[:-1] == wanted[:-1]:
             yield self._other_age(collection, index, real[-1], wanted[-1])
         else:
-            yield Difference(
+            yield SchemaDifference(
                 f"The {text} has another key or other options than wanted.",
                 f"{text} built anew",
                 lambda: self._rebuild(collection, index),
@@ -230,7 +230,7 @@ class Schema:
 
     def _other_age(
         self, collection: str, index: IndexSpec, real: int | None, wanted: int | None
-    ) -> Difference:
+    ) -> SchemaDifference:
         """Another retention: changed in place, but an index cannot stop expiring rows."""
         text = f"index {collection}.{index.name}"
 
@@ -241,7 +241,7 @@ class Schema:
                 spec = {"name": index.name, AGE: wanted}
                 self.store.database.command("collMod", collection, index=spec)
 
-        return Difference(
+        return SchemaDifference(
             f"The {text} removes rows {age(real)}, but should {age(wanted)}.",
             f"{text} now removes rows {age(wanted)}",
             change,
@@ -252,9 +252,9 @@ class Schema:
         self.store.collection(collection).drop_index(index.name)
         self.create_index(collection, index)
 
-    def _validator_differences(self, present: set[str]) -> Iterator[Difference]:
+    def _validator_differences(self, present: set[str]) -> Iterator[SchemaDifference]:
         for name in self._other_validators(present):
-            yield Difference(
+            yield SchemaDifference(
                 f"The validator of {name} is missing or differs from the wanted one.",
                 f"validator of {name} set",
                 lambda name=name: self._set_validator(name),  # type: ignore[misc]  # mypy cannot infer a lambda with defaults

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from twinstore.options import ModuleOptions
-    from twinstore_mongo.connection import Document, Store
+    from twinstore_mongo.connection import Document, OpenDatabase
 
 __all__ = ["RELEASE", "AppliedStep", "CarryOver", "CollectionSpec", "IndexSpec", "Step", "load_steps"]
 
@@ -97,7 +97,7 @@ class CarryOver:
     source: str
     pipeline: Sequence[Mapping[str, Any]]
 
-    def run(self, store: Store) -> None:
+    def run(self, store: OpenDatabase) -> None:
         """Let the server do it; a source that is absent or empty brings nothing."""
         with store.with_index_timeout():
             store.collection(self.source).aggregate(list(self.pipeline), allowDiskUse=True)

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from twinstore.tenancy import Tenants
     from twinstore_mongo.codec import Codec
     from twinstore_mongo.connection import Document
-    from twinstore_mongo.units import Unit
+    from twinstore_mongo.context import RepositoryContext
 
 __all__ = ["insert", "overwrite", "rival", "swap"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
 
-def insert(unit: Unit, entity: Entity[M], row: Row[M]) -> None:
+def insert(context: RepositoryContext, entity: Entity[M], row: Row[M]) -> None:
     """Insert a row.
 
     Raises:
@@ -38,16 +38,16 @@ def insert(unit: Unit, entity: Entity[M], row: Row[M]) -> None:
     codec = codec_of(entity)
     document = codec.encode(row)
     key = entity.key_of(row.model, row.storage)
-    with unit.writing(entity, key):
-        collection = unit.collection(entity)
+    with context.writing(entity, key):
+        collection = context.collection(entity)
         try:
-            collection.insert_one(document, session=unit.session)
+            collection.insert_one(document, session=context.session)
         except DuplicateKeyError as error:
-            index = refusing_index(unit, entity, error, document[ID], present=False)
+            index = refusing_index(context, entity, error, document[ID], present=False)
             raise duplicate_of(codec, row, index) from error
 
 
-def swap(unit: Unit, entity: Entity[M], scope: Tenants, found: Document, row: Row[M]) -> None:
+def swap(context: RepositoryContext, entity: Entity[M], scope: Tenants, found: Document, row: Row[M]) -> None:
     """Replace a document that was read.
 
     Raises:
@@ -61,22 +61,22 @@ def swap(unit: Unit, entity: Entity[M], scope: Tenants, found: Document, row: Ro
     condition = {ID: found[ID], **owned_by(codec, scope)}
     if entity.versioned:
         condition[VERSION] = version
-    elif not unit.in_transaction:
+    elif not context.in_transaction:
         # Without a version or a transaction, only the content tells whether somebody else was faster.
         names = (name for name in codec.names.values() if name not in condition)
         condition |= {name: {"$eq": found.get(name)} for name in names}
-    with unit.writing(entity, key):
-        collection = unit.collection(entity)
+    with context.writing(entity, key):
+        collection = context.collection(entity)
         try:
-            result = collection.replace_one(condition, document, session=unit.session)
+            result = collection.replace_one(condition, document, session=context.session)
         except DuplicateKeyError as error:
-            index = refusing_index(unit, entity, error, found[ID], present=True)
+            index = refusing_index(context, entity, error, found[ID], present=True)
             raise duplicate_of(codec, row, index) from error
     if not result.matched_count:
         raise lost_race(entity, entity.key_text(key), DRIVER)
 
 
-def overwrite(unit: Unit, entity: Entity[M], scope: Tenants, row: Row[M]) -> None:
+def overwrite(context: RepositoryContext, entity: Entity[M], scope: Tenants, row: Row[M]) -> None:
     """Insert or replace a row in one round trip; an equal document changes nothing on the server.
 
     Raises:
@@ -87,19 +87,19 @@ def overwrite(unit: Unit, entity: Entity[M], scope: Tenants, row: Row[M]) -> Non
     key = entity.key_of(row.model, row.storage)
     condition = merged((filter_of(codec, key), owned_by(codec, scope)))
     document = codec.encode(row)
-    with unit.writing(entity, key):
-        collection = unit.collection(entity)
+    with context.writing(entity, key):
+        collection = context.collection(entity)
         try:
             if entity.versioned or entity.single_key is None:
                 change = replacement(document, versioned=entity.versioned)
-                collection.update_one(condition, change, upsert=True, session=unit.session)
+                collection.update_one(condition, change, upsert=True, session=context.session)
             else:
-                collection.replace_one(condition, document, upsert=True, session=unit.session)
+                collection.replace_one(condition, document, upsert=True, session=context.session)
         except DuplicateKeyError as error:
-            index = refusing_index(unit, entity, error, document[ID], present=False)
+            index = refusing_index(context, entity, error, document[ID], present=False)
             refusal = duplicate_of(codec, row, index)
             of_value = index in codec.uniques
-            raise (refusal if of_value else rival(unit, entity, scope, key, refusal)) from error
+            raise (refusal if of_value else rival(context, entity, scope, key, refusal)) from error
 
 
 def replacement(document: Document, *, versioned: bool) -> list[Document]:
@@ -118,13 +118,17 @@ def replacement(document: Document, *, versioned: bool) -> list[Document]:
 
 
 def rival(
-    unit: Unit, entity: Entity[M], scope: Tenants, key: Key | UniqueKey, refusal: DuplicateError
+    context: RepositoryContext,
+    entity: Entity[M],
+    scope: Tenants,
+    key: Key | UniqueKey,
+    refusal: DuplicateError,
 ) -> TwinstoreError:
     """Tell a row that somebody else inserted meanwhile from one that is foreign.
 
     In a transaction the server itself reports the former as a conflict.
     """
-    if unit.in_transaction or one(unit, entity, scope, key) is None:
+    if context.in_transaction or one(context, entity, scope, key) is None:
         return refusal
     return lost_race(entity, refusal.key or "", DRIVER)
 
@@ -137,16 +141,16 @@ def duplicate_of(codec: Codec[M], row: Row[M], index: str | None) -> DuplicateEr
 
 
 def refusing_index(
-    unit: Unit, entity: Entity, error: DuplicateKeyError, identity: object, *, present: bool
+    context: RepositoryContext, entity: Entity, error: DuplicateKeyError, identity: object, *, present: bool
 ) -> str | None:
     """Return the name of the index that refused a write.
 
     A test double does not tell; there, the id is the reason when it was to be new and is present.
     """
     index = violated_index(error)
-    if index is not None or unit.store.complete:
+    if index is not None or context.store.complete:
         return index
-    collection = unit.collection(entity)
+    collection = context.collection(entity)
     if not present and collection.find_one({ID: identity}) is not None:
         return ID_INDEX
     others = [name for name, spec in collection.index_information().items() if spec.get("unique")]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from twinstore.query import Query
     from twinstore.tenancy import Tenants
     from twinstore_postgres.derive import Table
-    from twinstore_postgres.execution import Work
+    from twinstore_postgres.execution import Execution
 
 __all__ = ["PostgresAccess", "Special"]
 
@@ -49,15 +49,15 @@ TRIES: Final = 3
 class PostgresAccess(AccessDefaults):
     """Implements :class:`~twinstore.access.Access` over one way to the server."""
 
-    def __init__(self, work: Work, specials: Mapping[str, Special]) -> None:
+    def __init__(self, execution: Execution, specials: Mapping[str, Special]) -> None:
         """Take the way to the server, and the module's own statements by operation."""
-        self.work = work
+        self.execution = execution
         self._specials = specials
 
     @property
     @override
     def binding(self) -> Binding:
-        return self.work.binding
+        return self.execution.binding
 
     @override
     def find(
@@ -65,24 +65,24 @@ class PostgresAccess(AccessDefaults):
     ) -> tuple[Row[M] | None, ...]:
         table = table_of(entity)
         if len(keys) > 1:
-            return find_several(self.work, table, scope, keys)
+            return find_several(self.execution, table, scope, keys)
         unique, values = table.locate(keys[0])
         kind, told, owner = view(table, scope)
         step = (statements.find(table, kind, unique), (*values, *owner))
-        found = self.work.one(told, Subject(entity, values), step)
+        found = self.execution.one(told, Subject(entity, values), step)
         return (None if found is None else table.row(found),)
 
     @override
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
         table = table_of(entity)
-        found = self.work.read(setting(query.scope), Subject(entity), compile_query(query, table))
+        found = self.execution.read(setting(query.scope), Subject(entity), compile_query(query, table))
         return query.page(found.rows, table.row, table.taker([key.field for key in query.order]))
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
         table = table_of(entity)
         step = compile_count(query, table, by)
-        found = self.work.read(setting(query.scope), Subject(entity), step)
+        found = self.execution.read(setting(query.scope), Subject(entity), step)
         return {label_of_value(table.wire_value(by, value)): number for value, number in found.rows}
 
     @override
@@ -93,7 +93,7 @@ class PostgresAccess(AccessDefaults):
                 raise self._in_the_way(table, scope, row)
             return row
         step = (statements.insert(table), table.encode(row.model, row.storage))
-        self.work.write(setting(scope), Subject(entity, row=row), step)
+        self.execution.write(setting(scope), Subject(entity, row=row), step)
         return row
 
     @override
@@ -110,22 +110,22 @@ class PostgresAccess(AccessDefaults):
             values = (*values, *key, *owner, *parent, *key, *owner)
         step = (statements.put(table, kind), values)
         for _ in range(TRIES):
-            (found,) = self.work.write(told, Subject(entity, row=row), step)
+            (found,) = self.execution.write(told, Subject(entity, row=row), step)
             if own or found.first == (True,):
                 return row
         raise self._in_the_way(table, scope, row)
 
     @override
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
-        return change(self.work, refs, rule)
+        return change(self.execution, refs, rule)
 
     @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
-        return mark(self.work, entity, query, sets)
+        return mark(self.execution, entity, query, sets)
 
     @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
-        return append(self.work, entity, parent, rows)
+        return append(self.execution, entity, parent, rows)
 
     @override
     def remove(self, entity: Entity, query: Query) -> int:
@@ -135,15 +135,15 @@ class PostgresAccess(AccessDefaults):
         if key is not None and len(query.where) == len(key):
             values = (*key, *owner_values(table, query.scope))
             step = (statements.delete(table, sight(query.scope)), values)
-        (result,) = self.work.write(setting(query.scope), Subject(entity), step)
+        (result,) = self.execution.write(setting(query.scope), Subject(entity), step)
         return result.count
 
     @override
     @contextmanager
     def unit(self, scope: Tenants, *, atomic: bool = True) -> Iterator[Access]:
         del atomic  # every unit here is
-        with self.work.opened(setting(scope)) as work:
-            yield PostgresAccess(work, self._specials)
+        with self.execution.opened(setting(scope)) as execution:
+            yield PostgresAccess(execution, self._specials)
 
     @override
     def special(self, operation: str) -> Callable[..., object] | None:
@@ -165,7 +165,7 @@ class PostgresAccess(AccessDefaults):
         if statements.looks_at_parent(table, kind):
             values = (*values, *owner)
         step = (statements.insert_unless_stored(table, kind), values)
-        (inserted,) = self.work.write(told, Subject(table.entity, row=row), step)
+        (inserted,) = self.execution.write(told, Subject(table.entity, row=row), step)
         return inserted.count > 0
 
     def _in_the_way(self, table: Table, scope: Tenants, row: Row) -> TwinstoreError:
@@ -179,14 +179,14 @@ class PostgresAccess(AccessDefaults):
 
 
 def find_several(
-    work: Work, table: Table[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
+    execution: Execution, table: Table[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
 ) -> tuple[Row[M] | None, ...]:
     """Return the rows of some keys in their order, read by one statement."""
     unique, _ = table.locate(keys[0])
     wanted = [table.locate(key)[1] for key in keys]
     statement = statements.find_several(table, sight(scope), unique)
     values = [*map(list, zip(*wanted, strict=True)), *owner_values(table, scope)]
-    found = work.read(setting(scope), Subject(table.entity), (statement, values))
+    found = execution.read(setting(scope), Subject(table.entity), (statement, values))
     fields = table.entity.key if unique is None else table.entity.unique(unique).names
     named = table.taker(fields)
     rows = {named(values): values for values in found.rows}

@@ -21,19 +21,23 @@ if TYPE_CHECKING:
     from twinstore.access import Ref
     from twinstore.catalog import Entity
     from twinstore.tenancy import Tenants
-    from twinstore_postgres.execution import Step, Work
+    from twinstore_postgres.execution import Execution, Step
 
 __all__ = ["append"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
 
-def append(work: Work, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
+def append(
+    execution: Execution, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]
+) -> tuple[Row[M], ...]:
     """Append to an ordered log; see :class:`twinstore.access.Access`."""
-    return work.repeat(partial(attempt, work, entity, parent, rows))
+    return execution.repeat(partial(attempt, execution, entity, parent, rows))
 
 
-def attempt(work: Work, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
+def attempt(
+    execution: Execution, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]
+) -> tuple[Row[M], ...]:
     """Append once.
 
     The lock of the parent serialises the writers of its log. The parent is written too, although nothing in
@@ -41,7 +45,7 @@ def attempt(work: Work, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) 
     """
     table, above = table_of(entity), table_of(parent.entity)
     _, key = above.locate(parent.key)
-    with work.unit(setting(parent.scope), Subject(parent.entity, key)) as steps:
+    with execution.unit(setting(parent.scope), Subject(parent.entity, key)) as steps:
         last = (statements.last_number(table, sequence_field(entity)), key)
         held, number, stored = steps.run(lock_step(parent), last, stored_step(entity, parent.scope, rows))
         if held.first is None:

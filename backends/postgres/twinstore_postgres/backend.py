@@ -16,9 +16,16 @@ from twinstore.ledger import LEDGER_MODULE
 from twinstore.scope import SYSTEM_TENANT, UNBOUND
 from twinstore_postgres.access import PostgresAccess
 from twinstore_postgres.bulk.port import PostgresBulk
-from twinstore_postgres.execution import UNIT, Joined, SessionWork, Transaction, Unbound, Unit
+from twinstore_postgres.execution import (
+    UNIT,
+    JoinedExecution,
+    SessionExecution,
+    Transaction,
+    UnboundExecution,
+    UnitExecution,
+)
 from twinstore_postgres.initializer import initializer_class
-from twinstore_postgres.server import PostgresServer
+from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.special import specials_of
 
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
     from twinstore.backend import OpenRequest
     from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
-    from twinstore_postgres.execution import Work
+    from twinstore_postgres.execution import Execution
     from twinstore_postgres.initializer import PostgresInitializer
 
 __all__ = ["PostgresBackend"]
@@ -56,8 +63,8 @@ class PostgresBackend(AccessBackend[R]):
         self._allow_unsafe = settings.allow_unsafe_role
         self._server = request.resources.share(
             ("postgres", settings.fingerprint, request.read_only),
-            lambda: PostgresServer(settings, read_only=request.read_only),
-            PostgresServer.close,
+            lambda: ServerConnections(settings, read_only=request.read_only),
+            ServerConnections.close,
             renews_itself=True,
         )
         self._server.guard(module.name)
@@ -99,7 +106,7 @@ class PostgresBackend(AccessBackend[R]):
 
     @override
     def unbound(self) -> Access:
-        return self._access(Unbound(self._server, UNBOUND))
+        return self._access(UnboundExecution(self._server, UNBOUND))
 
     @override
     @contextmanager
@@ -108,7 +115,9 @@ class PostgresBackend(AccessBackend[R]):
         state = UnitState()
         with self._server.connection() as connection:
             try:
-                yield self._access(SessionWork(connection, scope, state, foreign=self._server.borrowed))
+                yield self._access(
+                    SessionExecution(connection, scope, state, foreign=self._server.host_owned)
+                )
             finally:
                 state.closed = True
 
@@ -118,10 +127,10 @@ class PostgresBackend(AccessBackend[R]):
         tenant = scope.tenant_id or SYSTEM_TENANT
         state = UnitState()
         with self._server.connection() as connection:
-            foreign = self._server.borrowed
+            foreign = self._server.host_owned
             try:
                 with Transaction(connection, tenant, begin=UNIT[read_only], foreign=foreign) as transaction:
-                    yield self._access(Unit(transaction, scope, state, read_only=read_only))
+                    yield self._access(UnitExecution(transaction, scope, state, read_only=read_only))
                     state.check_commit()
             finally:
                 state.closed = True
@@ -130,8 +139,10 @@ class PostgresBackend(AccessBackend[R]):
     def join(self, handle: object, scope: Scope) -> Access:
         if not isinstance(handle, psycopg.Connection):
             raise wrong_handle(handle, "a psycopg.Connection", DRIVER)
-        work = Joined(handle, scope, UnitState(), schema=self._module.name, safe=self._allow_unsafe)
-        return self._access(work)
+        execution = JoinedExecution(
+            handle, scope, UnitState(), schema=self._module.name, safe=self._allow_unsafe
+        )
+        return self._access(execution)
 
     def check_ready(self) -> None:
         """Connect, check the role, and compare the ledger with the shipped migrations."""
@@ -142,5 +153,5 @@ class PostgresBackend(AccessBackend[R]):
         """Release what this module does not share; the pool is closed with the shared resources."""
         self._bulk.close()
 
-    def _access(self, work: Work) -> PostgresAccess:
-        return PostgresAccess(work, self._specials)
+    def _access(self, execution: Execution) -> PostgresAccess:
+        return PostgresAccess(execution, self._specials)

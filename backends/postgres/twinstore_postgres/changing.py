@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.query import Query
     from twinstore_postgres.derive import Table
-    from twinstore_postgres.execution import Result, Step, Steps, Work
+    from twinstore_postgres.execution import Execution, Result, Step, TransactionSteps
 
-__all__ = ["Write", "change", "lock_step", "mark"]
+__all__ = ["RowWrite", "change", "lock_step", "mark"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -66,7 +66,7 @@ class RuleEndedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class RowWrite:
     """One row to be written.
 
     Attributes:
@@ -104,24 +104,24 @@ class Write:
         return duplicate(entity, entity.key_of(self.after.model, self.after.storage), DRIVER)
 
 
-def change(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
+def change(execution: Execution, refs: Sequence[Ref], rule: Rule) -> Rows:
     """Change some rows in one step; see :class:`twinstore.access.Access`."""
-    once = partial(attempt, work, refs, rule)
+    once = partial(attempt, execution, refs, rule)
     try:
         try:
-            return work.repeat(once)
+            return execution.repeat(once)
         except InsertLostError:
-            return work.repeat(once)  # the rival has committed, so its row is seen now
+            return execution.repeat(once)  # the rival has committed, so its row is seen now
     except InsertLostError as lost:
         raise lost.error from lost.error.__cause__
     except RuleEndedError as ended:
         raise ended.error from ended.error.__cause__
 
 
-def attempt(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
+def attempt(execution: Execution, refs: Sequence[Ref], rule: Rule) -> Rows:
     """Lock, decide and write once."""
     subject = joint(tuple(map(ref_subject, refs)))
-    with work.unit(shared_setting([ref.scope for ref in refs]), subject) as steps:
+    with execution.unit(shared_setting([ref.scope for ref in refs]), subject) as steps:
         found = steps.run(*map(lock_step, refs[:-1]), lock_step(refs[-1], tell=True))
         before = tuple(row_of(table_of(ref.entity), result) for ref, result in zip(refs, found, strict=True))
         try:
@@ -129,7 +129,9 @@ def attempt(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
         except TwinstoreError as error:
             raise RuleEndedError(error) from error
         writes = [
-            Write(ref, old, new) for ref, old, new in zip(refs, before, after, strict=True) if new is not None
+            RowWrite(ref, old, new)
+            for ref, old, new in zip(refs, before, after, strict=True)
+            if new is not None
         ]
         writes.sort(key=lambda item: item.ref.entity.depth)
         check_parents(steps, refs, (*before, *after), writes)
@@ -137,7 +139,7 @@ def attempt(work: Work, refs: Sequence[Ref], rule: Rule) -> Rows:
     return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
 
 
-def write(steps: Steps, writes: Sequence[Write]) -> None:
+def write(steps: TransactionSteps, writes: Sequence[RowWrite]) -> None:
     """Write the rows and end the transaction, if it is ours.
 
     Raises:
@@ -149,7 +151,7 @@ def write(steps: Steps, writes: Sequence[Write]) -> None:
     send(steps, portions[-1], steps.finish)
 
 
-def split(writes: Sequence[Write], *, after_inserts: bool) -> list[list[Write]]:
+def split(writes: Sequence[RowWrite], *, after_inserts: bool) -> list[list[RowWrite]]:
     """Return what goes in one round trip each, so that every failure can be told.
 
     The server names the table of the statement that failed, so a round trip has one row of each entity.
@@ -157,7 +159,7 @@ def split(writes: Sequence[Write], *, after_inserts: bool) -> list[list[Write]]:
     """
     if len(writes) < 2:  # noqa: PLR2004  # as most steps; nothing to be told apart
         return [[*writes]]
-    portions: list[list[Write]] = []
+    portions: list[list[RowWrite]] = []
     for item in writes:
         last = portions[-1] if portions else []
         told = item.ref.entity not in {other.ref.entity for other in last}
@@ -167,7 +169,7 @@ def split(writes: Sequence[Write], *, after_inserts: bool) -> list[list[Write]]:
     return portions
 
 
-def send(steps: Steps, portion: Sequence[Write], execute: Callable[..., list[Result]]) -> None:
+def send(steps: TransactionSteps, portion: Sequence[RowWrite], execute: Callable[..., list[Result]]) -> None:
     """Write some rows in one round trip."""
     subject = joint(tuple(item.subject for item in portion))
     try:
@@ -181,7 +183,7 @@ def send(steps: Steps, portion: Sequence[Write], execute: Callable[..., list[Res
         raise InsertLostError(portion[-1].taken)
 
 
-def mark(work: Work, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+def mark(execution: Execution, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
     """Set fields of the first rows of a list; see :class:`twinstore.access.Access`.
 
     Rows that another one holds are passed over, so that no two callers wait for or get the same ones.
@@ -191,7 +193,7 @@ def mark(work: Work, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M
     def once() -> tuple[Row[M], ...]:
         marked: list[Row[M]] = []
         updates: list[Step] = []
-        with work.unit(setting(query.scope), Subject(entity)) as steps:
+        with execution.unit(setting(query.scope), Subject(entity)) as steps:
             found, clock = steps.run(compile_claim(query, table), CLOCK)
             instant = whole(clock.rows[0][0])
             for values in found.rows:
@@ -204,7 +206,7 @@ def mark(work: Work, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M
             steps.finish(*updates)
         return tuple(marked)
 
-    return work.repeat(once)
+    return execution.repeat(once)
 
 
 def lock_step(ref: Ref, *, tell: bool = False) -> Step:
@@ -220,7 +222,7 @@ def row_of(table: Table, found: Result) -> Row | None:
     return None if found.first is None else table.row(found.first)
 
 
-def moment(steps: Steps, last: Result) -> Moment:
+def moment(steps: TransactionSteps, last: Result) -> Moment:
     """Return the time after the locks: it came with the row that was locked last, or is asked for now."""
 
     def now() -> datetime:
@@ -236,7 +238,7 @@ def whole(read: datetime) -> datetime:
 
 
 def check_parents(
-    steps: Steps, refs: Sequence[Ref], rows: Sequence[Row | None], writes: Sequence[Write]
+    steps: TransactionSteps, refs: Sequence[Ref], rows: Sequence[Row | None], writes: Sequence[RowWrite]
 ) -> None:
     """Refuse new rows whose parent is out of sight; an absent one would break the foreign key anyway.
 

@@ -57,7 +57,7 @@ class Lender(Protocol):
     """Lends connections in autocommit mode, each outside any transaction."""
 
     @property
-    def borrowed(self) -> bool:
+    def host_owned(self) -> bool:
         """Whether the connections belong to the host, so that they are set up differently."""
         ...
 

@@ -17,7 +17,7 @@ from twinstore.scope import SYSTEM_TENANT, note_system_scope, tenant_argument
 from twinstore_postgres.connecting import let_go_in_child
 from twinstore_postgres.errors import translated
 from twinstore_postgres.execution import SET_TENANT
-from twinstore_postgres.server import PostgresServer
+from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ __all__ = ["PostgresDataSource", "source_class"]
 PURPOSE = "open_connection"
 
 
-class HostServer(PostgresServer):
+class HostConnections(ServerConnections):
     """Connections as psycopg makes them: what a host reads must not depend on how our repositories read.
 
     So they have a pool of their own, beside that of the repositories.
@@ -69,7 +69,7 @@ class PostgresDataSource:
         """
         spec = load_backend(DRIVER, module=self.module.name)
         settings = load_settings(config).backend_settings(self.module.name, spec)
-        self._server = HostServer(cast("PostgresSettings", settings))
+        self._server = HostConnections(cast("PostgresSettings", settings))
         self._server.guard(self.module.name)
 
     @contextmanager

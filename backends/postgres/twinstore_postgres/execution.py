@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "UNIT",
-    "Joined",
+    "Execution",
+    "JoinedExecution",
     "Result",
-    "SessionWork",
+    "SessionExecution",
     "Step",
-    "Steps",
     "Transaction",
-    "Unbound",
-    "Unit",
-    "Work",
+    "TransactionSteps",
+    "UnboundExecution",
+    "UnitExecution",
 ]
 
 R = TypeVar("R")
@@ -75,7 +75,7 @@ END: Final = ((Unprepared(b"COMMIT"), ()),)
 TRANSACTION: Final = "This transaction"
 
 
-class Steps(Protocol):
+class TransactionSteps(Protocol):
     """Statements inside one transaction."""
 
     @property
@@ -92,7 +92,7 @@ class Steps(Protocol):
         ...
 
 
-class Work(ABC):
+class Execution(ABC):
     """The access of one set of repositories to the server."""
 
     def __init__(self, binding: Binding) -> None:
@@ -121,11 +121,11 @@ class Work(ABC):
         return self._run(tenant, subject, steps, Outcome.UNKNOWN)
 
     @abstractmethod
-    def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[Steps]:
+    def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[TransactionSteps]:
         """Open a transaction of several round trips, or go on in the one that is open."""
 
     @contextmanager
-    def opened(self, tenant: str) -> Iterator[Work]:
+    def opened(self, tenant: str) -> Iterator[Execution]:
         """Open a transaction for several calls, or go on in the one that is open."""
         with self.unit(tenant, NOWHERE) as steps:
             if not isinstance(steps, Transaction):
@@ -133,7 +133,7 @@ class Work(ABC):
                 return
             state = UnitState()
             try:
-                yield Unit(steps, self.binding.scope, state, read_only=False)
+                yield UnitExecution(steps, self.binding.scope, state, read_only=False)
                 state.check_commit()
             finally:
                 state.closed = True
@@ -143,7 +143,7 @@ class Work(ABC):
         """Execute statements with the tenant set, as one transaction where none is open."""
 
 
-class Unbound(Work):
+class UnboundExecution(Execution):
     """Each call on a connection that is lent for it."""
 
     def __init__(self, server: Lender, scope: Scope) -> None:
@@ -156,16 +156,16 @@ class Unbound(Work):
         before = ((SET_TENANT, (tenant,)),)
         with self._server.connection() as connection:
             try:
-                return batch(connection, steps, foreign=self._server.borrowed, before=before)
+                return batch(connection, steps, foreign=self._server.host_owned, before=before)
             except OF_PSYCOPG as error:
                 raise translate(error, subject, outcome) from error
 
     @override
-    def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[Steps]:
+    def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[TransactionSteps]:
         return LentTransaction(self._server, tenant, subject)
 
 
-class SessionWork(Work):
+class SessionExecution(Execution):
     """Each call on the one connection of a session."""
 
     def __init__(self, connection: Connection, scope: Scope, state: UnitState, *, foreign: bool) -> None:
@@ -181,7 +181,7 @@ class SessionWork(Work):
             return batch(self._connection, steps, foreign=self._foreign, before=before)
 
     @override
-    def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[Steps]:
+    def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[TransactionSteps]:
         return Transaction(self._connection, tenant, subject, foreign=self._foreign)
 
 
@@ -289,7 +289,7 @@ class LentTransaction:
     def __init__(self, server: Lender, tenant: str, subject: Subject) -> None:
         """Take what lends the connection, and what the transaction gets."""
         self._loan = server.connection()
-        self._foreign = server.borrowed
+        self._foreign = server.host_owned
         self._tenant = tenant
         self._subject = subject
 
@@ -309,7 +309,7 @@ class LentTransaction:
             self._loan.__exit__(kind, error, trace)
 
 
-class Unit(Work):
+class UnitExecution(Execution):
     """Every call inside one transaction of the caller; any error of the store ends its use."""
 
     def __init__(self, transaction: Transaction, scope: Scope, state: UnitState, *, read_only: bool) -> None:
@@ -328,15 +328,15 @@ class Unit(Work):
 
     @override
     @contextmanager
-    def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
-        yield StepsOf(self, tenant, subject)
+    def unit(self, tenant: str, subject: Subject) -> Iterator[TransactionSteps]:
+        yield NestedSteps(self, tenant, subject)
 
 
 @dataclass(frozen=True, slots=True)
-class StepsOf:
+class NestedSteps:
     """Statements that go on in the transaction that is open."""
 
-    work: Work
+    execution: Execution
     tenant: str
     subject: Subject
 
@@ -347,14 +347,14 @@ class StepsOf:
 
     def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute statements in one round trip."""
-        return self.work._run(self.tenant, subject or self.subject, steps, Outcome.UNKNOWN)  # noqa: SLF001  # one family
+        return self.execution._run(self.tenant, subject or self.subject, steps, Outcome.UNKNOWN)  # noqa: SLF001  # one family
 
     def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute the last statements; the transaction goes on."""
         return self.run(*steps, subject=subject) if steps else []
 
 
-class Joined(Work):
+class JoinedExecution(Execution):
     """Every call inside the transaction of a caller, whose own tenant setting is put back each time.
 
     On a connection in autocommit mode outside a transaction each call is its own, as in a session.
@@ -384,10 +384,10 @@ class Joined(Work):
 
     @override
     @contextmanager
-    def unit(self, tenant: str, subject: Subject) -> Iterator[Steps]:
+    def unit(self, tenant: str, subject: Subject) -> Iterator[TransactionSteps]:
         self._check_role()
         if self.binding.in_unit:
-            yield StepsOf(self, tenant, subject)
+            yield NestedSteps(self, tenant, subject)
         else:
             with Transaction(self._connection, tenant, subject, foreign=True) as transaction:
                 yield transaction

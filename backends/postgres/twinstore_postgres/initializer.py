@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec
     from twinstore_postgres.connecting import Connection
     from twinstore_postgres.migrator import Applied, Migration
-    from twinstore_postgres.server import PostgresServer
+    from twinstore_postgres.server import ServerConnections
     from twinstore_postgres.settings import PostgresSettings
 
 __all__ = ["PostgresInitializer", "initializer_class"]
@@ -39,7 +39,7 @@ class PostgresInitializer:
 
     module: ClassVar[ModuleSpec[object]]
 
-    def __init__(self, settings: PostgresSettings, server: PostgresServer) -> None:
+    def __init__(self, settings: PostgresSettings, server: ServerConnections) -> None:
         """Take the settings; nothing is connected yet."""
         self._settings = settings
         self._server = server

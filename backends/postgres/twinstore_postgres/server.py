@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["PostgresServer"]
+__all__ = ["ServerConnections"]
 
 Pool = ConnectionPool[Connection]
 
 # Long enough for a busy pool to hand over a connection; only then is it worth asking why none comes.
-IMPATIENCE_SECONDS: Final = 0.5
+PROBE_AFTER_SECONDS: Final = 0.5
 WAIT_SECONDS: Final = 10.0
 CONNECTION_KEYWORDS: Final = frozenset(
     {
@@ -53,7 +53,7 @@ CONNECTION_KEYWORDS: Final = frozenset(
 )
 
 
-class PostgresServer:
+class ServerConnections:
     """Connections of the application role, pooled and single.
 
     The first use opens one connection directly, because a pool hides why it cannot connect, and checks
@@ -72,8 +72,8 @@ class PostgresServer:
         """
         self._settings = settings
         self._lock = ForkSafeLock()
-        self._pool = borrowed_pool(settings)
-        self._borrowed = self._pool is not None
+        self._pool = host_pool(settings)
+        self._host_owned = self._pool is not None
         self.target = (
             pool_target(self._pool, settings)
             if self._pool is not None
@@ -92,9 +92,9 @@ class PostgresServer:
         renew_in_child(self)
 
     @property
-    def borrowed(self) -> bool:
+    def host_owned(self) -> bool:
         """Whether the pool belongs to the host, so that its connections are set up differently."""
-        return self._borrowed
+        return self._host_owned
 
     @property
     def place(self) -> str:
@@ -129,7 +129,7 @@ class PostgresServer:
     def renew(self) -> None:
         """Start without a pool in a forked child; that of the host cannot be opened anew by us."""
         pool, self._pool = self._pool, None
-        if pool is not None and not self._borrowed:
+        if pool is not None and not self._host_owned:
             abandon(pool)
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class PostgresServer:
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None
-        if pool is not None and not self._borrowed:
+        if pool is not None and not self._host_owned:
             pool.close()
 
     def _open(self) -> Pool:
@@ -147,7 +147,7 @@ class PostgresServer:
         with self._lock:
             if self._closed:
                 raise ConfigurationError("This storage is closed; open a new one.", driver=DRIVER)
-            if self._borrowed and self._pool is None:
+            if self._host_owned and self._pool is None:
                 raise pool_of_the_parent()
             self._check()
             if self._pool is None:
@@ -197,7 +197,7 @@ class PostgresServer:
 
     def _take(self, pool: Pool) -> Connection:
         try:
-            return pool.getconn(timeout=IMPATIENCE_SECONDS)
+            return pool.getconn(timeout=PROBE_AFTER_SECONDS)
         except PoolTimeout:
             self._probe()
         except PoolClosed as error:
@@ -225,7 +225,7 @@ class Loan:
 
     __slots__ = ("_autocommit", "_connection", "_pool", "_process", "_server")
 
-    def __init__(self, server: PostgresServer) -> None:
+    def __init__(self, server: ServerConnections) -> None:
         """Take what lends a connection, and tells its pool."""
         self._server = server
 
@@ -309,7 +309,7 @@ def pool_target(pool: Pool, settings: PostgresSettings) -> Target:
     )
 
 
-def borrowed_pool(settings: PostgresSettings) -> Pool | None:
+def host_pool(settings: PostgresSettings) -> Pool | None:
     """Return the pool of the host, or ``None``."""
     if settings.pool is None:
         return None

@@ -16,7 +16,7 @@ from twinstore.installed import ModuleAttributes
 from twinstore.modules import built_modules, module_plugins, module_spec
 
 if TYPE_CHECKING:
-    from twinstore.aio.threads import Worker
+    from twinstore.aio.threads import CallThreads
 
 __all__ = ["AsyncModuleAttributes", "facade_of", "names"]
 
@@ -41,14 +41,14 @@ def _owners() -> dict[str, str]:
     }
 
 
-def facade_of(module: str) -> Callable[[object, Worker], object]:
+def facade_of(module: str) -> Callable[[object, CallThreads], object]:
     """Return the class of the storage of a module for asyncio.
 
     Raises:
         ConfigurationError: the module cannot be loaded, or has no classes for asyncio.
     """
     name = f"Async{module_spec(module).title}Storage"
-    return cast("Callable[[object, Worker], object]", _generated(module, name))
+    return cast("Callable[[object, CallThreads], object]", _generated(module, name))
 
 
 def _generated(module: str, name: str) -> object:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from twinstore.aio.threads import Worker
+from twinstore.aio.threads import CallThreads
 from twinstore.scheduler.aio import AsyncSchedulerSession as AsyncSchedulerSession
 from twinstore.scheduler.aio import AsyncSchedulerStorage as AsyncSchedulerStorage
 
@@ -12,5 +12,5 @@ class AsyncModuleAttributes:
     @property
     def scheduler(self) -> AsyncSchedulerStorage: ...
 
-def facade_of(module: str) -> Callable[[object, Worker], object]: ...
+def facade_of(module: str) -> Callable[[object, CallThreads], object]: ...
 def names() -> tuple[str, ...]: ...

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
 
 from twinstore.aio.installed import AsyncModuleAttributes, facade_of
-from twinstore.aio.threads import DEFAULT_CONCURRENCY, Worker
+from twinstore.aio.threads import DEFAULT_CONCURRENCY, CallThreads
 from twinstore.errors import ConcurrencyError, ValidationError
 from twinstore.retrying import pauses
 from twinstore.storage import open_storage as open_sync_storage
@@ -40,28 +40,28 @@ class AsyncModuleStorage(Generic[S, A]):
     """
 
     def __init__(
-        self, storage: ModuleStorage[object, S], worker: Worker, facade: Callable[[S, Worker], A]
+        self, storage: ModuleStorage[object, S], threads: CallThreads, facade: Callable[[S, CallThreads], A]
     ) -> None:
         """Take the synchronous storage, the threads to call it in, and the class of its awaited sessions."""
         self._storage = storage
-        self._worker = worker
+        self._threads = threads
         self._facade = facade
 
     async def capabilities(self) -> Capabilities:
         """Return what the driver can do on the connected server."""
-        return await self._worker.run(lambda: self._storage.capabilities)
+        return await self._threads.run(lambda: self._storage.capabilities)
 
     async def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
         """Create and upgrade the schema; see :class:`~twinstore.migrations.Initializer`."""
-        return await self._worker.run(
+        return await self._threads.run(
             lambda: self._storage.initializer.ensure_migrations(release=release, accept=accept)
         )
 
     async def check_ready(self) -> None:
         """Connect and check server, roles and schema."""
-        await self._worker.run(self._storage.check_ready)
+        await self._threads.run(self._storage.check_ready)
 
     @asynccontextmanager
     async def session(
@@ -120,27 +120,27 @@ class AsyncModuleStorage(Generic[S, A]):
 
 @asynccontextmanager
 async def _in_one_thread(
-    opening: AbstractContextManager[S], facade: Callable[[S, Worker], A]
+    opening: AbstractContextManager[S], facade: Callable[[S, CallThreads], A]
 ) -> AsyncGenerator[A]:
     """Enter, use and leave a session in one thread of its own.
 
     Leaving is shielded: a cancelled task must not leave a transaction open, and because the thread works
     in order, the end comes after a call that still runs.
     """
-    worker = Worker(1, "twinstore-unit")
+    threads = CallThreads(1, "twinstore-unit")
     try:
-        session = await worker.run(opening.__enter__)
+        session = await threads.run(opening.__enter__)
         try:
-            yield facade(session, worker)
+            yield facade(session, threads)
         except BaseException as error:
             if not await asyncio.shield(
-                worker.run(opening.__exit__, type(error), error, error.__traceback__)
+                threads.run(opening.__exit__, type(error), error, error.__traceback__)
             ):
                 raise
         else:
-            await asyncio.shield(worker.run(opening.__exit__, None, None, None))
+            await asyncio.shield(threads.run(opening.__exit__, None, None, None))
     finally:
-        worker.close()
+        threads.close()
 
 
 class AsyncStorage(AsyncModuleAttributes):
@@ -149,7 +149,7 @@ class AsyncStorage(AsyncModuleAttributes):
     def __init__(self, storage: Storage, concurrency: int = DEFAULT_CONCURRENCY) -> None:
         """Take a synchronous storage, which is closed with this one."""
         self._storage = storage
-        self._worker = Worker(concurrency, "twinstore")
+        self._threads = CallThreads(concurrency, "twinstore")
         self._opened: dict[str, object] = {}
 
     @overload
@@ -169,7 +169,7 @@ class AsyncStorage(AsyncModuleAttributes):
         """
         key = name.casefold()
         if key not in self._opened:
-            self._opened[key] = facade_of(key)(self._storage.module(key), self._worker)
+            self._opened[key] = facade_of(key)(self._storage.module(key), self._threads)
         found = self._opened[key]
         if not isinstance(found, kind):
             raise ValidationError(
@@ -180,7 +180,7 @@ class AsyncStorage(AsyncModuleAttributes):
     async def close(self) -> None:
         """Close what was opened; a second call does nothing."""
         await asyncio.to_thread(self._storage.close)
-        self._worker.close()
+        self._threads.close()
 
     async def __aenter__(self) -> Self:
         """Return the storage."""

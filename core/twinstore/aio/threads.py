@@ -12,7 +12,7 @@ from twinstore.forks import renew_in_child
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DEFAULT_CONCURRENCY", "Worker"]
+__all__ = ["DEFAULT_CONCURRENCY", "CallThreads"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 DEFAULT_CONCURRENCY: Final = 10
 
 
-class Worker:
+class CallThreads:
     """Runs calls in at most ``concurrency`` threads; later calls wait their turn.
 
     With a concurrency of one, all calls run in one thread in the order in which they were made, which is

@@ -9,7 +9,7 @@ from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from twinstore.backend import BackendSettings, BackendSpec
-from twinstore.config.entries import Entries, Entry, Path, env_spelling, fold, nest
+from twinstore.config.entries import Entries, Path, SettingsEntry, env_spelling, fold, nest
 from twinstore.entrypoints import did_you_mean
 from twinstore.errors import ConfigurationError
 from twinstore.redaction import is_secret_key, mask_secret_url, mentions_secret, secrets_in
@@ -42,7 +42,7 @@ def build_settings(spec: BackendSpec, entries: Entries, section: Path) -> Backen
     raise ConfigurationError(" ".join(problems), driver=spec.name)
 
 
-def proper_path(model: type[BaseModel], path: Path, entry: Entry) -> Path:
+def proper_path(model: type[BaseModel], path: Path, entry: SettingsEntry) -> Path:
     """Spell a path as the model does; below a field that is no model, keep it as given.
 
     Raises:

@@ -12,8 +12,8 @@ from twinstore.errors import ConfigurationError
 
 __all__ = [
     "Entries",
-    "Entry",
     "Path",
+    "SettingsEntry",
     "collect",
     "env_spelling",
     "fold",
@@ -27,7 +27,7 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SettingsEntry:
     """One value.
 
     Attributes:
@@ -54,7 +54,7 @@ class Entry:
         return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
 
 
-Entries = Mapping[Path, Entry]
+Entries = Mapping[Path, SettingsEntry]
 
 
 def fold(path: Iterable[str]) -> Path:
@@ -67,7 +67,7 @@ def env_spelling(path: Iterable[str]) -> str:
     return "__".join(path)
 
 
-def walk(mapping: Mapping[str, object], source: str, tops: frozenset[str]) -> Iterator[Entry]:
+def walk(mapping: Mapping[str, object], source: str, tops: frozenset[str]) -> Iterator[SettingsEntry]:
     """Yield the values of a nested mapping below the given top sections; null counts as not given."""
     for key, value in mapping.items():
         path = tuple(key.split(":"))
@@ -75,7 +75,7 @@ def walk(mapping: Mapping[str, object], source: str, tops: frozenset[str]) -> It
             yield from _below(path, value, source)
 
 
-def _below(path: Path, value: object, source: str) -> Iterator[Entry]:
+def _below(path: Path, value: object, source: str) -> Iterator[SettingsEntry]:
     if isinstance(value, Mapping):
         for key, inner in cast("Mapping[object, object]", value).items():
             if not isinstance(key, str):
@@ -84,16 +84,16 @@ def _below(path: Path, value: object, source: str) -> Iterator[Entry]:
                 )
             yield from _below((*path, *key.split(":")), inner, source)
     elif value is not None:
-        yield Entry(path, value, source)
+        yield SettingsEntry(path, value, source)
 
 
-def collect(entries: Iterable[Entry]) -> dict[Path, Entry]:
+def collect(entries: Iterable[SettingsEntry]) -> dict[Path, SettingsEntry]:
     """Index the entries of one source.
 
     Raises:
         ConfigurationError: a key is given twice, which leaves no rule to choose by.
     """
-    found: dict[Path, Entry] = {}
+    found: dict[Path, SettingsEntry] = {}
     for entry in entries:
         first = found.setdefault(fold(entry.path), entry)
         if first is not entry:
@@ -104,13 +104,13 @@ def collect(entries: Iterable[Entry]) -> dict[Path, Entry]:
     return found
 
 
-def merge(layers: Iterable[Entries]) -> dict[Path, Entry]:
+def merge(layers: Iterable[Entries]) -> dict[Path, SettingsEntry]:
     """Lay later sources over earlier ones.
 
     Raises:
         ConfigurationError: a key is a value in one place and a section in another.
     """
-    merged: dict[Path, Entry] = {}
+    merged: dict[Path, SettingsEntry] = {}
     for layer in layers:
         merged.update(layer)
     refuse_overlap(merged)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from twinstore.config.entries import Entries, Entry, Path, fold
+from twinstore.config.entries import Entries, Path, SettingsEntry, fold
 from twinstore.entrypoints import did_you_mean
 from twinstore.errors import ConfigurationError
 from twinstore.modules import broken_modules, module_plugins
@@ -106,7 +106,7 @@ def allowed_drivers(keys: ModuleSettings) -> tuple[str, ...]:
     return tuple(sorted({*keys.drivers, *others}, key=str.casefold))
 
 
-def canonical_driver(entry: Entry, keys: ModuleSettings) -> str:
+def canonical_driver(entry: SettingsEntry, keys: ModuleSettings) -> str:
     """Return the value of a switch in its proper spelling.
 
     Raises:
@@ -124,7 +124,7 @@ def canonical_driver(entry: Entry, keys: ModuleSettings) -> str:
     )
 
 
-def check_keys(entries: Entries, root: Section) -> dict[Path, Entry]:
+def check_keys(entries: Entries, root: Section) -> dict[Path, SettingsEntry]:
     """Return the entries with their keys in proper spelling.
 
     Args:
@@ -135,14 +135,14 @@ def check_keys(entries: Entries, root: Section) -> dict[Path, Entry]:
         ConfigurationError: a key is unknown, or a value stands where a section is expected.
     """
     drivers = tuple(sorted({*OWN_DRIVERS, *installed_backend_names()}, key=str.casefold))
-    found: dict[Path, Entry] = {}
+    found: dict[Path, SettingsEntry] = {}
     for path, entry in entries.items():
         proper = tuple(_spell(entry, root, drivers))
-        found[path] = Entry(proper, entry.value, entry.source)
+        found[path] = SettingsEntry(proper, entry.value, entry.source)
     return found
 
 
-def _spell(entry: Entry, section: Section, drivers: tuple[str, ...]) -> Iterator[str]:
+def _spell(entry: SettingsEntry, section: Section, drivers: tuple[str, ...]) -> Iterator[str]:
     for depth, segment in enumerate(entry.path):
         last = depth + 1 == len(entry.path)
         if section.open:
@@ -166,7 +166,9 @@ def _match(segment: str, names: tuple[str, ...]) -> str | None:
     return next((name for name in names if name.casefold() == segment.casefold()), None)
 
 
-def _unknown(entry: Entry, depth: int, section: Section, drivers: tuple[str, ...]) -> ConfigurationError:
+def _unknown(
+    entry: SettingsEntry, depth: int, section: Section, drivers: tuple[str, ...]
+) -> ConfigurationError:
     if depth and (broken := broken_modules().get(entry.path[depth].casefold())) is not None:
         return broken
     allowed = (*section.values, *section.sections, *(drivers if section.drivers else ()))
@@ -177,7 +179,7 @@ def _unknown(entry: Entry, depth: int, section: Section, drivers: tuple[str, ...
     )
 
 
-def _misplaced(entry: Entry, depth: int, *, is_value: bool) -> ConfigurationError:
+def _misplaced(entry: SettingsEntry, depth: int, *, is_value: bool) -> ConfigurationError:
     key = ":".join(entry.path[: depth + 1])
     problem = "is a single value, but has settings below it" if is_value else "is a section, but has a value"
     return ConfigurationError(f"{key} in {entry.source} {problem}.")

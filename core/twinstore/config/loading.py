@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from twinstore.config.entries import Entry, collect, merge, walk
+from twinstore.config.entries import SettingsEntry, collect, merge, walk
 from twinstore.config.files import read_file
 from twinstore.config.keys import check_keys, key_tree, top_sections
 from twinstore.config.settings import Settings
@@ -54,7 +54,9 @@ def load_settings(
     return Settings(MappingProxyType(check_keys(merge(layers), root)))
 
 
-def _file_entries(path: Path | None, environment: Mapping[str, str], tops: frozenset[str]) -> Iterator[Entry]:
+def _file_entries(
+    path: Path | None, environment: Mapping[str, str], tops: frozenset[str]
+) -> Iterator[SettingsEntry]:
     origin = "given as argument"
     if path is None and (variable := environment.get(CONFIG_VARIABLE)):
         path, origin = Path(variable), f"from {CONFIG_VARIABLE}"
@@ -62,9 +64,9 @@ def _file_entries(path: Path | None, environment: Mapping[str, str], tops: froze
         yield from walk(read_file(path, origin), f"file {path}", tops)
 
 
-def _environment_entries(environment: Mapping[str, str], tops: frozenset[str]) -> Iterator[Entry]:
+def _environment_entries(environment: Mapping[str, str], tops: frozenset[str]) -> Iterator[SettingsEntry]:
     """Yield the variables that name a key below a known section; ``WORKER`` alone is somebody else's."""
     for name, value in environment.items():
         path = tuple(name.split("__"))
         if len(path) > 1 and path[0].casefold() in tops:
-            yield Entry(path, value, f"environment variable {name}")
+            yield SettingsEntry(path, value, f"environment variable {name}")

@@ -14,8 +14,8 @@ from twinstore.backend import BackendSettings, BackendSpec
 from twinstore.config.driver_settings import build_settings
 from twinstore.config.entries import (
     Entries,
-    Entry,
     Path,
+    SettingsEntry,
     collect,
     env_spelling,
     fold,
@@ -90,7 +90,7 @@ class Settings:
         return self._options(module_keys(module))
 
     def _options(self, keys: ModuleSettings) -> ModuleOptions:
-        found: dict[str, list[Entry]] = {}
+        found: dict[str, list[SettingsEntry]] = {}
         values: dict[str, object] = {}
         for name, path in keys.option_paths.items():
             below = [entry for _, entry in self._below(fold(path))]
@@ -177,24 +177,24 @@ class Settings:
 
     def _driver_entries(self, keys: ModuleSettings, backend: str) -> Entries:
         """Return the entries of a driver by folded path relative to its section; the module wins."""
-        found: dict[Path, Entry] = {}
+        found: dict[Path, SettingsEntry] = {}
         for section in (("Persistence", backend), (*keys.storage, backend)):
             found.update(self._below(fold(section)))
         refuse_overlap(found)
         return found
 
-    def _below(self, section: Path) -> Iterator[tuple[Path, Entry]]:
+    def _below(self, section: Path) -> Iterator[tuple[Path, SettingsEntry]]:
         size = len(section)
         return ((path[size:], entry) for path, entry in self.entries.items() if path[:size] == section)
 
-    def _mirrored(self, section: Path, storage: Path) -> Iterator[tuple[Path, Entry]]:
+    def _mirrored(self, section: Path, storage: Path) -> Iterator[tuple[Path, SettingsEntry]]:
         """Yield the entries of the section of a role as entries of the storage section of its module."""
         for path, entry in self._below(section):
             proper = (*storage, *entry.path[len(section) :])
             yield fold((*storage, *path)), replace(entry, path=proper, given=entry.path)
 
 
-def _given_options(module: str, keys: ModuleSettings, given: Mapping[str, object]) -> Iterator[Entry]:
+def _given_options(module: str, keys: ModuleSettings, given: Mapping[str, object]) -> Iterator[SettingsEntry]:
     """Yield the entries of options that are given from Python."""
     for name, value in given.items():
         path = keys.option_paths.get(name)
@@ -205,29 +205,29 @@ def _given_options(module: str, keys: ModuleSettings, given: Mapping[str, object
                 f"It has {known or 'none'}."
             )
         if not keys.is_section(name):
-            yield Entry(path, value, OPTIONS)
+            yield SettingsEntry(path, value, OPTIONS)
         elif isinstance(value, Mapping):
             for key, inner in cast("Mapping[object, object]", value).items():
-                yield Entry((*path, str(key)), inner, OPTIONS)
+                yield SettingsEntry((*path, str(key)), inner, OPTIONS)
         else:
             raise ConfigurationError(
                 f"The option {name!r} of {module!r} takes texts by name, not {type(value).__name__}."
             )
 
 
-def _concerned(entries: Sequence[Entry], location: tuple[str, ...]) -> Entry:
+def _concerned(entries: Sequence[SettingsEntry], location: tuple[str, ...]) -> SettingsEntry:
     """Return the entry that a refusal is about: the named one of a mapping, else the only one."""
     return next((entry for entry in entries if entry.path[-1] == location[-1]), entries[0])
 
 
-def _contradiction(first: Entry, second: Entry) -> ConfigurationError:
+def _contradiction(first: SettingsEntry, second: SettingsEntry) -> ConfigurationError:
     return ConfigurationError(
         f"{first.key} ({first.source}) contradicts {second.key} ({second.source}); "
         "remove one of them or give both the same value."
     )
 
 
-def _shown(entry: Entry) -> object:
+def _shown(entry: SettingsEntry) -> object:
     """Return the value of an entry as a listing may show it."""
     name = entry.path[-1]
     if is_secret_key(name):

@@ -16,7 +16,7 @@ from twinstore.documents.backend import DocumentBackend
 from twinstore.documents.bulk import DocumentBulk, DocumentView, DocumentWriter
 from twinstore.documents.claims import Claims
 from twinstore.documents.onetable import OneTable
-from twinstore.documents.rows import StoredRow, decode, encode, row_of_json, sort_key
+from twinstore.documents.rows import DocumentRow, decode, encode, row_of_json, sort_key
 from twinstore.documents.scripts import AppliedScript, Script, ScriptInitializer
 from twinstore.documents.sqltext import SqlText
 from twinstore.documents.unit import DocumentUnit
@@ -27,6 +27,7 @@ __all__ = [
     "DocumentAccess",
     "DocumentBackend",
     "DocumentBulk",
+    "DocumentRow",
     "DocumentUnit",
     "DocumentView",
     "DocumentWriter",
@@ -34,7 +35,6 @@ __all__ = [
     "Script",
     "ScriptInitializer",
     "SqlText",
-    "StoredRow",
     "decode",
     "encode",
     "row_of_json",

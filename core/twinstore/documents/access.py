@@ -28,7 +28,7 @@ from twinstore.tenancy import ALL_TENANTS
 if TYPE_CHECKING:
     from twinstore.access import Access, Ref, Rows, Rule
     from twinstore.catalog import Entity, Key
-    from twinstore.documents.rows import StoredRow
+    from twinstore.documents.rows import DocumentRow
     from twinstore.documents.steps import Steps
     from twinstore.documents.unit import DocumentUnit
     from twinstore.paging import Page
@@ -146,7 +146,7 @@ class DocumentAccess(AccessDefaults):
             yield DocumentAccess(OneUnit(unit), self._scope, self._entities, self._begin, self._driver)
             unit.commit()
 
-    def _decoded(self, entity: Entity[M], row: StoredRow | None) -> Row[M] | None:
+    def _decoded(self, entity: Entity[M], row: DocumentRow | None) -> Row[M] | None:
         return None if row is None else decode(entity, row, self._driver)
 
 
@@ -174,7 +174,7 @@ class LastWord:
             raise RuleEndedError(error) from error
 
 
-def seen(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKey) -> StoredRow | None:
+def seen(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKey) -> DocumentRow | None:
     """Return a row of a scope, found by its key or by a unique value."""
     place = unit.holder(entity, key) if isinstance(key, UniqueKey) else key
     return None if place is None else unit.get(entity, place, scope)
@@ -191,7 +191,7 @@ class Held:
     """
 
     key: Key | None = None
-    row: StoredRow | None = None
+    row: DocumentRow | None = None
     taken: bool = False
 
 
@@ -219,7 +219,7 @@ def _held(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key) -> Held:
     return Held(key, row, taken)
 
 
-def store(unit: DocumentUnit, scope: Tenants, held: Held, row: StoredRow) -> None:
+def store(unit: DocumentUnit, scope: Tenants, held: Held, row: DocumentRow) -> None:
     """Replace the row that is held, or insert one where none is.
 
     Raises:
@@ -252,7 +252,7 @@ def hold_parent(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key) ->
         raise not_found(parent, parent.key_text(key), unit.driver)
 
 
-def check_unique(unit: DocumentUnit, row: StoredRow) -> None:
+def check_unique(unit: DocumentUnit, row: DocumentRow) -> None:
     """Look for other rows with a unique value of this one; absent values are never taken.
 
     Raises:

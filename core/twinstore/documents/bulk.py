@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from twinstore.backend import Capabilities
     from twinstore.bulk import Check, OnConflict, Position, Record, ScanRow
     from twinstore.catalog import Entity, Key
-    from twinstore.documents.rows import StoredRow
+    from twinstore.documents.rows import DocumentRow
     from twinstore.documents.steps import Steps
     from twinstore.documents.unit import DocumentUnit
     from twinstore.migrations import Initializer
@@ -189,7 +189,7 @@ class DocumentView:
 
     def _paged(
         self, entity: Entity, within: KeyRange, tenant_id: str | None, size: int
-    ) -> Iterator[StoredRow]:
+    ) -> Iterator[DocumentRow]:
         if unowned(entity, tenant_id):
             return
         scope, lower = scope_of(tenant_id), within.lower
@@ -205,7 +205,7 @@ class DocumentView:
                 yield row
             page = replace(page, after=rows[-1].key)
 
-    def _single(self, entity: Entity, keys: Sequence[Key]) -> Iterator[StoredRow]:
+    def _single(self, entity: Entity, keys: Sequence[Key]) -> Iterator[DocumentRow]:
         found = (self._unit.get(entity, key) for key in keys)
         return (row for row in found if row is not None)
 
@@ -274,7 +274,7 @@ class DocumentWriter:
             if self._overwrite:
                 self._store(record, held, row)
 
-    def _store(self, record: Record, held: Held, row: StoredRow) -> None:
+    def _store(self, record: Record, held: Held, row: DocumentRow) -> None:
         try:
             store(self._unit, ALL_TENANTS, held, row)
         except (DuplicateError, NotFoundError) as error:

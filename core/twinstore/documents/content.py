@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import Key
     from twinstore.catalog import Entity
-    from twinstore.documents.rows import StoredRow
+    from twinstore.documents.rows import DocumentRow
     from twinstore.shapes import Path
 
 __all__ = ["content", "extended_json", "has_text_timestamp", "key_of", "record_of", "scan_row"]
 
 
-def record_of(row: StoredRow, driver: str) -> Record:
+def record_of(row: DocumentRow, driver: str) -> Record:
     """Return a row for a copy: decoded, or with the reason why it cannot be."""
     record = Record(
         key=key_of(row),
@@ -41,7 +41,7 @@ def record_of(row: StoredRow, driver: str) -> Record:
     return record
 
 
-def scan_row(row: StoredRow) -> ScanRow:
+def scan_row(row: DocumentRow) -> ScanRow:
     """Return a row for comparison."""
     retention = row.entity.retention
     return ScanRow(
@@ -53,7 +53,7 @@ def scan_row(row: StoredRow) -> ScanRow:
     )
 
 
-def content(row: StoredRow) -> bytes:
+def content(row: DocumentRow) -> bytes:
     """Return the bytes that are equal exactly when two rows hold the same."""
     document = {
         name: value
@@ -63,7 +63,7 @@ def content(row: StoredRow) -> bytes:
     return jsontext.dumps_sorted({"doc": plain(row, document), "storage": plain(row, row.markers)})
 
 
-def extended_json(row: StoredRow) -> str:
+def extended_json(row: DocumentRow) -> str:
     """Return a row that cannot be decoded, with everything that is there."""
     return jsontext.dumps_sorted(
         {
@@ -74,12 +74,12 @@ def extended_json(row: StoredRow) -> str:
     ).decode()
 
 
-def key_of(row: StoredRow) -> Key | None:
+def key_of(row: DocumentRow) -> Key | None:
     """Return the key of a row, ``None`` when it can be no key of the entity."""
     return row.key if row.entity.admits_key(row.key) else None
 
 
-def has_text_timestamp(row: StoredRow) -> bool:
+def has_text_timestamp(row: DocumentRow) -> bool:
     """Whether an instant was stored as text."""
     sources = (row.document, row.markers)
     return any(isinstance(value, str) for source in sources for value in instants(row.entity, source))
@@ -97,7 +97,7 @@ def instants(entity: Entity, value: object, path: Path = ()) -> Iterator[object]
             yield from instants(entity, item, path)
 
 
-def plain(row: StoredRow, value: object, path: Path = ()) -> object:
+def plain(row: DocumentRow, value: object, path: Path = ()) -> object:
     """Return a stored value as canonical JSON has it; nulls inside objects are left out."""
     if path in row.entity.instants and (found := instant(value)) is not None:
         return found

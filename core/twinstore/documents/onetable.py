@@ -22,7 +22,7 @@ from twinstore.tenancy import ALL_TENANTS, Tenant
 if TYPE_CHECKING:
     from twinstore.bulk import KeyRange
     from twinstore.catalog import Entity, Index, Key, Module
-    from twinstore.documents.rows import StoredRow
+    from twinstore.documents.rows import DocumentRow
     from twinstore.query import Query
     from twinstore.tenancy import Tenants
 
@@ -52,7 +52,7 @@ class OneTable:
         """Return the values of the columns ``entity`` and ``key``."""
         return self.title(entity), dumps(key)
 
-    def values(self, row: StoredRow) -> tuple[str, str, str]:
+    def values(self, row: DocumentRow) -> tuple[str, str, str]:
         """Return the values of the columns ``document``, ``markers`` and ``derived``."""
         parts = (row.document, row.markers, row.derived)
         document, markers, derived = (jsontext.dumps(part).decode() for part in parts)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from twinstore.tenancy import StoredOwner
 
 __all__ = [
-    "StoredRow",
+    "DocumentRow",
     "decode",
     "encode",
     "instant",
@@ -41,7 +41,7 @@ NO_MARKERS: Final[Mapping[str, object]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRow:
+class DocumentRow:
     """One stored row, whatever it holds. None of the mappings is ever changed.
 
     Attributes:
@@ -107,14 +107,14 @@ def unique_value(index: Index, values: tuple[object, ...]) -> Hashable:
     return (index.name, *values)
 
 
-def encode(entity: Entity, model: CanonicalModel, markers: Mapping[str, object] = NO_MARKERS) -> StoredRow:
+def encode(entity: Entity, model: CanonicalModel, markers: Mapping[str, object] = NO_MARKERS) -> DocumentRow:
     """Return the row of a model; absent markers are left out."""
     present = {name: value for name, value in markers.items() if value is not None}
     derived = {item.name: item.value(model, present) for item in entity.derived}
-    return StoredRow(entity, entity.key_of(model, present), model.wire(), present, derived)
+    return DocumentRow(entity, entity.key_of(model, present), model.wire(), present, derived)
 
 
-def decode(entity: Entity[M], row: StoredRow, driver: str) -> Row[M]:
+def decode(entity: Entity[M], row: DocumentRow, driver: str) -> Row[M]:
     """Return the model of a row with its markers.
 
     Raises:
@@ -124,7 +124,7 @@ def decode(entity: Entity[M], row: StoredRow, driver: str) -> Row[M]:
     return Row(model, row.markers)
 
 
-def row_of_json(entity: Entity, document: str, markers: str, derived: str) -> StoredRow:
+def row_of_json(entity: Entity, document: str, markers: str, derived: str) -> DocumentRow:
     """Return a row that a store keeps as three JSON objects, each written by ``jsontext.dumps``.
 
     An instant in its canonical spelling is an instant again. In any other spelling somebody else has written
@@ -136,17 +136,17 @@ def row_of_json(entity: Entity, document: str, markers: str, derived: str) -> St
     values: list[Mapping[str, object]] = [
         _restored(entity, _object(text)) for text in (document, markers, derived)
     ]
-    row = StoredRow(entity, (), *values)
+    row = DocumentRow(entity, (), *values)
     key = tuple(cast("str | int", row.value(name)) for name in entity.key)
-    return StoredRow(entity, key, *values)
+    return DocumentRow(entity, key, *values)
 
 
-def sort_key(row: StoredRow, order: tuple[SortKey, ...]) -> tuple[KeyPart, ...]:
+def sort_key(row: DocumentRow, order: tuple[SortKey, ...]) -> tuple[KeyPart, ...]:
     """Return the values by which a row is sorted, for a page token."""
     return tuple(sort_value(row, key) for key in order)
 
 
-def sort_value(row: StoredRow, key: SortKey) -> KeyPart:
+def sort_value(row: DocumentRow, key: SortKey) -> KeyPart:
     """Return one sort value of a row; what is stored with a wrong type counts as its text."""
     value = row.value(key.field)
     if key.time and (found := instant(value)) is not None:

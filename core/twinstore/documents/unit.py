@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from twinstore.access import UniqueKey
     from twinstore.bulk import KeyRange
     from twinstore.catalog import Entity, Key
-    from twinstore.documents.rows import StoredRow
+    from twinstore.documents.rows import DocumentRow
     from twinstore.tenancy import Tenants
 
 __all__ = ["DocumentUnit"]
@@ -47,11 +47,11 @@ class DocumentUnit(ABC):
         """Return the time that judges leases, whole milliseconds in UTC: that of the server if it has one."""
 
     @abstractmethod
-    def select(self, entity: Entity, query: Query) -> list[StoredRow]:
+    def select(self, entity: Entity, query: Query) -> list[DocumentRow]:
         """Return the first ``limit + 1`` rows of a list, in its order; broken rows like any other."""
 
     @abstractmethod
-    def scan(self, entity: Entity, within: KeyRange, scope: Tenants) -> Iterator[StoredRow]:
+    def scan(self, entity: Entity, within: KeyRange, scope: Tenants) -> Iterator[DocumentRow]:
         """Yield the rows of a range in the order of the key, by a statement of its own.
 
         It is what a comparison reads, so it shares no paging with :meth:`select`. Memory is bounded.
@@ -68,7 +68,7 @@ class DocumentUnit(ABC):
         """
 
     @abstractmethod
-    def write(self, row: StoredRow) -> None:
+    def write(self, row: DocumentRow) -> None:
         """Store a row in place of the one of its key. It is held, and its unique values are free."""
 
     @abstractmethod
@@ -91,7 +91,7 @@ class DocumentUnit(ABC):
         """Bound a step whose writes vanish when it fails, in a transaction that somebody else will commit."""
         return nullcontext()
 
-    def get(self, entity: Entity, key: Key, scope: Tenants = ALL_TENANTS) -> StoredRow | None:
+    def get(self, entity: Entity, key: Key, scope: Tenants = ALL_TENANTS) -> DocumentRow | None:
         """Return the row of a key, when it is seen in a scope."""
         found = self.select(entity, query_of_key(entity, scope, key))
         return found[0] if found else None

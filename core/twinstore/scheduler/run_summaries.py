@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import Count, Id, OptionalText, TenantId, Timestamp
-from twinstore.modelrules import Derived, FirstOf
+from twinstore.modelrules import FieldDerived, FirstOf
 from twinstore.ordering import Limit, Ordered, Unique
 from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.runs import Run, RunStats
@@ -103,7 +103,7 @@ class RunSummary(CanonicalModel):
             code="last_run",
             message="lastRun should be the newest entry of recent",
         ),
-        Derived(
+        FieldDerived(
             "counters",
             source="recent",
             function=RunSummaryCounters.of,

@@ -21,7 +21,7 @@ from twinstore.fields import (
     Text,
     Timestamp,
 )
-from twinstore.modelrules import AbsentIn, AtMost, NotBefore, PresentExactlyIn, PresentIn, SumAtMost
+from twinstore.modelrules import AbsentIn, FieldAtMost, NotBefore, PresentExactlyIn, PresentIn, SumAtMost
 from twinstore.ordering import Ordered, Ranked, Unique
 from twinstore.scheduler.enums import SEVERITY_ORDER, RunState, RunTrigger, SeverityRank
 
@@ -49,13 +49,13 @@ class RunStats(CanonicalModel):
     """Counters of a run; none of them ever decreases."""
 
     rules = (
-        AtMost(
+        FieldAtMost(
             "deduped",
             limit="candidates",
             code="stats_deduped",
             message="deduped should not exceed candidates",
         ),
-        AtMost(
+        FieldAtMost(
             "completed",
             limit="queued",
             code="stats_completed",

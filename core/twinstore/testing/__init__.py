@@ -13,13 +13,12 @@
 of them. ``AccessContract`` and ``AccessDefaultsContract`` are for a driver that implements
 :class:`~twinstore.access.Access`: the ten operations, over entities that exist for tests alone. A capability
 that the driver does not declare is asserted to be refused, never skipped. The modules ``builders``,
-``strategies`` and ``rooms`` make valid models for any test. Needs ``twinstore[testing]``.
+``strategies`` and ``datasets`` make valid models for any test. Needs ``twinstore[testing]``.
 """
 
 from __future__ import annotations
 
 from twinstore.testing.base import Contract, needs
-from twinstore.testing.bench import Bench
 from twinstore.testing.contracts.access import AccessContract, AccessDefaultsContract
 from twinstore.testing.contracts.audit import AuditRepositoryContract, AuditServiceContract
 from twinstore.testing.contracts.bulk import BulkContract
@@ -62,6 +61,7 @@ from twinstore.testing.probe import (
     RawProbe,
     StoredRow,
 )
+from twinstore.testing.workspace import Workspace
 
 __all__ = [
     "AccessContract",
@@ -69,7 +69,6 @@ __all__ = [
     "AuditRepositoryContract",
     "AuditServiceContract",
     "BackendFactory",
-    "Bench",
     "BulkContract",
     "CapabilitiesContract",
     "Contract",
@@ -109,6 +108,7 @@ __all__ = [
     "ValueContract",
     "WeakSpot",
     "WorkerRepositoryContract",
+    "Workspace",
     "needs",
     "weak_spot",
 ]

@@ -9,8 +9,8 @@ import hypothesis
 import pytest
 
 from twinstore.errors import UnsupportedCapabilityError
-from twinstore.testing.bench import Bench
 from twinstore.testing.probe import BackendFactory, Deployment
+from twinstore.testing.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ class Contract:
 
     The test module provides the fixture ``backend_factory`` (a :class:`BackendFactory`) of class scope or
     wider. All tests of a class share one deployment and keep apart by tenant; those that look at all tenants
-    take ``lone_bench``.
+    take ``isolated_workspace``.
     """
 
     def __init_subclass__(cls, *, capability: str | None = None) -> None:
@@ -60,15 +60,15 @@ class Contract:
             yield storage
 
     @pytest.fixture
-    def bench(self, deployment: Deployment, storage: SchedulerStorage) -> Bench:
-        """Return a workbench with a tenant of its own."""
-        return Bench(deployment, storage)
+    def workspace(self, deployment: Deployment, storage: SchedulerStorage) -> Workspace:
+        """Return a workspace with a tenant of its own."""
+        return Workspace(deployment, storage)
 
     @pytest.fixture
-    def lone_bench(self, backend_factory: BackendFactory) -> Iterator[Bench]:
-        """Return a workbench on a deployment of its own."""
+    def isolated_workspace(self, backend_factory: BackendFactory) -> Iterator[Workspace]:
+        """Return a workspace on a deployment of its own."""
         with backend_factory() as deployment, deployment.open() as storage:
-            yield Bench(deployment, storage)
+            yield Workspace(deployment, storage)
 
 
 class CopyContract(Contract):
@@ -85,18 +85,20 @@ class CopyContract(Contract):
 def needs(capability: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Run a test where the capability is declared; elsewhere assert that its use is refused.
 
-    One of the arguments of the test must be a bench.
+    One of the arguments of the test must be a workspace.
     """
 
     def decorate(test: Callable[P, None]) -> Callable[P, None]:
         @wraps(test)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
-            bench = next((item for item in (*args, *kwargs.values()) if isinstance(item, Bench)), None)
-            assert bench is not None, f"{test.__name__} takes no bench"
-            if getattr(bench.storage.capabilities, capability):
+            workspace = next(
+                (item for item in (*args, *kwargs.values()) if isinstance(item, Workspace)), None
+            )
+            assert workspace is not None, f"{test.__name__} takes no workspace"
+            if getattr(workspace.storage.capabilities, capability):
                 test(*args, **kwargs)
             else:
-                assert_refused(bench.storage, capability)
+                assert_refused(workspace.storage, capability)
 
         return wrapper
 

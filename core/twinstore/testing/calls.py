@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from twinstore.scheduler.runs import Run
     from twinstore.scheduler.schedules import Schedule
     from twinstore.scheduler.storage import SchedulerSession
-    from twinstore.testing.bench import Bench
     from twinstore.testing.examples import Example, OneOfEach
     from twinstore.testing.probe import StoredRow
-    from twinstore.testing.signatures import Listed, Lookup, Method, Value
+    from twinstore.testing.signatures import ListMethod, Lookup, Method, Value
+    from twinstore.testing.workspace import Workspace
 
-__all__ = ["SYSTEM_CALLS", "TENANT_CALLS", "Call", "Household", "furnish"]
+__all__ = ["SYSTEM_CALLS", "TENANT_CALLS", "StoredExamples", "TenantCall", "store_one_of_each"]
 
 NAME: Final = "living"
 
 
 @dataclass(frozen=True, slots=True)
-class Household:
+class StoredExamples:
     """One row of each entity of one tenant, and a soft-deleted schedule. The run is terminal."""
 
     rows: OneOfEach
@@ -79,39 +79,41 @@ class Household:
         """Where the rows are stored, one of each entity first."""
         return (*self.rows.keys, (SCHEDULES, (self.gone.id,)))
 
-    def stored(self, bench: Bench) -> list[StoredRow | None]:
+    def stored(self, workspace: Workspace) -> list[StoredRow | None]:
         """Return what is really stored."""
-        return [bench.probe.read(entity, key) for entity, key in self.keys]
+        return [workspace.probe.read(entity, key) for entity, key in self.keys]
 
     def value(self, entity: Entity) -> Value:
         """Return what answers for the fields of the row of an entity."""
         return SCHEDULER_EXAMPLES.of(entity).value(self.rows.tenant, self.rows.rows[entity])
 
 
-def furnish(bench: Bench) -> Household:
-    """Store one row of each entity for the tenant of the bench."""
-    storage = bench.storage
-    gone = storage.schedules.upsert(bench.schedule("gone"))
-    assert storage.schedules.soft_delete(bench.tenant, gone.id, "eve", at(5))
-    return Household(SCHEDULER_EXAMPLES.store_each(storage.unbound, bench.tenant, bench.id(NAME)), gone)
+def store_one_of_each(workspace: Workspace) -> StoredExamples:
+    """Store one row of each entity for the tenant of the workspace."""
+    storage = workspace.storage
+    gone = storage.schedules.upsert(workspace.schedule("gone"))
+    assert storage.schedules.soft_delete(workspace.tenant, gone.id, "eve", at(5))
+    return StoredExamples(
+        SCHEDULER_EXAMPLES.store_each(storage.unbound, workspace.tenant, workspace.id(NAME)), gone
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TenantCall:
     """One method called by a tenant about the rows of another.
 
     Attributes:
         name: repository and method.
-        invoke: gets repositories, the calling tenant and the household of the other one.
+        invoke: gets repositories, the calling tenant and the one_of_each of the other one.
         answer: what the caller gets, or the error, when the rows belong to another tenant.
     """
 
     name: str
-    invoke: Callable[[SchedulerSession, str, Household], object]
+    invoke: Callable[[SchedulerSession, str, StoredExamples], object]
     answer: object
 
 
-def derived_calls(*, of_one_tenant: bool) -> Iterator[Call]:
+def derived_calls(*, of_one_tenant: bool) -> Iterator[TenantCall]:
     """Yield the look-ups and lists of every repository; those without a tenant see all of them."""
     for item in SCHEDULER_EXAMPLES.examples:
         for lookup in item.lookups:
@@ -122,35 +124,35 @@ def derived_calls(*, of_one_tenant: bool) -> Iterator[Call]:
                 yield list_call(item, listed)
 
 
-def lookup_call(item: Example[SchedulerSession], lookup: Lookup) -> Call:
-    """Return a look-up of the row of the household."""
-    return Call(
+def lookup_call(item: Example[SchedulerSession], lookup: Lookup) -> TenantCall:
+    """Return a look-up of the row of the one_of_each."""
+    return TenantCall(
         f"{item.repository}.{lookup.method.name}",
         lambda s, t, h: lookup(getattr(s, item.repository), t, h.value(item.entity)),
         NotFoundError if lookup.required else None,
     )
 
 
-def list_call(item: Example[SchedulerSession], listed: Listed) -> Call:
-    """Return a list that would show the row of the household to its owner."""
+def list_call(item: Example[SchedulerSession], listed: ListMethod) -> TenantCall:
+    """Return a list that would show the row of the one_of_each to its owner."""
 
-    def invoke(session: SchedulerSession, tenant: str, household: Household) -> object:
+    def invoke(session: SchedulerSession, tenant: str, one_of_each: StoredExamples) -> object:
         try:
-            return tuple(listed(getattr(session, item.repository), tenant, household.value(item.entity)))
+            return tuple(listed(getattr(session, item.repository), tenant, one_of_each.value(item.entity)))
         except DocumentDecodeError:
             # A list over all tenants meets the rows that other tests have broken.
             return DocumentDecodeError
 
-    return Call(f"{item.repository}.{listed.method.name}", invoke, ())
+    return TenantCall(f"{item.repository}.{listed.method.name}", invoke, ())
 
 
-def calls_of_the_system() -> Iterator[Call]:
+def calls_of_the_system() -> Iterator[TenantCall]:
     """Yield what else the repositories do that only system scope reaches."""
     for item in SCHEDULER_EXAMPLES.of_the_system:
         derived = {call.method.name for call in item.lookups} | {call.method.name for call in item.lists}
         for method in methods_of(item.protocol):
             if method.name not in derived:
-                yield Call(f"{item.repository}.{method.name}", partial(call_aside, item, method), None)
+                yield TenantCall(f"{item.repository}.{method.name}", partial(call_aside, item, method), None)
 
 
 def call_aside(
@@ -158,10 +160,10 @@ def call_aside(
     method: Method,
     session: SchedulerSession,
     tenant: str,
-    household: Household,
+    one_of_each: StoredExamples,
 ) -> object:
-    """Call a method about a row that no household has, and an instant before all of them."""
-    del household
+    """Call a method about a row that no one_of_each has, and an instant before all of them."""
+    del one_of_each
     model = item.small(tenant, f"aside@{tenant}")
     fixed: dict[str, object] = {"datetime": at().replace(year=2), type(model).__name__: model}
     value = item.value(tenant, model)
@@ -175,65 +177,73 @@ def call_aside(
 
 TENANT_CALLS: Final = (
     *derived_calls(of_one_tenant=True),
-    Call("schedules.get", lambda s, t, h: s.schedules.get(t, h.gone.id, include_deleted=True), None),
-    Call("schedules.get_deletion", lambda s, t, h: s.schedules.get_deletion(t, h.gone.id), None),
-    Call(
+    TenantCall("schedules.get", lambda s, t, h: s.schedules.get(t, h.gone.id, include_deleted=True), None),
+    TenantCall("schedules.get_deletion", lambda s, t, h: s.schedules.get_deletion(t, h.gone.id), None),
+    TenantCall(
         "schedules.upsert", lambda s, t, h: s.schedules.upsert(h.schedule.evolve(tenant_id=t)), DuplicateError
     ),
-    Call("schedules.upsert", lambda s, t, h: s.schedules.upsert(h.gone.evolve(tenant_id=t)), DuplicateError),
-    Call(
+    TenantCall(
+        "schedules.upsert", lambda s, t, h: s.schedules.upsert(h.gone.evolve(tenant_id=t)), DuplicateError
+    ),
+    TenantCall(
         "schedules.soft_delete",
         lambda s, t, h: s.schedules.soft_delete(t, h.schedule.id, "x", at(9)),
         answer=False,
     ),
-    Call("schedules.restore", lambda s, t, h: s.schedules.restore(t, h.gone.id, "x", at(9)), answer=False),
-    Call(
+    TenantCall(
+        "schedules.restore", lambda s, t, h: s.schedules.restore(t, h.gone.id, "x", at(9)), answer=False
+    ),
+    TenantCall(
         "triggers.recalculate", lambda s, t, h: s.triggers.recalculate(t, h.schedule.id, at()), NotFoundError
     ),
-    Call("runs.create", lambda s, t, h: s.runs.create(planned(h.run.evolve(tenant_id=t))), DuplicateError),
-    Call("runs.update", lambda s, t, h: s.runs.update(h.run.evolve(tenant_id=t)), answer=False),
-    Call("runs.retry", lambda s, t, h: s.runs.retry(t, h.run.id, "x", at()), NotFoundError),
-    Call("runs.purge_finished", lambda s, t, _: s.runs.purge_finished(at(9999), tenant_id=t), 0),
-    Call("impact_snapshots.upsert", lambda s, t, h: s.impact_snapshots.upsert(t, h.snapshot), DuplicateError),
-    Call(
+    TenantCall(
+        "runs.create", lambda s, t, h: s.runs.create(planned(h.run.evolve(tenant_id=t))), DuplicateError
+    ),
+    TenantCall("runs.update", lambda s, t, h: s.runs.update(h.run.evolve(tenant_id=t)), answer=False),
+    TenantCall("runs.retry", lambda s, t, h: s.runs.retry(t, h.run.id, "x", at()), NotFoundError),
+    TenantCall("runs.purge_finished", lambda s, t, _: s.runs.purge_finished(at(9999), tenant_id=t), 0),
+    TenantCall(
+        "impact_snapshots.upsert", lambda s, t, h: s.impact_snapshots.upsert(t, h.snapshot), DuplicateError
+    ),
+    TenantCall(
         "impact_snapshots.get_latest_by_selector",
         lambda s, t, _: s.impact_snapshots.get_latest_by_selector(t, make_selector()),
         None,
     ),
-    Call(
+    TenantCall(
         "impact_snapshots.delete",
         lambda s, t, h: s.impact_snapshots.delete(t, h.snapshot.snapshot_id or ""),
         answer=False,
     ),
-    Call(
+    TenantCall(
         "impact_snapshots.purge_generated",
         lambda s, t, _: s.impact_snapshots.purge_generated(at(9999), tenant_id=t),
         0,
     ),
-    Call("audit.append", lambda s, t, h: s.audit.append(h.record.evolve(tenant_id=t)), DuplicateError),
-    Call(
+    TenantCall("audit.append", lambda s, t, h: s.audit.append(h.record.evolve(tenant_id=t)), DuplicateError),
+    TenantCall(
         "run_summaries.upsert",
         lambda s, t, h: s.run_summaries.upsert(make_run_summary(t, h.schedule.id)).recent,
         (),
     ),
-    Call(
+    TenantCall(
         "run_summaries.modify",
         lambda s, t, h: s.run_summaries.modify(t, h.schedule.id, lambda old: old),
         None,
     ),
-    Call(
+    TenantCall(
         "run_summary_service.project",
         lambda s, t, h: count_of(
             s.run_summary_service.project(planned(h.run.evolve(tenant_id=t, id="mine")))
         ),
         1,
     ),
-    Call("run_summary_service.get", lambda s, t, h: s.run_summary_service.get(t, h.schedule.id), None),
-    Call("run_summary_service.list", lambda s, t, _: tuple(s.run_summary_service.list(t)), ()),
-    Call(
+    TenantCall("run_summary_service.get", lambda s, t, h: s.run_summary_service.get(t, h.schedule.id), None),
+    TenantCall("run_summary_service.list", lambda s, t, _: tuple(s.run_summary_service.list(t)), ()),
+    TenantCall(
         "run_summary_service.rebuild", lambda s, t, h: s.run_summary_service.rebuild(t, h.schedule.id), None
     ),
-    Call(
+    TenantCall(
         "audit_service.write",
         lambda s, t, h: s.audit_service.write(make_audit_event(t, id=h.record.id)),
         DuplicateError,
@@ -242,9 +252,9 @@ TENANT_CALLS: Final = (
 # What sees all tenants; nobody is asked for what it answers.
 SYSTEM_CALLS: Final = (
     *derived_calls(of_one_tenant=False),
-    Call("schedules.get_due_schedules", lambda s, _, __: s.schedules.get_due_schedules(at(-9999)), ()),
-    Call("runs.purge_finished", lambda s, _, __: s.runs.purge_finished(at().replace(year=2)), 0),
-    Call(
+    TenantCall("schedules.get_due_schedules", lambda s, _, __: s.schedules.get_due_schedules(at(-9999)), ()),
+    TenantCall("runs.purge_finished", lambda s, _, __: s.runs.purge_finished(at().replace(year=2)), 0),
+    TenantCall(
         "impact_snapshots.purge_generated",
         lambda s, _, __: s.impact_snapshots.purge_generated(at().replace(year=2)),
         0,

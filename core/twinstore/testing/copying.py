@@ -11,8 +11,8 @@ from twinstore.bulk import KeyRange
 from twinstore.errors import LeaseLostError
 from twinstore.ledger import Ledger, RangeTally
 from twinstore.scheduler.catalog import RUNS
-from twinstore.testing.bench import unique
 from twinstore.testing.builders import at
+from twinstore.testing.workspace import unique
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.ledger import Claim, Lease, RangeState
     from twinstore.scheduler.storage import SchedulerStorage
-    from twinstore.testing.bench import Bench
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["HOUR", "contents", "copied", "ledger_of", "records_of", "take_over"]
 
@@ -126,19 +126,19 @@ def ranges_at(edges: Iterable[str]) -> list[KeyRange]:
     return [KeyRange(*ends) for ends in zip([None, *keys], [*keys, None], strict=True)]
 
 
-def finished(bench: Bench, claim: Claim, tally: RangeTally = TALLY) -> None:
+def finished(workspace: Workspace, claim: Claim, tally: RangeTally = TALLY) -> None:
     """Finish a claimed range of runs without rows."""
-    with bench.storage.bulk.writer(RUNS) as writer:
+    with workspace.storage.bulk.writer(RUNS) as writer:
         writer.flush()
-        ledger_of(bench.storage).finish(writer.access, claim, tally)
+        ledger_of(workspace.storage).finish(writer.access, claim, tally)
         writer.commit()
 
 
-def held(bench: Bench, claim: Claim) -> None:
+def held(workspace: Workspace, claim: Claim) -> None:
     """Check inside a transaction that a range is still the claimant's."""
-    with bench.storage.bulk.writer(RUNS) as writer:
+    with workspace.storage.bulk.writer(RUNS) as writer:
         writer.flush()
-        ledger_of(bench.storage).hold(writer.access, claim)
+        ledger_of(workspace.storage).hold(writer.access, claim)
 
 
 def states(ledger: Ledger, job_id: str) -> list[RangeState]:

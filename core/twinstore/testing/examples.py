@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity, Key
     from twinstore.modules import ModuleSpec
     from twinstore.shapes import FieldShape
-    from twinstore.testing.bench import Bench
     from twinstore.testing.probe import StoredRow
-    from twinstore.testing.signatures import Listed, Lookup, Method, Purge, Value
+    from twinstore.testing.signatures import ListMethod, Lookup, Method, Purge, Value
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["TIES", "Example", "ModuleExamples", "OneOfEach", "example", "numbered_key"]
 
@@ -90,7 +90,7 @@ class Example(Generic[S]):
         return lookups_of(self.entity, self.protocol)
 
     @property
-    def lists(self) -> tuple[Listed, ...]:
+    def lists(self) -> tuple[ListMethod, ...]:
         """The methods that return pages."""
         return lists_of(self.entity, self.protocol)
 
@@ -239,9 +239,9 @@ class OneOfEach:
         """Return where the row of an entity is stored."""
         return next(key for owner, key in self.keys if owner == entity)
 
-    def stored(self, bench: Bench) -> list[StoredRow | None]:
+    def stored(self, workspace: Workspace) -> list[StoredRow | None]:
         """Return what is really stored."""
-        return [bench.probe.read(entity, key) for entity, key in self.keys]
+        return [workspace.probe.read(entity, key) for entity, key in self.keys]
 
 
 @dataclass(frozen=True, slots=True)

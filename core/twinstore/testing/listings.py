@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from twinstore.canonical import CanonicalModel
     from twinstore.scheduler.schedules import Schedule
     from twinstore.scheduler.storage import SchedulerStorage
-    from twinstore.testing.bench import Bench
     from twinstore.testing.examples import Example, Store, Vary
-    from twinstore.testing.signatures import Listed
+    from twinstore.testing.signatures import ListMethod
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["LISTINGS", "SYSTEM_LISTINGS", "Listing"]
 
@@ -63,20 +63,22 @@ class Listing:
     store: Store[SchedulerSession, CanonicalModel] | None = None
     vary: Vary[CanonicalModel] | None = None
 
-    def model(self, bench: Bench, number: int) -> CanonicalModel:
+    def model(self, workspace: Workspace, number: int) -> CanonicalModel:
         """Return the row of a number."""
-        return (self.vary or self.example.vary)(bench.tenant, numbered_key(bench.tenant, number), number)
+        return (self.vary or self.example.vary)(
+            workspace.tenant, numbered_key(workspace.tenant, number), number
+        )
 
-    def fill(self, bench: Bench, numbers: Iterable[int]) -> None:
+    def fill(self, workspace: Workspace, numbers: Iterable[int]) -> None:
         """Store the rows of some numbers."""
         store = self.store or self.example.store
         for number in numbers:
-            store(bench.storage.unbound, bench.tenant, self.model(bench, number))
+            store(workspace.storage.unbound, workspace.tenant, self.model(workspace, number))
 
-    def remove(self, bench: Bench, number: int) -> None:
+    def remove(self, workspace: Workspace, number: int) -> None:
         """Make the row of a number disappear from the list."""
         assert self.example.remove is not None, f"{self.name} has no way to remove a row"
-        self.example.remove(bench.storage.unbound, bench.tenant, self.model(bench, number))
+        self.example.remove(workspace.storage.unbound, workspace.tenant, self.model(workspace, number))
 
     def page(self, storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
         """Ask for one page and return the labels on it."""
@@ -97,21 +99,23 @@ class Listing:
             for name in self.order.split()
         )
 
-    def ranked(self, bench: Bench, numbers: Iterable[int]) -> list[tuple[tuple[object, ...], str, int]]:
+    def ranked(
+        self, workspace: Workspace, numbers: Iterable[int]
+    ) -> list[tuple[tuple[object, ...], str, int]]:
         """Return place, label and number of some rows, in the order of the list."""
-        models = {number: self.model(bench, number) for number in numbers}
+        models = {number: self.model(workspace, number) for number in numbers}
         return sorted(
-            (self.rank_of(bench.tenant, model), self.label_of(bench.tenant, model), number)
+            (self.rank_of(workspace.tenant, model), self.label_of(workspace.tenant, model), number)
             for number, model in models.items()
         )
 
-    def sorted(self, bench: Bench, numbers: Iterable[int]) -> list[int]:
+    def sorted(self, workspace: Workspace, numbers: Iterable[int]) -> list[int]:
         """Return some numbers in the order of the list."""
-        return [number for _, _, number in self.ranked(bench, numbers)]
+        return [number for _, _, number in self.ranked(workspace, numbers)]
 
-    def expected(self, bench: Bench, numbers: Iterable[int]) -> list[str]:
+    def expected(self, workspace: Workspace, numbers: Iterable[int]) -> list[str]:
         """Return the labels of some numbers in the order of the list."""
-        return [label for _, label, _ in self.ranked(bench, numbers)]
+        return [label for _, label, _ in self.ranked(workspace, numbers)]
 
 
 def place(value: object, *, descending: bool) -> tuple[bool, str | int]:
@@ -131,12 +135,12 @@ def place(value: object, *, descending: bool) -> tuple[bool, str | int]:
     return (True, str(value))
 
 
-def derived(item: Example[SchedulerSession]) -> list[tuple[Listed, Listing]]:
+def derived(item: Example[SchedulerSession]) -> list[tuple[ListMethod, Listing]]:
     """Return the lists of a repository, asked without any filter that may be left out."""
     return [(listed, listing_of(item, listed)) for listed in item.lists]
 
 
-def listing_of(item: Example[SchedulerSession], listed: Listed) -> Listing:
+def listing_of(item: Example[SchedulerSession], listed: ListMethod) -> Listing:
     """Return a list of a repository; what it must be told, the row of number 0 says."""
 
     def ask(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> Page[object]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from twinstore.paging import Page
 
 __all__ = [
-    "Listed",
+    "ListMethod",
     "Lookup",
     "Method",
     "Purge",
@@ -96,7 +96,7 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListMethod:
     """A method that returns pages.
 
     Attributes:
@@ -188,11 +188,11 @@ def lookups_of(entity: Entity, protocol: type) -> tuple[Lookup, ...]:
 
 
 @cache
-def lists_of(entity: Entity, protocol: type) -> tuple[Listed, ...]:
+def lists_of(entity: Entity, protocol: type) -> tuple[ListMethod, ...]:
     """Return the methods that return pages of the entity."""
     wanted = f"Page[{entity.model.__name__}]"
     return tuple(
-        Listed(method, fields_of(entity, method))
+        ListMethod(method, fields_of(entity, method))
         for method in methods_of(protocol)
         if method.returns == wanted
     )

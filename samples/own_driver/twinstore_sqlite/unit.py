@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from twinstore.bulk import KeyRange
 from twinstore.catalog import Entity, Key
-from twinstore.documents import DocumentUnit, SqlText, StoredRow, row_of_json
+from twinstore.documents import DocumentRow, DocumentUnit, SqlText, row_of_json
 from twinstore.errors import ConcurrencyError
 from twinstore.query import Query
 from twinstore.tenancy import Tenants
@@ -58,11 +58,11 @@ class SqliteUnit(DocumentUnit):
         return self._file.clock.now()
 
     @override
-    def select(self, entity: Entity, query: Query) -> list[StoredRow]:
+    def select(self, entity: Entity, query: Query) -> list[DocumentRow]:
         return list(self._rows(entity, TABLE.select(entity, query, self._source)))
 
     @override
-    def scan(self, entity: Entity, within: KeyRange, scope: Tenants) -> Iterator[StoredRow]:
+    def scan(self, entity: Entity, within: KeyRange, scope: Tenants) -> Iterator[DocumentRow]:
         return self._rows(entity, TABLE.scan(entity, within, scope, self._source))
 
     @override
@@ -73,7 +73,7 @@ class SqliteUnit(DocumentUnit):
             self._held[place] = self._version(place)
 
     @override
-    def write(self, row: StoredRow) -> None:
+    def write(self, row: DocumentRow) -> None:
         self._put(*TABLE.place(row.entity, row.key), *TABLE.values(row), uuid4().hex)
 
     @override
@@ -117,7 +117,7 @@ class SqliteUnit(DocumentUnit):
     def _version(self, place: tuple[str, str]) -> object:
         return self._execute(VERSION, place).fetchone()
 
-    def _rows(self, entity: Entity, statement: SqlText) -> Iterator[StoredRow]:
+    def _rows(self, entity: Entity, statement: SqlText) -> Iterator[DocumentRow]:
         cursor = self._execute(statement.text, statement.values)
         with translated():
             for row in cursor:

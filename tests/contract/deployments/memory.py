@@ -14,7 +14,7 @@ from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.testing import Deployment, DeploymentDefaults, ProbeDefaults, StoredRow
 from twinstore_memory import rows
 from twinstore_memory.backend import MemoryBackend
-from twinstore_memory.store import Store, drop_store, shared_store
+from twinstore_memory.store import MemoryDatabase, drop_store, shared_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +32,7 @@ __all__ = ["MemoryDeployment", "MemoryProbe", "MemoryVariant", "memory_deploymen
 class MemoryProbe(ProbeDefaults):
     """Looks into the store of a process."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: MemoryDatabase) -> None:
         self._store = store
 
     def count(self, entity: Entity, tenant_id: str) -> int:

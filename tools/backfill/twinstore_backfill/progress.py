@@ -55,7 +55,7 @@ class Silent:
 
 
 @dataclass(slots=True)
-class Part:
+class ProgressPart:
     """One part of the work; ``before`` was done by an earlier run and says nothing of the speed of this."""
 
     total: int
@@ -71,14 +71,14 @@ class Lines:
         """Take the stream to write to."""
         self._stream = stream
         self._lock = Lock()
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, ProgressPart] = {}
         self._said = monotonic()
 
     def start(self, name: str, total: int, done: int = 0) -> None:
         """Begin a part."""
         with self._lock:
             self._said = monotonic()
-            self._parts[name] = Part(total, done, done, self._said)
+            self._parts[name] = ProgressPart(total, done, done, self._said)
 
     def advance(self, name: str, count: int) -> None:
         """Count, and write a line when the last one is old."""

@@ -7,13 +7,13 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from twinstore.redaction import MASK, is_secret_key, mask_secret_url, secrets_in
-from twinstore_backfill.tool import TOOL_NAME
+from twinstore_backfill.provenance import TOOL_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from twinstore.config import Settings
-    from twinstore.config.entries import Entry
+    from twinstore.config.entries import SettingsEntry
 
 __all__ = ["REDACTOR", "RedactingFormatter", "Redactor", "log_to_stderr"]
 
@@ -50,7 +50,7 @@ class Redactor:
         return "\n".join(mask_secret_url(line) for line in text.split("\n"))
 
 
-def _is_secret(entry: Entry) -> bool:
+def _is_secret(entry: SettingsEntry) -> bool:
     return is_secret_key(entry.path[-1])
 
 

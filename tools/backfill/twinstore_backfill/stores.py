@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import BulkPort
     from twinstore.catalog import Entity
-    from twinstore.config.entries import Entry
+    from twinstore.config.entries import SettingsEntry
     from twinstore.migrations import Initializer
     from twinstore.options import ModuleOptions
 
 __all__ = [
-    "Recipe",
     "Store",
+    "StoreSpec",
     "chosen_module",
     "has_ledger",
     "initializers_of",
@@ -55,17 +55,17 @@ St_co = TypeVar("St_co", bound=AnyStorage, covariant=True, default=AnyStorage)
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class StoreSpec:
     """How to open a store again in another process. It holds secrets and is never shown."""
 
     module: str
     backend: str
-    entries: dict[tuple[str, ...], Entry] = field(repr=False)
+    entries: dict[tuple[str, ...], SettingsEntry] = field(repr=False)
     read_only: bool = False
 
     @classmethod
     def of(cls, module: str, backend: str, settings: Settings, *, read_only: bool = False) -> Self:
-        """Return the recipe of a module on a driver."""
+        """Return the specification of a module on a driver."""
         return cls(module, backend, dict(settings.entries), read_only)
 
     def settings(self) -> Settings:
@@ -79,12 +79,12 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Store(Generic[St_co]):
-    """One open side of a copy or a comparison. Without a ``recipe`` it lives in this process only."""
+    """One open side of a copy or a comparison. Without a ``spec`` it lives in this process only."""
 
     backend: str
     storage: St_co
     options: ModuleOptions
-    recipe: Recipe | None = None
+    spec: StoreSpec | None = None
     module: str = field(kw_only=True)
 
     @property
@@ -161,9 +161,9 @@ def open_store(
     name = load_backend(backend, module=module).name
     with open_module(module, name, settings, read_only=read_only) as storage:
         # The data of the memory driver lives in this process, so no other can open it again.
-        recipe = None if name == "Memory" else Recipe.of(module, name, settings, read_only=read_only)
+        spec = None if name == "Memory" else StoreSpec.of(module, name, settings, read_only=read_only)
         preflight(lambda: storage.capabilities)
-        yield Store(name, storage, settings.options(module), recipe, module=module)
+        yield Store(name, storage, settings.options(module), spec, module=module)
 
 
 def preflight(step: Callable[[], T]) -> T:

@@ -100,5 +100,5 @@ def stop(directory: str | Path) -> tuple[str, ...]:
 
 def stop_orphan(home: Path, owner: int) -> None:
     """Stop the server of one home if it still belongs to a process that ends or has ended."""
-    stop_home = postgres.stop_home if home.name == postgres.ROOM else mongod.stop_home
+    stop_home = postgres.stop_home if home.name == postgres.DIRECTORY else mongod.stop_home
     stop_home(home, owner=owner)

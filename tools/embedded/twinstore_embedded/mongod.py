@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["ROOMS", "MongoServer", "find_mongo", "start_mongo", "stop_home", "stop_mongo"]
+__all__ = ["DIRECTORIES", "MongoServer", "find_mongo", "start_mongo", "stop_home", "stop_mongo"]
 
 CACHE_GB = 0.25
 OPLOG_MB = 1024
@@ -47,7 +47,7 @@ EXIT_PORT_TAKEN = 48
 ADDRESS_IN_USE = re.compile(r"Address already in use")
 
 
-class Kind(Enum):
+class MongodKind(Enum):
     """What a mongod is. Each has a directory of its own, which carries its name.
 
     A standalone server must not write to the data of a replica set, and data with users needs its key file.
@@ -58,7 +58,7 @@ class Kind(Enum):
     WITH_USERS = "mongo-users"
 
     @classmethod
-    def of(cls, *, replica_set: bool, users: bool) -> Kind:
+    def of(cls, *, replica_set: bool, users: bool) -> MongodKind:
         """Return the kind that a caller asks for."""
         if not users:
             return cls.REPLICA_SET if replica_set else cls.STANDALONE
@@ -67,7 +67,7 @@ class Kind(Enum):
         return cls.WITH_USERS
 
 
-ROOMS = tuple(kind.value for kind in Kind)
+DIRECTORIES = tuple(kind.value for kind in MongodKind)
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def start_mongo(
         ConfigurationError: no mongod on this machine, or the directory cannot be used.
         UnavailableError: the server did not come up; the message ends with its log.
     """
-    kind = Kind.of(replica_set=replica_set, users=users)
+    kind = MongodKind.of(replica_set=replica_set, users=users)
     home = open_home(directory, kind.value)
     with exclusive(home):
         server = _ready(home, kind)
@@ -160,14 +160,14 @@ def start_mongo(
 
 def find_mongo(directory: str | Path, *, replica_set: bool = True, users: bool = False) -> MongoServer | None:
     """Return the mongod that runs in a data directory, without starting one."""
-    kind = Kind.of(replica_set=replica_set, users=users)
+    kind = MongodKind.of(replica_set=replica_set, users=users)
     home = existing_home(directory, kind.value)
     return None if home is None else _running(home, kind)
 
 
 def stop_mongo(directory: str | Path, *, replica_set: bool = True, users: bool = False) -> bool:
     """Stop the mongod of a data directory; answer whether one was running. The data stays."""
-    home = existing_home(directory, Kind.of(replica_set=replica_set, users=users).value)
+    home = existing_home(directory, MongodKind.of(replica_set=replica_set, users=users).value)
     return home is not None and stop_home(home)
 
 
@@ -188,18 +188,18 @@ def _find(home: Path) -> int | None:
     return find_server(_data(home) / "mongod.lock", _data(home))
 
 
-def _running(home: Path, kind: Kind) -> MongoServer | None:
+def _running(home: Path, kind: MongodKind) -> MongoServer | None:
     pid, state = _find(home), load_state(home)
     if pid is None:
         return None
     if state is None or state.port is None:
         message = f"A mongod (pid {pid}) uses {_data(home)}, but its port is unknown; end it and try again."
         raise ConfigurationError(message)
-    replica_set = kind is not Kind.STANDALONE
+    replica_set = kind is not MongodKind.STANDALONE
     return MongoServer(home, state.port, pid, replica_set, passwords=state.passwords)
 
 
-def _ready(home: Path, kind: Kind) -> MongoServer | None:
+def _ready(home: Path, kind: MongodKind) -> MongoServer | None:
     """Return the running server once it takes writes; ``None`` when none runs or it dies meanwhile."""
     server = _running(home, kind)
     if server is None:
@@ -209,23 +209,23 @@ def _ready(home: Path, kind: Kind) -> MongoServer | None:
     return server if _find(home) == server.pid else None
 
 
-def _takes_writes(server: MongoServer, kind: Kind) -> bool:
+def _takes_writes(server: MongoServer, kind: MongodKind) -> bool:
     match kind:
-        case Kind.REPLICA_SET:
+        case MongodKind.REPLICA_SET:
             return is_primary(server.port)
-        case Kind.STANDALONE:
+        case MongodKind.STANDALONE:
             return is_standalone(server.port)
-        case Kind.WITH_USERS:
+        case MongodKind.WITH_USERS:
             login = Login(ADMIN, server.passwords[ADMIN])
             return is_primary_with_users(server.port, login, server.home)
 
 
-def _launch(home: Path, kind: Kind, *, cache_gb: float) -> None:
+def _launch(home: Path, kind: MongodKind, *, cache_gb: float) -> None:
     mongod = find_mongod()
     _data(home).mkdir(mode=0o700, exist_ok=True)
     rotate_log(_log(home))
     state = load_state(home) or State()
-    if kind is Kind.WITH_USERS and ADMIN not in state.passwords:
+    if kind is MongodKind.WITH_USERS and ADMIN not in state.passwords:
         state = state.model_copy(update={"passwords": {ADMIN: secrets.token_urlsafe(PASSWORD_BYTES)}})
 
     def attempt(port: int) -> bool:
@@ -236,7 +236,7 @@ def _launch(home: Path, kind: Kind, *, cache_gb: float) -> None:
     on_free_port(state.port, attempt)
 
 
-def _fork(mongod: Path, home: Path, port: int, kind: Kind, *, cache_gb: float) -> bool:
+def _fork(mongod: Path, home: Path, port: int, kind: MongodKind, *, cache_gb: float) -> bool:
     """Start a mongod in the background; answer ``False`` when the port was taken."""
     command: list[str | Path] = [
         mongod,
@@ -252,9 +252,9 @@ def _fork(mongod: Path, home: Path, port: int, kind: Kind, *, cache_gb: float) -
     command += ["--setParameter", "diagnosticDataCollectionEnabled=false"]
     # Nobody takes over from a set of one node, so there is nothing to wait for when it stops.
     command += ["--setParameter", "shutdownTimeoutMillisForSignaledShutdown=0"]
-    if kind is not Kind.STANDALONE:
+    if kind is not MongodKind.STANDALONE:
         command += ["--replSet", SET_NAME, "--oplogSize", str(OPLOG_MB)]
-    if kind is Kind.WITH_USERS:
+    if kind is MongodKind.WITH_USERS:
         command += ["--keyFile", key_file(home)]
     finished = run(command, account=None, cwd=home)
     if finished.code == 0:

@@ -29,9 +29,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["ROOM", "PostgresServer", "find_postgres_server", "start_postgres", "stop_home", "stop_postgres"]
+__all__ = [
+    "DIRECTORY",
+    "PostgresServer",
+    "find_postgres_server",
+    "start_postgres",
+    "stop_home",
+    "stop_postgres",
+]
 
-ROOM = "postgres"
+DIRECTORY = "postgres"
 READY_SECONDS = 60.0
 STOP_SECONDS = 30.0
 PASSWORD_BYTES = 24
@@ -95,7 +102,7 @@ def start_postgres(directory: str | Path, *, durable: bool = True, owned: bool =
         ConfigurationError: no PostgreSQL on this machine, or the directory cannot be used.
         UnavailableError: the server did not come up; the message ends with its log.
     """
-    home = open_home(directory, ROOM)
+    home = open_home(directory, DIRECTORY)
     with exclusive(home):
         server = _ready(home)
         launched = server is None
@@ -113,13 +120,13 @@ def start_postgres(directory: str | Path, *, durable: bool = True, owned: bool =
 
 def find_postgres_server(directory: str | Path) -> PostgresServer | None:
     """Return the PostgreSQL that runs in a data directory, without starting one."""
-    home = existing_home(directory, ROOM)
+    home = existing_home(directory, DIRECTORY)
     return None if home is None else _running(home)
 
 
 def stop_postgres(directory: str | Path) -> bool:
     """Stop the PostgreSQL of a data directory; answer whether one was running. The data stays."""
-    home = existing_home(directory, ROOM)
+    home = existing_home(directory, DIRECTORY)
     return home is not None and stop_home(home)
 
 

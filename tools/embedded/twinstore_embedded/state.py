@@ -51,7 +51,7 @@ class State(BaseModel):
     passwords: dict[str, str] = Field(default_factory=dict, repr=False)
 
 
-def locate_home(directory: str | Path, room: str) -> Path:
+def locate_home(directory: str | Path, directory_name: str) -> Path:
     """Return the absolute directory of one server without touching the disk.
 
     Raises:
@@ -63,16 +63,16 @@ def locate_home(directory: str | Path, room: str) -> Path:
             f"The data directory {str(root)!r} contains {unsafe}; choose a path without them (--data-dir)."
         )
         raise ConfigurationError(message)
-    return root / room
+    return root / directory_name
 
 
-def open_home(directory: str | Path, room: str) -> Path:
+def open_home(directory: str | Path, directory_name: str) -> Path:
     """Create the directory of one server if needed, private to the user.
 
     Raises:
         ConfigurationError: the directory cannot be created or written.
     """
-    home = locate_home(directory, room)
+    home = locate_home(directory, directory_name)
     # Under root PostgreSQL runs as another user, who has to pass through but may not list.
     mode = 0o711 if os.geteuid() == 0 else 0o700
     try:
@@ -85,13 +85,13 @@ def open_home(directory: str | Path, room: str) -> Path:
     return home
 
 
-def existing_home(directory: str | Path, room: str) -> Path | None:
+def existing_home(directory: str | Path, directory_name: str) -> Path | None:
     """Return the directory of one server; ``None`` when it was never created.
 
     Raises:
         ConfigurationError: it belongs to another user.
     """
-    home = locate_home(directory, room)
+    home = locate_home(directory, directory_name)
     try:
         os.close(os.open(home, os.O_RDONLY))
     except (FileNotFoundError, NotADirectoryError):

@@ -16,7 +16,7 @@ from twinstore_postgres.server import readable
 
 if TYPE_CHECKING:
     from twinstore_postgres.connecting import Connection
-    from twinstore_postgres.server import PostgresServer
+    from twinstore_postgres.server import ServerConnections
 
 __all__ = ["BulkConnections", "inside"]
 
@@ -27,7 +27,7 @@ NO_LIMIT: Final = (b"SELECT set_config('statement_timeout', '0', true)", ())
 class BulkConnections:
     """Connections that were opened for bulk work; those at rest are lent again."""
 
-    def __init__(self, server: PostgresServer) -> None:
+    def __init__(self, server: ServerConnections) -> None:
         """Take the server; nothing is opened yet."""
         self._server = server
         self._idle: list[Connection] = []
@@ -40,7 +40,7 @@ class BulkConnections:
         return self._server.place
 
     @property
-    def borrowed(self) -> bool:
+    def host_owned(self) -> bool:
         """Every connection is our own, also where the pool is the host's."""
         return False
 

@@ -13,7 +13,7 @@ from twinstore.catalog import Layout
 from twinstore.errors import MigrationError, Outcome
 from twinstore.shapes import Kind, left_out_when_empty
 from twinstore_postgres.bulk.converting import converter_of, is_array
-from twinstore_postgres.bulk.scanning import Part, Scan
+from twinstore_postgres.bulk.scanning import SelectedColumn, TableScan
 from twinstore_postgres.columns import PAYLOAD, VERSION, column_name
 from twinstore_postgres.errors import translated
 from twinstore_postgres.settings import DRIVER
@@ -39,9 +39,9 @@ class Scans:
 
     def __init__(self) -> None:
         """Start without any."""
-        self._known: dict[tuple[str, str], Scan] = {}
+        self._known: dict[tuple[str, str], TableScan] = {}
 
-    def of(self, connection: Connection, entity: Entity) -> Scan:
+    def of(self, connection: Connection, entity: Entity) -> TableScan:
         """Return what a scan of an entity selects; see :func:`scan_of`."""
         name = (entity.module, entity.name)
         scan = self._known.get(name)
@@ -51,7 +51,7 @@ class Scans:
         return scan
 
 
-def scan_of(connection: Connection, entity: Entity) -> Scan:
+def scan_of(connection: Connection, entity: Entity) -> TableScan:
     """Return what a scan of an entity selects, from the catalog of the server.
 
     Raises:
@@ -63,7 +63,7 @@ def scan_of(connection: Connection, entity: Entity) -> Scan:
     payload = entity.layout is Layout.PAYLOAD
     needed = (*entity.key, *filter(None, (entity.tenant_field,)))
     needed += (entity.retention.field,) if entity.retention is not None else ()
-    return Scan(
+    return TableScan(
         entity=entity,
         fields=parts(entity, types, [PAYLOAD] if payload else list(entity.shapes)),
         markers=parts(entity, types, entity.markers),
@@ -107,18 +107,18 @@ def stored_names(entity: Entity) -> tuple[str, ...]:
     return (*model, *entity.markers, *derived, *((VERSION,) if entity.versioned else ()))
 
 
-def parts(entity: Entity, types: dict[str, str], names: Sequence[str]) -> tuple[Part, ...]:
+def parts(entity: Entity, types: dict[str, str], names: Sequence[str]) -> tuple[SelectedColumn, ...]:
     """Return what is selected for some names."""
     return tuple(part(entity, name, types[column_name(name)]) for name in names)
 
 
-def part(entity: Entity, name: str, type_name: str) -> Part:
+def part(entity: Entity, name: str, type_name: str) -> SelectedColumn:
     """Return what is selected for one name; the type is that of the server."""
     shape = None if name in entity.markers else entity.shapes.get(name)
     numbers = None
     if shape is not None and shape.value.kind is Kind.NUMBERED:
         numbers = cast("type[NumberedEnum]", shape.value.cls)
-    return Part(
+    return SelectedColumn(
         name=name,
         column=column_name(name),
         array=is_array(type_name),

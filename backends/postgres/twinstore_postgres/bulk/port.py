@@ -24,7 +24,7 @@ from twinstore_postgres.bulk.writing import PROBE_BY_KEY, PostgresRangeWriter
 from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject, translated
-from twinstore_postgres.execution import STEP, UNIT, Unbound
+from twinstore_postgres.execution import STEP, UNIT, UnboundExecution
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from twinstore.migrations import Initializer
     from twinstore.modules import ModuleSpec
     from twinstore_postgres.derive import Table
-    from twinstore_postgres.server import PostgresServer
+    from twinstore_postgres.server import ServerConnections
 
 __all__ = ["PostgresBulk"]
 
@@ -50,7 +50,7 @@ class PostgresBulk:
 
     def __init__(
         self,
-        server: PostgresServer,
+        server: ServerConnections,
         capabilities: Callable[[], Capabilities],
         module: ModuleSpec[object],
         ledger_initializer: Initializer,
@@ -142,7 +142,7 @@ class PostgresBulk:
     def access(self) -> Access:
         """Return the rows of any described entity, call by call, past the pool; see the Protocol."""
         note_system_scope("bulk access")
-        return PostgresAccess(Unbound(self._connections, UNBOUND), {})
+        return PostgresAccess(UnboundExecution(self._connections, UNBOUND), {})
 
     def close(self) -> None:
         """Close the connections at rest."""

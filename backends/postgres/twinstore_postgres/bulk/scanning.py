@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.bulk.converting import Convert
     from twinstore_postgres.bulk.viewing import Snapshot
 
-__all__ = ["Part", "Scan"]
+__all__ = ["SelectedColumn", "TableScan"]
 
 FETCH_KEYS: Final = 500
 # A batch ends at this size too, so that large documents do not pile up.
@@ -37,7 +37,7 @@ BATCH_BYTES: Final = 8_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SelectedColumn:
     """One selected column: the name of its value, and how the text becomes a JSON value (``None``: text).
 
     A ``text`` has a collation, by which it is not to be compared.
@@ -63,7 +63,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scan:
+class TableScan:
     """What one entity looks like in its table.
 
     Attributes:
@@ -75,9 +75,9 @@ class Scan:
     """
 
     entity: Entity
-    fields: tuple[Part, ...]
-    markers: tuple[Part, ...]
-    beside: tuple[Part, ...]
+    fields: tuple[SelectedColumn, ...]
+    markers: tuple[SelectedColumn, ...]
+    beside: tuple[SelectedColumn, ...]
     payload: bool
     optional_lists: tuple[str, ...] = ()
 
@@ -157,7 +157,7 @@ class Scan:
             yield from map(self.row, copy.rows())
 
     @cached_property
-    def _parts(self) -> tuple[Part, ...]:
+    def _parts(self) -> tuple[SelectedColumn, ...]:
         return (*self.fields, *self.markers, *self.beside)
 
     @cached_property

@@ -21,7 +21,7 @@ from twinstore_postgres.bulk.merging import Findings, Merger
 from twinstore_postgres.bulk.staging import Stage
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject, translated
-from twinstore_postgres.execution import Unit
+from twinstore_postgres.execution import UnitExecution
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -87,7 +87,7 @@ class PostgresRangeWriter:
     @property
     def access(self) -> Access:
         """The rows of any described entity inside the transaction."""
-        unit = Unit(self._transaction, UNBOUND, self._state, read_only=False)
+        unit = UnitExecution(self._transaction, UNBOUND, self._state, read_only=False)
         return GuardedAccess(PostgresAccess(unit, {}))
 
     def commit(self) -> None:

@@ -44,7 +44,7 @@ def due_schedules(access: PostgresAccess, query: Query) -> tuple[Schedule, ...]:
     """Return the schedules of the triggers that are due, as many as the query asks for."""
     (now,) = (condition.value for condition in query.where if isinstance(condition, AtMost))
     step = (SELECT_DUE, (now, query.limit))
-    found = access.work.read(setting(query.scope), Subject(SCHEDULES), step)
+    found = access.execution.read(setting(query.scope), Subject(SCHEDULES), step)
     return tuple(TABLE.decode(values) for values in found.rows)
 
 

@@ -15,7 +15,7 @@ from twinstore.scheduler.aio.workers import AsyncWorkerRepository
 from twinstore.scheduler.storage import SchedulerSession
 
 if TYPE_CHECKING:
-    from twinstore.aio.threads import Worker as CallWorker
+    from twinstore.aio.threads import CallThreads
     from twinstore.scheduler.storage import SchedulerStorage
 
 
@@ -37,17 +37,17 @@ __all__ = [
 class AsyncSchedulerSession:
     """The repositories and services, bound or unbound as the session behind them."""
 
-    def __init__(self, session: SchedulerSession, worker: CallWorker) -> None:
+    def __init__(self, session: SchedulerSession, threads: CallThreads) -> None:
         """Take the synchronous session and the threads to call it in."""
-        self.schedules = AsyncScheduleRepository(session.schedules, worker)
-        self.triggers = AsyncTriggerRepository(session.triggers, worker)
-        self.runs = AsyncRunRepository(session.runs, worker)
-        self.impact_snapshots = AsyncImpactSnapshotRepository(session.impact_snapshots, worker)
-        self.audit = AsyncAuditRepository(session.audit, worker)
-        self.run_summaries = AsyncRunSummaryRepository(session.run_summaries, worker)
-        self.workers = AsyncWorkerRepository(session.workers, worker)
-        self.run_summary_service = AsyncRunSummaryService(session.run_summary_service, worker)
-        self.audit_service = AsyncSchedulerAuditService(session.audit_service, worker)
+        self.schedules = AsyncScheduleRepository(session.schedules, threads)
+        self.triggers = AsyncTriggerRepository(session.triggers, threads)
+        self.runs = AsyncRunRepository(session.runs, threads)
+        self.impact_snapshots = AsyncImpactSnapshotRepository(session.impact_snapshots, threads)
+        self.audit = AsyncAuditRepository(session.audit, threads)
+        self.run_summaries = AsyncRunSummaryRepository(session.run_summaries, threads)
+        self.workers = AsyncWorkerRepository(session.workers, threads)
+        self.run_summary_service = AsyncRunSummaryService(session.run_summary_service, threads)
+        self.audit_service = AsyncSchedulerAuditService(session.audit_service, threads)
 
 
 class AsyncSchedulerStorage(
@@ -55,7 +55,7 @@ class AsyncSchedulerStorage(
 ):
     """Repositories, services, sessions and units of work."""
 
-    def __init__(self, storage: SchedulerStorage, worker: CallWorker) -> None:
+    def __init__(self, storage: SchedulerStorage, threads: CallThreads) -> None:
         """Take the synchronous storage and the threads to call it in."""
-        super().__init__(storage, worker, AsyncSchedulerSession)
-        AsyncSchedulerSession.__init__(self, storage.unbound, worker)
+        super().__init__(storage, threads, AsyncSchedulerSession)
+        AsyncSchedulerSession.__init__(self, storage.unbound, threads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from twinstore.aio.threads import Worker as CallWorker
+    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
     from twinstore.scheduler.audit import (
         AuditEvent,
@@ -22,36 +22,36 @@ __all__ = ["AsyncAuditRepository", "AsyncSchedulerAuditService"]
 class AsyncAuditRepository:
     """Awaits a :class:`AuditRepository`, whose contracts hold."""
 
-    def __init__(self, sync: AuditRepository, worker: CallWorker) -> None:
+    def __init__(self, sync: AuditRepository, threads: CallThreads) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
-        self._worker = worker
+        self._threads = threads
 
     async def append(self, record: AuditRecord) -> AuditRecord:
         """Store a record and return it. Repeated call with an identical record: a no-op. Atomic."""
-        return await self._worker.run(self._sync.append, record)
+        return await self._threads.run(self._sync.append, record)
 
     async def get(self, tenant_id: str, audit_id: str) -> AuditRecord | None:
         """Return one record. Absent: ``None`` when the id is unknown or belongs to another tenant."""
-        return await self._worker.run(self._sync.get, tenant_id, audit_id)
+        return await self._threads.run(self._sync.get, tenant_id, audit_id)
 
     async def get_required(self, tenant_id: str, audit_id: str) -> AuditRecord:
         """Return one record as :meth:`get` does."""
-        return await self._worker.run(self._sync.get_required, tenant_id, audit_id)
+        return await self._threads.run(self._sync.get_required, tenant_id, audit_id)
 
     async def list(self, tenant_id: str, options: AuditQueryOptions | None = None) -> Page[AuditRecord]:
         """Return a page of records."""
-        return await self._worker.run(self._sync.list, tenant_id, options)
+        return await self._threads.run(self._sync.list, tenant_id, options)
 
 
 class AsyncSchedulerAuditService:
     """Awaits a :class:`SchedulerAuditService`, whose contracts hold."""
 
-    def __init__(self, sync: SchedulerAuditService, worker: CallWorker) -> None:
+    def __init__(self, sync: SchedulerAuditService, threads: CallThreads) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
-        self._worker = worker
+        self._threads = threads
 
     async def write(self, event: AuditEvent) -> AuditRecord:
         """Stamp id and instant where absent, merge the default metadata below the event's, and append."""
-        return await self._worker.run(self._sync.write, event)
+        return await self._threads.run(self._sync.write, event)

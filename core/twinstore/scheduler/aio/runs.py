@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.aio.threads import Worker as CallWorker
+    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
     from twinstore.scheduler.enums import RunState
     from twinstore.scheduler.runs import Run, RunQueryOptions, RunRepository
@@ -19,36 +19,36 @@ __all__ = ["AsyncRunRepository"]
 class AsyncRunRepository:
     """Awaits a :class:`RunRepository`, whose contracts hold."""
 
-    def __init__(self, sync: RunRepository, worker: CallWorker) -> None:
+    def __init__(self, sync: RunRepository, threads: CallThreads) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
-        self._worker = worker
+        self._threads = threads
 
     async def get(self, tenant_id: str, run_id: str) -> Run | None:
         """Return one run. Absent: ``None`` when the id is unknown or belongs to another tenant."""
-        return await self._worker.run(self._sync.get, tenant_id, run_id)
+        return await self._threads.run(self._sync.get, tenant_id, run_id)
 
     async def get_required(self, tenant_id: str, run_id: str) -> Run:
         """Return one run as :meth:`get` does."""
-        return await self._worker.run(self._sync.get_required, tenant_id, run_id)
+        return await self._threads.run(self._sync.get_required, tenant_id, run_id)
 
     async def list(self, tenant_id: str, options: RunQueryOptions | None = None) -> Page[Run]:
         """Return a page of runs."""
-        return await self._worker.run(self._sync.list, tenant_id, options)
+        return await self._threads.run(self._sync.list, tenant_id, options)
 
     async def create(self, run: Run) -> Run:
         """Insert a new run; return it. Repeated call: ``DuplicateError``."""
-        return await self._worker.run(self._sync.create, run)
+        return await self._threads.run(self._sync.create, run)
 
     async def update(self, run: Run, *, expected_state: RunState | None = None) -> bool:
         """Replace the stored run if the move is allowed; the check and the write are one atomic step."""
-        return await self._worker.run(self._sync.update, run, expected_state=expected_state)
+        return await self._threads.run(self._sync.update, run, expected_state=expected_state)
 
     async def get_pending_runs(
         self, tenant_id: str, *, limit: int = 200, page_token: str | None = None
     ) -> Page[Run]:
         """Return a page of the runs in ``planning`` or ``queued``."""
-        return await self._worker.run(
+        return await self._threads.run(
             self._sync.get_pending_runs, tenant_id, limit=limit, page_token=page_token
         )
 
@@ -56,7 +56,7 @@ class AsyncRunRepository:
         self, tenant_id: str, schedule_id: str, limit: int, *, page_token: str | None = None
     ) -> Page[Run]:
         """Return a page of the runs of a schedule."""
-        return await self._worker.run(
+        return await self._threads.run(
             self._sync.get_runs_by_schedule, tenant_id, schedule_id, limit, page_token=page_token
         )
 
@@ -64,13 +64,13 @@ class AsyncRunRepository:
         self, state: RunState, *, limit: int = 50, page_token: str | None = None
     ) -> Page[Run]:
         """Return a page of the runs of all tenants in one state; system scope."""
-        return await self._worker.run(self._sync.list_by_state, state, limit=limit, page_token=page_token)
+        return await self._threads.run(self._sync.list_by_state, state, limit=limit, page_token=page_token)
 
     async def retry(
         self, tenant_id: str, run_id: str, requested_by: str, now: datetime, *, new_run_id: str | None = None
     ) -> Run:
         """Create a new run in ``planning`` from a terminal one; the origin stays as it is."""
-        return await self._worker.run(
+        return await self._threads.run(
             self._sync.retry, tenant_id, run_id, requested_by, now, new_run_id=new_run_id
         )
 
@@ -78,6 +78,6 @@ class AsyncRunRepository:
         self, before: datetime, *, tenant_id: str | None = None, batch_size: int = 500
     ) -> int:
         """Remove the runs with ``finishedAt <= before``, oldest first; return how many."""
-        return await self._worker.run(
+        return await self._threads.run(
             self._sync.purge_finished, before, tenant_id=tenant_id, batch_size=batch_size
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.aio.threads import Worker as CallWorker
+    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
     from twinstore.scheduler.schedules import Schedule, ScheduleQueryOptions, ScheduleRepository, SoftDeletion
 
@@ -18,42 +18,44 @@ __all__ = ["AsyncScheduleRepository"]
 class AsyncScheduleRepository:
     """Awaits a :class:`ScheduleRepository`, whose contracts hold."""
 
-    def __init__(self, sync: ScheduleRepository, worker: CallWorker) -> None:
+    def __init__(self, sync: ScheduleRepository, threads: CallThreads) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
-        self._worker = worker
+        self._threads = threads
 
     async def get(
         self, tenant_id: str, schedule_id: str, *, include_deleted: bool = False
     ) -> Schedule | None:
         """Return one schedule."""
-        return await self._worker.run(self._sync.get, tenant_id, schedule_id, include_deleted=include_deleted)
+        return await self._threads.run(
+            self._sync.get, tenant_id, schedule_id, include_deleted=include_deleted
+        )
 
     async def get_required(
         self, tenant_id: str, schedule_id: str, *, include_deleted: bool = False
     ) -> Schedule:
         """Return one schedule as :meth:`get` does."""
-        return await self._worker.run(
+        return await self._threads.run(
             self._sync.get_required, tenant_id, schedule_id, include_deleted=include_deleted
         )
 
     async def get_deletion(self, tenant_id: str, schedule_id: str) -> SoftDeletion | None:
         """Return the deletion markers of a soft-deleted schedule."""
-        return await self._worker.run(self._sync.get_deletion, tenant_id, schedule_id)
+        return await self._threads.run(self._sync.get_deletion, tenant_id, schedule_id)
 
     async def list(self, tenant_id: str, options: ScheduleQueryOptions | None = None) -> Page[Schedule]:
         """Return a page of schedules."""
-        return await self._worker.run(self._sync.list, tenant_id, options)
+        return await self._threads.run(self._sync.list, tenant_id, options)
 
     async def upsert(self, schedule: Schedule, *, expected_updated_at: datetime | None = None) -> Schedule:
         """Insert a schedule, or replace the caller's own one; return what is stored."""
-        return await self._worker.run(self._sync.upsert, schedule, expected_updated_at=expected_updated_at)
+        return await self._threads.run(self._sync.upsert, schedule, expected_updated_at=expected_updated_at)
 
     async def soft_delete(
         self, tenant_id: str, schedule_id: str, deleted_by: str, deleted_at: datetime
     ) -> bool:
         """Mark a schedule as deleted and disable it and its trigger, in one transaction."""
-        return await self._worker.run(self._sync.soft_delete, tenant_id, schedule_id, deleted_by, deleted_at)
+        return await self._threads.run(self._sync.soft_delete, tenant_id, schedule_id, deleted_by, deleted_at)
 
     async def restore(
         self,
@@ -65,10 +67,10 @@ class AsyncScheduleRepository:
         enabled: bool = False,
     ) -> bool:
         """Clear the deletion markers, in one transaction with the trigger."""
-        return await self._worker.run(
+        return await self._threads.run(
             self._sync.restore, tenant_id, schedule_id, restored_by, restored_at, enabled=enabled
         )
 
     async def get_due_schedules(self, now: datetime, *, limit: int = 100) -> tuple[Schedule, ...]:
         """Return the schedules of all tenants that are due at ``now``; reads only, in system scope."""
-        return await self._worker.run(self._sync.get_due_schedules, now, limit=limit)
+        return await self._threads.run(self._sync.get_due_schedules, now, limit=limit)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.aio.threads import Worker as CallWorker
+    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
     from twinstore.scheduler.triggers import Trigger, TriggerRepository
 
@@ -18,23 +18,23 @@ __all__ = ["AsyncTriggerRepository"]
 class AsyncTriggerRepository:
     """Awaits a :class:`TriggerRepository`, whose contracts hold."""
 
-    def __init__(self, sync: TriggerRepository, worker: CallWorker) -> None:
+    def __init__(self, sync: TriggerRepository, threads: CallThreads) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
-        self._worker = worker
+        self._threads = threads
 
     async def get(self, tenant_id: str, schedule_id: str) -> Trigger | None:
         """Return the trigger of a schedule. Absent: ``None`` when unknown or foreign."""
-        return await self._worker.run(self._sync.get, tenant_id, schedule_id)
+        return await self._threads.run(self._sync.get, tenant_id, schedule_id)
 
     async def get_required(self, tenant_id: str, schedule_id: str) -> Trigger:
         """Return the trigger of a schedule as :meth:`get` does."""
-        return await self._worker.run(self._sync.get_required, tenant_id, schedule_id)
+        return await self._threads.run(self._sync.get_required, tenant_id, schedule_id)
 
     async def list(self, tenant_id: str, *, limit: int = 100, page_token: str | None = None) -> Page[Trigger]:
         """Return a page of triggers."""
-        return await self._worker.run(self._sync.list, tenant_id, limit=limit, page_token=page_token)
+        return await self._threads.run(self._sync.list, tenant_id, limit=limit, page_token=page_token)
 
     async def recalculate(self, tenant_id: str, schedule_id: str, now: datetime) -> Trigger:
         """Set the next instant strictly after ``now`` from the stored schedule; return the trigger."""
-        return await self._worker.run(self._sync.recalculate, tenant_id, schedule_id, now)
+        return await self._threads.run(self._sync.recalculate, tenant_id, schedule_id, now)

@@ -17,9 +17,17 @@ from twinstore.errors import TwinstoreError, UnsupportedCapabilityError
 from twinstore.paging import SortKey
 from twinstore.query import Condition, Equals, Query, build_query, key_order
 from twinstore.tenancy import NO_TENANT, Tenant
-from twinstore.testing.bench import race, unique
+from twinstore.testing.datasets import (
+    COUNTER,
+    OWNER_CASES,
+    ROW_FACTORIES,
+    Dataset,
+    OwnerCase,
+    RowFactory,
+    factory_of,
+)
 from twinstore.testing.entities import MODULE
-from twinstore.testing.rooms import COUNTER, HOMES, SAMPLES, Home, Room, Sample, sample_of
+from twinstore.testing.workspace import race, unique
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
     from twinstore.tenancy import Tenants
     from twinstore.testing.probe import BackendFactory, Deployment
 
-__all__ = ["AccessBench", "AccessCases", "each_home", "each_sample", "needs_transactions"]
+__all__ = ["AccessCases", "AccessWorkspace", "each_home", "each_sample", "needs_transactions"]
 
 A = TypeVar("A")
 M = TypeVar("M", bound=CanonicalModel)
@@ -39,12 +47,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 EVERYTHING: Final = 1000
 
-each_home = pytest.mark.parametrize("home", HOMES, ids=str)
-each_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.entity.name)
+each_home = pytest.mark.parametrize("owner_case", OWNER_CASES, ids=str)
+each_sample = pytest.mark.parametrize("factory", ROW_FACTORIES, ids=lambda factory: factory.entity.name)
 
 
 @dataclass(frozen=True, slots=True)
-class AccessBench:
+class AccessWorkspace:
     """What a contract test of the access works with.
 
     Attributes:
@@ -69,36 +77,36 @@ class AccessBench:
         return self.backend.repositories
 
     @property
-    def room(self) -> Room:
+    def dataset(self) -> Dataset:
         """The rows of the tenant."""
-        return Room(Tenant(self.tenant), self.batch)
+        return Dataset(Tenant(self.tenant), self.batch)
 
     @property
-    def elsewhere(self) -> Room:
+    def elsewhere(self) -> Dataset:
         """The rows of the foreign tenant, under the same keys."""
-        return Room(Tenant(self.foreign), self.batch)
+        return Dataset(Tenant(self.foreign), self.batch)
 
     @property
-    def nobody(self) -> Room:
+    def nobody(self) -> Dataset:
         """The rows without tenant, under the same keys."""
-        return Room(NO_TENANT, self.batch)
+        return Dataset(NO_TENANT, self.batch)
 
-    def of(self, home: Home) -> Room:
+    def of(self, owner_case: OwnerCase) -> Dataset:
         """Return the rows of a home."""
-        return home.room(self.tenant, self.batch)
+        return owner_case.dataset(self.tenant, self.batch)
 
-    def strangers(self, home: Home) -> tuple[Room, ...]:
+    def strangers(self, owner_case: OwnerCase) -> tuple[Dataset, ...]:
         """Return who must not see the rows of a home."""
-        return (self.elsewhere, self.nobody if home.by_tenant else self.room)
+        return (self.elsewhere, self.nobody if owner_case.by_tenant else self.dataset)
 
-    def get(self, sample: Sample[M], room: Room, number: int = 0) -> Row[M] | None:
+    def get(self, factory: RowFactory[M], dataset: Dataset, number: int = 0) -> Row[M] | None:
         """Return the stored row of a number."""
-        (row,) = self.access.find(sample.entity, room.owner, [sample.key(room, number)])
+        (row,) = self.access.find(factory.entity, dataset.owner, [factory.key(dataset, number)])
         return row
 
-    def stored(self, sample: Sample[M], room: Room, *where: Condition) -> list[Row[M]]:
-        """Return all rows of a room that satisfy some conditions, in the order of their keys."""
-        return list(self.access.page(sample.entity, query_of(sample.entity, room, *where)))
+    def stored(self, factory: RowFactory[M], dataset: Dataset, *where: Condition) -> list[Row[M]]:
+        """Return all rows of a data set that satisfy some conditions, in the order of their keys."""
+        return list(self.access.page(factory.entity, query_of(factory.entity, dataset, *where)))
 
     def now(self) -> datetime:
         """Return the time of the server."""
@@ -108,9 +116,9 @@ class AccessBench:
             found.append(now())
             return rows
 
-        room = Room(NO_TENANT, f"clock of {self.batch}")
-        self.access.put(COUNTER.entity, NO_TENANT, COUNTER.row(room))
-        self.access.change([COUNTER.ref(room)], look)
+        dataset = Dataset(NO_TENANT, f"clock of {self.batch}")
+        self.access.put(COUNTER.entity, NO_TENANT, COUNTER.row(dataset))
+        self.access.change([COUNTER.ref(dataset)], look)
         return found[-1]
 
     def race(self, action: Callable[[Access, A], T], items: Sequence[A]) -> list[T | TwinstoreError]:
@@ -123,21 +131,21 @@ class AccessBench:
 
 def query_of(
     entity: Entity,
-    room: Room,
+    dataset: Dataset,
     *where: Condition,
     scope: Tenants | None = None,
     order: Sequence[SortKey] | None = None,
     limit: int = EVERYTHING,
     token: str | None = None,
 ) -> Query:
-    """Return a list of the rows of a room; in the order of the key unless another one is given."""
-    pinned: list[Condition] = [Equals("batch", room.batch)]
+    """Return a list of the rows of a data set; in the order of the key unless another one is given."""
+    pinned: list[Condition] = [Equals("batch", dataset.batch)]
     if entity.parent is not None:
-        (key,) = sample_of(entity.parent.entity).key(room)
+        (key,) = factory_of(entity.parent.entity).key(dataset)
         pinned.append(Equals(entity.parent.field, key))
     return build_query(
         entity.name,
-        scope=room.owner if scope is None else scope,
+        scope=dataset.owner if scope is None else scope,
         where=(*pinned, *where),
         order=key_order(entity) if order is None else order,
         limit=limit,
@@ -168,17 +176,17 @@ def by_key(entity: Entity[M], rows: Iterable[Row[M]]) -> list[Row[M]]:
 def needs_transactions(test: Callable[P, None]) -> Callable[P, None]:
     """Run a test where the driver has transactions; elsewhere assert that a unit is refused.
 
-    The test must take ``bench``.
+    The test must take ``workspace``.
     """
 
     @wraps(test)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
-        bench = kwargs["bench"]
-        assert isinstance(bench, AccessBench), f"{test.__name__} takes no bench"
-        if bench.backend.capabilities.transactions:
+        workspace = kwargs["workspace"]
+        assert isinstance(workspace, AccessWorkspace), f"{test.__name__} takes no workspace"
+        if workspace.backend.capabilities.transactions:
             test(*args, **kwargs)
             return
-        with pytest.raises(UnsupportedCapabilityError), bench.access.unit(bench.room.owner):
+        with pytest.raises(UnsupportedCapabilityError), workspace.access.unit(workspace.dataset.owner):
             pass
 
     return wrapper
@@ -201,7 +209,7 @@ class AccessCases:
             yield deployment, backend
 
     @pytest.fixture
-    def bench(self, opened: tuple[Deployment, ModuleBackend[Access]]) -> AccessBench:
-        """Return a workbench with a tenant and a batch of its own."""
+    def workspace(self, opened: tuple[Deployment, ModuleBackend[Access]]) -> AccessWorkspace:
+        """Return a workspace with a tenant and a batch of its own."""
         deployment, backend = opened
-        return AccessBench(deployment, self.module, backend)
+        return AccessWorkspace(deployment, self.module, backend)

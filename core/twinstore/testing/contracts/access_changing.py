@@ -12,10 +12,15 @@ from twinstore.canonical import CanonicalModel
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import ConcurrencyError, DuplicateError, NotFoundError, ValidationError
 from twinstore.tenancy import ALL_TENANTS
-from twinstore.testing.bench import outcomes
-from twinstore.testing.contracts.access_base import AccessBench, AccessCases, each_home, needs_transactions
+from twinstore.testing.contracts.access_base import (
+    AccessCases,
+    AccessWorkspace,
+    each_home,
+    needs_transactions,
+)
+from twinstore.testing.datasets import COUNTER, DEVICE, NOTE, OWNER_CASES, PART, PLACE, OwnerCase, RowFactory
 from twinstore.testing.entities import COUNTERS, DEVICES, NOTES, Counter, Note
-from twinstore.testing.rooms import COUNTER, DEVICE, HOMES, NOTE, PART, PLACE, Home, Sample
+from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -28,12 +33,16 @@ M = TypeVar("M", bound=CanonicalModel)
 
 RIVALS: Final = 6
 ROUNDS: Final = 5
-MUTABLE: Final = [home for home in HOMES if not home.sample.entity.append_only]
-LOGS: Final = [home for home in HOMES if home.sample.entity.append_only]
-ROOTS: Final = [home for home in MUTABLE if home.sample.entity.parent is None and home.sample is not COUNTER]
-each_mutable = pytest.mark.parametrize("home", MUTABLE, ids=str)
-each_log = pytest.mark.parametrize("home", LOGS, ids=str)
-each_root = pytest.mark.parametrize("home", ROOTS, ids=str)
+MUTABLE: Final = [owner_case for owner_case in OWNER_CASES if not owner_case.factory.entity.append_only]
+LOGS: Final = [owner_case for owner_case in OWNER_CASES if owner_case.factory.entity.append_only]
+ROOTS: Final = [
+    owner_case
+    for owner_case in MUTABLE
+    if owner_case.factory.entity.parent is None and owner_case.factory is not COUNTER
+]
+each_mutable = pytest.mark.parametrize("owner_case", MUTABLE, ids=str)
+each_log = pytest.mark.parametrize("owner_case", LOGS, ids=str)
+each_root = pytest.mark.parametrize("owner_case", ROOTS, ids=str)
 
 
 class Answer:
@@ -83,180 +92,196 @@ class AccessChangeContract(AccessCases):
 
     @each_mutable
     def test_a_rule_gets_the_stored_row_and_its_answer_is_stored(
-        self, bench: AccessBench, home: Home
+        self, workspace: AccessWorkspace, owner_case: OwnerCase
     ) -> None:
-        room, sample = bench.of(home), home.sample
-        rows, rule = sample.fill(bench.access, room, 3), Answer(sample.changed(room, 1))
-        assert bench.access.change([sample.ref(room, 1)], rule) == (sample.changed(room, 1),)
+        dataset, factory = workspace.of(owner_case), owner_case.factory
+        rows, rule = factory.fill(workspace.access, dataset, 3), Answer(factory.changed(dataset, 1))
+        assert workspace.access.change([factory.ref(dataset, 1)], rule) == (factory.changed(dataset, 1),)
         assert rule.given == (rows[1],)
-        keys = [sample.key(room, number) for number in range(3)]
-        found = bench.access.find(sample.entity, room.owner, keys)
-        assert found == (rows[0], sample.changed(room, 1), rows[2])
+        keys = [factory.key(dataset, number) for number in range(3)]
+        found = workspace.access.find(factory.entity, dataset.owner, keys)
+        assert found == (rows[0], factory.changed(dataset, 1), rows[2])
 
     @each_home
-    def test_a_row_that_is_absent_is_given_as_none_and_inserted(self, bench: AccessBench, home: Home) -> None:
-        room, sample = bench.of(home), home.sample
-        sample.furnish(bench.access, room)
-        row = sample.row(room, 2)
+    def test_a_row_that_is_absent_is_given_as_none_and_inserted(
+        self, workspace: AccessWorkspace, owner_case: OwnerCase
+    ) -> None:
+        dataset, factory = workspace.of(owner_case), owner_case.factory
+        factory.store_parents(workspace.access, dataset)
+        row = factory.row(dataset, 2)
         rule = Answer(row)
-        assert bench.access.change([sample.ref(room, 2)], rule) == (row,)
+        assert workspace.access.change([factory.ref(dataset, 2)], rule) == (row,)
         assert rule.given == (None,)
-        assert bench.get(sample, room, 2) == row
+        assert workspace.get(factory, dataset, 2) == row
 
     @each_home
-    def test_none_leaves_a_row_as_it_is(self, bench: AccessBench, home: Home) -> None:
-        room, sample = bench.of(home), home.sample
-        (row,) = sample.fill(bench.access, room, 1)
-        stamp = bench.deployment.probe.stamp(sample.entity, sample.key(room))
-        refs = [sample.ref(room), sample.ref(room, 1)]
-        assert bench.access.change(refs, Answer(None, None)) == (row, None)
-        assert bench.deployment.probe.stamp(sample.entity, sample.key(room)) == stamp
-        assert bench.get(sample, room, 1) is None
+    def test_none_leaves_a_row_as_it_is(self, workspace: AccessWorkspace, owner_case: OwnerCase) -> None:
+        dataset, factory = workspace.of(owner_case), owner_case.factory
+        (row,) = factory.fill(workspace.access, dataset, 1)
+        stamp = workspace.deployment.probe.stamp(factory.entity, factory.key(dataset))
+        refs = [factory.ref(dataset), factory.ref(dataset, 1)]
+        assert workspace.access.change(refs, Answer(None, None)) == (row, None)
+        assert workspace.deployment.probe.stamp(factory.entity, factory.key(dataset)) == stamp
+        assert workspace.get(factory, dataset, 1) is None
 
     @each_mutable
-    def test_a_row_may_be_returned_as_it_was_given(self, bench: AccessBench, home: Home) -> None:
-        room, sample = bench.of(home), home.sample
-        (row,) = sample.fill(bench.access, room, 1)
-        assert bench.access.change([sample.ref(room)], unchanged) == (row,)
-        assert bench.get(sample, room) == row
+    def test_a_row_may_be_returned_as_it_was_given(
+        self, workspace: AccessWorkspace, owner_case: OwnerCase
+    ) -> None:
+        dataset, factory = workspace.of(owner_case), owner_case.factory
+        (row,) = factory.fill(workspace.access, dataset, 1)
+        assert workspace.access.change([factory.ref(dataset)], unchanged) == (row,)
+        assert workspace.get(factory, dataset) == row
 
     @each_root
-    def test_a_foreign_row_is_given_as_none_and_not_replaced(self, bench: AccessBench, home: Home) -> None:
-        room, sample = bench.of(home), home.sample
-        (row,), rule = sample.fill(bench.access, room, 1), Answer(sample.row(bench.elsewhere))
+    def test_a_foreign_row_is_given_as_none_and_not_replaced(
+        self, workspace: AccessWorkspace, owner_case: OwnerCase
+    ) -> None:
+        dataset, factory = workspace.of(owner_case), owner_case.factory
+        (row,), rule = factory.fill(workspace.access, dataset, 1), Answer(factory.row(workspace.elsewhere))
         with pytest.raises(DuplicateError):
-            bench.access.change([sample.ref(bench.elsewhere)], rule)
+            workspace.access.change([factory.ref(workspace.elsewhere)], rule)
         assert rule.given == (None,)
-        assert bench.get(sample, room) == row
+        assert workspace.get(factory, dataset) == row
 
-    def test_rows_of_several_entities_change_together(self, bench: AccessBench) -> None:
-        room = bench.room
-        NOTE.fill(bench.access, room, 1)
-        DEVICE.fill(bench.access, room, 2)
-        serial = UniqueKey(DEVICES.unique("serial"), (str(DEVICE.row(room, 1).model.serial),))
+    def test_rows_of_several_entities_change_together(self, workspace: AccessWorkspace) -> None:
+        dataset = workspace.dataset
+        NOTE.fill(workspace.access, dataset, 1)
+        DEVICE.fill(workspace.access, dataset, 2)
+        serial = UniqueKey(DEVICES.unique("serial"), (str(DEVICE.row(dataset, 1).model.serial),))
         refs: list[Ref] = [
-            NOTE.ref(room),
-            PLACE.ref(room, 3),
-            Ref(DEVICES, room.owner, serial),
-            COUNTER.ref(room, 5),
+            NOTE.ref(dataset),
+            PLACE.ref(dataset, 3),
+            Ref(DEVICES, dataset.owner, serial),
+            COUNTER.ref(dataset, 5),
         ]
         wanted = (
-            NOTE.changed(room),
-            PLACE.row(room, 3),
-            Row(DEVICE.changed(room, 1).model, {}),
-            COUNTER.row(room, 5),
+            NOTE.changed(dataset),
+            PLACE.row(dataset, 3),
+            Row(DEVICE.changed(dataset, 1).model, {}),
+            COUNTER.row(dataset, 5),
         )
         rule = Answer(*wanted)
-        assert bench.access.change(refs, rule) == wanted
-        assert rule.given == (NOTE.row(room), None, DEVICE.row(room, 1), None)
-        assert [bench.get(NOTE, room), bench.get(PLACE, room, 3)] == [*wanted[:2]]
-        assert [bench.get(DEVICE, room, 1), bench.get(COUNTER, room, 5)] == [*wanted[2:]]
+        assert workspace.access.change(refs, rule) == wanted
+        assert rule.given == (NOTE.row(dataset), None, DEVICE.row(dataset, 1), None)
+        assert [workspace.get(NOTE, dataset), workspace.get(PLACE, dataset, 3)] == [*wanted[:2]]
+        assert [workspace.get(DEVICE, dataset, 1), workspace.get(COUNTER, dataset, 5)] == [*wanted[2:]]
 
-    def test_a_parent_and_its_child_are_inserted_together(self, bench: AccessBench) -> None:
-        rows = (DEVICE.row(bench.nobody), PART.row(bench.nobody))
-        refs: list[Ref] = [DEVICE.ref(bench.nobody), PART.ref(bench.nobody)]
-        assert bench.access.change(refs, Answer(*rows)) == rows
-        assert (bench.get(DEVICE, bench.nobody), bench.get(PART, bench.nobody)) == rows
+    def test_a_parent_and_its_child_are_inserted_together(self, workspace: AccessWorkspace) -> None:
+        rows = (DEVICE.row(workspace.nobody), PART.row(workspace.nobody))
+        refs: list[Ref] = [DEVICE.ref(workspace.nobody), PART.ref(workspace.nobody)]
+        assert workspace.access.change(refs, Answer(*rows)) == rows
+        assert (workspace.get(DEVICE, workspace.nobody), workspace.get(PART, workspace.nobody)) == rows
 
-    def test_a_child_may_be_named_before_its_parent(self, bench: AccessBench) -> None:
-        rows = (PART.row(bench.nobody), DEVICE.row(bench.nobody))
-        refs: list[Ref] = [PART.ref(bench.nobody), DEVICE.ref(bench.nobody)]
-        assert bench.access.change(refs, Answer(*rows)) == rows
-        assert (bench.get(PART, bench.nobody), bench.get(DEVICE, bench.nobody)) == rows
+    def test_a_child_may_be_named_before_its_parent(self, workspace: AccessWorkspace) -> None:
+        rows = (PART.row(workspace.nobody), DEVICE.row(workspace.nobody))
+        refs: list[Ref] = [PART.ref(workspace.nobody), DEVICE.ref(workspace.nobody)]
+        assert workspace.access.change(refs, Answer(*rows)) == rows
+        assert (workspace.get(PART, workspace.nobody), workspace.get(DEVICE, workspace.nobody)) == rows
 
     @needs_transactions
     def test_a_child_below_a_parent_of_somebody_else_is_refused_in_one_step_too(
-        self, bench: AccessBench
+        self, workspace: AccessWorkspace
     ) -> None:
-        rows = (DEVICE.row(bench.nobody), PART.row(bench.nobody))
-        foreign = Ref(PART.entity, bench.room.owner, PART.key(bench.nobody))
+        rows = (DEVICE.row(workspace.nobody), PART.row(workspace.nobody))
+        foreign = Ref(PART.entity, workspace.dataset.owner, PART.key(workspace.nobody))
         for refs, answer in (
-            ([DEVICE.ref(bench.nobody), foreign], rows),
-            ([foreign, DEVICE.ref(bench.nobody)], rows[::-1]),
+            ([DEVICE.ref(workspace.nobody), foreign], rows),
+            ([foreign, DEVICE.ref(workspace.nobody)], rows[::-1]),
         ):
             with pytest.raises(NotFoundError):
-                bench.access.change(refs, Answer(*answer))
-            assert bench.get(DEVICE, bench.nobody) is None
+                workspace.access.change(refs, Answer(*answer))
+            assert workspace.get(DEVICE, workspace.nobody) is None
 
-    def test_a_row_is_inserted_where_no_row_has_a_unique_value(self, bench: AccessBench) -> None:
-        row = DEVICE.row(bench.room, 1)
+    def test_a_row_is_inserted_where_no_row_has_a_unique_value(self, workspace: AccessWorkspace) -> None:
+        row = DEVICE.row(workspace.dataset, 1)
         key = UniqueKey(DEVICES.unique("serial"), (str(row.model.serial),))
-        ref = Ref(DEVICES, bench.room.owner, key)
-        assert bench.access.change([ref], Answer(row)) == (row,)
-        assert bench.access.change([ref], unchanged) == (row,)
+        ref = Ref(DEVICES, workspace.dataset.owner, key)
+        assert workspace.access.change([ref], Answer(row)) == (row,)
+        assert workspace.access.change([ref], unchanged) == (row,)
 
-    def test_an_error_of_the_rule_changes_nothing(self, bench: AccessBench) -> None:
-        (row,) = NOTE.fill(bench.access, bench.room, 1)
+    def test_an_error_of_the_rule_changes_nothing(self, workspace: AccessWorkspace) -> None:
+        (row,) = NOTE.fill(workspace.access, workspace.dataset, 1)
         with pytest.raises(ZeroDivisionError):
-            bench.access.change([NOTE.ref(bench.room)], Failure(ZeroDivisionError()))
-        assert bench.get(NOTE, bench.room) == row
+            workspace.access.change([NOTE.ref(workspace.dataset)], Failure(ZeroDivisionError()))
+        assert workspace.get(NOTE, workspace.dataset) == row
 
-    def test_a_lost_race_that_the_rule_finds_is_not_repeated(self, bench: AccessBench) -> None:
-        NOTE.fill(bench.access, bench.room, 1)
+    def test_a_lost_race_that_the_rule_finds_is_not_repeated(self, workspace: AccessWorkspace) -> None:
+        NOTE.fill(workspace.access, workspace.dataset, 1)
         refs: list[list[Ref]] = [
-            [NOTE.ref(bench.room)],
-            [PLACE.ref(bench.room)],
-            [NOTE.ref(bench.room), PLACE.ref(bench.room)],
+            [NOTE.ref(workspace.dataset)],
+            [PLACE.ref(workspace.dataset)],
+            [NOTE.ref(workspace.dataset), PLACE.ref(workspace.dataset)],
         ]
         for step in refs:
             rule = Failure(ConcurrencyError("changed since you looked"))
             with pytest.raises(ConcurrencyError, match="since you looked"):
-                bench.access.change(step, rule)
+                workspace.access.change(step, rule)
             assert rule.calls == 1
 
     @needs_transactions
-    def test_a_refused_row_takes_the_others_of_its_step_back(self, bench: AccessBench) -> None:
-        NOTE.fill(bench.access, bench.room, 2)
-        refs: list[Ref] = [PLACE.ref(bench.room), NOTE.ref(bench.room, 1)]
-        taken = NOTE.row(bench.room, 1, title=NOTE.row(bench.room).model.title)
+    def test_a_refused_row_takes_the_others_of_its_step_back(self, workspace: AccessWorkspace) -> None:
+        NOTE.fill(workspace.access, workspace.dataset, 2)
+        refs: list[Ref] = [PLACE.ref(workspace.dataset), NOTE.ref(workspace.dataset, 1)]
+        taken = NOTE.row(workspace.dataset, 1, title=NOTE.row(workspace.dataset).model.title)
         with pytest.raises(DuplicateError, match="note title"):
-            bench.access.change(refs, Answer(PLACE.row(bench.room), taken))
-        assert bench.get(PLACE, bench.room) is None
-        assert bench.get(NOTE, bench.room, 1) == NOTE.row(bench.room, 1)
+            workspace.access.change(refs, Answer(PLACE.row(workspace.dataset), taken))
+        assert workspace.get(PLACE, workspace.dataset) is None
+        assert workspace.get(NOTE, workspace.dataset, 1) == NOTE.row(workspace.dataset, 1)
 
-    def test_a_child_without_its_parent_is_refused(self, bench: AccessBench) -> None:
-        for room in (bench.room, bench.nobody):
+    def test_a_child_without_its_parent_is_refused(self, workspace: AccessWorkspace) -> None:
+        for dataset in (workspace.dataset, workspace.nobody):
             with pytest.raises(NotFoundError):
-                bench.access.change([PART.ref(room)], Answer(PART.row(room)))
+                workspace.access.change([PART.ref(dataset)], Answer(PART.row(dataset)))
 
     @each_mutable
     def test_another_row_than_the_one_that_was_asked_for_is_refused(
-        self, bench: AccessBench, home: Home
+        self, workspace: AccessWorkspace, owner_case: OwnerCase
     ) -> None:
-        room, sample = bench.of(home), home.sample
-        (row, _) = sample.fill(bench.access, room, 2)
-        other = PLACE if sample is NOTE else NOTE
-        wrong = [sample.row(room, 1), other.row(bench.room)]
-        if sample.entity.tenant_field is not None:
-            wrong.append(sample.row(bench.elsewhere))
+        dataset, factory = workspace.of(owner_case), owner_case.factory
+        (row, _) = factory.fill(workspace.access, dataset, 2)
+        other = PLACE if factory is NOTE else NOTE
+        wrong = [factory.row(dataset, 1), other.row(workspace.dataset)]
+        if factory.entity.tenant_field is not None:
+            wrong.append(factory.row(workspace.elsewhere))
         for answer in wrong:
-            for scope in (room.owner, ALL_TENANTS):
+            for scope in (dataset.owner, ALL_TENANTS):
                 with pytest.raises(ValidationError):
-                    bench.access.change([Ref(sample.entity, scope, sample.key(room))], Answer(answer))
-        assert bench.get(sample, room) == row
-        assert bench.get(sample, room, 1) == sample.row(room, 1)
+                    workspace.access.change(
+                        [Ref(factory.entity, scope, factory.key(dataset))], Answer(answer)
+                    )
+        assert workspace.get(factory, dataset) == row
+        assert workspace.get(factory, dataset, 1) == factory.row(dataset, 1)
 
-    def test_a_row_without_the_unique_value_that_was_asked_for_is_refused(self, bench: AccessBench) -> None:
-        ref = Ref(DEVICES, bench.room.owner, UniqueKey(DEVICES.unique("serial"), ("wanted",)))
+    def test_a_row_without_the_unique_value_that_was_asked_for_is_refused(
+        self, workspace: AccessWorkspace
+    ) -> None:
+        ref = Ref(DEVICES, workspace.dataset.owner, UniqueKey(DEVICES.unique("serial"), ("wanted",)))
         with pytest.raises(ValidationError, match="another serial"):
-            bench.access.change([ref], Answer(DEVICE.row(bench.room, 1)))
-        assert bench.get(DEVICE, bench.room, 1) is None
+            workspace.access.change([ref], Answer(DEVICE.row(workspace.dataset, 1)))
+        assert workspace.get(DEVICE, workspace.dataset, 1) is None
 
     @each_log
-    def test_a_row_that_never_changes_is_given_and_not_replaced(self, bench: AccessBench, home: Home) -> None:
-        room, sample = bench.of(home), home.sample
-        (row,) = sample.fill(bench.access, room, 1)
-        assert bench.access.change([sample.ref(room)], unchanged) == (row,)
-        with pytest.raises(DuplicateError):
-            bench.access.change([sample.ref(room)], Answer(sample.changed(room)))
-        assert bench.get(sample, room) == row
-
-    @pytest.mark.parametrize("sample", [NOTE, PLACE, DEVICE, COUNTER], ids=lambda sample: sample.entity.name)
-    def test_rivals_changing_one_row_lose_no_change(
-        self, bench: AccessBench, sample: Sample[CanonicalModel]
+    def test_a_row_that_never_changes_is_given_and_not_replaced(
+        self, workspace: AccessWorkspace, owner_case: OwnerCase
     ) -> None:
-        field = {"notes": "attempts", "devices": "attempts"}.get(sample.entity.name, "amount")
-        bench.access.insert(sample.entity, bench.room.owner, sample.row(bench.room, 0, **{field: 0}))
+        dataset, factory = workspace.of(owner_case), owner_case.factory
+        (row,) = factory.fill(workspace.access, dataset, 1)
+        assert workspace.access.change([factory.ref(dataset)], unchanged) == (row,)
+        with pytest.raises(DuplicateError):
+            workspace.access.change([factory.ref(dataset)], Answer(factory.changed(dataset)))
+        assert workspace.get(factory, dataset) == row
+
+    @pytest.mark.parametrize(
+        "factory", [NOTE, PLACE, DEVICE, COUNTER], ids=lambda factory: factory.entity.name
+    )
+    def test_rivals_changing_one_row_lose_no_change(
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel]
+    ) -> None:
+        field = {"notes": "attempts", "devices": "attempts"}.get(factory.entity.name, "amount")
+        workspace.access.insert(
+            factory.entity, workspace.dataset.owner, factory.row(workspace.dataset, 0, **{field: 0})
+        )
 
         def grow(found: Rows, now: Moment) -> Rows:
             del now
@@ -266,30 +291,32 @@ class AccessChangeContract(AccessCases):
         def work(access: Access, number: int) -> None:
             del number
             for _ in range(ROUNDS):
-                access.change([sample.ref(bench.room)], grow)
+                access.change([factory.ref(workspace.dataset)], grow)
 
-        assert outcomes(bench.race(work, range(RIVALS))) == {"ok": RIVALS}
-        assert getattr(the(bench.get(sample, bench.room)).model, field) == RIVALS * ROUNDS
+        assert outcomes(workspace.race(work, range(RIVALS))) == {"ok": RIVALS}
+        assert getattr(the(workspace.get(factory, workspace.dataset)).model, field) == RIVALS * ROUNDS
 
-    def test_rivals_inserting_one_row_change_it_one_after_the_other(self, bench: AccessBench) -> None:
+    def test_rivals_inserting_one_row_change_it_one_after_the_other(self, workspace: AccessWorkspace) -> None:
         def grow(found: Rows, now: Moment) -> Rows:
             del now
-            row = found[0] or NOTE.row(bench.room, 0, attempts=0)
+            row = found[0] or NOTE.row(workspace.dataset, 0, attempts=0)
             assert isinstance(row.model, Note)
             return (Row(row.model.evolve(attempts=row.model.attempts + 1), row.storage),)
 
         def work(access: Access, number: int) -> None:
             del number
-            access.change([NOTE.ref(bench.room)], grow)
+            access.change([NOTE.ref(workspace.dataset)], grow)
 
-        assert outcomes(bench.race(work, range(RIVALS))) == {"ok": RIVALS}
-        assert the(bench.get(NOTE, bench.room)).model.attempts == RIVALS
+        assert outcomes(workspace.race(work, range(RIVALS))) == {"ok": RIVALS}
+        assert the(workspace.get(NOTE, workspace.dataset)).model.attempts == RIVALS
 
     @needs_transactions
-    def test_rivals_with_the_same_order_of_rows_do_not_block_each_other(self, bench: AccessBench) -> None:
-        room = bench.room
-        bench.access.insert(NOTES, room.owner, NOTE.row(room, 0, attempts=0))
-        bench.access.insert(COUNTERS, room.owner, COUNTER.row(room, 0, amount=0))
+    def test_rivals_with_the_same_order_of_rows_do_not_block_each_other(
+        self, workspace: AccessWorkspace
+    ) -> None:
+        dataset = workspace.dataset
+        workspace.access.insert(NOTES, dataset.owner, NOTE.row(dataset, 0, attempts=0))
+        workspace.access.insert(COUNTERS, dataset.owner, COUNTER.row(dataset, 0, amount=0))
 
         def grow(found: Rows, now: Moment) -> Rows:
             del now
@@ -306,34 +333,36 @@ class AccessChangeContract(AccessCases):
 
         def work(access: Access, number: int) -> None:
             del number
-            access.change([NOTE.ref(room), COUNTER.ref(room)], grow)
+            access.change([NOTE.ref(dataset), COUNTER.ref(dataset)], grow)
 
-        assert outcomes(bench.race(work, range(RIVALS))) == {"ok": RIVALS}
-        assert the(bench.get(COUNTER, room)).model.amount == RIVALS
+        assert outcomes(workspace.race(work, range(RIVALS))) == {"ok": RIVALS}
+        assert the(workspace.get(COUNTER, dataset)).model.amount == RIVALS
 
 
 class AccessMomentContract(AccessCases):
     """The time that a rule is given: that of the server, after the rows are locked."""
 
-    def test_the_time_is_an_instant_in_utc_with_whole_milliseconds(self, bench: AccessBench) -> None:
-        now = bench.now()
+    def test_the_time_is_an_instant_in_utc_with_whole_milliseconds(self, workspace: AccessWorkspace) -> None:
+        now = workspace.now()
         assert truncate_to_millisecond(now) == now
         assert now.utcoffset() == timedelta(0)
 
-    def test_the_time_does_not_run_backwards(self, bench: AccessBench) -> None:
+    def test_the_time_does_not_run_backwards(self, workspace: AccessWorkspace) -> None:
         found: list[datetime] = []
 
         def rule(given: Rows, now: Moment) -> Rows:
             found.extend([now(), now()])
             return given
 
-        bench.access.insert(NOTES, bench.room.owner, NOTE.row(bench.room))
+        workspace.access.insert(NOTES, workspace.dataset.owner, NOTE.row(workspace.dataset))
         for _ in range(3):
-            bench.access.change([NOTE.ref(bench.room)], rule)
+            workspace.access.change([NOTE.ref(workspace.dataset)], rule)
         assert found == sorted(found)
 
-    def test_no_writer_of_a_row_sees_an_earlier_time_than_the_one_before(self, bench: AccessBench) -> None:
-        bench.access.insert(NOTES, bench.room.owner, NOTE.row(bench.room, 0, due_at=None))
+    def test_no_writer_of_a_row_sees_an_earlier_time_than_the_one_before(
+        self, workspace: AccessWorkspace
+    ) -> None:
+        workspace.access.insert(NOTES, workspace.dataset.owner, NOTE.row(workspace.dataset, 0, due_at=None))
 
         def stamp(found: Rows, now: Moment) -> Rows:
             row = the(found[0])
@@ -345,6 +374,6 @@ class AccessMomentContract(AccessCases):
         def work(access: Access, number: int) -> None:
             del number
             for _ in range(ROUNDS):
-                access.change([NOTE.ref(bench.room)], stamp)
+                access.change([NOTE.ref(workspace.dataset)], stamp)
 
-        assert outcomes(bench.race(work, range(RIVALS))) == {"ok": RIVALS}
+        assert outcomes(workspace.race(work, range(RIVALS))) == {"ok": RIVALS}

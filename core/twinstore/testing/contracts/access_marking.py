@@ -12,9 +12,22 @@ from twinstore.catalog import Entity
 from twinstore.paging import SortKey
 from twinstore.query import AtLeast, Equals, IsNull, IsPresent, OneOf, expired_query, query_of_key
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT
-from twinstore.testing.bench import outcomes
 from twinstore.testing.builders import at
-from twinstore.testing.contracts.access_base import AccessBench, AccessCases, by_key, query_of
+from twinstore.testing.contracts.access_base import AccessCases, AccessWorkspace, by_key, query_of
+from twinstore.testing.datasets import (
+    COUNTER,
+    DEVICE,
+    ENTRY,
+    EVENT,
+    LINE,
+    NOTE,
+    OWNER_CASES,
+    PART,
+    PLACE,
+    Dataset,
+    OwnerCase,
+    RowFactory,
+)
 from twinstore.testing.entities import (
     COUNTERS,
     DEVICES,
@@ -27,20 +40,7 @@ from twinstore.testing.entities import (
     Level,
     Note,
 )
-from twinstore.testing.rooms import (
-    COUNTER,
-    DEVICE,
-    ENTRY,
-    EVENT,
-    HOMES,
-    LINE,
-    NOTE,
-    PART,
-    PLACE,
-    Home,
-    Room,
-    Sample,
-)
+from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -52,28 +52,28 @@ __all__ = ["AccessMarkContract", "AccessRemoveContract"]
 MANY: Final = 12
 RIVALS: Final = 4
 LATER: Final = timedelta(minutes=5)
-REMOVABLE: Final = [home for home in HOMES if not home.sample.entity.append_only]
-OWNED: Final = [home for home in REMOVABLE if home.sample is not COUNTER]
-each_owned = pytest.mark.parametrize("home", OWNED, ids=str)
-each_removable = pytest.mark.parametrize("home", REMOVABLE, ids=str)
+REMOVABLE: Final = [owner_case for owner_case in OWNER_CASES if not owner_case.factory.entity.append_only]
+OWNED: Final = [owner_case for owner_case in REMOVABLE if owner_case.factory is not COUNTER]
+each_owned = pytest.mark.parametrize("owner_case", OWNED, ids=str)
+each_removable = pytest.mark.parametrize("owner_case", REMOVABLE, ids=str)
 # Entities whose rows somebody may hold, in both layouts, and where such rows are.
 HELD: Final = [
-    pytest.param(NOTE, "room", id="columns"),
-    pytest.param(DEVICE, "room", id="document"),
+    pytest.param(NOTE, "dataset", id="columns"),
+    pytest.param(DEVICE, "dataset", id="document"),
     pytest.param(DEVICE, "nobody", id="document without tenant"),
-    pytest.param(COUNTER, "room", id="number as key"),
+    pytest.param(COUNTER, "dataset", id="number as key"),
 ]
-each_held = pytest.mark.parametrize(("sample", "where"), HELD)
+each_held = pytest.mark.parametrize(("factory", "where"), HELD)
 
 
-def free(entity: Entity, room: Room, limit: int) -> Query:
+def free(entity: Entity, dataset: Dataset, limit: int) -> Query:
     """Return the first rows that nobody holds, the highest amount or rank first."""
     amount = "amount" if entity is COUNTERS else "rank"
     order = (
         SortKey(amount, descending=True, number=True),
         *(SortKey(part.field, number=part.type.is_number) for part in entity.key_parts),
     )
-    return query_of(entity, room, IsNull("holder"), order=order, limit=limit)
+    return query_of(entity, dataset, IsNull("holder"), order=order, limit=limit)
 
 
 class AccessMarkContract(AccessCases):
@@ -81,22 +81,22 @@ class AccessMarkContract(AccessCases):
 
     @each_held
     def test_the_first_rows_of_a_list_are_marked_and_returned_in_its_order(
-        self, bench: AccessBench, sample: Sample[CanonicalModel], where: str
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel], where: str
     ) -> None:
-        room: Room = getattr(bench, where)
-        entity, rows = sample.entity, sample.fill(bench.access, room, MANY)
-        first = list(bench.access.page(entity, free(entity, room, 3)))
+        dataset: Dataset = getattr(workspace, where)
+        entity, rows = factory.entity, factory.fill(workspace.access, dataset, MANY)
+        first = list(workspace.access.page(entity, free(entity, dataset, 3)))
         expected = [Row(row.model.evolve(holder="me"), row.storage) for row in first]
-        assert list(bench.access.mark(entity, free(entity, room, 3), {"holder": "me"})) == expected
+        assert list(workspace.access.mark(entity, free(entity, dataset, 3), {"holder": "me"})) == expected
         others = [row for row in rows if row not in first]
-        assert bench.stored(sample, room) == by_key(entity, [*expected, *others])
+        assert workspace.stored(factory, dataset) == by_key(entity, [*expected, *others])
 
-    @pytest.mark.parametrize(("sample", "where"), HELD[:3])
+    @pytest.mark.parametrize(("factory", "where"), HELD[:3])
     def test_values_are_set_added_to_and_taken_away(
-        self, bench: AccessBench, sample: Sample[CanonicalModel], where: str
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel], where: str
     ) -> None:
-        room: Room = getattr(bench, where)
-        rows = sample.fill(bench.access, room, MANY)
+        dataset: Dataset = getattr(workspace, where)
+        rows = factory.fill(workspace.access, dataset, MANY)
         sets: Sets = {
             "holder": "me",
             "attempts": Add(2),
@@ -105,7 +105,7 @@ class AccessMarkContract(AccessCases):
             "level": "high",
             "dueAt": at(9),
         }
-        marked = bench.access.mark(sample.entity, query_of(sample.entity, room), sets)
+        marked = workspace.access.mark(factory.entity, query_of(factory.entity, dataset), sets)
         expected = [
             Row(
                 row.model.evolve(
@@ -118,13 +118,13 @@ class AccessMarkContract(AccessCases):
                 ),
                 row.storage,
             )
-            for row in by_key(sample.entity, rows)
+            for row in by_key(factory.entity, rows)
         ]
         assert list(marked) == expected
-        assert bench.stored(sample, room) == expected
-        unset = bench.access.mark(
-            sample.entity,
-            query_of(sample.entity, room),
+        assert workspace.stored(factory, dataset) == expected
+        unset = workspace.access.mark(
+            factory.entity,
+            query_of(factory.entity, dataset),
             {"holder": UNSET, "dueAt": UNSET, "attempts": Add(-2)},
         )
         expected = [
@@ -132,95 +132,111 @@ class AccessMarkContract(AccessCases):
             for row in expected
         ]
         assert list(unset) == expected
-        assert bench.stored(sample, room, IsNull("holder"), IsNull("dueAt"), Equals("rank", -7)) == expected
+        assert (
+            workspace.stored(factory, dataset, IsNull("holder"), IsNull("dueAt"), Equals("rank", -7))
+            == expected
+        )
 
-    def test_values_are_set_in_columns_that_documents_do_not_repeat(self, bench: AccessBench) -> None:
-        rows = DEVICE.fill(bench.access, bench.room, 4)
-        marked = bench.access.mark(DEVICES, query_of(DEVICES, bench.room), {"level": "low", "rank": Add(0)})
+    def test_values_are_set_in_columns_that_documents_do_not_repeat(self, workspace: AccessWorkspace) -> None:
+        rows = DEVICE.fill(workspace.access, workspace.dataset, 4)
+        marked = workspace.access.mark(
+            DEVICES, query_of(DEVICES, workspace.dataset), {"level": "low", "rank": Add(0)}
+        )
         expected = [Row(row.model.evolve(level="low"), row.storage) for row in by_key(DEVICES, rows)]
         assert list(marked) == expected
         digests = [DEVICES.value(row.model, row.storage, "contentDigest") for row in expected]
-        found = bench.stored(DEVICE, bench.room, OneOf("contentDigest", tuple(map(str, digests))))
+        found = workspace.stored(DEVICE, workspace.dataset, OneOf("contentDigest", tuple(map(str, digests))))
         assert found == expected
 
     @each_held
     def test_the_time_that_is_set_is_that_of_the_server(
-        self, bench: AccessBench, sample: Sample[CanonicalModel], where: str
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel], where: str
     ) -> None:
-        room: Room = getattr(bench, where)
-        sample.fill(bench.access, room, 3)
-        field, name = ("checkedAt", "checked_at") if sample is COUNTER else ("dueAt", "due_at")
-        before = bench.now()
-        marked = bench.access.mark(sample.entity, query_of(sample.entity, room), {field: ServerTime(LATER)})
-        after = bench.now()
+        dataset: Dataset = getattr(workspace, where)
+        factory.fill(workspace.access, dataset, 3)
+        field, name = ("checkedAt", "checked_at") if factory is COUNTER else ("dueAt", "due_at")
+        before = workspace.now()
+        marked = workspace.access.mark(
+            factory.entity, query_of(factory.entity, dataset), {field: ServerTime(LATER)}
+        )
+        after = workspace.now()
         instants = [getattr(row.model, name) - LATER for row in marked]
         assert len(instants) == 3
         assert all(before <= instant <= after for instant in instants)
-        assert list(marked) == bench.stored(sample, room)
+        assert list(marked) == workspace.stored(factory, dataset)
 
-    def test_nothing_is_marked_where_nothing_matches(self, bench: AccessBench) -> None:
-        rows = NOTE.fill(bench.access, bench.room, 3)
+    def test_nothing_is_marked_where_nothing_matches(self, workspace: AccessWorkspace) -> None:
+        rows = NOTE.fill(workspace.access, workspace.dataset, 3)
         for nothing in (Equals("title", "no such title"), OneOf("level", ())):
-            assert bench.access.mark(NOTES, query_of(NOTES, bench.room, nothing), {"holder": "me"}) == ()
+            assert (
+                workspace.access.mark(NOTES, query_of(NOTES, workspace.dataset, nothing), {"holder": "me"})
+                == ()
+            )
         assert (
-            bench.access.mark(NOTES, query_of(NOTES, bench.room, scope=bench.elsewhere.owner), {"rank": 1})
+            workspace.access.mark(
+                NOTES, query_of(NOTES, workspace.dataset, scope=workspace.elsewhere.owner), {"rank": 1}
+            )
             == ()
         )
-        assert bench.stored(NOTE, bench.room) == by_key(NOTES, rows)
+        assert workspace.stored(NOTE, workspace.dataset) == by_key(NOTES, rows)
 
-    def test_system_scope_marks_the_rows_of_everybody(self, bench: AccessBench) -> None:
-        rooms = [
-            Room(room.owner, f"{bench.batch}{number}")
-            for number, room in enumerate((bench.room, bench.elsewhere, bench.nobody))
+    def test_system_scope_marks_the_rows_of_everybody(self, workspace: AccessWorkspace) -> None:
+        datasets = [
+            Dataset(dataset.owner, f"{workspace.batch}{number}")
+            for number, dataset in enumerate((workspace.dataset, workspace.elsewhere, workspace.nobody))
         ]
-        for number, room in enumerate(rooms):
-            bench.access.insert(DEVICES, room.owner, DEVICE.row(room, number, batch=bench.batch))
-        query = query_of(DEVICES, bench.room, scope=ALL_TENANTS)
-        marked = bench.access.mark(DEVICES, query, {"holder": "me"})
+        for number, dataset in enumerate(datasets):
+            workspace.access.insert(
+                DEVICES, dataset.owner, DEVICE.row(dataset, number, batch=workspace.batch)
+            )
+        query = query_of(DEVICES, workspace.dataset, scope=ALL_TENANTS)
+        marked = workspace.access.mark(DEVICES, query, {"holder": "me"})
         assert sorted(str(device_of(row).tenant_id) for row in marked) == sorted(
-            str(room.tenant_id) for room in rooms
+            str(dataset.tenant_id) for dataset in datasets
         )
 
-    def test_a_unique_value_follows_the_mark(self, bench: AccessBench) -> None:
-        DEVICE.fill(bench.access, bench.room, 2)
-        first, second = (DEVICE.row(bench.room, number) for number in range(2))
-        query = query_of(DEVICES, bench.room, IsPresent("serial"))
-        bench.access.mark(DEVICES, query, {"serial": UNSET})
+    def test_a_unique_value_follows_the_mark(self, workspace: AccessWorkspace) -> None:
+        DEVICE.fill(workspace.access, workspace.dataset, 2)
+        first, second = (DEVICE.row(workspace.dataset, number) for number in range(2))
+        query = query_of(DEVICES, workspace.dataset, IsPresent("serial"))
+        workspace.access.mark(DEVICES, query, {"serial": UNSET})
         taken = Row(first.model.evolve(serial=second.model.serial), first.storage)
-        assert bench.access.put(DEVICES, bench.room.owner, taken) == taken
+        assert workspace.access.put(DEVICES, workspace.dataset.owner, taken) == taken
 
     @each_held
     def test_no_row_is_marked_for_two(
-        self, bench: AccessBench, sample: Sample[CanonicalModel], where: str
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel], where: str
     ) -> None:
-        room: Room = getattr(bench, where)
+        dataset: Dataset = getattr(workspace, where)
         for number in range(MANY):
-            row = sample.row(room, number, holder=None)
-            bench.access.insert(sample.entity, room.owner, row)
+            row = factory.row(dataset, number, holder=None)
+            workspace.access.insert(factory.entity, dataset.owner, row)
 
         def claim(access: Access, number: int) -> list[Row[CanonicalModel]]:
             """Claim rows until none is left; who passes over what others claim asks again."""
             claimed: list[Row[CanonicalModel]] = []
-            while len(access.page(sample.entity, free(sample.entity, room, 1))):
-                claimed += access.mark(sample.entity, free(sample.entity, room, 3), {"holder": f"w{number}"})
+            while len(access.page(factory.entity, free(factory.entity, dataset, 1))):
+                claimed += access.mark(
+                    factory.entity, free(factory.entity, dataset, 3), {"holder": f"w{number}"}
+                )
             return claimed
 
-        results = bench.race(claim, range(RIVALS))
+        results = workspace.race(claim, range(RIVALS))
         assert outcomes(results) == {"ok": RIVALS}
         claimed = [row for result in results if isinstance(result, list) for row in result]
-        assert by_key(sample.entity, claimed) == bench.stored(sample, room)
+        assert by_key(factory.entity, claimed) == workspace.stored(factory, dataset)
         assert len(claimed) == MANY
 
-    def test_rivals_lose_no_addition(self, bench: AccessBench) -> None:
-        bench.access.insert(COUNTERS, NO_TENANT, COUNTER.row(bench.room, 0, amount=0))
+    def test_rivals_lose_no_addition(self, workspace: AccessWorkspace) -> None:
+        workspace.access.insert(COUNTERS, NO_TENANT, COUNTER.row(workspace.dataset, 0, amount=0))
 
         def add(access: Access, number: int) -> int:
-            query = query_of(COUNTERS, bench.room)
+            query = query_of(COUNTERS, workspace.dataset)
             return sum(len(access.mark(COUNTERS, query, {"amount": Add(1)})) for _ in range(number))
 
-        results = bench.race(add, [5] * RIVALS)
+        results = workspace.race(add, [5] * RIVALS)
         assert outcomes(results) == {"ok": RIVALS}
-        (row,) = bench.stored(COUNTER, bench.room)
+        (row,) = workspace.stored(COUNTER, workspace.dataset)
         assert row.model.amount == sum(result for result in results if isinstance(result, int))
 
 
@@ -244,98 +260,121 @@ class AccessRemoveContract(AccessCases):
     """``remove``."""
 
     @each_removable
-    def test_a_row_is_removed_by_its_key_once(self, bench: AccessBench, home: Home) -> None:
-        room, sample = bench.of(home), home.sample
-        rows = sample.fill(bench.access, room, 3)
-        query = query_of_key(sample.entity, room.owner, sample.key(room, 1))
-        assert bench.access.remove(sample.entity, query) == 1
-        assert bench.access.remove(sample.entity, query) == 0
-        assert bench.stored(sample, room) == by_key(sample.entity, [rows[0], rows[2]])
+    def test_a_row_is_removed_by_its_key_once(
+        self, workspace: AccessWorkspace, owner_case: OwnerCase
+    ) -> None:
+        dataset, factory = workspace.of(owner_case), owner_case.factory
+        rows = factory.fill(workspace.access, dataset, 3)
+        query = query_of_key(factory.entity, dataset.owner, factory.key(dataset, 1))
+        assert workspace.access.remove(factory.entity, query) == 1
+        assert workspace.access.remove(factory.entity, query) == 0
+        assert workspace.stored(factory, dataset) == by_key(factory.entity, [rows[0], rows[2]])
 
     @each_owned
-    def test_a_foreign_row_is_not_removed(self, bench: AccessBench, home: Home) -> None:
-        room, sample = bench.of(home), home.sample
-        rows = sample.fill(bench.access, room, 1)
-        for stranger in bench.strangers(home):
-            query = query_of_key(sample.entity, stranger.owner, sample.key(room))
-            assert bench.access.remove(sample.entity, query) == 0
-        assert bench.stored(sample, room) == rows
-        query = query_of_key(sample.entity, ALL_TENANTS, sample.key(room))
-        assert bench.access.remove(sample.entity, query) == 1
+    def test_a_foreign_row_is_not_removed(self, workspace: AccessWorkspace, owner_case: OwnerCase) -> None:
+        dataset, factory = workspace.of(owner_case), owner_case.factory
+        rows = factory.fill(workspace.access, dataset, 1)
+        for stranger in workspace.strangers(owner_case):
+            query = query_of_key(factory.entity, stranger.owner, factory.key(dataset))
+            assert workspace.access.remove(factory.entity, query) == 0
+        assert workspace.stored(factory, dataset) == rows
+        query = query_of_key(factory.entity, ALL_TENANTS, factory.key(dataset))
+        assert workspace.access.remove(factory.entity, query) == 1
 
-    @pytest.mark.parametrize("sample", [NOTE, PLACE, DEVICE, COUNTER], ids=lambda sample: sample.entity.name)
+    @pytest.mark.parametrize(
+        "factory", [NOTE, PLACE, DEVICE, COUNTER], ids=lambda factory: factory.entity.name
+    )
     def test_the_first_rows_of_a_list_are_removed(
-        self, bench: AccessBench, sample: Sample[CanonicalModel]
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel]
     ) -> None:
-        rows = by_key(sample.entity, sample.fill(bench.access, bench.room, 7))
-        query = query_of(sample.entity, bench.room, limit=3)
-        assert bench.access.remove(sample.entity, query) == 3
-        assert bench.stored(sample, bench.room) == rows[3:]
-        assert [bench.access.remove(sample.entity, query) for _ in range(3)] == [3, 1, 0]
+        rows = by_key(factory.entity, factory.fill(workspace.access, workspace.dataset, 7))
+        query = query_of(factory.entity, workspace.dataset, limit=3)
+        assert workspace.access.remove(factory.entity, query) == 3
+        assert workspace.stored(factory, workspace.dataset) == rows[3:]
+        assert [workspace.access.remove(factory.entity, query) for _ in range(3)] == [3, 1, 0]
 
-    def test_nothing_is_removed_where_nothing_matches(self, bench: AccessBench) -> None:
-        rows = NOTE.fill(bench.access, bench.room, 3)
+    def test_nothing_is_removed_where_nothing_matches(self, workspace: AccessWorkspace) -> None:
+        rows = NOTE.fill(workspace.access, workspace.dataset, 3)
         for nothing in (Equals("title", "no such title"), OneOf("level", ())):
-            assert bench.access.remove(NOTES, query_of(NOTES, bench.room, nothing)) == 0
-        assert bench.stored(NOTE, bench.room) == by_key(NOTES, rows)
+            assert workspace.access.remove(NOTES, query_of(NOTES, workspace.dataset, nothing)) == 0
+        assert workspace.stored(NOTE, workspace.dataset) == by_key(NOTES, rows)
 
-    def test_children_go_with_their_parent_and_are_not_counted(self, bench: AccessBench) -> None:
-        kept, gone = Room(bench.room.owner, f"{bench.batch}x"), bench.nobody
-        for room in (kept, gone):
-            for sample in (PART, ENTRY):
-                sample.fill(bench.access, room, 3)
-        assert bench.access.remove(DEVICES, query_of_key(DEVICES, gone.owner, DEVICE.key(gone))) == 1
+    def test_children_go_with_their_parent_and_are_not_counted(self, workspace: AccessWorkspace) -> None:
+        kept, gone = Dataset(workspace.dataset.owner, f"{workspace.batch}x"), workspace.nobody
+        for dataset in (kept, gone):
+            for factory in (PART, ENTRY):
+                factory.fill(workspace.access, dataset, 3)
+        assert workspace.access.remove(DEVICES, query_of_key(DEVICES, gone.owner, DEVICE.key(gone))) == 1
         # In system scope, because nobody else would see a child without its parent.
         for entity in (PARTS, ENTRIES):
-            assert len(bench.access.page(entity, query_of(entity, gone, scope=ALL_TENANTS))) == 0
-            assert len(bench.access.page(entity, query_of(entity, kept))) == 3
+            assert len(workspace.access.page(entity, query_of(entity, gone, scope=ALL_TENANTS))) == 0
+            assert len(workspace.access.page(entity, query_of(entity, kept))) == 3
 
-    def test_logs_go_with_their_parent(self, bench: AccessBench) -> None:
-        NOTE.fill(bench.access, bench.room, 2)
-        for sample in (LINE, EVENT):
+    def test_logs_go_with_their_parent(self, workspace: AccessWorkspace) -> None:
+        NOTE.fill(workspace.access, workspace.dataset, 2)
+        for factory in (LINE, EVENT):
             for number in range(3):
-                bench.access.insert(sample.entity, bench.room.owner, sample.row(bench.room, number))
-        assert bench.access.remove(NOTES, query_of_key(NOTES, bench.room.owner, NOTE.key(bench.room))) == 1
+                workspace.access.insert(
+                    factory.entity, workspace.dataset.owner, factory.row(workspace.dataset, number)
+                )
+        assert (
+            workspace.access.remove(
+                NOTES, query_of_key(NOTES, workspace.dataset.owner, NOTE.key(workspace.dataset))
+            )
+            == 1
+        )
         for entity in (LINES, EVENTS):
-            assert len(bench.access.page(entity, query_of(entity, bench.room, scope=ALL_TENANTS))) == 0
-        assert bench.stored(NOTE, bench.room) == [NOTE.row(bench.room, 1)]
+            assert (
+                len(workspace.access.page(entity, query_of(entity, workspace.dataset, scope=ALL_TENANTS)))
+                == 0
+            )
+        assert workspace.stored(NOTE, workspace.dataset) == [NOTE.row(workspace.dataset, 1)]
 
-    def test_retention_removes_the_oldest_finished_rows_first(self, bench: AccessBench) -> None:
-        rows = NOTE.fill(bench.access, bench.room, MANY)
+    def test_retention_removes_the_oldest_finished_rows_first(self, workspace: AccessWorkspace) -> None:
+        rows = NOTE.fill(workspace.access, workspace.dataset, MANY)
         due = [row for row in rows if is_due(row.model)]
-        query = expired_query(NOTES, bench.room.owner, at(8), 2)
-        assert bench.access.remove(NOTES, query) == 2
+        query = expired_query(NOTES, workspace.dataset.owner, at(8), 2)
+        assert workspace.access.remove(NOTES, query) == 2
         oldest = sorted(due, key=lambda row: str(row.model.closed_at))[:2]
-        assert bench.stored(NOTE, bench.room) == by_key(NOTES, [row for row in rows if row not in oldest])
-        assert bench.access.remove(NOTES, expired_query(NOTES, bench.room.owner, at(8), 100)) == len(due) - 2
-        assert bench.access.remove(NOTES, query) == 0
-        assert len(bench.stored(NOTE, bench.room)) == MANY - len(due)
+        assert workspace.stored(NOTE, workspace.dataset) == by_key(
+            NOTES, [row for row in rows if row not in oldest]
+        )
+        assert (
+            workspace.access.remove(NOTES, expired_query(NOTES, workspace.dataset.owner, at(8), 100))
+            == len(due) - 2
+        )
+        assert workspace.access.remove(NOTES, query) == 0
+        assert len(workspace.stored(NOTE, workspace.dataset)) == MANY - len(due)
 
-    def test_removed_keys_and_unique_values_are_free(self, bench: AccessBench) -> None:
-        (row,) = NOTE.fill(bench.access, bench.room, 1)
-        bench.access.remove(NOTES, query_of_key(NOTES, bench.room.owner, NOTE.key(bench.room)))
-        again = NOTE.row(bench.room, 1, title=row.model.title)
-        assert bench.access.insert(NOTES, bench.room.owner, again) == again
-        other = NOTE.row(bench.elsewhere)
-        assert bench.access.insert(NOTES, bench.elsewhere.owner, other) == other
+    def test_removed_keys_and_unique_values_are_free(self, workspace: AccessWorkspace) -> None:
+        (row,) = NOTE.fill(workspace.access, workspace.dataset, 1)
+        workspace.access.remove(
+            NOTES, query_of_key(NOTES, workspace.dataset.owner, NOTE.key(workspace.dataset))
+        )
+        again = NOTE.row(workspace.dataset, 1, title=row.model.title)
+        assert workspace.access.insert(NOTES, workspace.dataset.owner, again) == again
+        other = NOTE.row(workspace.elsewhere)
+        assert workspace.access.insert(NOTES, workspace.elsewhere.owner, other) == other
 
-    def test_rivals_remove_each_row_once(self, bench: AccessBench) -> None:
-        COUNTER.fill(bench.access, bench.room, MANY)
+    def test_rivals_remove_each_row_once(self, workspace: AccessWorkspace) -> None:
+        COUNTER.fill(workspace.access, workspace.dataset, MANY)
 
         def remove(access: Access, _: int) -> int:
             removed = 0
-            while len(access.page(COUNTERS, query_of(COUNTERS, bench.room, limit=1))):
-                removed += access.remove(COUNTERS, query_of(COUNTERS, bench.room, limit=2))
+            while len(access.page(COUNTERS, query_of(COUNTERS, workspace.dataset, limit=1))):
+                removed += access.remove(COUNTERS, query_of(COUNTERS, workspace.dataset, limit=2))
             return removed
 
-        results = bench.race(remove, range(RIVALS))
+        results = workspace.race(remove, range(RIVALS))
         assert outcomes(results) == {"ok": RIVALS}
         assert sum(result for result in results if isinstance(result, int)) == MANY
 
-    def test_conditions_hold_when_a_row_is_removed(self, bench: AccessBench) -> None:
-        rows = COUNTER.fill(bench.access, bench.room, MANY)
+    def test_conditions_hold_when_a_row_is_removed(self, workspace: AccessWorkspace) -> None:
+        rows = COUNTER.fill(workspace.access, workspace.dataset, MANY)
         high = [row for row in rows if row.model.amount >= 1]
-        assert bench.access.remove(COUNTERS, query_of(COUNTERS, bench.room, AtLeast("amount", 1))) == len(
-            high
+        assert workspace.access.remove(
+            COUNTERS, query_of(COUNTERS, workspace.dataset, AtLeast("amount", 1))
+        ) == len(high)
+        assert workspace.stored(COUNTER, workspace.dataset) == by_key(
+            COUNTERS, [row for row in rows if row not in high]
         )
-        assert bench.stored(COUNTER, bench.room) == by_key(COUNTERS, [row for row in rows if row not in high])

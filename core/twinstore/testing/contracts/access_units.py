@@ -18,28 +18,30 @@ from twinstore.errors import (
 )
 from twinstore.query import query_of_key
 from twinstore.scope import Scope
-from twinstore.testing.contracts.access_base import AccessBench, AccessCases, needs_transactions, query_of
+from twinstore.testing.contracts.access_base import AccessCases, AccessWorkspace, needs_transactions, query_of
 from twinstore.testing.contracts.access_changing import Answer, Failure, unchanged
+from twinstore.testing.datasets import COUNTER, DEVICE, LINE, NOTE, PART, PLACE
 from twinstore.testing.entities import COUNTERS, DEVICES, LINES, NOTES, PARTS, PLACES
-from twinstore.testing.rooms import COUNTER, DEVICE, LINE, NOTE, PART, PLACE
 
 if TYPE_CHECKING:
     from twinstore.access import Access
 
 __all__ = ["AccessUnitContract"]
 
-Step = Callable[["Access", AccessBench], object]
+Step = Callable[["Access", AccessWorkspace], object]
 
 # Errors of the store: whoever catches them must not commit what came before.
 FATAL: Final[dict[str, tuple[type[TwinstoreError], Step]]] = {
-    "key taken": (DuplicateError, lambda a, b: a.insert(NOTES, b.room.owner, NOTE.row(b.room))),
+    "key taken": (DuplicateError, lambda a, b: a.insert(NOTES, b.dataset.owner, NOTE.row(b.dataset))),
     "foreign key taken": (
         DuplicateError,
         lambda a, b: a.put(NOTES, b.elsewhere.owner, NOTE.row(b.elsewhere)),
     ),
     "unique value taken": (
         DuplicateError,
-        lambda a, b: a.put(NOTES, b.room.owner, NOTE.row(b.room, 3, title=NOTE.row(b.room).model.title)),
+        lambda a, b: a.put(
+            NOTES, b.dataset.owner, NOTE.row(b.dataset, 3, title=NOTE.row(b.dataset).model.title)
+        ),
     ),
     "changed into a taken key": (
         DuplicateError,
@@ -53,16 +55,19 @@ FATAL: Final[dict[str, tuple[type[TwinstoreError], Step]]] = {
 }
 # Errors that a rule or an argument decides; the store has not failed, so the unit goes on.
 HARMLESS: Final[dict[str, tuple[type[Exception], Step]]] = {
-    "another tenant": (ValidationError, lambda a, b: a.insert(NOTES, b.elsewhere.owner, NOTE.row(b.room))),
-    "another row": (ValidationError, lambda a, b: a.change([NOTE.ref(b.room)], Answer(NOTE.row(b.room, 7)))),
-    "rule": (ZeroDivisionError, lambda a, b: a.change([NOTE.ref(b.room)], Failure(ZeroDivisionError()))),
+    "another tenant": (ValidationError, lambda a, b: a.insert(NOTES, b.elsewhere.owner, NOTE.row(b.dataset))),
+    "another row": (
+        ValidationError,
+        lambda a, b: a.change([NOTE.ref(b.dataset)], Answer(NOTE.row(b.dataset, 7))),
+    ),
+    "rule": (ZeroDivisionError, lambda a, b: a.change([NOTE.ref(b.dataset)], Failure(ZeroDivisionError()))),
     "conflict of a rule": (
         DuplicateError,
-        lambda a, b: a.change([NOTE.ref(b.room)], Failure(DuplicateError("in the eyes of the rule"))),
+        lambda a, b: a.change([NOTE.ref(b.dataset)], Failure(DuplicateError("in the eyes of the rule"))),
     ),
     "row that never changes": (
         DuplicateError,
-        lambda a, b: a.change([LINE.ref(b.room)], Answer(LINE.changed(b.room))),
+        lambda a, b: a.change([LINE.ref(b.dataset)], Answer(LINE.changed(b.dataset))),
     ),
     "log without parent": (
         NotFoundError,
@@ -70,190 +75,201 @@ HARMLESS: Final[dict[str, tuple[type[Exception], Step]]] = {
     ),
     "other content in a log": (
         ConflictError,
-        lambda a, b: a.append(LINES, NOTE.ref(b.room), [LINE.row(b.room, 5), LINE.changed(b.room)]),
+        lambda a, b: a.append(LINES, NOTE.ref(b.dataset), [LINE.row(b.dataset, 5), LINE.changed(b.dataset)]),
     ),
 }
 WRITES: Final[dict[str, Step]] = {
-    "insert": lambda a, b: a.insert(PLACES, b.room.owner, PLACE.row(b.room)),
-    "put": lambda a, b: a.put(PLACES, b.room.owner, PLACE.row(b.room)),
-    "change": lambda a, b: a.change([PLACE.ref(b.room)], unchanged),
-    "mark": lambda a, b: a.mark(COUNTERS, query_of(COUNTERS, b.room), {"amount": Add(1)}),
-    "append": lambda a, b: a.append(LINES, NOTE.ref(b.room), [LINE.row(b.room, 4)]),
-    "remove": lambda a, b: a.remove(PLACES, query_of(PLACES, b.room)),
-    "unit": lambda a, b: a.unit(b.room.owner).__enter__(),
+    "insert": lambda a, b: a.insert(PLACES, b.dataset.owner, PLACE.row(b.dataset)),
+    "put": lambda a, b: a.put(PLACES, b.dataset.owner, PLACE.row(b.dataset)),
+    "change": lambda a, b: a.change([PLACE.ref(b.dataset)], unchanged),
+    "mark": lambda a, b: a.mark(COUNTERS, query_of(COUNTERS, b.dataset), {"amount": Add(1)}),
+    "append": lambda a, b: a.append(LINES, NOTE.ref(b.dataset), [LINE.row(b.dataset, 4)]),
+    "remove": lambda a, b: a.remove(PLACES, query_of(PLACES, b.dataset)),
+    "unit": lambda a, b: a.unit(b.dataset.owner).__enter__(),
 }
 
 
-def furnish(bench: AccessBench) -> None:
+def store_parents(workspace: AccessWorkspace) -> None:
     """Store a note with a log."""
-    LINE.fill(bench.access, bench.room, 2)
+    LINE.fill(workspace.access, workspace.dataset, 2)
 
 
-def write_everywhere(access: Access, bench: AccessBench) -> None:
+def write_everywhere(access: Access, workspace: AccessWorkspace) -> None:
     """Write through every operation."""
-    room = bench.room
-    access.insert(NOTES, room.owner, NOTE.row(room, 1))
-    access.put(DEVICES, room.owner, DEVICE.row(room))
-    access.change([PLACE.ref(room)], Answer(PLACE.row(room)))
-    access.insert(PARTS, room.owner, PART.row(room))
-    access.append(LINES, NOTE.ref(room, 1), [LINE.row(room, 0, note_id=room.text(1), sequence=None)])
-    access.insert(COUNTERS, room.owner, COUNTER.row(room, 0, amount=1))
-    access.mark(COUNTERS, query_of(COUNTERS, room), {"amount": Add(1)})
-    access.insert(COUNTERS, room.owner, COUNTER.row(room, 1))
-    access.remove(COUNTERS, query_of_key(COUNTERS, room.owner, COUNTER.key(room, 1)))
+    dataset = workspace.dataset
+    access.insert(NOTES, dataset.owner, NOTE.row(dataset, 1))
+    access.put(DEVICES, dataset.owner, DEVICE.row(dataset))
+    access.change([PLACE.ref(dataset)], Answer(PLACE.row(dataset)))
+    access.insert(PARTS, dataset.owner, PART.row(dataset))
+    access.append(LINES, NOTE.ref(dataset, 1), [LINE.row(dataset, 0, note_id=dataset.text(1), sequence=None)])
+    access.insert(COUNTERS, dataset.owner, COUNTER.row(dataset, 0, amount=1))
+    access.mark(COUNTERS, query_of(COUNTERS, dataset), {"amount": Add(1)})
+    access.insert(COUNTERS, dataset.owner, COUNTER.row(dataset, 1))
+    access.remove(COUNTERS, query_of_key(COUNTERS, dataset.owner, COUNTER.key(dataset, 1)))
 
 
-def contents(bench: AccessBench) -> list[int]:
-    """Return how many rows of each entity a room has that :func:`write_everywhere` fills."""
-    return [len(bench.stored(sample, bench.room)) for sample in (NOTE, DEVICE, PLACE, PART, COUNTER)]
+def contents(workspace: AccessWorkspace) -> list[int]:
+    """Return how many rows of each entity a data set has that :func:`write_everywhere` fills."""
+    return [
+        len(workspace.stored(factory, workspace.dataset)) for factory in (NOTE, DEVICE, PLACE, PART, COUNTER)
+    ]
 
 
 class AccessUnitContract(AccessCases):
     """``unit``, and the transactions that callers open."""
 
     @needs_transactions
-    def test_everything_is_committed_together(self, bench: AccessBench) -> None:
-        with bench.access.unit(bench.room.owner) as unit:
-            write_everywhere(unit, bench)
-            assert contents(bench) == [0, 0, 0, 0, 0]
-            assert len(unit.page(NOTES, query_of(NOTES, bench.room))) == 1
-            assert unit.find(PARTS, bench.room.owner, [PART.key(bench.room)]) == (PART.row(bench.room),)
-        assert contents(bench) == [1, 1, 1, 1, 1]
-        (counter,) = bench.stored(COUNTER, bench.room)
+    def test_everything_is_committed_together(self, workspace: AccessWorkspace) -> None:
+        with workspace.access.unit(workspace.dataset.owner) as unit:
+            write_everywhere(unit, workspace)
+            assert contents(workspace) == [0, 0, 0, 0, 0]
+            assert len(unit.page(NOTES, query_of(NOTES, workspace.dataset))) == 1
+            assert unit.find(PARTS, workspace.dataset.owner, [PART.key(workspace.dataset)]) == (
+                PART.row(workspace.dataset),
+            )
+        assert contents(workspace) == [1, 1, 1, 1, 1]
+        (counter,) = workspace.stored(COUNTER, workspace.dataset)
         assert counter.model.amount == 2
 
     @needs_transactions
     @pytest.mark.parametrize("error", [ZeroDivisionError, NotFoundError, KeyboardInterrupt])
     def test_any_exception_rolls_everything_back(
-        self, bench: AccessBench, error: type[BaseException]
+        self, workspace: AccessWorkspace, error: type[BaseException]
     ) -> None:
         def failing() -> None:
-            with bench.access.unit(bench.room.owner) as unit:
-                write_everywhere(unit, bench)
+            with workspace.access.unit(workspace.dataset.owner) as unit:
+                write_everywhere(unit, workspace)
                 raise error
 
         with pytest.raises(error):
             failing()
-        assert contents(bench) == [0, 0, 0, 0, 0]
+        assert contents(workspace) == [0, 0, 0, 0, 0]
 
     @needs_transactions
-    def test_a_unit_in_a_unit_goes_on_in_the_one_that_is_open(self, bench: AccessBench) -> None:
+    def test_a_unit_in_a_unit_goes_on_in_the_one_that_is_open(self, workspace: AccessWorkspace) -> None:
         def failing() -> None:
-            with bench.access.unit(bench.room.owner) as outer:
-                with outer.unit(bench.room.owner) as inner:
-                    inner.insert(PLACES, bench.room.owner, PLACE.row(bench.room))
-                assert len(outer.page(PLACES, query_of(PLACES, bench.room))) == 1
-                assert bench.stored(PLACE, bench.room) == []
+            with workspace.access.unit(workspace.dataset.owner) as outer:
+                with outer.unit(workspace.dataset.owner) as inner:
+                    inner.insert(PLACES, workspace.dataset.owner, PLACE.row(workspace.dataset))
+                assert len(outer.page(PLACES, query_of(PLACES, workspace.dataset))) == 1
+                assert workspace.stored(PLACE, workspace.dataset) == []
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
             failing()
-        assert bench.stored(PLACE, bench.room) == []
+        assert workspace.stored(PLACE, workspace.dataset) == []
 
     @needs_transactions
     def test_an_exception_that_leaves_an_inner_unit_makes_the_whole_unusable(
-        self, bench: AccessBench
+        self, workspace: AccessWorkspace
     ) -> None:
         def inside(outer: Access) -> None:
-            with outer.unit(bench.room.owner) as inner:
-                inner.insert(PLACES, bench.room.owner, PLACE.row(bench.room))
+            with outer.unit(workspace.dataset.owner) as inner:
+                inner.insert(PLACES, workspace.dataset.owner, PLACE.row(workspace.dataset))
                 raise ZeroDivisionError
 
         def catching() -> None:
-            with bench.access.unit(bench.room.owner) as outer:
+            with workspace.access.unit(workspace.dataset.owner) as outer:
                 with pytest.raises(ZeroDivisionError):
                     inside(outer)
                 with pytest.raises(TransactionAbortedError):
-                    outer.find(PLACES, bench.room.owner, [PLACE.key(bench.room)])
+                    outer.find(PLACES, workspace.dataset.owner, [PLACE.key(workspace.dataset)])
 
         with pytest.raises(TransactionAbortedError):
             catching()
-        assert bench.stored(PLACE, bench.room) == []
+        assert workspace.stored(PLACE, workspace.dataset) == []
 
     @needs_transactions
     @pytest.mark.parametrize("name", FATAL)
-    def test_an_error_of_the_store_makes_a_unit_unusable(self, bench: AccessBench, name: str) -> None:
-        furnish(bench)
+    def test_an_error_of_the_store_makes_a_unit_unusable(self, workspace: AccessWorkspace, name: str) -> None:
+        store_parents(workspace)
         error, step = FATAL[name]
 
         def catching() -> None:
-            with bench.access.unit(bench.room.owner) as unit:
-                unit.insert(PLACES, bench.room.owner, PLACE.row(bench.room))
+            with workspace.access.unit(workspace.dataset.owner) as unit:
+                unit.insert(PLACES, workspace.dataset.owner, PLACE.row(workspace.dataset))
                 with pytest.raises(error):
-                    step(unit, bench)
+                    step(unit, workspace)
                 for write in WRITES.values():
                     with pytest.raises(TransactionAbortedError):
-                        write(unit, bench)
+                        write(unit, workspace)
 
         with pytest.raises(TransactionAbortedError):
             catching()
-        assert bench.stored(PLACE, bench.room) == []
+        assert workspace.stored(PLACE, workspace.dataset) == []
 
     @needs_transactions
     @pytest.mark.parametrize("name", FATAL)
     def test_an_error_of_the_store_that_nobody_catches_comes_out_as_it_is(
-        self, bench: AccessBench, name: str
+        self, workspace: AccessWorkspace, name: str
     ) -> None:
-        furnish(bench)
+        store_parents(workspace)
         error, step = FATAL[name]
 
         def breaking() -> None:
-            with bench.access.unit(bench.room.owner) as unit:
-                unit.insert(PLACES, bench.room.owner, PLACE.row(bench.room))
-                step(unit, bench)
+            with workspace.access.unit(workspace.dataset.owner) as unit:
+                unit.insert(PLACES, workspace.dataset.owner, PLACE.row(workspace.dataset))
+                step(unit, workspace)
 
         with pytest.raises(error):
             breaking()
-        assert bench.stored(PLACE, bench.room) == []
+        assert workspace.stored(PLACE, workspace.dataset) == []
 
     @needs_transactions
     @pytest.mark.parametrize("name", HARMLESS)
     def test_an_error_of_a_rule_leaves_a_unit_usable_and_nothing_behind(
-        self, bench: AccessBench, name: str
+        self, workspace: AccessWorkspace, name: str
     ) -> None:
-        furnish(bench)
+        store_parents(workspace)
         error, step = HARMLESS[name]
-        before = (bench.stored(NOTE, bench.room), bench.stored(LINE, bench.room))
-        with bench.access.unit(bench.room.owner) as unit:
-            unit.insert(PLACES, bench.room.owner, PLACE.row(bench.room))
+        before = (workspace.stored(NOTE, workspace.dataset), workspace.stored(LINE, workspace.dataset))
+        with workspace.access.unit(workspace.dataset.owner) as unit:
+            unit.insert(PLACES, workspace.dataset.owner, PLACE.row(workspace.dataset))
             with pytest.raises(error):
-                step(unit, bench)
-            unit.insert(PLACES, bench.room.owner, PLACE.row(bench.room, 1))
-        assert len(bench.stored(PLACE, bench.room)) == 2
-        assert (bench.stored(NOTE, bench.room), bench.stored(LINE, bench.room)) == before
+                step(unit, workspace)
+            unit.insert(PLACES, workspace.dataset.owner, PLACE.row(workspace.dataset, 1))
+        assert len(workspace.stored(PLACE, workspace.dataset)) == 2
+        assert (
+            workspace.stored(NOTE, workspace.dataset),
+            workspace.stored(LINE, workspace.dataset),
+        ) == before
 
     @needs_transactions
     @pytest.mark.parametrize("name", WRITES)
-    def test_a_transaction_for_reading_refuses_to_write(self, bench: AccessBench, name: str) -> None:
-        furnish(bench)
-        with bench.backend.transaction(Scope(bench.tenant), read_only=True) as unit:
+    def test_a_transaction_for_reading_refuses_to_write(self, workspace: AccessWorkspace, name: str) -> None:
+        store_parents(workspace)
+        with workspace.backend.transaction(Scope(workspace.tenant), read_only=True) as unit:
             with pytest.raises(ValidationError, match="read-only"):
-                WRITES[name](unit, bench)
-            assert unit.find(NOTES, bench.room.owner, [NOTE.key(bench.room)]) == (NOTE.row(bench.room),)
-            assert unit.count(LINES, query_of(LINES, bench.room), "batch") == {bench.batch: 2}
+                WRITES[name](unit, workspace)
+            assert unit.find(NOTES, workspace.dataset.owner, [NOTE.key(workspace.dataset)]) == (
+                NOTE.row(workspace.dataset),
+            )
+            assert unit.count(LINES, query_of(LINES, workspace.dataset), "batch") == {workspace.batch: 2}
 
     @needs_transactions
     @pytest.mark.parametrize("name", WRITES)
-    def test_a_transaction_that_has_ended_refuses_every_call(self, bench: AccessBench, name: str) -> None:
-        with bench.backend.transaction(Scope(bench.tenant), read_only=False) as unit:
-            write_everywhere(unit, bench)
+    def test_a_transaction_that_has_ended_refuses_every_call(
+        self, workspace: AccessWorkspace, name: str
+    ) -> None:
+        with workspace.backend.transaction(Scope(workspace.tenant), read_only=False) as unit:
+            write_everywhere(unit, workspace)
         with pytest.raises(TransactionAbortedError):
-            WRITES[name](unit, bench)
+            WRITES[name](unit, workspace)
         with pytest.raises(TransactionAbortedError):
-            unit.find(NOTES, bench.room.owner, [NOTE.key(bench.room)])
+            unit.find(NOTES, workspace.dataset.owner, [NOTE.key(workspace.dataset)])
         with pytest.raises(TransactionAbortedError):
-            unit.page(NOTES, query_of(NOTES, bench.room))
-        assert contents(bench) == [1, 1, 1, 1, 1]
+            unit.page(NOTES, query_of(NOTES, workspace.dataset))
+        assert contents(workspace) == [1, 1, 1, 1, 1]
 
     @needs_transactions
-    def test_a_transaction_of_a_caller_is_the_unit_of_its_calls(self, bench: AccessBench) -> None:
+    def test_a_transaction_of_a_caller_is_the_unit_of_its_calls(self, workspace: AccessWorkspace) -> None:
         def failing() -> None:
-            with bench.backend.transaction(Scope(bench.tenant), read_only=False) as transaction:
-                with transaction.unit(bench.room.owner) as unit:
-                    write_everywhere(unit, bench)
-                assert contents(bench) == [0, 0, 0, 0, 0]
+            with workspace.backend.transaction(Scope(workspace.tenant), read_only=False) as transaction:
+                with transaction.unit(workspace.dataset.owner) as unit:
+                    write_everywhere(unit, workspace)
+                assert contents(workspace) == [0, 0, 0, 0, 0]
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
             failing()
-        assert contents(bench) == [0, 0, 0, 0, 0]
+        assert contents(workspace) == [0, 0, 0, 0, 0]

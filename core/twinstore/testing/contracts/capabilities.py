@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.scheduler.storage import SchedulerStorage
-    from twinstore.testing.bench import Bench
     from twinstore.testing.probe import BackendFactory
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["CapabilitiesContract"]
 
@@ -74,13 +74,13 @@ def touch(storage: SchedulerStorage, tenant: str, schedule_id: str) -> None:
 
 
 @contextmanager
-def other_process(bench: Bench, settings: Mapping[str, object]) -> Generator[subprocess.Popen[str]]:
+def other_process(workspace: Workspace, settings: Mapping[str, object]) -> Generator[subprocess.Popen[str]]:
     """Start a process that touches the summary as often as this one; it has begun when the block begins."""
     told = {
-        "driver": bench.storage.driver,
+        "driver": workspace.storage.driver,
         "settings": settings,
-        "tenant": bench.tenant,
-        "schedule": bench.id("s"),
+        "tenant": workspace.tenant,
+        "schedule": workspace.id("s"),
         "start": at().isoformat(),
         "times": TOUCHES,
     }
@@ -95,8 +95,10 @@ class CapabilitiesContract(Contract):
     """The declaration of the driver on the connected server."""
 
     @pytest.mark.parametrize("name", sorted(CAPABILITY_NAMES))
-    def test_require_passes_what_is_declared_and_explains_what_is_not(self, bench: Bench, name: str) -> None:
-        capabilities = bench.storage.capabilities
+    def test_require_passes_what_is_declared_and_explains_what_is_not(
+        self, workspace: Workspace, name: str
+    ) -> None:
+        capabilities = workspace.storage.capabilities
         if getattr(capabilities, name):
             capabilities.require(name)
         else:
@@ -106,24 +108,24 @@ class CapabilitiesContract(Contract):
             assert capabilities.server_version in refusal.value.message
             assert name.replace("_", " ") in refusal.value.message
 
-    def test_an_unknown_capability_is_a_programming_error(self, bench: Bench) -> None:
+    def test_an_unknown_capability_is_a_programming_error(self, workspace: Workspace) -> None:
         with pytest.raises(ValueError, match="no capability"):
-            bench.storage.capabilities.require("teleportation")
+            workspace.storage.capabilities.require("teleportation")
 
-    def test_the_declaration_is_the_same_at_every_call(self, bench: Bench) -> None:
-        with bench.storages(1) as (other,):
-            assert other.capabilities == bench.storage.capabilities == bench.storage.capabilities
+    def test_the_declaration_is_the_same_at_every_call(self, workspace: Workspace) -> None:
+        with workspace.storages(1) as (other,):
+            assert other.capabilities == workspace.storage.capabilities == workspace.storage.capabilities
 
     @pytest.mark.parametrize("name", sorted(USES))
-    def test_using_it_works_exactly_when_declared(self, bench: Bench, name: str) -> None:
-        if getattr(bench.storage.capabilities, name):
-            USES[name](bench.storage)
+    def test_using_it_works_exactly_when_declared(self, workspace: Workspace, name: str) -> None:
+        if getattr(workspace.storage.capabilities, name):
+            USES[name](workspace.storage)
         else:
-            assert_refused(bench.storage, name)
+            assert_refused(workspace.storage, name)
 
-    def test_the_declaration_names_the_driver_and_a_way_out(self, bench: Bench) -> None:
-        capabilities = bench.storage.capabilities
-        assert capabilities.backend == bench.storage.driver
+    def test_the_declaration_names_the_driver_and_a_way_out(self, workspace: Workspace) -> None:
+        capabilities = workspace.storage.capabilities
+        assert capabilities.backend == workspace.storage.driver
         assert capabilities.backend.strip()
         assert capabilities.server_version == capabilities.server_version.strip()
         missing = [name for name in CAPABILITY_NAMES if not getattr(capabilities, name)]
@@ -133,13 +135,13 @@ class CapabilitiesContract(Contract):
             _, _, remedy = refusal.value.message.partition(f"has no {name.replace('_', ' ')}.")
             assert remedy.strip().endswith(".")
 
-    def test_instants_keep_the_declared_precision(self, bench: Bench) -> None:
-        step = bench.storage.capabilities.time_precision_ms
+    def test_instants_keep_the_declared_precision(self, workspace: Workspace) -> None:
+        step = workspace.storage.capabilities.time_precision_ms
         assert step >= 1
         for number in (1, 7):
             instant = at(number * step / 1000)
-            run = bench.storage.runs.create(bench.run(str(number), created_at=instant))
-            assert bench.storage.runs.get_required(bench.tenant, run.id).created_at == instant
+            run = workspace.storage.runs.create(workspace.run(str(number), created_at=instant))
+            assert workspace.storage.runs.get_required(workspace.tenant, run.id).created_at == instant
 
     def test_expired_rows_are_removed_by_the_store_exactly_when_declared(
         self, backend_factory: BackendFactory
@@ -153,72 +155,74 @@ class CapabilitiesContract(Contract):
             ]
             assert bool(told) is storage.capabilities.server_ttl
 
-    def test_the_server_checks_the_tenant_exactly_when_declared(self, bench: Bench) -> None:
-        for owner in (bench, bench.elsewhere):
-            SCHEDULER_EXAMPLES.store_each(bench.storage.unbound, owner.tenant, owner.id("a"))
+    def test_the_server_checks_the_tenant_exactly_when_declared(self, workspace: Workspace) -> None:
+        for owner in (workspace, workspace.elsewhere):
+            SCHEDULER_EXAMPLES.store_each(workspace.storage.unbound, owner.tenant, owner.id("a"))
         for entity in SCHEDULER_EXAMPLES.entities:
             if entity.tenancy.kind in {TenancyKind.REQUIRED, TenancyKind.PARENT}:
-                shown = bench.probe.shown_to(bench.tenant, entity)
-                declared = bench.storage.capabilities.row_level_security
-                assert shown == (bench.count(entity) if declared else None)
+                shown = workspace.probe.shown_to(workspace.tenant, entity)
+                declared = workspace.storage.capabilities.row_level_security
+                assert shown == (workspace.count(entity) if declared else None)
 
-    def test_a_clock_outside_the_client_judges_exactly_when_declared(self, bench: Bench) -> None:
+    def test_a_clock_outside_the_client_judges_exactly_when_declared(self, workspace: Workspace) -> None:
         told: list[datetime] = []
 
         def ask(rows: Rows, now: Moment) -> Rows:
             told.append(now())
             return rows
 
-        ref = Ref(RUNS, Tenant(bench.tenant), (bench.id("any"),))
+        ref = Ref(RUNS, Tenant(workspace.tenant), (workspace.id("any"),))
         instant = at(0.007)  # of milliseconds, because the clock of the client is passed on as it is
-        with bench.deployment.open_module(by_access(MODULE), clock=FixedClock(instant)) as backend:
+        with workspace.deployment.open_module(by_access(MODULE), clock=FixedClock(instant)) as backend:
             backend.repositories.change([ref], ask)
-        assert (told[-1] != instant) is bench.storage.capabilities.server_clock
+        assert (told[-1] != instant) is workspace.storage.capabilities.server_clock
 
-    def test_writers_of_other_processes_are_kept_out_exactly_when_declared(self, bench: Bench) -> None:
-        settings = bench.deployment.settings()
-        assert (settings is not None) is bench.storage.capabilities.cross_process_locks
+    def test_writers_of_other_processes_are_kept_out_exactly_when_declared(
+        self, workspace: Workspace
+    ) -> None:
+        settings = workspace.deployment.settings()
+        assert (settings is not None) is workspace.storage.capabilities.cross_process_locks
         if settings is not None:
-            with other_process(bench, settings) as child:
+            with other_process(workspace, settings) as child:
                 for _ in range(TOUCHES):
-                    touch(bench.storage, bench.tenant, bench.id("s"))
+                    touch(workspace.storage, workspace.tenant, workspace.id("s"))
                 assert child.wait(PATIENCE_SECONDS) == 0
-            summary = bench.storage.run_summaries.get_required(bench.tenant, bench.id("s"))
+            summary = workspace.storage.run_summaries.get_required(workspace.tenant, workspace.id("s"))
             assert summary.updated_at == at(2 * TOUCHES)
 
-    def test_changes_can_be_followed_exactly_when_declared(self, bench: Bench) -> None:
-        feed = bench.probe.changes(RUNS)
-        assert (feed is not None) is bench.storage.capabilities.change_stream
+    def test_changes_can_be_followed_exactly_when_declared(self, workspace: Workspace) -> None:
+        feed = workspace.probe.changes(RUNS)
+        assert (feed is not None) is workspace.storage.capabilities.change_stream
         if feed is not None:
             with feed as following:
-                run = bench.storage.runs.create(bench.run())
+                run = workspace.storage.runs.create(workspace.run())
                 assert following() == (run.id,)
 
     @needs("bulk")
-    def test_reads_of_the_past_work_exactly_when_declared(self, bench: Bench) -> None:
-        bulk, everything = bench.storage.bulk, KeyRange()
-        bench.storage.runs.create(bench.run("before"))
+    def test_reads_of_the_past_work_exactly_when_declared(self, workspace: Workspace) -> None:
+        bulk, everything = workspace.storage.bulk, KeyRange()
+        workspace.storage.runs.create(workspace.run("before"))
         position = bulk.position()
-        bench.storage.runs.create(bench.run("after"))
-        if bench.storage.capabilities.point_in_time_reads:
+        workspace.storage.runs.create(workspace.run("after"))
+        if workspace.storage.capabilities.point_in_time_reads:
             assert position is not None
             with bulk.view(as_of=position) as view:
                 assert view.position == position
-                batches = view.records(RUNS, everything, tenant_id=bench.tenant)
-                assert [record.key for batch in batches for record in batch] == [(bench.id("before"),)]
-                rows = view.rows(RUNS, everything, tenant_id=bench.tenant)
-                assert [row.key for batch in rows for row in batch] == [(bench.id("before"),)]
+                batches = view.records(RUNS, everything, tenant_id=workspace.tenant)
+                assert [record.key for batch in batches for record in batch] == [(workspace.id("before"),)]
+                rows = view.rows(RUNS, everything, tenant_id=workspace.tenant)
+                assert [row.key for batch in rows for row in batch] == [(workspace.id("before"),)]
         else:
             with pytest.raises(UnsupportedCapabilityError), bulk.view(as_of="0") as view:
                 list(view.records(RUNS, everything))
 
-    def test_a_document_of_17_megabytes_is_stored_or_refused_as_declared(self, bench: Bench) -> None:
+    def test_a_document_of_17_megabytes_is_stored_or_refused_as_declared(self, workspace: Workspace) -> None:
         images = (make_image(1, labels={f"{number:08}": "x" * 1000 for number in range(LARGE // 1000)}),)
-        snapshot = bench.snapshot("large", images=images)
-        if (bench.storage.capabilities.largest_document_bytes or math.inf) > LARGE:
-            bench.storage.impact_snapshots.upsert(bench.tenant, snapshot)
-            assert bench.storage.impact_snapshots.get(bench.tenant, bench.id("large")) == snapshot
+        snapshot = workspace.snapshot("large", images=images)
+        if (workspace.storage.capabilities.largest_document_bytes or math.inf) > LARGE:
+            workspace.storage.impact_snapshots.upsert(workspace.tenant, snapshot)
+            assert workspace.storage.impact_snapshots.get(workspace.tenant, workspace.id("large")) == snapshot
         else:
             with pytest.raises(TwinstoreError):
-                bench.storage.impact_snapshots.upsert(bench.tenant, snapshot)
-            assert bench.count(IMPACT_SNAPSHOTS) == 0
+                workspace.storage.impact_snapshots.upsert(workspace.tenant, snapshot)
+            assert workspace.count(IMPACT_SNAPSHOTS) == 0

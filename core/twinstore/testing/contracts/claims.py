@@ -14,7 +14,6 @@ from twinstore.ledger import RangeState, RangeTally
 from twinstore.ledger.ledger import MAX_ATTEMPTS
 from twinstore.scheduler.catalog import AUDIT, RUNS
 from twinstore.testing.base import CopyContract, needs
-from twinstore.testing.bench import outcomes, unique
 from twinstore.testing.copying import (
     HOUR,
     TALLY,
@@ -29,9 +28,10 @@ from twinstore.testing.copying import (
     take_over,
     taken,
 )
+from twinstore.testing.workspace import outcomes, unique
 
 if TYPE_CHECKING:
-    from twinstore.testing.bench import Bench
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["RangeClaimContract"]
 
@@ -42,8 +42,8 @@ class RangeClaimContract(CopyContract, capability="bulk"):
     """Workers that share a job: each range is copied by one of them, and committed once."""
 
     @needs("transactions")
-    def test_ranges_are_taken_in_order_and_each_once(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_ranges_are_taken_in_order_and_each_once(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         ranges = ranges_at("ab")
         job_id = started(ledger, RUNS, ranges).job_id
         claims = [ledger.take(job_id, worker, RUNS.name, HOUR) for worker in ("one", "two", "one", "two")]
@@ -53,18 +53,18 @@ class RangeClaimContract(CopyContract, capability="bulk"):
         assert ledger.counts(job_id) == {"copying": 3}
 
     @needs("transactions")
-    def test_rivals_take_different_ranges(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_rivals_take_different_ranges(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         job_id = started(ledger, RUNS, ranges_at("abcde")).job_id
-        results = bench.race(
+        results = workspace.race(
             lambda storage, worker: taken(ledger_of(storage), job_id, RUNS.name, worker=worker), "abcdef"
         )
         assert outcomes(results) == {"ok": 6}
         assert ledger.counts(job_id) == {"copying": 6}
 
     @needs("transactions")
-    def test_there_is_nothing_to_take_from_an_unknown_job(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_there_is_nothing_to_take_from_an_unknown_job(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         with pytest.raises(NotFoundError):
             ledger.take(unique("job"), "worker", RUNS.name, HOUR)
         job_id = started(ledger, RUNS).job_id
@@ -72,8 +72,8 @@ class RangeClaimContract(CopyContract, capability="bulk"):
             ledger.claim(job_id, "worker", 99)
 
     @needs("transactions")
-    def test_the_ranges_of_a_dead_worker_are_taken_last(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_the_ranges_of_a_dead_worker_are_taken_last(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         ranges = ranges_at("a")
         job_id = started(ledger, RUNS, ranges).job_id
         first = taken(ledger, job_id, RUNS.name, worker="dies")
@@ -83,16 +83,16 @@ class RangeClaimContract(CopyContract, capability="bulk"):
         assert third.fence > first.fence
 
     @needs("transactions")
-    def test_the_ranges_of_a_silent_worker_are_free_when_its_time_is_up(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_the_ranges_of_a_silent_worker_are_free_when_its_time_is_up(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         job_id = started(ledger, RUNS).job_id
         ledger.take(job_id, "silent", RUNS.name, timedelta(milliseconds=1))
         claim = in_the_end(lambda: ledger.take(job_id, "other", RUNS.name, HOUR))
         assert claim.worker == "other"
 
     @needs("transactions")
-    def test_a_sign_of_life_keeps_the_ranges_of_a_worker(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_a_sign_of_life_keeps_the_ranges_of_a_worker(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         job_id = started(ledger, RUNS).job_id
         ledger.take(job_id, "works", RUNS.name, timedelta(milliseconds=1))
         ledger.beat(job_id, "works", HOUR)
@@ -100,44 +100,44 @@ class RangeClaimContract(CopyContract, capability="bulk"):
         assert [item.worker for item in ledger.ranges(job_id)] == ["works"]
 
     @needs("transactions")
-    def test_whoever_was_overtaken_finishes_nothing(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_whoever_was_overtaken_finishes_nothing(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         claim = claimed(ledger, RUNS)
         thief = take_over(ledger, claim)
         for stale in (claim, replace(thief, worker=claim.worker)):
             with pytest.raises(LeaseLostError) as refusal:
-                finished(bench, stale)
+                finished(workspace, stale)
             assert refusal.value.key == claim.worker
             with pytest.raises(LeaseLostError):
-                held(bench, stale)
+                held(workspace, stale)
         assert states(ledger, claim.job_id) == [RangeState.COPYING]
-        finished(bench, thief)
+        finished(workspace, thief)
         assert states(ledger, claim.job_id) == [RangeState.LIVE]
 
     @needs("transactions")
-    def test_a_worker_of_the_same_name_is_told_apart_by_its_fence(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_a_worker_of_the_same_name_is_told_apart_by_its_fence(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         old = claimed(ledger, RUNS)
         assert ledger.give_back(old) is RangeState.PENDING
         new = taken(ledger, old.job_id, RUNS.name, worker=old.worker)
         assert (new.worker, new.number) == (old.worker, old.number)
         with pytest.raises(LeaseLostError):
-            finished(bench, old)
+            finished(workspace, old)
         assert ledger.give_back(old) is RangeState.COPYING
         assert states(ledger, old.job_id) == [RangeState.COPYING]
-        finished(bench, new)
+        finished(workspace, new)
         assert states(ledger, old.job_id) == [RangeState.LIVE]
 
     @needs("transactions")
     def test_a_duplicate_of_a_finished_range_neither_changes_its_tally_nor_opens_it(
-        self, bench: Bench
+        self, workspace: Workspace
     ) -> None:
-        ledger = ledger_of(bench.storage)
+        ledger = ledger_of(workspace.storage)
         claim = claimed(ledger, RUNS)
-        finished(bench, claim)
+        finished(workspace, claim)
         before = list(ledger.ranges(claim.job_id))
         with pytest.raises(LeaseLostError):
-            finished(bench, claim, RangeTally(read={}))
+            finished(workspace, claim, RangeTally(read={}))
         with pytest.raises(LeaseLostError):
             ledger.claim(claim.job_id, claim.worker, claim.number)
         assert ledger.take(claim.job_id, claim.worker, RUNS.name, HOUR) is None
@@ -145,8 +145,8 @@ class RangeClaimContract(CopyContract, capability="bulk"):
         assert list(ledger.ranges(claim.job_id)) == before
 
     @needs("transactions")
-    def test_a_range_that_is_given_back_too_often_has_failed(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_a_range_that_is_given_back_too_often_has_failed(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         lease = started(ledger, RUNS)
         given = [ledger.give_back(taken(ledger, lease.job_id, RUNS.name)) for _ in range(MAX_ATTEMPTS)]
         assert given == [*[RangeState.PENDING] * (MAX_ATTEMPTS - 1), RangeState.FAILED]
@@ -155,8 +155,8 @@ class RangeClaimContract(CopyContract, capability="bulk"):
         assert ledger.give_back(taken(ledger, lease.job_id, RUNS.name)) is RangeState.PENDING
 
     @needs("transactions")
-    def test_a_stopped_job_hands_out_no_range_until_it_is_resumed(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_a_stopped_job_hands_out_no_range_until_it_is_resumed(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         lease = started(ledger, RUNS)
         ledger.stop(lease, "too many conflicts")
         job = ledger.find(lease.job_id)
@@ -167,12 +167,12 @@ class RangeClaimContract(CopyContract, capability="bulk"):
         assert taken(ledger, lease.job_id, RUNS.name).number == 1
 
     @needs("transactions")
-    def test_busy_commits_keep_nobody_from_renewing_the_lease(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_busy_commits_keep_nobody_from_renewing_the_lease(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         ranges = ranges_at(map(str, range(BUSY_COMMITS - 1)))
         lease = started(ledger, RUNS, ranges)
         with ExitStack() as stack:
-            writers = [stack.enter_context(bench.storage.bulk.writer(RUNS)) for _ in ranges]
+            writers = [stack.enter_context(workspace.storage.bulk.writer(RUNS)) for _ in ranges]
             for writer in writers:
                 writer.flush()
                 ledger.finish(writer.access, taken(ledger, lease.job_id, RUNS.name), TALLY)

@@ -22,15 +22,15 @@ from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.testing.base import Contract
 from twinstore.testing.builders import at, make_selector, moved
-from twinstore.testing.calls import Household, furnish
+from twinstore.testing.calls import StoredExamples, store_one_of_each
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
-    from twinstore.testing.bench import Bench
     from twinstore.testing.examples import Example
-    from twinstore.testing.signatures import Listed, Lookup
+    from twinstore.testing.signatures import ListMethod, Lookup
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["DecodingContract"]
 
@@ -45,7 +45,7 @@ class Touch:
 
     name: str
     entity: Entity
-    call: Callable[[SchedulerStorage, str, Household], object]
+    call: Callable[[SchedulerStorage, str, StoredExamples], object]
 
 
 def lookups_and_lists() -> Iterator[Touch]:
@@ -60,13 +60,13 @@ def lookups_and_lists() -> Iterator[Touch]:
 
 def asked(
     item: Example[SchedulerSession],
-    question: Lookup | Listed,
+    question: Lookup | ListMethod,
     storage: SchedulerStorage,
     tenant: str,
-    household: Household,
+    one_of_each: StoredExamples,
 ) -> object:
-    """Ask a repository for the row of the household."""
-    return question(getattr(storage, item.repository), tenant, household.value(item.entity))
+    """Ask a repository for the row of the one_of_each."""
+    return question(getattr(storage, item.repository), tenant, one_of_each.value(item.entity))
 
 
 TOUCHES: Final = (
@@ -91,9 +91,9 @@ TOUCHES: Final = (
 )
 
 
-def snapshot_id(household: Household) -> str:
+def snapshot_id(one_of_each: StoredExamples) -> str:
     """Return the id of the snapshot."""
-    return household.snapshot.snapshot_id or ""
+    return one_of_each.snapshot.snapshot_id or ""
 
 
 class DecodingContract(Contract):
@@ -101,71 +101,71 @@ class DecodingContract(Contract):
 
     @pytest.mark.parametrize("touch", TOUCHES, ids=lambda touch: f"{touch.entity.name}-{touch.name}")
     def test_a_broken_row_is_named_without_its_content_and_left_alone(
-        self, bench: Bench, touch: Touch
+        self, workspace: Workspace, touch: Touch
     ) -> None:
-        household = furnish(bench)
-        key = next(key for entity, key in household.keys if entity is touch.entity)
-        bench.probe.poison(touch.entity, key, CONTENT)
-        before = household.stored(bench)
+        one_of_each = store_one_of_each(workspace)
+        key = next(key for entity, key in one_of_each.keys if entity is touch.entity)
+        workspace.probe.poison(touch.entity, key, CONTENT)
+        before = one_of_each.stored(workspace)
         with pytest.raises(DocumentDecodeError) as problem:
-            touch.call(bench.storage, bench.tenant, household)
+            touch.call(workspace.storage, workspace.tenant, one_of_each)
         assert problem.value.entity == touch.entity.name
         assert problem.value.key is not None
         assert problem.value.key in problem.value.message
         assert str(key[-1]) in problem.value.key
         assert CONTENT not in problem.value.message
         assert "s3cr3t" not in problem.value.message
-        assert household.stored(bench) == before
+        assert one_of_each.stored(workspace) == before
 
-    def test_a_broken_row_is_met_by_the_lists_over_all_tenants(self, lone_bench: Bench) -> None:
-        household = furnish(lone_bench)
-        run = lone_bench.storage.runs.create(lone_bench.run("pending"))
-        lone_bench.probe.poison(SCHEDULES, (household.schedule.id,), CONTENT)
-        lone_bench.probe.poison(RUNS, (run.id,), CONTENT)
+    def test_a_broken_row_is_met_by_the_lists_over_all_tenants(self, isolated_workspace: Workspace) -> None:
+        one_of_each = store_one_of_each(isolated_workspace)
+        run = isolated_workspace.storage.runs.create(isolated_workspace.run("pending"))
+        isolated_workspace.probe.poison(SCHEDULES, (one_of_each.schedule.id,), CONTENT)
+        isolated_workspace.probe.poison(RUNS, (run.id,), CONTENT)
         with pytest.raises(DocumentDecodeError):
-            lone_bench.storage.schedules.get_due_schedules(at(99_999))
+            isolated_workspace.storage.schedules.get_due_schedules(at(99_999))
         with pytest.raises(DocumentDecodeError):
-            lone_bench.storage.runs.list_by_state(RunState.PLANNING)
+            isolated_workspace.storage.runs.list_by_state(RunState.PLANNING)
         with pytest.raises(DocumentDecodeError):
-            lone_bench.storage.runs.get_pending_runs(lone_bench.tenant)
+            isolated_workspace.storage.runs.get_pending_runs(isolated_workspace.tenant)
 
-    def test_the_rows_beside_a_broken_one_can_be_read(self, bench: Bench) -> None:
-        runs = [bench.storage.runs.create(bench.run(str(n), created_at=at(n))) for n in range(3)]
-        bench.probe.poison(RUNS, (runs[0].id,), CONTENT)
-        page = bench.storage.runs.list(bench.tenant, RunQueryOptions(limit=1))
+    def test_the_rows_beside_a_broken_one_can_be_read(self, workspace: Workspace) -> None:
+        runs = [workspace.storage.runs.create(workspace.run(str(n), created_at=at(n))) for n in range(3)]
+        workspace.probe.poison(RUNS, (runs[0].id,), CONTENT)
+        page = workspace.storage.runs.list(workspace.tenant, RunQueryOptions(limit=1))
         assert tuple(page) == (runs[2],)
         later = RunQueryOptions(created_after=at(0))
-        assert tuple(bench.storage.runs.list(bench.tenant, later)) == (runs[2], runs[1])
+        assert tuple(workspace.storage.runs.list(workspace.tenant, later)) == (runs[2], runs[1])
 
-    def test_a_broken_row_can_still_be_purged_or_deleted(self, bench: Bench) -> None:
-        household = furnish(bench)
-        bench.probe.poison(RUNS, (household.run.id,), CONTENT)
-        bench.probe.poison(IMPACT_SNAPSHOTS, (snapshot_id(household),), CONTENT)
-        assert bench.storage.runs.purge_finished(at(9999), tenant_id=bench.tenant) == 1
-        assert bench.storage.impact_snapshots.delete(bench.tenant, snapshot_id(household)) is True
+    def test_a_broken_row_can_still_be_purged_or_deleted(self, workspace: Workspace) -> None:
+        one_of_each = store_one_of_each(workspace)
+        workspace.probe.poison(RUNS, (one_of_each.run.id,), CONTENT)
+        workspace.probe.poison(IMPACT_SNAPSHOTS, (snapshot_id(one_of_each),), CONTENT)
+        assert workspace.storage.runs.purge_finished(at(9999), tenant_id=workspace.tenant) == 1
+        assert workspace.storage.impact_snapshots.delete(workspace.tenant, snapshot_id(one_of_each)) is True
 
     @pytest.mark.parametrize("example", SCHEDULER_EXAMPLES.examples, ids=lambda example: example.name)
     def test_a_broken_row_is_replaced_as_a_whole_or_left_alone(
-        self, bench: Bench, example: Example[SchedulerSession]
+        self, workspace: Workspace, example: Example[SchedulerSession]
     ) -> None:
-        session, tenant = bench.storage.unbound, bench.tenant
-        model = SCHEDULER_EXAMPLES.store_small(session, tenant, bench.id("a"), example.entity)
-        other, key = example.rich(tenant, bench.id("a")), example.key(tenant, model)
-        bench.probe.poison(example.entity, key, CONTENT)
-        broken = bench.probe.read(example.entity, key)
+        session, tenant = workspace.storage.unbound, workspace.tenant
+        model = SCHEDULER_EXAMPLES.store_small(session, tenant, workspace.id("a"), example.entity)
+        other, key = example.rich(tenant, workspace.id("a")), example.key(tenant, model)
+        workspace.probe.poison(example.entity, key, CONTENT)
+        broken = workspace.probe.read(example.entity, key)
         try:
             example.store(session, tenant, other)
         except (DocumentDecodeError, DuplicateError):
-            assert bench.probe.read(example.entity, key) == broken
+            assert workspace.probe.read(example.entity, key) == broken
         else:
             assert example.found(session, tenant, other) == other
 
-    def test_a_broken_row_of_another_tenant_disturbs_nobody(self, bench: Bench) -> None:
-        household = furnish(bench)
-        theirs = furnish(bench.elsewhere)
+    def test_a_broken_row_of_another_tenant_disturbs_nobody(self, workspace: Workspace) -> None:
+        one_of_each = store_one_of_each(workspace)
+        theirs = store_one_of_each(workspace.elsewhere)
         for entity, key in theirs.keys:
-            bench.probe.poison(entity, key, CONTENT)
+            workspace.probe.poison(entity, key, CONTENT)
         for touch in TOUCHES:
             if touch.name in {"get", "get_required", "list", "list deleted"}:
-                touch.call(bench.storage, bench.tenant, household)
-        assert bench.storage.runs.update(moved(household.run, household.run.state)) is True
+                touch.call(workspace.storage, workspace.tenant, one_of_each)
+        assert workspace.storage.runs.update(moved(one_of_each.run, one_of_each.run.state)) is True

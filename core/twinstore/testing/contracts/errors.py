@@ -14,7 +14,7 @@ from twinstore.errors import (
 )
 from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.testing.base import Contract
-from twinstore.testing.calls import furnish
+from twinstore.testing.calls import store_one_of_each
 from twinstore.testing.contracts.transactions import FATAL
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from twinstore.scheduler.storage import SchedulerSession
-    from twinstore.testing.bench import Bench
     from twinstore.testing.examples import Example
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["StoreErrorContract"]
 
@@ -64,23 +64,23 @@ class StoreErrorContract(Contract):
     """Every failure of the store is one of ours."""
 
     @pytest.mark.parametrize("name", FATAL)
-    def test_a_taken_value_is_told_in_the_words_of_the_library(self, bench: Bench, name: str) -> None:
-        household = furnish(bench)
-        furnish(bench.elsewhere)
+    def test_a_taken_value_is_told_in_the_words_of_the_library(self, workspace: Workspace, name: str) -> None:
+        one_of_each = store_one_of_each(workspace)
+        store_one_of_each(workspace.elsewhere)
         with pytest.raises(DuplicateError) as refusal:
-            FATAL[name](bench.storage.unbound, bench, household)
-        assert refusal.value.driver == bench.storage.driver
+            FATAL[name](workspace.storage.unbound, workspace, one_of_each)
+        assert refusal.value.driver == workspace.storage.driver
         assert_silent(refusal.value)
 
     @pytest.mark.parametrize("example", SCHEDULER_EXAMPLES.examples, ids=lambda example: example.name)
     def test_a_row_of_another_form_is_undecodable_and_says_why_in_its_cause(
-        self, bench: Bench, example: Example[SchedulerSession]
+        self, workspace: Workspace, example: Example[SchedulerSession]
     ) -> None:
-        session, tenant = bench.storage.unbound, bench.tenant
-        model = SCHEDULER_EXAMPLES.store_small(session, tenant, bench.id("a"), example.entity)
+        session, tenant = workspace.storage.unbound, workspace.tenant
+        model = SCHEDULER_EXAMPLES.store_small(session, tenant, workspace.id("a"), example.entity)
         damages: list[Callable[[], object]] = [
-            lambda: bench.probe.poison(example.entity, example.key(tenant, model), "s3cr3t 1 2 3 4"),
-            lambda: bench.probe.garble(example.entity, example.key(tenant, model)),
+            lambda: workspace.probe.poison(example.entity, example.key(tenant, model), "s3cr3t 1 2 3 4"),
+            lambda: workspace.probe.garble(example.entity, example.key(tenant, model)),
         ]
         for damage in damages:
             damage()
@@ -89,20 +89,20 @@ class StoreErrorContract(Contract):
             assert list(causes_of(problem.value)), "an error without its cause"
             assert "s3cr3t" not in problem.value.message
 
-    def test_a_store_out_of_reach_is_unavailable_for_every_kind_of_call(self, bench: Bench) -> None:
-        broken = bench.deployment.break_connection()
+    def test_a_store_out_of_reach_is_unavailable_for_every_kind_of_call(self, workspace: Workspace) -> None:
+        broken = workspace.deployment.break_connection()
         if broken is None:
-            assert bench.deployment.settings() is None, "what other processes see can be out of reach"
+            assert workspace.deployment.settings() is None, "what other processes see can be out of reach"
             return
         calls: list[Callable[[SchedulerStorage], object]] = [
-            lambda it: it.runs.get(bench.tenant, "any"),
-            lambda it: it.runs.create(bench.run()),
-            lambda it: in_a_unit(it, bench.tenant),
+            lambda it: it.runs.get(workspace.tenant, "any"),
+            lambda it: it.runs.create(workspace.run()),
+            lambda it: in_a_unit(it, workspace.tenant),
         ]
         with broken as storage:
             for call in calls:
                 with pytest.raises(UnavailableError) as outage:
                     call(storage)
-                assert outage.value.driver == bench.storage.driver
+                assert outage.value.driver == workspace.storage.driver
                 assert list(causes_of(outage.value)), "an error without its cause"
-        assert bench.storage.runs.get(bench.tenant, bench.id("a")) is None
+        assert workspace.storage.runs.get(workspace.tenant, workspace.id("a")) is None

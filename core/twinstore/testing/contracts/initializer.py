@@ -11,7 +11,7 @@ from twinstore.bulk import KeyRange
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
 from twinstore.migrations import Consent, EffectKind, MigrationReport, MigrationState
 from twinstore.testing.base import Contract, assert_refused, needs
-from twinstore.testing.bench import Bench, race
+from twinstore.testing.workspace import Workspace, race
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ class InitializerContract(Contract):
             assert [status.name for status in applied] == sorted(status.name for status in shipped)
             assert storage.initializer.verify() == ()
             storage.check_ready()
-            storage.runs.create(Bench(bare, storage).run())
+            storage.runs.create(Workspace(bare, storage).run())
 
     def test_a_storage_is_not_ready_while_a_migration_is_pending(self, bare: Deployment) -> None:
         with bare.open() as storage:
@@ -77,17 +77,17 @@ class InitializerContract(Contract):
 
     def test_a_call_without_schema_works_or_asks_for_the_migrations(self, bare: Deployment) -> None:
         with bare.open() as storage:
-            bench = Bench(bare, storage)
+            workspace = Workspace(bare, storage)
             for call in (
-                lambda: storage.runs.get(bench.tenant, "any"),
-                lambda: storage.runs.list(bench.tenant),
-                lambda: storage.runs.create(bench.run()),
+                lambda: storage.runs.get(workspace.tenant, "any"),
+                lambda: storage.runs.list(workspace.tenant),
+                lambda: storage.runs.create(workspace.run()),
             ):
                 with suppress(MigrationError):
                     call()
 
-    def test_a_changed_or_newer_migration_stops_everything(self, lone_bench: Bench) -> None:
-        initializer, probe = lone_bench.storage.initializer, lone_bench.probe
+    def test_a_changed_or_newer_migration_stops_everything(self, isolated_workspace: Workspace) -> None:
+        initializer, probe = isolated_workspace.storage.initializer, isolated_workspace.probe
         shipped = [status.name for status in initializer.status()]
         if not shipped:
             return
@@ -99,7 +99,7 @@ class InitializerContract(Contract):
             with pytest.raises(error, match=name):
                 initializer.ensure_migrations()
             assert {status.name: status.state for status in initializer.status()}[name] is state
-            with lone_bench.storages(1) as (other,), pytest.raises(error, match=name):
+            with isolated_workspace.storages(1) as (other,), pytest.raises(error, match=name):
                 other.check_ready()
             probe.tamper_migration(name)
             assert initializer.ensure_migrations().applied == ()
@@ -116,10 +116,10 @@ class InitializerContract(Contract):
         assert [report for report in reports if not isinstance(report, MigrationReport)] == []
         assert sorted(applied) == sorted(names)
 
-    def test_a_migrated_deployment_is_ready_and_as_wanted(self, bench: Bench) -> None:
-        bench.storage.check_ready()
-        assert bench.storage.initializer.verify() == ()
-        assert bench.storage.initializer.ensure_migrations().applied == ()
+    def test_a_migrated_deployment_is_ready_and_as_wanted(self, workspace: Workspace) -> None:
+        workspace.storage.check_ready()
+        assert workspace.storage.initializer.verify() == ()
+        assert workspace.storage.initializer.ensure_migrations().applied == ()
 
     def test_a_store_without_rows_needs_no_consent(self, bare: Deployment) -> None:
         with bare.open() as storage:
@@ -148,11 +148,11 @@ class InitializerContract(Contract):
             assert {status.state for status in storage.initializer.status()} <= {MigrationState.PENDING}
 
     @needs("bulk")
-    def test_a_migrated_store_is_read_without_a_warning(self, bench: Bench) -> None:
-        assert [(item.present, item.warnings) for item in bench.storage.bulk.survey()] == [
-            (True, ()) for _ in bench.storage.bulk.entities()
+    def test_a_migrated_store_is_read_without_a_warning(self, workspace: Workspace) -> None:
+        assert [(item.present, item.warnings) for item in workspace.storage.bulk.survey()] == [
+            (True, ()) for _ in workspace.storage.bulk.entities()
         ]
 
-    def test_the_migrations_can_be_exported_as_text(self, bench: Bench) -> None:
-        text = bench.storage.initializer.export()
-        assert all(status.name.split("/")[-1] in text for status in bench.storage.initializer.status())
+    def test_the_migrations_can_be_exported_as_text(self, workspace: Workspace) -> None:
+        text = workspace.storage.initializer.export()
+        assert all(status.name.split("/")[-1] in text for status in workspace.storage.initializer.status())

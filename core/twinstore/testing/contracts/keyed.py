@@ -15,9 +15,9 @@ from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 if TYPE_CHECKING:
     from twinstore.canonical import CanonicalModel
     from twinstore.scheduler.storage import SchedulerSession
-    from twinstore.testing.bench import Bench
     from twinstore.testing.examples import Example
     from twinstore.testing.signatures import Lookup, Value
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["KeyedRepositoryContract"]
 
@@ -37,14 +37,16 @@ LOOKALIKES: Final = (
 )
 
 
-def stored(bench: Bench, example: Example[SchedulerSession], name: str = "a") -> CanonicalModel:
+def stored(workspace: Workspace, example: Example[SchedulerSession], name: str = "a") -> CanonicalModel:
     """Store the small model of a name, with its parents, and return it."""
-    return SCHEDULER_EXAMPLES.store_small(bench.storage.unbound, bench.tenant, bench.id(name), example.entity)
+    return SCHEDULER_EXAMPLES.store_small(
+        workspace.storage.unbound, workspace.tenant, workspace.id(name), example.entity
+    )
 
 
-def ask(bench: Bench, example: Example[SchedulerSession], lookup: Lookup, value: Value) -> object:
+def ask(workspace: Workspace, example: Example[SchedulerSession], lookup: Lookup, value: Value) -> object:
     """Ask the repository of an entity for the row of some values."""
-    return lookup(getattr(bench.storage, example.repository), bench.tenant, value)
+    return lookup(getattr(workspace.storage, example.repository), workspace.tenant, value)
 
 
 def changed(value: Value, change: str) -> Value:
@@ -74,73 +76,75 @@ class KeyedRepositoryContract(Contract):
 
     @each_entity
     def test_every_look_up_finds_the_row_as_it_was_stored(
-        self, bench: Bench, example: Example[SchedulerSession]
+        self, workspace: Workspace, example: Example[SchedulerSession]
     ) -> None:
-        model = example.rich(bench.tenant, bench.id("a"))
+        model = example.rich(workspace.tenant, workspace.id("a"))
         if example.entity.parent is not None:
-            stored(bench, example)
-        assert example.store(bench.storage.unbound, bench.tenant, model) == model
-        value = example.value(bench.tenant, model)
+            stored(workspace, example)
+        assert example.store(workspace.storage.unbound, workspace.tenant, model) == model
+        value = example.value(workspace.tenant, model)
         for lookup in example.lookups:
-            assert ask(bench, example, lookup, value) == model
-            assert ask(bench, example, lookup, changed(value, " {} ")) == model
-        assert_stored(bench, example.entity, example.key(bench.tenant, model), model)
+            assert ask(workspace, example, lookup, value) == model
+            assert ask(workspace, example, lookup, changed(value, " {} ")) == model
+        assert_stored(workspace, example.entity, example.key(workspace.tenant, model), model)
 
     @each_entity
     def test_an_absent_row_is_nothing_or_an_error_with_the_normalised_key(
-        self, bench: Bench, example: Example[SchedulerSession]
+        self, workspace: Workspace, example: Example[SchedulerSession]
     ) -> None:
-        stored(bench, example, "other")
-        value = example.value(bench.tenant, example.small(bench.tenant, bench.id("missing")))
+        stored(workspace, example, "other")
+        value = example.value(workspace.tenant, example.small(workspace.tenant, workspace.id("missing")))
         for lookup in example.lookups:
             if not lookup.required:
-                assert ask(bench, example, lookup, value) is None
+                assert ask(workspace, example, lookup, value) is None
                 continue
             with pytest.raises(NotFoundError) as absence:
-                ask(bench, example, lookup, changed(value, " {} "))
-            owner = [bench.tenant] if example.entity.tenant_field in example.entity.key else []
+                ask(workspace, example, lookup, changed(value, " {} "))
+            owner = [workspace.tenant] if example.entity.tenant_field in example.entity.key else []
             wanted = ":".join([*owner, *(str(value(name)) for name in lookup.fields)])
             assert (absence.value.entity, absence.value.key) == (example.name, wanted)
-            assert absence.value.driver == bench.storage.driver
+            assert absence.value.driver == workspace.storage.driver
 
     @each_entity
     def test_a_row_of_another_tenant_is_as_absent_as_none(
-        self, bench: Bench, example: Example[SchedulerSession]
+        self, workspace: Workspace, example: Example[SchedulerSession]
     ) -> None:
-        model = stored(bench.elsewhere, example)
-        value = example.value(bench.foreign, model)
+        model = stored(workspace.elsewhere, example)
+        value = example.value(workspace.foreign, model)
         for lookup in example.lookups:
             if lookup.method.names_tenant:
                 if lookup.required:
                     with pytest.raises(NotFoundError):
-                        ask(bench, example, lookup, value)
+                        ask(workspace, example, lookup, value)
                 else:
-                    assert ask(bench, example, lookup, value) is None
-                assert ask(bench.elsewhere, example, lookup, value) == model
+                    assert ask(workspace, example, lookup, value) is None
+                assert ask(workspace.elsewhere, example, lookup, value) == model
 
     @each_entity
     def test_keys_that_only_look_alike_are_different_keys(
-        self, bench: Bench, example: Example[SchedulerSession]
+        self, workspace: Workspace, example: Example[SchedulerSession]
     ) -> None:
         for number, (name, other) in enumerate(LOOKALIKES):
-            model = stored(bench, example, f"{number}{name}")
-            twin = example.small(bench.tenant, bench.id(f"{number}{other}"))
+            model = stored(workspace, example, f"{number}{name}")
+            twin = example.small(workspace.tenant, workspace.id(f"{number}{other}"))
             for lookup in example.lookups:
                 if not lookup.required:
-                    assert ask(bench, example, lookup, example.value(bench.tenant, model)) == model
-                    assert ask(bench, example, lookup, example.value(bench.tenant, twin)) is None
+                    assert ask(workspace, example, lookup, example.value(workspace.tenant, model)) == model
+                    assert ask(workspace, example, lookup, example.value(workspace.tenant, twin)) is None
 
     @each_entity
     def test_an_unacceptable_key_is_named_and_refused(
-        self, bench: Bench, example: Example[SchedulerSession]
+        self, workspace: Workspace, example: Example[SchedulerSession]
     ) -> None:
         for lookup in example.lookups:
             for bad in BAD_IDS:
                 with pytest.raises(ValidationError, match=lookup.method.positional[-1]):
-                    ask(bench, example, lookup, Constant(bad))
+                    ask(workspace, example, lookup, Constant(bad))
 
     @each_entity
-    def test_a_second_storage_finds_the_row(self, bench: Bench, example: Example[SchedulerSession]) -> None:
-        model = stored(bench, example)
-        with bench.storages(1) as (other,):
-            assert example.found(other.unbound, bench.tenant, model) == model
+    def test_a_second_storage_finds_the_row(
+        self, workspace: Workspace, example: Example[SchedulerSession]
+    ) -> None:
+        model = stored(workspace, example)
+        with workspace.storages(1) as (other,):
+            assert example.found(other.unbound, workspace.tenant, model) == model

@@ -13,7 +13,6 @@ from twinstore.errors import LeaseLostError
 from twinstore.ledger import ConflictLine, JobState, QuarantineLine, RangeState
 from twinstore.scheduler.catalog import AUDIT, RUNS
 from twinstore.testing.base import CopyContract, needs
-from twinstore.testing.bench import outcomes, unique
 from twinstore.testing.builders import at
 from twinstore.testing.copying import (
     HOUR,
@@ -27,12 +26,13 @@ from twinstore.testing.copying import (
     states,
     taken,
 )
+from twinstore.testing.workspace import outcomes, unique
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from twinstore.ledger import Claim, Ledger
-    from twinstore.testing.bench import Bench
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["LedgerContract"]
 
@@ -46,9 +46,9 @@ RANGES: Final = [
 ]
 
 
-def started_job(bench: Bench) -> tuple[Ledger, str]:
+def started_job(workspace: Workspace) -> tuple[Ledger, str]:
     """Start a job of its own."""
-    ledger = ledger_of(bench.storage)
+    ledger = ledger_of(workspace.storage)
     return ledger, ledger.start(unique("job"), SETTINGS, at()).id
 
 
@@ -70,8 +70,8 @@ class LedgerContract(CopyContract, capability="bulk"):
     """Jobs, leases, ranges and lines, kept in the target."""
 
     @needs("transactions")
-    def test_a_job_is_started_once(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_a_job_is_started_once(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         job_id = unique("job")
         assert ledger.find(job_id) is None
         assert list(ledger.ranges(job_id)) == []
@@ -79,13 +79,13 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert (job.id, dict(job.settings), job.as_of) == (job_id, SETTINGS, at(0.001))
         assert (job.state, job.generation) == (JobState.RUNNING, 1)
         assert ledger.start(job_id, {"other": "settings"}, at(9)) == job
-        with bench.storages(1) as (other,):
+        with workspace.storages(1) as (other,):
             assert ledger_of(other).find(job_id) == job
             assert job in list(ledger_of(other).jobs())
 
     @needs("transactions")
-    def test_the_lease_belongs_to_one_holder_and_its_fence_grows(self, bench: Bench) -> None:
-        ledger, job_id = started_job(bench)
+    def test_the_lease_belongs_to_one_holder_and_its_fence_grows(self, workspace: Workspace) -> None:
+        ledger, job_id = started_job(workspace)
         assert ledger.lease(job_id) is None
         first = ledger.acquire(job_id, "first", HOUR)
         assert ledger.lease(job_id) == first
@@ -101,8 +101,8 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert ledger.lease(job_id) == second
 
     @needs("transactions")
-    def test_the_lease_of_a_dead_holder_is_taken_at_once(self, bench: Bench) -> None:
-        ledger, job_id = started_job(bench)
+    def test_the_lease_of_a_dead_holder_is_taken_at_once(self, workspace: Workspace) -> None:
+        ledger, job_id = started_job(workspace)
         first = ledger.acquire(job_id, "first", HOUR)
         with pytest.raises(LeaseLostError):
             ledger.acquire(job_id, "second", HOUR, dead="somebody else")
@@ -112,8 +112,8 @@ class LedgerContract(CopyContract, capability="bulk"):
             ledger.renew(first, HOUR)
 
     @needs("transactions")
-    def test_a_lease_is_extended_by_its_holder(self, bench: Bench) -> None:
-        ledger, job_id = started_job(bench)
+    def test_a_lease_is_extended_by_its_holder(self, workspace: Workspace) -> None:
+        ledger, job_id = started_job(workspace)
         lease = ledger.acquire(job_id, "first", timedelta(minutes=1))
         renewed = ledger.renew(lease, HOUR)
         assert (renewed.holder, renewed.fence) == (lease.holder, lease.fence)
@@ -121,8 +121,8 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert ledger.lease(job_id) == renewed
 
     @needs("transactions")
-    def test_an_expired_lease_is_lost_and_free(self, bench: Bench) -> None:
-        ledger, job_id = started_job(bench)
+    def test_an_expired_lease_is_lost_and_free(self, workspace: Workspace) -> None:
+        ledger, job_id = started_job(workspace)
         first = ledger.acquire(job_id, "first", timedelta(milliseconds=1))
         second = in_the_end(lambda: ledger.acquire(job_id, "second", HOUR))
         assert second.fence > first.fence
@@ -137,8 +137,8 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert list(ledger.ranges(job_id)) == []
 
     @needs("transactions")
-    def test_ranges_are_planned_once_and_kept_in_order(self, bench: Bench) -> None:
-        ledger, job_id = started_job(bench)
+    def test_ranges_are_planned_once_and_kept_in_order(self, workspace: Workspace) -> None:
+        ledger, job_id = started_job(workspace)
         lease = ledger.acquire(job_id, "first", HOUR)
         ledger.plan(lease, RUNS.name, RANGES)
         ledger.plan(lease, AUDIT.name, RANGES[:1])
@@ -153,8 +153,8 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert (ledger.counts(job_id, AUDIT.name), ledger.counts(job_id, "no-entity")) == ({"pending": 1}, {})
 
     @needs("transactions")
-    def test_the_ends_of_a_range_may_be_texts_and_numbers(self, bench: Bench) -> None:
-        ledger, job_id = started_job(bench)
+    def test_the_ends_of_a_range_may_be_texts_and_numbers(self, workspace: Workspace) -> None:
+        ledger, job_id = started_job(workspace)
         lease = ledger.acquire(job_id, "first", HOUR)
         ends = [("run:\x00\ud800", 2**63 - 1), ("run:\x01", -(2**63))]
         ranges = [KeyRange(None, ends[0]), KeyRange(*ends), KeyRange(ends[1], None)]
@@ -162,23 +162,23 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert [item.within for item in ledger.ranges(job_id)] == ranges
 
     @needs("transactions")
-    def test_a_claimed_range_is_copying_for_everybody(self, bench: Bench) -> None:
-        ledger, job_id = started_job(bench)
+    def test_a_claimed_range_is_copying_for_everybody(self, workspace: Workspace) -> None:
+        ledger, job_id = started_job(workspace)
         lease = ledger.acquire(job_id, "first", HOUR)
         ledger.plan(lease, RUNS.name, RANGES)
         number = [item.number for item in ledger.ranges(job_id)][1]
         claim = ledger.claim(job_id, "worker", number)
         assert (claim.job_id, claim.number, claim.worker) == (job_id, number, "worker")
         assert (claim.entity, claim.within) == (RUNS.name, RANGES[1])
-        with bench.storages(1) as (other,):
+        with workspace.storages(1) as (other,):
             found = states(ledger_of(other), job_id)
         assert found == [RangeState.PENDING, RangeState.COPYING, RangeState.PENDING]
 
     @needs("transactions")
-    def test_a_stolen_lease_plans_reopens_completes_and_stops_nothing(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_a_stolen_lease_plans_reopens_completes_and_stops_nothing(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         lease = started(ledger, RUNS, RANGES)
-        finished(bench, taken(ledger, lease.job_id, RUNS.name))
+        finished(workspace, taken(ledger, lease.job_id, RUNS.name))
         ledger.acquire(lease.job_id, "thief", HOUR, dead=lease.holder)
         before = ledger.find(lease.job_id), list(ledger.ranges(lease.job_id))
         acts: list[Callable[[], None]] = [
@@ -194,17 +194,28 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert (ledger.find(lease.job_id), list(ledger.ranges(lease.job_id))) == before
 
     @needs("transactions")
-    def test_an_imported_range_is_live_with_its_tally_and_can_be_opened_again(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_an_imported_range_is_live_with_its_tally_and_can_be_opened_again(
+        self, workspace: Workspace
+    ) -> None:
+        ledger = ledger_of(workspace.storage)
         with add_scheduler_memory_storage({}) as memory:
-            memory.audit.append(bench.record("a"))
+            memory.audit.append(workspace.record("a"))
             claims: list[Claim] = []
-            copied(memory, bench.storage, AUDIT, bench.tenant, during=lambda _, claim: claims.append(claim))
+            copied(
+                memory,
+                workspace.storage,
+                AUDIT,
+                workspace.tenant,
+                during=lambda _, claim: claims.append(claim),
+            )
         job_id = claims[0].job_id
         (live,) = ledger.ranges(job_id)
         assert live.state is RangeState.LIVE
         assert live.tally is not None
-        assert (dict(live.tally.read), dict(live.tally.written)) == ({bench.tenant: 1}, {bench.tenant: 1})
+        assert (dict(live.tally.read), dict(live.tally.written)) == (
+            {workspace.tenant: 1},
+            {workspace.tenant: 1},
+        )
         assert (dict(live.tally.unchanged), dict(live.tally.conflicts)) == ({}, {})
         assert live.finished_at is not None
         holder = ledger.lease(job_id)
@@ -215,18 +226,18 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert taken(ledger, job_id, AUDIT.name).fence > claims[0].fence
 
     @needs("transactions")
-    def test_a_tally_keeps_every_label(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_a_tally_keeps_every_label(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         claim = claimed(ledger, RUNS)
-        finished(bench, claim)
+        finished(workspace, claim)
         assert [item.tally for item in ledger.ranges(claim.job_id)] == [TALLY]
 
     @needs("transactions")
-    def test_a_complete_job_begins_a_new_generation(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_a_complete_job_begins_a_new_generation(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         lease = started(ledger, RUNS)
         claim = taken(ledger, lease.job_id, RUNS.name)
-        with bench.storage.bulk.writer(RUNS) as writer:
+        with workspace.storage.bulk.writer(RUNS) as writer:
             writer.flush()
             ledger.note(writer.access, claim, [quarantine_line(claim, 1)], [conflict_line(claim, 1)])
             ledger.finish(writer.access, claim, TALLY)
@@ -242,28 +253,30 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert [*ledger.quarantined(job.id), *ledger.conflicts(job.id)] == []
 
     @needs("transactions")
-    def test_of_rivals_for_a_lease_exactly_one_wins(self, bench: Bench) -> None:
-        _, job_id = started_job(bench)
-        results = bench.race(
+    def test_of_rivals_for_a_lease_exactly_one_wins(self, workspace: Workspace) -> None:
+        _, job_id = started_job(workspace)
+        results = workspace.race(
             lambda storage, holder: ledger_of(storage).acquire(job_id, holder, HOUR), "abcdef"
         )
         assert outcomes(results) == {"LeaseLostError": 5, "ok": 1}
 
     @needs("transactions")
-    def test_rivals_starting_a_job_start_the_same(self, bench: Bench) -> None:
+    def test_rivals_starting_a_job_start_the_same(self, workspace: Workspace) -> None:
         job_id = unique("job")
-        results = bench.race(
+        results = workspace.race(
             lambda storage, second: ledger_of(storage).start(job_id, SETTINGS, at(second)), range(6)
         )
         assert outcomes(results) == {"ok": 6}
-        assert results == [ledger_of(bench.storage).find(job_id)] * 6
+        assert results == [ledger_of(workspace.storage).find(job_id)] * 6
 
     @needs("transactions")
-    def test_lines_are_stored_with_their_range_and_forgotten_when_it_is_opened(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_lines_are_stored_with_their_range_and_forgotten_when_it_is_opened(
+        self, workspace: Workspace
+    ) -> None:
+        ledger = ledger_of(workspace.storage)
         lease = started(ledger, RUNS, RANGES[:2])
         claims = [taken(ledger, lease.job_id, RUNS.name) for _ in range(2)]
-        expected = [noted(bench, claim) for claim in reversed(claims)]
+        expected = [noted(workspace, claim) for claim in reversed(claims)]
         bad, conflicts = zip(*reversed(expected), strict=True)
         assert list(ledger.quarantined(lease.job_id)) == [line for lines in bad for line in lines]
         assert list(ledger.conflicts(lease.job_id)) == [line for lines in conflicts for line in lines]
@@ -272,21 +285,21 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert list(ledger.conflicts(lease.job_id)) == conflicts[1]
 
     @needs("transactions")
-    def test_lines_of_a_range_that_was_not_committed_do_not_exist(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_lines_of_a_range_that_was_not_committed_do_not_exist(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         claim = claimed(ledger, RUNS)
-        with bench.storage.bulk.writer(RUNS) as writer:
+        with workspace.storage.bulk.writer(RUNS) as writer:
             writer.flush()
             ledger.note(writer.access, claim, [quarantine_line(claim, 1)], [conflict_line(claim, 1)])
         assert [*ledger.quarantined(claim.job_id), *ledger.conflicts(claim.job_id)] == []
 
     @needs("transactions")
-    def test_long_lines_and_many_of_them_come_back_in_order(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_long_lines_and_many_of_them_come_back_in_order(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         claim = claimed(ledger, RUNS)
         lines = [quarantine_line(claim, 1, part, raw=f"{part}" * 1_000_000) for part in range(3)]
         lines += [quarantine_line(claim, number, raw=None, key=None) for number in range(2, 50)]
-        with bench.storage.bulk.writer(RUNS) as writer:
+        with workspace.storage.bulk.writer(RUNS) as writer:
             writer.flush()
             ledger.note(writer.access, claim, lines, ())
             ledger.finish(writer.access, claim, TALLY)
@@ -294,7 +307,7 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert list(ledger.quarantined(claim.job_id)) == lines
 
 
-def noted(bench: Bench, claim: Claim) -> tuple[list[QuarantineLine], list[ConflictLine]]:
+def noted(workspace: Workspace, claim: Claim) -> tuple[list[QuarantineLine], list[ConflictLine]]:
     """Finish a range with lines; return them in order."""
     bad = [
         quarantine_line(claim, 1, 0, tenant=":none", key='["a",1]'),
@@ -302,9 +315,9 @@ def noted(bench: Bench, claim: Claim) -> tuple[list[QuarantineLine], list[Confli
         quarantine_line(claim, 2, 0, raw=None),
     ]
     conflicts = [conflict_line(claim, 1), conflict_line(claim, 2)]
-    with bench.storage.bulk.writer(RUNS) as writer:
+    with workspace.storage.bulk.writer(RUNS) as writer:
         writer.flush()
-        ledger = ledger_of(bench.storage)
+        ledger = ledger_of(workspace.storage)
         ledger.note(writer.access, claim, iter(bad), iter(conflicts))
         ledger.finish(writer.access, claim, TALLY)
         writer.commit()

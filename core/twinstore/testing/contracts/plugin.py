@@ -11,7 +11,7 @@ from twinstore.scheduler.module import MODULE
 from twinstore.testing.base import Contract
 
 if TYPE_CHECKING:
-    from twinstore.testing.bench import Bench
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["PluginContract"]
 
@@ -19,15 +19,17 @@ __all__ = ["PluginContract"]
 class PluginContract(Contract):
     """The entry point and the description behind it."""
 
-    def test_the_driver_is_installed_under_the_name_that_it_gives_itself(self, bench: Bench) -> None:
-        name = bench.storage.driver
+    def test_the_driver_is_installed_under_the_name_that_it_gives_itself(self, workspace: Workspace) -> None:
+        name = workspace.storage.driver
         listed = [info for info in list_backends() if info.name.casefold() == name.casefold()]
         assert [(info.state, info.detail) for info in listed] == [("ready", "")]
         assert MODULE.name in listed[0].modules
         assert load_backend(name.upper(), module=MODULE.name).name == name
 
-    def test_the_description_of_the_driver_has_the_types_that_are_asked_for(self, bench: Bench) -> None:
-        spec = load_backend(bench.storage.driver)
+    def test_the_description_of_the_driver_has_the_types_that_are_asked_for(
+        self, workspace: Workspace
+    ) -> None:
+        spec = load_backend(workspace.storage.driver)
         for texts in (spec.schemes, spec.requires):
             assert type(texts) is tuple
             assert all(type(text) is str and text for text in texts)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.ledger import Claim, Ledger
     from twinstore.scheduler.schedules import Schedule
-    from twinstore.testing.bench import Bench
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["RangeWriterContract"]
 
@@ -45,152 +45,156 @@ class RangeWriterContract(CopyContract, capability="bulk"):
     @each_entity
     @needs("transactions")
     def test_a_copy_from_another_driver_and_back_is_byte_for_byte_equal(
-        self, bench: Bench, entity: Entity
+        self, workspace: Workspace, entity: Entity
     ) -> None:
         with add_scheduler_memory_storage({}) as memory, add_scheduler_memory_storage({}) as third:
-            populate(bench.on(memory))
+            populate(workspace.on(memory))
             for step in SCHEDULER.entities:
-                copied(memory, bench.storage, step, bench.tenant)
-                copied(bench.storage, third, step, bench.tenant)
-            expected = contents(memory.bulk, entity, bench.tenant)
+                copied(memory, workspace.storage, step, workspace.tenant)
+                copied(workspace.storage, third, step, workspace.tenant)
+            expected = contents(memory.bulk, entity, workspace.tenant)
             assert expected
-            assert contents(bench.storage.bulk, entity, bench.tenant) == expected
-            assert contents(third.bulk, entity, bench.tenant) == expected
-            assert bench.count(entity) == len(expected)
+            assert contents(workspace.storage.bulk, entity, workspace.tenant) == expected
+            assert contents(third.bulk, entity, workspace.tenant) == expected
+            assert workspace.count(entity) == len(expected)
 
     @each_entity
     @needs("transactions")
-    def test_a_second_import_writes_nothing(self, bench: Bench, entity: Entity) -> None:
+    def test_a_second_import_writes_nothing(self, workspace: Workspace, entity: Entity) -> None:
         with add_scheduler_memory_storage({}) as memory:
-            populate(bench.on(memory))
+            populate(workspace.on(memory))
             # The parents first: a trigger needs its schedule.
             for parent in SCHEDULER.entities[: SCHEDULER.entities.index(entity)]:
-                copied(memory, bench.storage, parent, bench.tenant)
-            first = copied(memory, bench.storage, entity, bench.tenant)
-            keys = [key for key in contents(bench.storage.bulk, entity, bench.tenant) if key is not None]
-            before = [bench.probe.stamp(entity, key) for key in keys]
-            second = copied(memory, bench.storage, entity, bench.tenant)
-        assert (dict(first.written), dict(first.unchanged)) == ({bench.tenant: len(keys)}, {})
-        assert (dict(second.written), dict(second.unchanged)) == ({}, {bench.tenant: len(keys)})
+                copied(memory, workspace.storage, parent, workspace.tenant)
+            first = copied(memory, workspace.storage, entity, workspace.tenant)
+            keys = [
+                key for key in contents(workspace.storage.bulk, entity, workspace.tenant) if key is not None
+            ]
+            before = [workspace.probe.stamp(entity, key) for key in keys]
+            second = copied(memory, workspace.storage, entity, workspace.tenant)
+        assert (dict(first.written), dict(first.unchanged)) == ({workspace.tenant: len(keys)}, {})
+        assert (dict(second.written), dict(second.unchanged)) == ({}, {workspace.tenant: len(keys)})
         assert (second.conflicts, second.rejected) == ((), ())
-        assert [bench.probe.stamp(entity, key) for key in keys] == before
+        assert [workspace.probe.stamp(entity, key) for key in keys] == before
 
     @needs("transactions")
     @pytest.mark.parametrize("overwrite", [False, True])
     def test_other_content_is_a_conflict_and_overwritten_on_request(
-        self, bench: Bench, *, overwrite: bool
+        self, workspace: Workspace, *, overwrite: bool
     ) -> None:
         with add_scheduler_memory_storage({}) as memory:
-            there = bench.on(memory)
+            there = workspace.on(memory)
             theirs = [memory.schedules.upsert(there.schedule(name, updated_by="them")) for name in "abc"]
-            mine = bench.storage.schedules.upsert(bench.schedule("b", updated_by="me"))
+            mine = workspace.storage.schedules.upsert(workspace.schedule("b", updated_by="me"))
             result = copied(
                 memory,
-                bench.storage,
+                workspace.storage,
                 SCHEDULES,
-                bench.tenant,
+                workspace.tenant,
                 on_conflict="overwrite" if overwrite else "fail",
             )
         assert [(item.key, item.owner, item.overwritten) for item in result.conflicts] == [
-            ((mine.id,), Tenant(bench.tenant), overwrite)
+            ((mine.id,), Tenant(workspace.tenant), overwrite)
         ]
-        assert dict(result.written) == {bench.tenant: 3 if overwrite else 2}
+        assert dict(result.written) == {workspace.tenant: 3 if overwrite else 2}
         expected: Schedule = theirs[1] if overwrite else mine
-        assert bench.storage.schedules.get(bench.tenant, mine.id) == expected
+        assert workspace.storage.schedules.get(workspace.tenant, mine.id) == expected
 
     @needs("transactions")
-    def test_an_append_only_row_is_never_overwritten(self, bench: Bench) -> None:
-        mine = bench.storage.audit.append(bench.record("a", message="mine"))
+    def test_an_append_only_row_is_never_overwritten(self, workspace: Workspace) -> None:
+        mine = workspace.storage.audit.append(workspace.record("a", message="mine"))
         with add_scheduler_memory_storage({}) as memory:
-            memory.audit.append(bench.record("a", message="theirs"))
-            result = copied(memory, bench.storage, AUDIT, bench.tenant, on_conflict="overwrite")
+            memory.audit.append(workspace.record("a", message="theirs"))
+            result = copied(memory, workspace.storage, AUDIT, workspace.tenant, on_conflict="overwrite")
         assert [item.overwritten for item in result.conflicts] == [False]
         assert dict(result.written) == {}
-        assert bench.storage.audit.get(bench.tenant, mine.id) == mine
+        assert workspace.storage.audit.get(workspace.tenant, mine.id) == mine
 
     @needs("transactions")
-    def test_a_row_of_another_tenant_under_the_same_key_is_a_conflict(self, bench: Bench) -> None:
-        theirs = bench.storage.audit.append(bench.elsewhere.record("a"))
+    def test_a_row_of_another_tenant_under_the_same_key_is_a_conflict(self, workspace: Workspace) -> None:
+        theirs = workspace.storage.audit.append(workspace.elsewhere.record("a"))
         with add_scheduler_memory_storage({}) as memory:
-            memory.audit.append(make_audit_record(bench.tenant, theirs.id))
-            result = copied(memory, bench.storage, AUDIT, bench.tenant)
+            memory.audit.append(make_audit_record(workspace.tenant, theirs.id))
+            result = copied(memory, workspace.storage, AUDIT, workspace.tenant)
         assert len(result.conflicts) == 1
-        assert bench.storage.audit.get(bench.foreign, theirs.id) == theirs
+        assert workspace.storage.audit.get(workspace.foreign, theirs.id) == theirs
 
     @needs("transactions")
-    def test_a_row_that_the_store_refuses_is_rejected_and_the_others_are_written(self, bench: Bench) -> None:
-        bench.storage.schedules.upsert(bench.schedule("mine", name="taken"))
+    def test_a_row_that_the_store_refuses_is_rejected_and_the_others_are_written(
+        self, workspace: Workspace
+    ) -> None:
+        workspace.storage.schedules.upsert(workspace.schedule("mine", name="taken"))
         with add_scheduler_memory_storage({}) as memory:
-            there = bench.on(memory)
+            there = workspace.on(memory)
             for name in ("a", "taken", "z"):
                 memory.schedules.upsert(there.schedule(name))
-            result = copied(memory, bench.storage, SCHEDULES, bench.tenant)
-        assert [item.record.key for item in result.rejected] == [(bench.id("taken"),)]
+            result = copied(memory, workspace.storage, SCHEDULES, workspace.tenant)
+        assert [item.record.key for item in result.rejected] == [(workspace.id("taken"),)]
         assert result.rejected[0].reason
-        assert dict(result.written) == {bench.tenant: 2}
-        assert bench.storage.schedules.get(bench.tenant, bench.id("z")) is not None
+        assert dict(result.written) == {workspace.tenant: 2}
+        assert workspace.storage.schedules.get(workspace.tenant, workspace.id("z")) is not None
 
     @needs("transactions")
-    def test_a_lost_lease_writes_nothing(self, bench: Bench) -> None:
+    def test_a_lost_lease_writes_nothing(self, workspace: Workspace) -> None:
         with add_scheduler_memory_storage({}) as memory:
-            memory.audit.append(bench.record("a"))
+            memory.audit.append(workspace.record("a"))
             with pytest.raises(LeaseLostError):
-                copied(memory, bench.storage, AUDIT, bench.tenant, during=take_over)
-        assert bench.count(AUDIT) == 0
+                copied(memory, workspace.storage, AUDIT, workspace.tenant, during=take_over)
+        assert workspace.count(AUDIT) == 0
 
     @needs("transactions")
-    def test_a_failing_source_writes_nothing(self, bench: Bench) -> None:
+    def test_a_failing_source_writes_nothing(self, workspace: Workspace) -> None:
         def fail(*_: object) -> None:
             raise ZeroDivisionError
 
         with add_scheduler_memory_storage({}) as memory:
-            memory.audit.append(bench.record("a"))
+            memory.audit.append(workspace.record("a"))
             with pytest.raises(ZeroDivisionError):
-                copied(memory, bench.storage, AUDIT, bench.tenant, during=fail)
-        assert bench.count(AUDIT) == 0
+                copied(memory, workspace.storage, AUDIT, workspace.tenant, during=fail)
+        assert workspace.count(AUDIT) == 0
 
     @needs("transactions")
-    def test_a_failure_after_everything_was_written_leaves_no_row(self, bench: Bench) -> None:
+    def test_a_failure_after_everything_was_written_leaves_no_row(self, workspace: Workspace) -> None:
         def fail(ledger: Ledger, claim: Claim) -> None:
             raise ZeroDivisionError(*ledger.ranges(claim.job_id))
 
         with add_scheduler_memory_storage({}) as memory:
             for name in "abc":
-                memory.audit.append(bench.record(name))
+                memory.audit.append(workspace.record(name))
             with pytest.raises(ZeroDivisionError) as failure:
-                copied(memory, bench.storage, AUDIT, bench.tenant, before_commit=fail)
-        assert bench.count(AUDIT) == 0
+                copied(memory, workspace.storage, AUDIT, workspace.tenant, before_commit=fail)
+        assert workspace.count(AUDIT) == 0
         (seen_by_others,) = failure.value.args
         assert seen_by_others.state is RangeState.COPYING
 
     @needs("transactions")
-    def test_a_range_that_the_ledger_refuses_leaves_no_row(self, bench: Bench) -> None:
-        ledger = ledger_of(bench.storage)
+    def test_a_range_that_the_ledger_refuses_leaves_no_row(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
         claim = claimed(ledger, AUDIT)
         with add_scheduler_memory_storage({}) as memory:
             for name in "abc":
-                memory.audit.append(bench.record(name))
-            with memory.bulk.view() as view, bench.storage.bulk.writer(AUDIT) as writer:
-                write_all(view, writer, claim, AUDIT, bench.tenant)
+                memory.audit.append(workspace.record(name))
+            with memory.bulk.view() as view, workspace.storage.bulk.writer(AUDIT) as writer:
+                write_all(view, writer, claim, AUDIT, workspace.tenant)
                 outcome = writer.flush()
                 stale = replace(claim, fence=claim.fence - 1)
                 with pytest.raises(LeaseLostError):
                     ledger.finish(writer.access, stale, tally_of(outcome))
-        assert bench.count(AUDIT) == 0
+        assert workspace.count(AUDIT) == 0
         assert [item.tally for item in ledger.ranges(claim.job_id)] == [None]
 
     @needs("transactions")
-    def test_what_was_not_committed_is_rolled_back(self, bench: Bench) -> None:
+    def test_what_was_not_committed_is_rolled_back(self, workspace: Workspace) -> None:
         with add_scheduler_memory_storage({}) as memory:
-            memory.audit.append(bench.record("a"))
-            with bench.storage.bulk.writer(AUDIT) as writer:
-                writer.write(records_of(memory.bulk, AUDIT, EVERYTHING, bench.tenant))
-                assert dict(writer.flush().written) == {bench.tenant: 1}
-        assert bench.count(AUDIT) == 0
+            memory.audit.append(workspace.record("a"))
+            with workspace.storage.bulk.writer(AUDIT) as writer:
+                writer.write(records_of(memory.bulk, AUDIT, EVERYTHING, workspace.tenant))
+                assert dict(writer.flush().written) == {workspace.tenant: 1}
+        assert workspace.count(AUDIT) == 0
 
     @needs("transactions")
-    def test_nothing_is_written_by_a_range_without_rows(self, bench: Bench) -> None:
-        with bench.storage.bulk.writer(AUDIT) as writer:
+    def test_nothing_is_written_by_a_range_without_rows(self, workspace: Workspace) -> None:
+        with workspace.storage.bulk.writer(AUDIT) as writer:
             writer.write([])
             writer.remove([])
             outcome = writer.flush()
@@ -198,37 +202,37 @@ class RangeWriterContract(CopyContract, capability="bulk"):
         assert outcome == ImportOutcome({}, {})
 
     @needs("transactions")
-    def test_rows_are_removed_by_key_with_their_children(self, bench: Bench) -> None:
-        kept, gone = (bench.storage.schedules.upsert(bench.schedule(name)) for name in "ab")
-        with bench.storage.bulk.writer(SCHEDULES) as writer:
-            writer.remove([(gone.id,), (bench.id("absent"),)])
+    def test_rows_are_removed_by_key_with_their_children(self, workspace: Workspace) -> None:
+        kept, gone = (workspace.storage.schedules.upsert(workspace.schedule(name)) for name in "ab")
+        with workspace.storage.bulk.writer(SCHEDULES) as writer:
+            writer.remove([(gone.id,), (workspace.id("absent"),)])
             outcome = writer.flush()
             writer.commit()
         assert outcome.removed == 1
-        assert (bench.count(SCHEDULES), bench.count(TRIGGERS)) == (1, 1)
-        assert bench.storage.schedules.get(bench.tenant, kept.id) == kept
+        assert (workspace.count(SCHEDULES), workspace.count(TRIGGERS)) == (1, 1)
+        assert workspace.storage.schedules.get(workspace.tenant, kept.id) == kept
 
     @needs("transactions")
-    def test_rows_of_any_entity_change_with_the_range(self, bench: Bench) -> None:
-        run = bench.run("beside")
-        with bench.storage.bulk.writer(AUDIT) as writer:
+    def test_rows_of_any_entity_change_with_the_range(self, workspace: Workspace) -> None:
+        run = workspace.run("beside")
+        with workspace.storage.bulk.writer(AUDIT) as writer:
             writer.flush()
             writer.access.insert(RUNS, ALL_TENANTS, Row(run))
-            assert bench.count(RUNS) == 0
+            assert workspace.count(RUNS) == 0
             writer.commit()
-        assert bench.storage.runs.get(bench.tenant, run.id) == run
+        assert workspace.storage.runs.get(workspace.tenant, run.id) == run
 
     @needs("transactions")
-    def test_an_imported_schedule_goes_on_like_any_other(self, bench: Bench) -> None:
+    def test_an_imported_schedule_goes_on_like_any_other(self, workspace: Workspace) -> None:
         with add_scheduler_memory_storage({}) as memory:
-            there = bench.on(memory)
+            there = workspace.on(memory)
             schedule = memory.schedules.upsert(there.schedule())
             run = memory.runs.create(there.run(schedule_id=schedule.id))
             for entity in (SCHEDULES, TRIGGERS, RUNS):
-                copied(memory, bench.storage, entity, bench.tenant)
+                copied(memory, workspace.storage, entity, workspace.tenant)
         moved_run = moved(run, run.state, deltas=())
-        assert bench.storage.runs.update(moved_run) is True
-        assert bench.storage.schedules.soft_delete(bench.tenant, schedule.id, "eve", at(9)) is True
-        assert bench.storage.triggers.get_required(bench.tenant, schedule.id).enabled is False
-        assert bench.storage.run_summary_service.rebuild(bench.tenant, schedule.id) is not None
-        assert bench.count(RUN_SUMMARIES) == 1
+        assert workspace.storage.runs.update(moved_run) is True
+        assert workspace.storage.schedules.soft_delete(workspace.tenant, schedule.id, "eve", at(9)) is True
+        assert workspace.storage.triggers.get_required(workspace.tenant, schedule.id).enabled is False
+        assert workspace.storage.run_summary_service.rebuild(workspace.tenant, schedule.id) is not None
+        assert workspace.count(RUN_SUMMARIES) == 1

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.query import Query
     from twinstore.scheduler.storage import SchedulerSession
-    from twinstore.testing.bench import Bench
     from twinstore.testing.examples import Example
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["RetentionContract"]
 
@@ -33,14 +33,14 @@ PURGED: Final = [item for item in SCHEDULER_EXAMPLES.examples if item.purges]
 each_purged = pytest.mark.parametrize("example", PURGED, ids=lambda example: example.name)
 
 
-def aged(bench: Bench, example: Example[SchedulerSession], age: int) -> CanonicalModel:
+def aged(workspace: Workspace, example: Example[SchedulerSession], age: int) -> CanonicalModel:
     """Store a row whose age is judged by an instant that many milliseconds after the others."""
     retention = example.entity.retention
     assert retention is not None, f"{example.name} is removed by age and its description does not say so"
     instant = example.entity.shapes[retention.field].name
-    model = example.small(bench.tenant, bench.id(f"age {age}"))
+    model = example.small(workspace.tenant, workspace.id(f"age {age}"))
     return example.store(
-        bench.storage.unbound, bench.tenant, model.evolve(**{instant: at(1000 + age / 1000)})
+        workspace.storage.unbound, workspace.tenant, model.evolve(**{instant: at(1000 + age / 1000)})
     )
 
 
@@ -50,16 +50,16 @@ class Batches(GuardedAccess):
 
     left: dict[str, CanonicalModel] = field(default_factory=dict[str, "CanonicalModel"])
     seen: list[tuple[int, list[str]]] = field(default_factory=list[tuple[int, list[str]]])
-    bench: Bench | None = None
+    workspace: Workspace | None = None
     example: Example[SchedulerSession] | None = None
 
     @override
     def remove(self, entity: Entity, query: Query) -> int:
-        assert self.bench is not None
+        assert self.workspace is not None
         assert self.example is not None
         # slots=True makes a new class, which super() without arguments does not know.
         removed = GuardedAccess.remove(self, entity, query)
-        session, tenant = self.bench.storage.unbound, self.bench.tenant
+        session, tenant = self.workspace.storage.unbound, self.workspace.tenant
         kept = [
             name
             for name, model in self.left.items()
@@ -75,20 +75,20 @@ class RetentionContract(Contract):
     @each_purged
     @pytest.mark.parametrize("batch_size", [1, 2, 7])
     def test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked(
-        self, bench: Bench, example: Example[SchedulerSession], batch_size: int
+        self, workspace: Workspace, example: Example[SchedulerSession], batch_size: int
     ) -> None:
-        rows = {str(age): aged(bench, example, age) for age in AGES}
+        rows = {str(age): aged(workspace, example, age) for age in AGES}
         watches: list[Batches] = []
 
         def watched(access: Access) -> Repositories:
             assert isinstance(access, GuardedAccess)
-            watches.append(Batches(access.inner, access.lifetime, rows, [], bench, example))
+            watches.append(Batches(access.inner, access.lifetime, rows, [], workspace, example))
             return Repositories.over(watches[-1])
 
         for purge in example.purges:
-            with bench.deployment.open_module(replace(MODULE, repositories=watched)) as backend:
+            with workspace.deployment.open_module(replace(MODULE, repositories=watched)) as backend:
                 repository = getattr(backend.repositories, example.repository)
-                assert purge(repository, at(1000.003), bench.tenant, batch_size) == 4
+                assert purge(repository, at(1000.003), workspace.tenant, batch_size) == 4
             (watch,) = watches
             sizes = [removed for removed, _ in watch.seen]
             assert sum(sizes) == 4
@@ -100,11 +100,13 @@ class RetentionContract(Contract):
 
     @each_purged
     def test_a_purge_in_batches_below_one_removes_nothing(
-        self, bench: Bench, example: Example[SchedulerSession]
+        self, workspace: Workspace, example: Example[SchedulerSession]
     ) -> None:
-        model = aged(bench, example, 0)
+        model = aged(workspace, example, 0)
         for purge in example.purges:
             for batch_size in (0, -1, True, 1.5):
                 with pytest.raises(ValidationError, match="batch_size"):
-                    purge(getattr(bench.storage, example.repository), at(9999), bench.tenant, batch_size)
-        assert example.found(bench.storage.unbound, bench.tenant, model) == model
+                    purge(
+                        getattr(workspace.storage, example.repository), at(9999), workspace.tenant, batch_size
+                    )
+        assert example.found(workspace.storage.unbound, workspace.tenant, model) == model

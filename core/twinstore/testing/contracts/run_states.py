@@ -17,7 +17,7 @@ from twinstore.testing.builders import at, moved
 from twinstore.testing.contracts.runs import in_state
 
 if TYPE_CHECKING:
-    from twinstore.testing.bench import Bench
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["RunStateContract"]
 
@@ -47,47 +47,53 @@ class RunStateContract(Contract):
     """Every pair of states, and what an update must not change."""
 
     @pytest.mark.parametrize(("origin", "target"), [pair for pair in PAIRS if pair in ALLOWED])
-    def test_an_allowed_move_is_stored(self, bench: Bench, origin: RunState, target: RunState) -> None:
-        run = in_state(bench, origin)
+    def test_an_allowed_move_is_stored(
+        self, workspace: Workspace, origin: RunState, target: RunState
+    ) -> None:
+        run = in_state(workspace, origin)
         following = moved(run, target, reason=RunReason(cursor="moved"))
-        assert bench.storage.runs.update(following, expected_state=origin) is True
-        assert bench.storage.runs.get(bench.tenant, run.id) == following
+        assert workspace.storage.runs.update(following, expected_state=origin) is True
+        assert workspace.storage.runs.get(workspace.tenant, run.id) == following
 
     @pytest.mark.parametrize(("origin", "target"), [pair for pair in PAIRS if pair not in ALLOWED])
-    def test_a_forbidden_move_is_refused(self, bench: Bench, origin: RunState, target: RunState) -> None:
-        run = in_state(bench, origin)
+    def test_a_forbidden_move_is_refused(
+        self, workspace: Workspace, origin: RunState, target: RunState
+    ) -> None:
+        run = in_state(workspace, origin)
         with pytest.raises(InvalidTransitionError) as refusal:
-            bench.storage.runs.update(moved(run, target, reason=RunReason(cursor="moved")))
+            workspace.storage.runs.update(moved(run, target, reason=RunReason(cursor="moved")))
         assert (refusal.value.from_state, refusal.value.to_state) == (origin.value, target.value)
         assert (refusal.value.entity, refusal.value.key) == ("runs", run.id)
-        assert bench.storage.runs.get(bench.tenant, run.id) == run
+        assert workspace.storage.runs.get(workspace.tenant, run.id) == run
 
     @pytest.mark.parametrize("stats", [RunStats(candidates=1), RunStats(queued=1)])
-    def test_planning_completes_only_without_work(self, bench: Bench, stats: RunStats) -> None:
-        run = in_state(bench, RunState.PLANNING)
+    def test_planning_completes_only_without_work(self, workspace: Workspace, stats: RunStats) -> None:
+        run = in_state(workspace, RunState.PLANNING)
         with pytest.raises(InvalidTransitionError):
-            bench.storage.runs.update(moved(run, RunState.COMPLETED, stats=stats))
-        assert bench.storage.runs.update(moved(run, RunState.COMPLETED, stats=RunStats(deltas=1))) is True
+            workspace.storage.runs.update(moved(run, RunState.COMPLETED, stats=stats))
+        assert workspace.storage.runs.update(moved(run, RunState.COMPLETED, stats=RunStats(deltas=1))) is True
 
     @pytest.mark.parametrize("state", RunState)
-    def test_an_identical_run_is_accepted_without_a_write(self, bench: Bench, state: RunState) -> None:
-        run = in_state(bench, state)
-        before = bench.stamp(RUNS, (run.id,))
-        assert bench.storage.runs.update(run) is True
-        assert bench.storage.runs.update(run, expected_state=state) is True
-        assert bench.stamp(RUNS, (run.id,)) == before
+    def test_an_identical_run_is_accepted_without_a_write(
+        self, workspace: Workspace, state: RunState
+    ) -> None:
+        run = in_state(workspace, state)
+        before = workspace.stamp(RUNS, (run.id,))
+        assert workspace.storage.runs.update(run) is True
+        assert workspace.storage.runs.update(run, expected_state=state) is True
+        assert workspace.stamp(RUNS, (run.id,)) == before
 
     @pytest.mark.parametrize("state", TERMINAL)
-    def test_a_terminal_run_never_changes(self, bench: Bench, state: RunState) -> None:
-        run = in_state(bench, state)
+    def test_a_terminal_run_never_changes(self, workspace: Workspace, state: RunState) -> None:
+        run = in_state(workspace, state)
         for changed in (
             run.evolve(finished_at=at(90)),
             run.evolve(stats=RunStats(candidates=1)),
             run.evolve(reason=RunReason(cursor="late")),
         ):
             with pytest.raises(InvalidTransitionError):
-                bench.storage.runs.update(changed)
-        assert bench.storage.runs.get(bench.tenant, run.id) == run
+                workspace.storage.runs.update(changed)
+        assert workspace.storage.runs.get(workspace.tenant, run.id) == run
 
     @pytest.mark.parametrize(
         "change",
@@ -103,36 +109,36 @@ class RunStateContract(Contract):
         ],
         ids="-".join,
     )
-    def test_an_immutable_field_cannot_change(self, bench: Bench, change: dict[str, object]) -> None:
-        run = in_state(bench, RunState.RUNNING, schedule_id="s-1", retry_of="r-1")
+    def test_an_immutable_field_cannot_change(self, workspace: Workspace, change: dict[str, object]) -> None:
+        run = in_state(workspace, RunState.RUNNING, schedule_id="s-1", retry_of="r-1")
         for target in (RunState.RUNNING, RunState.COMPLETED):
             with pytest.raises(ValidationError, match=next(iter(change))):
-                bench.storage.runs.update(moved(run, target, **change))
-        assert bench.storage.runs.get(bench.tenant, run.id) == run
+                workspace.storage.runs.update(moved(run, target, **change))
+        assert workspace.storage.runs.get(workspace.tenant, run.id) == run
 
-    def test_the_start_is_kept_by_the_terminal_states(self, bench: Bench) -> None:
-        run = in_state(bench, RunState.RUNNING)
+    def test_the_start_is_kept_by_the_terminal_states(self, workspace: Workspace) -> None:
+        run = in_state(workspace, RunState.RUNNING)
         for state in TERMINAL:
             with pytest.raises(ValidationError, match="started_at"):
-                bench.storage.runs.update(moved(run, state, started_at=None))
-        assert bench.storage.runs.get(bench.tenant, run.id) == run
+                workspace.storage.runs.update(moved(run, state, started_at=None))
+        assert workspace.storage.runs.get(workspace.tenant, run.id) == run
 
-    def test_a_planned_run_may_fail_without_or_with_a_start(self, bench: Bench) -> None:
-        run = in_state(bench, RunState.PLANNING)
+    def test_a_planned_run_may_fail_without_or_with_a_start(self, workspace: Workspace) -> None:
+        run = in_state(workspace, RunState.PLANNING)
         failed = moved(run, RunState.ERROR, started_at=at(1))
-        assert bench.storage.runs.update(failed) is True
-        assert bench.storage.runs.get(bench.tenant, run.id) == failed
+        assert workspace.storage.runs.update(failed) is True
+        assert workspace.storage.runs.get(workspace.tenant, run.id) == failed
 
     @pytest.mark.parametrize("counter", list(RunStats.model_fields))
-    def test_no_counter_falls(self, bench: Bench, counter: str) -> None:
+    def test_no_counter_falls(self, workspace: Workspace, counter: str) -> None:
         # The two wholes are higher than their parts, so that each counter can fall alone.
         high = RunStats.model_validate(
             dict.fromkeys(RunStats.model_fields, 5) | {"deduped": 4, "completed": 4}
         )
-        run = bench.storage.runs.create(bench.run(stats=high))
+        run = workspace.storage.runs.create(workspace.run(stats=high))
         lower = high.evolve(**{counter: getattr(high, counter) - 1})
         with pytest.raises(ValidationError, match=counter):
-            bench.storage.runs.update(run.evolve(stats=lower))
+            workspace.storage.runs.update(run.evolve(stats=lower))
         higher = high.evolve(**{"candidates": INT64_MAX, "queued": INT64_MAX, counter: INT64_MAX})
-        assert bench.storage.runs.update(run.evolve(stats=higher)) is True
-        assert bench.storage.runs.get_required(bench.tenant, run.id).stats == higher
+        assert workspace.storage.runs.update(run.evolve(stats=higher)) is True
+        assert workspace.storage.runs.get_required(workspace.tenant, run.id).stats == higher

@@ -10,8 +10,8 @@ import pytest
 from twinstore.errors import TenantScopeError, TwinstoreError, ValidationError
 from twinstore.scope import system_scope_openings
 from twinstore.testing.base import Contract, needs
-from twinstore.testing.bench import Bench
-from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS, Call, Household, furnish
+from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS, StoredExamples, TenantCall, store_one_of_each
+from twinstore.testing.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,25 +27,25 @@ every_system_method = pytest.mark.parametrize("call", SYSTEM_CALLS, ids=lambda c
 BAD_TENANTS: Final = ["", "  ", "a:b", "a\nb", "a\x00b", "x" * 129]
 
 
-def answer_of(call: Call, bench: Bench, household: Household) -> object:
+def answer_of(call: TenantCall, workspace: Workspace, one_of_each: StoredExamples) -> object:
     """Return the result of a call, or the class of its error."""
     try:
-        return call.invoke(bench.storage.unbound, bench.tenant, household)
+        return call.invoke(workspace.storage.unbound, workspace.tenant, one_of_each)
     except TwinstoreError as error:
         return type(error)
 
 
-class Neighbour(NamedTuple):
+class OtherTenant(NamedTuple):
     """A tenant that has rows of every entity; no test of the class may change them."""
 
     tenant: str
-    household: Household
+    one_of_each: StoredExamples
 
 
-def settled(call: Call, bench: Bench, neighbour: Neighbour) -> object:
+def settled(call: TenantCall, workspace: Workspace, other_tenant: OtherTenant) -> object:
     """Return the result of a call that found nothing left to remove."""
-    call.invoke(bench.storage.unbound, bench.tenant, neighbour.household)
-    return call.invoke(bench.storage.unbound, bench.tenant, neighbour.household)
+    call.invoke(workspace.storage.unbound, workspace.tenant, other_tenant.one_of_each)
+    return call.invoke(workspace.storage.unbound, workspace.tenant, other_tenant.one_of_each)
 
 
 class TenancyContract(Contract):
@@ -53,111 +53,127 @@ class TenancyContract(Contract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def neighbour(cls, deployment: Deployment, storage: SchedulerStorage) -> Neighbour:
-        """Store the rows of a neighbour once for all tests of the class."""
-        bench = Bench(deployment, storage)
-        return Neighbour(bench.tenant, furnish(bench))
+    def other_tenant(cls, deployment: Deployment, storage: SchedulerStorage) -> OtherTenant:
+        """Store the rows of a other_tenant once for all tests of the class."""
+        workspace = Workspace(deployment, storage)
+        return OtherTenant(workspace.tenant, store_one_of_each(workspace))
 
     @pytest.fixture
-    def unharmed(self, bench: Bench, neighbour: Neighbour) -> Iterator[Neighbour]:
-        """Return the neighbour and compare its stored rows before and after the test."""
-        before = neighbour.household.stored(bench)
-        yield neighbour
-        assert neighbour.household.stored(bench) == before
+    def unchanged(self, workspace: Workspace, other_tenant: OtherTenant) -> Iterator[OtherTenant]:
+        """Return the other_tenant and compare its stored rows before and after the test."""
+        before = other_tenant.one_of_each.stored(workspace)
+        yield other_tenant
+        assert other_tenant.one_of_each.stored(workspace) == before
 
     @every_method
-    def test_rows_of_another_tenant_do_not_exist(self, bench: Bench, unharmed: Neighbour, call: Call) -> None:
-        assert answer_of(call, bench, unharmed.household) == call.answer
+    def test_rows_of_another_tenant_do_not_exist(
+        self, workspace: Workspace, unchanged: OtherTenant, call: TenantCall
+    ) -> None:
+        assert answer_of(call, workspace, unchanged.one_of_each) == call.answer
 
     @every_method
-    def test_the_reserved_tenant_is_refused(self, bench: Bench, unharmed: Neighbour, call: Call) -> None:
+    def test_the_reserved_tenant_is_refused(
+        self, workspace: Workspace, unchanged: OtherTenant, call: TenantCall
+    ) -> None:
         with pytest.raises((TenantScopeError, ValueError)):
-            call.invoke(bench.storage.unbound, " system ", unharmed.household)
+            call.invoke(workspace.storage.unbound, " system ", unchanged.one_of_each)
 
     @every_method
-    def test_an_unacceptable_tenant_is_refused(self, bench: Bench, unharmed: Neighbour, call: Call) -> None:
+    def test_an_unacceptable_tenant_is_refused(
+        self, workspace: Workspace, unchanged: OtherTenant, call: TenantCall
+    ) -> None:
         for tenant in BAD_TENANTS:
             # A model with such a tenant cannot even be built, which is pydantic's ValueError.
             with pytest.raises((ValidationError, ValueError)):
-                call.invoke(bench.storage.unbound, tenant, unharmed.household)
+                call.invoke(workspace.storage.unbound, tenant, unchanged.one_of_each)
 
     @every_method
     @needs("sessions")
     def test_a_session_admits_its_own_tenant_only(
-        self, bench: Bench, unharmed: Neighbour, call: Call
+        self, workspace: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
-        with bench.storage.sessions.open(bench.tenant) as bound, pytest.raises(TenantScopeError):
-            call.invoke(bound, unharmed.tenant, unharmed.household)
+        with workspace.storage.sessions.open(workspace.tenant) as bound, pytest.raises(TenantScopeError):
+            call.invoke(bound, unchanged.tenant, unchanged.one_of_each)
 
     @every_method
     @needs("transactions")
     def test_a_unit_admits_its_own_tenant_only_and_stays_usable(
-        self, bench: Bench, unharmed: Neighbour, call: Call
+        self, workspace: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
-        with bench.storage.transaction(bench.tenant) as unit:
+        with workspace.storage.transaction(workspace.tenant) as unit:
             with pytest.raises(TenantScopeError):
-                call.invoke(unit, unharmed.tenant, unharmed.household)
-            unit.runs.create(bench.run())
-        assert bench.storage.runs.get(bench.tenant, bench.id("a")) is not None
+                call.invoke(unit, unchanged.tenant, unchanged.one_of_each)
+            unit.runs.create(workspace.run())
+        assert workspace.storage.runs.get(workspace.tenant, workspace.id("a")) is not None
 
     @every_method
     @needs("sessions")
     def test_system_scope_admits_no_single_tenant(
-        self, bench: Bench, unharmed: Neighbour, call: Call
+        self, workspace: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
-        with bench.storage.sessions.open(purpose=PURPOSE) as bound, pytest.raises(TenantScopeError):
-            call.invoke(bound, unharmed.tenant, unharmed.household)
+        with workspace.storage.sessions.open(purpose=PURPOSE) as bound, pytest.raises(TenantScopeError):
+            call.invoke(bound, unchanged.tenant, unchanged.one_of_each)
 
     @every_system_method
     @needs("sessions")
     def test_a_session_of_a_tenant_sees_no_others(
-        self, bench: Bench, unharmed: Neighbour, call: Call
+        self, workspace: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
-        with bench.storage.sessions.open(bench.tenant) as bound, pytest.raises(TenantScopeError):
-            call.invoke(bound, bench.tenant, unharmed.household)
+        with workspace.storage.sessions.open(workspace.tenant) as bound, pytest.raises(TenantScopeError):
+            call.invoke(bound, workspace.tenant, unchanged.one_of_each)
 
     @every_system_method
     @needs("sessions")
-    def test_a_session_with_a_purpose_sees_all(self, bench: Bench, neighbour: Neighbour, call: Call) -> None:
-        expected = settled(call, bench, neighbour)
-        with bench.storage.sessions.open(purpose=PURPOSE) as bound:
-            assert call.invoke(bound, bench.tenant, neighbour.household) == expected
+    def test_a_session_with_a_purpose_sees_all(
+        self, workspace: Workspace, other_tenant: OtherTenant, call: TenantCall
+    ) -> None:
+        expected = settled(call, workspace, other_tenant)
+        with workspace.storage.sessions.open(purpose=PURPOSE) as bound:
+            assert call.invoke(bound, workspace.tenant, other_tenant.one_of_each) == expected
 
     @every_system_method
     @needs("transactions")
-    def test_a_unit_with_a_purpose_sees_all(self, bench: Bench, neighbour: Neighbour, call: Call) -> None:
-        expected = settled(call, bench, neighbour)
-        with bench.storage.transaction(purpose=PURPOSE) as unit:
-            assert call.invoke(unit, bench.tenant, neighbour.household) == expected
+    def test_a_unit_with_a_purpose_sees_all(
+        self, workspace: Workspace, other_tenant: OtherTenant, call: TenantCall
+    ) -> None:
+        expected = settled(call, workspace, other_tenant)
+        with workspace.storage.transaction(purpose=PURPOSE) as unit:
+            assert call.invoke(unit, workspace.tenant, other_tenant.one_of_each) == expected
 
     @every_system_method
     def test_each_opening_of_system_scope_is_logged_and_counted(
-        self, bench: Bench, neighbour: Neighbour, call: Call, caplog: pytest.LogCaptureFixture
+        self,
+        workspace: Workspace,
+        other_tenant: OtherTenant,
+        call: TenantCall,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         before = sum(system_scope_openings().values())
         with caplog.at_level(logging.INFO, "twinstore.system_scope"):
-            call.invoke(bench.storage.unbound, bench.tenant, neighbour.household)
+            call.invoke(workspace.storage.unbound, workspace.tenant, other_tenant.one_of_each)
         assert sum(system_scope_openings().values()) == before + 1
         assert [record.name for record in caplog.records] == ["twinstore.system_scope"]
 
     @pytest.mark.parametrize(("tenant", "purpose"), [(None, None), ("both", "both")])
     def test_a_session_or_unit_has_either_a_tenant_or_a_purpose(
-        self, bench: Bench, tenant: str | None, purpose: str | None
+        self, workspace: Workspace, tenant: str | None, purpose: str | None
     ) -> None:
-        with pytest.raises(TenantScopeError), bench.storage.sessions.open(tenant, purpose=purpose):
+        with pytest.raises(TenantScopeError), workspace.storage.sessions.open(tenant, purpose=purpose):
             pass
-        with pytest.raises(TenantScopeError), bench.storage.transaction(tenant, purpose=purpose):
+        with pytest.raises(TenantScopeError), workspace.storage.transaction(tenant, purpose=purpose):
             pass
 
     @pytest.mark.parametrize("tenant", ["system", *BAD_TENANTS])
-    def test_a_session_or_unit_of_an_unacceptable_tenant_is_refused(self, bench: Bench, tenant: str) -> None:
-        with pytest.raises(ValidationError), bench.storage.sessions.open(tenant):
+    def test_a_session_or_unit_of_an_unacceptable_tenant_is_refused(
+        self, workspace: Workspace, tenant: str
+    ) -> None:
+        with pytest.raises(ValidationError), workspace.storage.sessions.open(tenant):
             pass
-        with pytest.raises(ValidationError), bench.storage.transaction(tenant):
+        with pytest.raises(ValidationError), workspace.storage.transaction(tenant):
             pass
 
     @needs("transactions")
-    def test_a_tenant_is_trimmed_when_a_unit_opens(self, bench: Bench) -> None:
-        with bench.storage.transaction(f" {bench.tenant} ") as unit:
-            unit.runs.create(bench.run())
-            assert unit.runs.get(f" {bench.tenant} ", bench.id("a")) is not None
+    def test_a_tenant_is_trimmed_when_a_unit_opens(self, workspace: Workspace) -> None:
+        with workspace.storage.transaction(f" {workspace.tenant} ") as unit:
+            unit.runs.create(workspace.run())
+            assert unit.runs.get(f" {workspace.tenant} ", workspace.id("a")) is not None

@@ -23,10 +23,10 @@ from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 from twinstore.scheduler.triggers import trigger_id
 from twinstore.testing.base import Contract, needs
-from twinstore.testing.bench import Bench, outcomes
 from twinstore.testing.builders import at, make_audit_event, make_run_summary, moved
-from twinstore.testing.calls import TENANT_CALLS, Household, furnish
+from twinstore.testing.calls import TENANT_CALLS, StoredExamples, store_one_of_each
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing.workspace import Workspace, outcomes
 
 if TYPE_CHECKING:
     from twinstore.canonical import CanonicalModel
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TransactionContract"]
 
-Step: TypeAlias = Callable[[SchedulerSession, Bench, Household], object]
+Step: TypeAlias = Callable[[SchedulerSession, Workspace, StoredExamples], object]
 
 # Errors that a rule or an argument decides; the store has not failed, so the unit goes on.
 HARMLESS: Final[dict[str, tuple[type[TwinstoreError], Step]]] = {
@@ -72,36 +72,36 @@ FATAL: Final[dict[str, Step]] = {
 }
 
 
-def write_everywhere(unit: SchedulerSession, bench: Bench) -> None:
+def write_everywhere(unit: SchedulerSession, workspace: Workspace) -> None:
     """Write one row of each entity, through the services where there is one."""
-    schedule = unit.schedules.upsert(bench.schedule())
-    run = unit.runs.create(bench.run(schedule_id=schedule.id))
+    schedule = unit.schedules.upsert(workspace.schedule())
+    run = unit.runs.create(workspace.run(schedule_id=schedule.id))
     summary = unit.run_summary_service.project(run, now=at())
     assert summary is not None
-    record = unit.audit_service.write(make_audit_event(bench.tenant))
+    record = unit.audit_service.write(make_audit_event(workspace.tenant))
     written: dict[Entity, CanonicalModel] = {
         SCHEDULES: schedule,
-        TRIGGERS: unit.triggers.get_required(bench.tenant, schedule.id),
+        TRIGGERS: unit.triggers.get_required(workspace.tenant, schedule.id),
         RUNS: run,
         RUN_SUMMARIES: summary,
         AUDIT: record,
     }
-    SCHEDULER_EXAMPLES.store_each(unit, bench.tenant, bench.id("a"), written, bound=True)
+    SCHEDULER_EXAMPLES.store_each(unit, workspace.tenant, workspace.id("a"), written, bound=True)
 
 
-def counts(bench: Bench) -> list[int]:
+def counts(workspace: Workspace) -> list[int]:
     """Return how many rows of each entity are really stored."""
-    return [bench.count(item.entity) for item in SCHEDULER_EXAMPLES.of_tenants]
+    return [workspace.count(item.entity) for item in SCHEDULER_EXAMPLES.of_tenants]
 
 
 NOTHING: Final = [0 for _ in SCHEDULER_EXAMPLES.of_tenants]
 ONE_OF_EACH: Final = [1 for _ in SCHEDULER_EXAMPLES.of_tenants]
 
 
-def breaking(bench: Bench, error: type[BaseException]) -> None:
+def breaking(workspace: Workspace, error: type[BaseException]) -> None:
     """Write everywhere and fail in the middle of the unit."""
-    with bench.storage.transaction(bench.tenant) as unit:
-        write_everywhere(unit, bench)
+    with workspace.storage.transaction(workspace.tenant) as unit:
+        write_everywhere(unit, workspace)
         raise error
 
 
@@ -109,183 +109,193 @@ class TransactionContract(Contract):
     """One unit of work over all repositories."""
 
     @needs("transactions")
-    def test_everything_is_committed_together(self, bench: Bench) -> None:
-        with bench.storages(1) as (other,):
-            with bench.storage.transaction(bench.tenant) as unit:
-                write_everywhere(unit, bench)
-                assert counts(bench) == NOTHING
-                assert other.runs.get(bench.tenant, bench.id("a")) is None
-                assert tuple(other.schedules.list(bench.tenant)) == ()
-            assert other.runs.get(bench.tenant, bench.id("a")) is not None
-        assert counts(bench) == ONE_OF_EACH
+    def test_everything_is_committed_together(self, workspace: Workspace) -> None:
+        with workspace.storages(1) as (other,):
+            with workspace.storage.transaction(workspace.tenant) as unit:
+                write_everywhere(unit, workspace)
+                assert counts(workspace) == NOTHING
+                assert other.runs.get(workspace.tenant, workspace.id("a")) is None
+                assert tuple(other.schedules.list(workspace.tenant)) == ()
+            assert other.runs.get(workspace.tenant, workspace.id("a")) is not None
+        assert counts(workspace) == ONE_OF_EACH
 
     @needs("transactions")
     @pytest.mark.parametrize("error", [ZeroDivisionError, NotFoundError, KeyboardInterrupt, GeneratorExit])
-    def test_any_exception_rolls_everything_back(self, bench: Bench, error: type[BaseException]) -> None:
+    def test_any_exception_rolls_everything_back(
+        self, workspace: Workspace, error: type[BaseException]
+    ) -> None:
         with pytest.raises(error):
-            breaking(bench, error)
-        assert counts(bench) == NOTHING
-        with bench.storage.transaction(bench.tenant) as unit:
-            write_everywhere(unit, bench)
-        assert counts(bench) == ONE_OF_EACH
+            breaking(workspace, error)
+        assert counts(workspace) == NOTHING
+        with workspace.storage.transaction(workspace.tenant) as unit:
+            write_everywhere(unit, workspace)
+        assert counts(workspace) == ONE_OF_EACH
 
     @needs("transactions")
-    def test_changes_and_removals_are_rolled_back_too(self, bench: Bench) -> None:
-        household = furnish(bench)
-        before = household.stored(bench)
+    def test_changes_and_removals_are_rolled_back_too(self, workspace: Workspace) -> None:
+        one_of_each = store_one_of_each(workspace)
+        before = one_of_each.stored(workspace)
 
         def change_everything(unit: SchedulerSession) -> None:
-            unit.schedules.soft_delete(bench.tenant, household.schedule.id, "eve", at(50))
-            unit.schedules.restore(bench.tenant, household.gone.id, "eve", at(50), enabled=True)
-            unit.triggers.recalculate(bench.tenant, household.schedule.id, at(60))
-            assert unit.runs.purge_finished(at(9999), tenant_id=bench.tenant) == 1
-            assert unit.impact_snapshots.delete(bench.tenant, household.snapshot.snapshot_id or "")
-            unit.run_summaries.upsert(make_run_summary(bench.tenant, household.schedule.id))
+            unit.schedules.soft_delete(workspace.tenant, one_of_each.schedule.id, "eve", at(50))
+            unit.schedules.restore(workspace.tenant, one_of_each.gone.id, "eve", at(50), enabled=True)
+            unit.triggers.recalculate(workspace.tenant, one_of_each.schedule.id, at(60))
+            assert unit.runs.purge_finished(at(9999), tenant_id=workspace.tenant) == 1
+            assert unit.impact_snapshots.delete(workspace.tenant, one_of_each.snapshot.snapshot_id or "")
+            unit.run_summaries.upsert(make_run_summary(workspace.tenant, one_of_each.schedule.id))
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            bench.commit(change_everything)
-        assert household.stored(bench) == before
+            workspace.commit(change_everything)
+        assert one_of_each.stored(workspace) == before
 
     @needs("transactions")
-    def test_reads_in_a_unit_see_its_writes(self, bench: Bench) -> None:
-        with bench.storage.transaction(bench.tenant) as unit:
+    def test_reads_in_a_unit_see_its_writes(self, workspace: Workspace) -> None:
+        with workspace.storage.transaction(workspace.tenant) as unit:
             for number in range(3):
-                unit.runs.create(bench.run(str(number), created_at=at(number)))
-            assert len(unit.runs.list(bench.tenant)) == len(unit.runs.get_pending_runs(bench.tenant)) == 3
-            run = unit.runs.get_required(bench.tenant, bench.id("0"))
+                unit.runs.create(workspace.run(str(number), created_at=at(number)))
+            assert (
+                len(unit.runs.list(workspace.tenant))
+                == len(unit.runs.get_pending_runs(workspace.tenant))
+                == 3
+            )
+            run = unit.runs.get_required(workspace.tenant, workspace.id("0"))
             assert unit.runs.update(moved(run, RunState.CANCELLED))
-            assert unit.runs.purge_finished(at(9999), tenant_id=bench.tenant) == 1
-            assert unit.runs.get(bench.tenant, run.id) is None
-            schedule = unit.schedules.upsert(bench.schedule())
-            assert unit.schedules.soft_delete(bench.tenant, schedule.id, "eve", at(5))
-            assert unit.triggers.get_required(bench.tenant, schedule.id).enabled is False
-            assert tuple(unit.schedules.list(bench.tenant)) == ()
-        assert len(bench.storage.runs.list(bench.tenant)) == 2
+            assert unit.runs.purge_finished(at(9999), tenant_id=workspace.tenant) == 1
+            assert unit.runs.get(workspace.tenant, run.id) is None
+            schedule = unit.schedules.upsert(workspace.schedule())
+            assert unit.schedules.soft_delete(workspace.tenant, schedule.id, "eve", at(5))
+            assert unit.triggers.get_required(workspace.tenant, schedule.id).enabled is False
+            assert tuple(unit.schedules.list(workspace.tenant)) == ()
+        assert len(workspace.storage.runs.list(workspace.tenant)) == 2
 
     @needs("transactions")
     @pytest.mark.parametrize("name", HARMLESS)
-    def test_an_error_of_a_rule_leaves_the_unit_usable(self, bench: Bench, name: str) -> None:
-        household = furnish(bench)
+    def test_an_error_of_a_rule_leaves_the_unit_usable(self, workspace: Workspace, name: str) -> None:
+        one_of_each = store_one_of_each(workspace)
         error, step = HARMLESS[name]
-        with bench.storage.transaction(bench.tenant) as unit:
-            unit.runs.create(bench.run("before"))
+        with workspace.storage.transaction(workspace.tenant) as unit:
+            unit.runs.create(workspace.run("before"))
             with pytest.raises(error) as refusal:
-                step(unit, bench, household)
+                step(unit, workspace, one_of_each)
             assert not isinstance(refusal.value, DuplicateError)
-            unit.runs.create(bench.run("after"))
-        assert bench.storage.runs.get(bench.tenant, bench.id("before")) is not None
-        assert bench.storage.runs.get(bench.tenant, bench.id("after")) is not None
+            unit.runs.create(workspace.run("after"))
+        assert workspace.storage.runs.get(workspace.tenant, workspace.id("before")) is not None
+        assert workspace.storage.runs.get(workspace.tenant, workspace.id("after")) is not None
 
     @needs("transactions")
     @pytest.mark.parametrize("name", FATAL)
-    def test_an_error_of_the_store_makes_the_unit_unusable(self, bench: Bench, name: str) -> None:
-        household = furnish(bench)
-        furnish(bench.elsewhere)
+    def test_an_error_of_the_store_makes_the_unit_unusable(self, workspace: Workspace, name: str) -> None:
+        one_of_each = store_one_of_each(workspace)
+        store_one_of_each(workspace.elsewhere)
 
         def catching(unit: SchedulerSession) -> None:
-            unit.runs.create(bench.run("before"))
+            unit.runs.create(workspace.run("before"))
             with pytest.raises(DuplicateError):
-                FATAL[name](unit, bench, household)
+                FATAL[name](unit, workspace, one_of_each)
             with pytest.raises(TransactionAbortedError):
-                unit.runs.get(bench.tenant, household.run.id)
+                unit.runs.get(workspace.tenant, one_of_each.run.id)
             with pytest.raises(TransactionAbortedError):
-                unit.audit.append(bench.record("after"))
+                unit.audit.append(workspace.record("after"))
 
         with pytest.raises(TransactionAbortedError):
-            bench.commit(catching)
-        assert bench.storage.runs.get(bench.tenant, bench.id("before")) is None
-        assert bench.storage.audit.get(bench.tenant, bench.id("after")) is None
+            workspace.commit(catching)
+        assert workspace.storage.runs.get(workspace.tenant, workspace.id("before")) is None
+        assert workspace.storage.audit.get(workspace.tenant, workspace.id("after")) is None
 
     @needs("transactions")
     @pytest.mark.parametrize("name", FATAL)
     def test_an_error_of_the_store_that_nobody_catches_comes_out_as_it_is(
-        self, bench: Bench, name: str
+        self, workspace: Workspace, name: str
     ) -> None:
-        household = furnish(bench)
-        furnish(bench.elsewhere)
+        one_of_each = store_one_of_each(workspace)
+        store_one_of_each(workspace.elsewhere)
         with pytest.raises(DuplicateError):
-            bench.commit(
-                lambda unit: unit.runs.create(bench.run("before")),
-                lambda unit: FATAL[name](unit, bench, household),
+            workspace.commit(
+                lambda unit: unit.runs.create(workspace.run("before")),
+                lambda unit: FATAL[name](unit, workspace, one_of_each),
             )
-        assert bench.storage.runs.get(bench.tenant, bench.id("before")) is None
+        assert workspace.storage.runs.get(workspace.tenant, workspace.id("before")) is None
 
     @needs("transactions")
-    def test_a_unit_that_has_ended_refuses_every_call(self, bench: Bench) -> None:
-        household = furnish(bench)
-        with bench.storage.transaction(bench.tenant) as unit:
+    def test_a_unit_that_has_ended_refuses_every_call(self, workspace: Workspace) -> None:
+        one_of_each = store_one_of_each(workspace)
+        with workspace.storage.transaction(workspace.tenant) as unit:
             pass
         for call in TENANT_CALLS:
             with pytest.raises(TransactionAbortedError):
-                call.invoke(unit, bench.tenant, household)
+                call.invoke(unit, workspace.tenant, one_of_each)
 
     @needs("transactions")
-    def test_a_poisoned_trigger_fails_the_write_of_its_schedule_as_a_whole(self, bench: Bench) -> None:
-        schedule = bench.storage.schedules.upsert(bench.schedule())
-        bench.probe.poison(TRIGGERS, (trigger_id(bench.tenant, schedule.id),), "s3cr3t")
-        before = bench.probe.read(SCHEDULES, (schedule.id,))
+    def test_a_poisoned_trigger_fails_the_write_of_its_schedule_as_a_whole(
+        self, workspace: Workspace
+    ) -> None:
+        schedule = workspace.storage.schedules.upsert(workspace.schedule())
+        workspace.probe.poison(TRIGGERS, (trigger_id(workspace.tenant, schedule.id),), "s3cr3t")
+        before = workspace.probe.read(SCHEDULES, (schedule.id,))
         for write in (
-            lambda: bench.storage.schedules.upsert(schedule.evolve(name="other", updated_at=at(5))),
-            lambda: bench.storage.schedules.soft_delete(bench.tenant, schedule.id, "eve", at(5)),
+            lambda: workspace.storage.schedules.upsert(schedule.evolve(name="other", updated_at=at(5))),
+            lambda: workspace.storage.schedules.soft_delete(workspace.tenant, schedule.id, "eve", at(5)),
         ):
             with pytest.raises(DocumentDecodeError):
                 write()
-        assert bench.probe.read(SCHEDULES, (schedule.id,)) == before
+        assert workspace.probe.read(SCHEDULES, (schedule.id,)) == before
 
     @needs("transactions")
-    def test_a_read_only_unit_reads_and_refuses_to_write(self, bench: Bench) -> None:
-        household = furnish(bench)
-        with bench.storage.transaction(bench.tenant, read_only=True) as unit:
-            assert unit.runs.get(bench.tenant, household.run.id) == household.run
-            assert tuple(unit.schedules.list(bench.tenant)) == (household.schedule,)
+    def test_a_read_only_unit_reads_and_refuses_to_write(self, workspace: Workspace) -> None:
+        one_of_each = store_one_of_each(workspace)
+        with workspace.storage.transaction(workspace.tenant, read_only=True) as unit:
+            assert unit.runs.get(workspace.tenant, one_of_each.run.id) == one_of_each.run
+            assert tuple(unit.schedules.list(workspace.tenant)) == (one_of_each.schedule,)
             with pytest.raises(ValidationError, match="read-only"):
-                unit.runs.create(bench.run("new"))
+                unit.runs.create(workspace.run("new"))
             with pytest.raises(ValidationError, match="read-only"):
-                unit.schedules.soft_delete(bench.tenant, household.schedule.id, "eve", at(99))
-        assert bench.storage.runs.get(bench.tenant, bench.id("new")) is None
+                unit.schedules.soft_delete(workspace.tenant, one_of_each.schedule.id, "eve", at(99))
+        assert workspace.storage.runs.get(workspace.tenant, workspace.id("new")) is None
 
     @needs("transactions")
-    def test_an_empty_unit_commits(self, bench: Bench) -> None:
-        with bench.storage.transaction(bench.tenant):
+    def test_an_empty_unit_commits(self, workspace: Workspace) -> None:
+        with workspace.storage.transaction(workspace.tenant):
             pass
-        assert counts(bench) == NOTHING
+        assert counts(workspace) == NOTHING
 
     @needs("transactions")
-    def test_transact_returns_the_result_of_a_committed_unit(self, bench: Bench) -> None:
-        run = bench.storage.transact(lambda unit: unit.runs.create(bench.run()), tenant_id=bench.tenant)
-        assert bench.storage.runs.get(bench.tenant, run.id) == run
+    def test_transact_returns_the_result_of_a_committed_unit(self, workspace: Workspace) -> None:
+        run = workspace.storage.transact(
+            lambda unit: unit.runs.create(workspace.run()), tenant_id=workspace.tenant
+        )
+        assert workspace.storage.runs.get(workspace.tenant, run.id) == run
 
     @needs("transactions")
-    def test_transact_repeats_the_whole_unit_after_a_lost_race(self, bench: Bench) -> None:
+    def test_transact_repeats_the_whole_unit_after_a_lost_race(self, workspace: Workspace) -> None:
         attempts: list[int] = []
 
         def third_time_lucky(unit: SchedulerSession) -> int:
             attempts.append(len(attempts))
-            unit.runs.create(bench.run(str(len(attempts))))
+            unit.runs.create(workspace.run(str(len(attempts))))
             if len(attempts) < 3:
                 raise ConcurrencyError
             return len(attempts)
 
-        assert bench.storage.transact(third_time_lucky, tenant_id=bench.tenant) == 3
-        assert [run.id for run in bench.storage.runs.list(bench.tenant)] == [bench.id("3")]
+        assert workspace.storage.transact(third_time_lucky, tenant_id=workspace.tenant) == 3
+        assert [run.id for run in workspace.storage.runs.list(workspace.tenant)] == [workspace.id("3")]
 
     @needs("transactions")
     @pytest.mark.parametrize("attempts", [1, 2, 4])
-    def test_transact_gives_up_in_the_end(self, bench: Bench, attempts: int) -> None:
+    def test_transact_gives_up_in_the_end(self, workspace: Workspace, attempts: int) -> None:
         calls: list[int] = []
 
         def hopeless(unit: SchedulerSession) -> None:
             calls.append(1)
-            unit.runs.create(bench.run())
+            unit.runs.create(workspace.run())
             raise ConcurrencyError
 
         with pytest.raises(ConcurrencyError):
-            bench.storage.transact(hopeless, tenant_id=bench.tenant, attempts=attempts)
-        assert (len(calls), bench.count(RUNS)) == (attempts, 0)
+            workspace.storage.transact(hopeless, tenant_id=workspace.tenant, attempts=attempts)
+        assert (len(calls), workspace.count(RUNS)) == (attempts, 0)
 
     @needs("transactions")
-    def test_transact_repeats_nothing_else(self, bench: Bench) -> None:
+    def test_transact_repeats_nothing_else(self, workspace: Workspace) -> None:
         calls: list[int] = []
 
         def broken(_: SchedulerSession) -> None:
@@ -293,48 +303,48 @@ class TransactionContract(Contract):
             raise DuplicateError
 
         with pytest.raises(DuplicateError):
-            bench.storage.transact(broken, tenant_id=bench.tenant)
+            workspace.storage.transact(broken, tenant_id=workspace.tenant)
         with pytest.raises(ValidationError):
-            bench.storage.transact(broken, tenant_id=bench.tenant, attempts=0)
+            workspace.storage.transact(broken, tenant_id=workspace.tenant, attempts=0)
         assert calls == [1]
 
     @needs("transactions")
-    def test_rival_units_lose_no_update(self, bench: Bench) -> None:
-        schedule_id = bench.id("s")
+    def test_rival_units_lose_no_update(self, workspace: Workspace) -> None:
+        schedule_id = workspace.id("s")
 
         def grow(stored: RunSummary | None) -> RunSummary:
             instant = at() if stored is None else stored.updated_at
             return make_run_summary(
-                bench.tenant, schedule_id, updated_at=instant.replace(year=instant.year + 1)
+                workspace.tenant, schedule_id, updated_at=instant.replace(year=instant.year + 1)
             )
 
         def work(storage: SchedulerStorage, number: int) -> None:
             def both(unit: SchedulerSession) -> None:
-                unit.runs.create(bench.run(str(number)))
-                unit.run_summaries.modify(bench.tenant, schedule_id, grow)
+                unit.runs.create(workspace.run(str(number)))
+                unit.run_summaries.modify(workspace.tenant, schedule_id, grow)
 
-            storage.transact(both, tenant_id=bench.tenant, attempts=30)
+            storage.transact(both, tenant_id=workspace.tenant, attempts=30)
 
-        results = bench.race(work, range(6))
+        results = workspace.race(work, range(6))
         assert outcomes(results) == {"ok": 6}
-        assert bench.count(RUNS) == 6
-        stored = bench.storage.run_summaries.get_required(bench.tenant, schedule_id)
+        assert workspace.count(RUNS) == 6
+        stored = workspace.storage.run_summaries.get_required(workspace.tenant, schedule_id)
         assert stored.updated_at == at().replace(year=at().year + 6)
 
     @needs("transactions")
-    def test_of_two_units_moving_one_run_only_one_commits(self, bench: Bench) -> None:
-        run = bench.storage.runs.create(bench.run())
+    def test_of_two_units_moving_one_run_only_one_commits(self, workspace: Workspace) -> None:
+        run = workspace.storage.runs.create(workspace.run())
         states = [RunState.QUEUED, RunState.CANCELLED, RunState.ERROR, RunState.COMPLETED]
 
         def move(storage: SchedulerStorage, state: RunState) -> None:
             def both(unit: SchedulerSession) -> None:
                 unit.runs.update(moved(run, state), expected_state=RunState.PLANNING)
-                unit.audit.append(bench.record(state.value))
+                unit.audit.append(workspace.record(state.value))
 
-            storage.transact(both, tenant_id=bench.tenant, attempts=30)
+            storage.transact(both, tenant_id=workspace.tenant, attempts=30)
 
-        results = bench.race(move, states)
+        results = workspace.race(move, states)
         assert outcomes(results) == {"ConflictError": 3, "ok": 1}
-        final = bench.storage.runs.get_required(bench.tenant, run.id)
-        records = bench.storage.audit.list(bench.tenant)
-        assert [record.id for record in records] == [bench.id(final.state.value)]
+        final = workspace.storage.runs.get_required(workspace.tenant, run.id)
+        records = workspace.storage.audit.list(workspace.tenant)
+        assert [record.id for record in records] == [workspace.id(final.state.value)]

@@ -12,8 +12,8 @@ from twinstore.errors import NotFoundError, ValidationError
 from twinstore.scheduler.catalog import TRIGGERS
 from twinstore.scheduler.triggers import trigger_id
 from twinstore.testing.base import Contract, needs
-from twinstore.testing.bench import outcomes
 from twinstore.testing.builders import at, make_trigger
+from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,165 +21,167 @@ if TYPE_CHECKING:
     from twinstore.scheduler.schedules import Schedule
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.scheduler.triggers import Trigger
-    from twinstore.testing.bench import Bench
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["TriggerRepositoryContract"]
 
 NEXT_HOUR: Final = datetime(2025, 10, 26, 15, 0, tzinfo=UTC)
 
 
-def stored(bench: Bench, **changes: object) -> Schedule:
+def stored(workspace: Workspace, **changes: object) -> Schedule:
     """Store a schedule of the test."""
-    return bench.storage.schedules.upsert(bench.schedule("a", **changes))
+    return workspace.storage.schedules.upsert(workspace.schedule("a", **changes))
 
 
-def trigger_of(bench: Bench, schedule: Schedule) -> Trigger:
+def trigger_of(workspace: Workspace, schedule: Schedule) -> Trigger:
     """Return the trigger of a schedule."""
-    return bench.storage.triggers.get_required(bench.tenant, schedule.id)
+    return workspace.storage.triggers.get_required(workspace.tenant, schedule.id)
 
 
 class TriggerRepositoryContract(Contract):
     """One trigger per schedule, always in step with it."""
 
-    def test_a_new_schedule_gets_its_trigger(self, bench: Bench) -> None:
-        schedule = stored(bench, timezone="Europe/Vienna")
+    def test_a_new_schedule_gets_its_trigger(self, workspace: Workspace) -> None:
+        schedule = stored(workspace, timezone="Europe/Vienna")
         expected = make_trigger(
-            bench.tenant, schedule.id, timezone="Europe/Vienna", next_fire_at=NEXT_HOUR, updated_at=at()
+            workspace.tenant, schedule.id, timezone="Europe/Vienna", next_fire_at=NEXT_HOUR, updated_at=at()
         )
-        assert bench.storage.triggers.get(bench.tenant, schedule.id) == expected
-        assert trigger_of(bench, schedule).id == trigger_id(bench.tenant, schedule.id)
-        assert tuple(bench.storage.triggers.list(bench.tenant)) == (expected,)
+        assert workspace.storage.triggers.get(workspace.tenant, schedule.id) == expected
+        assert trigger_of(workspace, schedule).id == trigger_id(workspace.tenant, schedule.id)
+        assert tuple(workspace.storage.triggers.list(workspace.tenant)) == (expected,)
 
-    def test_an_unknown_trigger_is_absent(self, bench: Bench) -> None:
-        triggers, missing = bench.storage.triggers, bench.id("missing")
-        assert triggers.get(bench.tenant, missing) is None
-        assert tuple(triggers.list(bench.tenant)) == ()
+    def test_an_unknown_trigger_is_absent(self, workspace: Workspace) -> None:
+        triggers, missing = workspace.storage.triggers, workspace.id("missing")
+        assert triggers.get(workspace.tenant, missing) is None
+        assert tuple(triggers.list(workspace.tenant)) == ()
         with pytest.raises(NotFoundError) as absence:
-            triggers.get_required(bench.tenant, f" {missing} ")
+            triggers.get_required(workspace.tenant, f" {missing} ")
         assert (absence.value.entity, absence.value.key) == ("triggers", missing)
         with pytest.raises(NotFoundError):
-            triggers.recalculate(bench.tenant, missing, at())
-        assert bench.count(TRIGGERS) == 0
+            triggers.recalculate(workspace.tenant, missing, at())
+        assert workspace.count(TRIGGERS) == 0
 
-    def test_a_disabled_schedule_has_a_trigger_without_instant(self, bench: Bench) -> None:
-        schedule = stored(bench, enabled=False)
-        trigger = trigger_of(bench, schedule)
+    def test_a_disabled_schedule_has_a_trigger_without_instant(self, workspace: Workspace) -> None:
+        schedule = stored(workspace, enabled=False)
+        trigger = trigger_of(workspace, schedule)
         assert (trigger.enabled, trigger.next_fire_at) == (False, None)
 
-    def test_unrelated_fields_leave_the_trigger_alone(self, bench: Bench) -> None:
-        schedule = stored(bench)
-        before = trigger_of(bench, schedule)
-        bench.storage.schedules.upsert(schedule.evolve(name="other", updated_at=at(7200)))
-        assert trigger_of(bench, schedule) == before
+    def test_unrelated_fields_leave_the_trigger_alone(self, workspace: Workspace) -> None:
+        schedule = stored(workspace)
+        before = trigger_of(workspace, schedule)
+        workspace.storage.schedules.upsert(schedule.evolve(name="other", updated_at=at(7200)))
+        assert trigger_of(workspace, schedule) == before
 
     @pytest.mark.parametrize("change", [{"when_cron": "*/7 * * * *"}, {"timezone": "Asia/Kathmandu"}])
     def test_a_changed_time_rule_is_computed_from_the_change(
-        self, bench: Bench, change: dict[str, str]
+        self, workspace: Workspace, change: dict[str, str]
     ) -> None:
-        schedule = stored(bench)
-        changed = bench.storage.schedules.upsert(schedule.evolve(**change, updated_at=at(7200)))
-        trigger = trigger_of(bench, schedule)
+        schedule = stored(workspace)
+        changed = workspace.storage.schedules.upsert(schedule.evolve(**change, updated_at=at(7200)))
+        trigger = trigger_of(workspace, schedule)
         assert trigger.next_fire_at == next_fire(changed.when_cron, changed.timezone, at(7200))
         assert (trigger.when_cron, trigger.timezone) == (changed.when_cron, changed.timezone)
         assert (trigger.created_at, trigger.updated_at) == (at(), at(7200))
 
-    def test_disabling_and_enabling_again_computes_a_new_instant(self, bench: Bench) -> None:
-        schedule = stored(bench)
-        bench.storage.schedules.upsert(schedule.evolve(enabled=False, updated_at=at(10)))
-        assert trigger_of(bench, schedule).next_fire_at is None
-        bench.storage.schedules.upsert(schedule.evolve(updated_at=at(86_400)))
-        assert trigger_of(bench, schedule).next_fire_at == NEXT_HOUR + timedelta(days=1)
-        assert bench.count(TRIGGERS) == 1
+    def test_disabling_and_enabling_again_computes_a_new_instant(self, workspace: Workspace) -> None:
+        schedule = stored(workspace)
+        workspace.storage.schedules.upsert(schedule.evolve(enabled=False, updated_at=at(10)))
+        assert trigger_of(workspace, schedule).next_fire_at is None
+        workspace.storage.schedules.upsert(schedule.evolve(updated_at=at(86_400)))
+        assert trigger_of(workspace, schedule).next_fire_at == NEXT_HOUR + timedelta(days=1)
+        assert workspace.count(TRIGGERS) == 1
 
-    def test_soft_delete_disables_and_restore_enables_the_trigger(self, bench: Bench) -> None:
-        schedule = stored(bench)
-        bench.storage.schedules.soft_delete(bench.tenant, schedule.id, "eve", at(10))
-        trigger = trigger_of(bench, schedule)
+    def test_soft_delete_disables_and_restore_enables_the_trigger(self, workspace: Workspace) -> None:
+        schedule = stored(workspace)
+        workspace.storage.schedules.soft_delete(workspace.tenant, schedule.id, "eve", at(10))
+        trigger = trigger_of(workspace, schedule)
         assert (trigger.enabled, trigger.next_fire_at, trigger.updated_at) == (False, None, at(10))
-        bench.storage.schedules.restore(bench.tenant, schedule.id, "zoe", at(20))
-        assert trigger_of(bench, schedule).enabled is False
-        bench.storage.schedules.upsert(schedule.evolve(updated_at=at(30)))
-        assert trigger_of(bench, schedule).next_fire_at == NEXT_HOUR
+        workspace.storage.schedules.restore(workspace.tenant, schedule.id, "zoe", at(20))
+        assert trigger_of(workspace, schedule).enabled is False
+        workspace.storage.schedules.upsert(schedule.evolve(updated_at=at(30)))
+        assert trigger_of(workspace, schedule).next_fire_at == NEXT_HOUR
 
-    def test_restoring_enabled_computes_a_new_instant(self, bench: Bench) -> None:
-        schedule = stored(bench)
-        bench.storage.schedules.soft_delete(bench.tenant, schedule.id, "eve", at(10))
-        bench.storage.schedules.restore(bench.tenant, schedule.id, "zoe", at(86_400), enabled=True)
-        assert trigger_of(bench, schedule).next_fire_at == NEXT_HOUR + timedelta(days=1)
+    def test_restoring_enabled_computes_a_new_instant(self, workspace: Workspace) -> None:
+        schedule = stored(workspace)
+        workspace.storage.schedules.soft_delete(workspace.tenant, schedule.id, "eve", at(10))
+        workspace.storage.schedules.restore(workspace.tenant, schedule.id, "zoe", at(86_400), enabled=True)
+        assert trigger_of(workspace, schedule).next_fire_at == NEXT_HOUR + timedelta(days=1)
 
-    def test_a_refused_write_of_a_schedule_leaves_the_trigger_alone(self, bench: Bench) -> None:
-        schedule = stored(bench)
-        before = trigger_of(bench, schedule)
+    def test_a_refused_write_of_a_schedule_leaves_the_trigger_alone(self, workspace: Workspace) -> None:
+        schedule = stored(workspace)
+        before = trigger_of(workspace, schedule)
         with pytest.raises(ValidationError):
-            bench.storage.schedules.soft_delete(bench.tenant, schedule.id, "eve", at(-1))
-        assert trigger_of(bench, schedule) == before
+            workspace.storage.schedules.soft_delete(workspace.tenant, schedule.id, "eve", at(-1))
+        assert trigger_of(workspace, schedule) == before
 
-    def test_recalculate_moves_strictly_after_now(self, bench: Bench) -> None:
-        schedule = stored(bench)
-        trigger = bench.storage.triggers.recalculate(bench.tenant, schedule.id, NEXT_HOUR)
+    def test_recalculate_moves_strictly_after_now(self, workspace: Workspace) -> None:
+        schedule = stored(workspace)
+        trigger = workspace.storage.triggers.recalculate(workspace.tenant, schedule.id, NEXT_HOUR)
         assert trigger.next_fire_at == NEXT_HOUR + timedelta(hours=1)
         assert trigger.updated_at == NEXT_HOUR
-        assert trigger_of(bench, schedule) == trigger
-        assert bench.storage.triggers.recalculate(bench.tenant, schedule.id, NEXT_HOUR) == trigger
+        assert trigger_of(workspace, schedule) == trigger
+        assert workspace.storage.triggers.recalculate(workspace.tenant, schedule.id, NEXT_HOUR) == trigger
 
-    def test_recalculate_looks_at_the_milliseconds_of_now(self, bench: Bench) -> None:
-        schedule, just_before = stored(bench), NEXT_HOUR - timedelta(milliseconds=1)
-        trigger = bench.storage.triggers.recalculate(bench.tenant, schedule.id, just_before)
+    def test_recalculate_looks_at_the_milliseconds_of_now(self, workspace: Workspace) -> None:
+        schedule, just_before = stored(workspace), NEXT_HOUR - timedelta(milliseconds=1)
+        trigger = workspace.storage.triggers.recalculate(workspace.tenant, schedule.id, just_before)
         assert (trigger.next_fire_at, trigger.updated_at) == (NEXT_HOUR, just_before)
-        assert trigger_of(bench, schedule) == trigger
+        assert trigger_of(workspace, schedule) == trigger
 
-    def test_recalculate_may_go_back_in_time(self, bench: Bench) -> None:
-        schedule = stored(bench)
-        trigger = bench.storage.triggers.recalculate(bench.tenant, schedule.id, at(-86_400))
+    def test_recalculate_may_go_back_in_time(self, workspace: Workspace) -> None:
+        schedule = stored(workspace)
+        trigger = workspace.storage.triggers.recalculate(workspace.tenant, schedule.id, at(-86_400))
         assert trigger.next_fire_at == NEXT_HOUR - timedelta(days=1)
 
-    def test_recalculate_of_a_disabled_or_deleted_schedule_gives_no_instant(self, bench: Bench) -> None:
-        schedule = stored(bench, enabled=False)
-        assert bench.storage.triggers.recalculate(bench.tenant, schedule.id, at(60)).enabled is False
-        bench.storage.schedules.upsert(schedule.evolve(enabled=True, updated_at=at(60)))
-        bench.storage.schedules.soft_delete(bench.tenant, schedule.id, "eve", at(61))
-        trigger = bench.storage.triggers.recalculate(bench.tenant, schedule.id, at(62))
+    def test_recalculate_of_a_disabled_or_deleted_schedule_gives_no_instant(
+        self, workspace: Workspace
+    ) -> None:
+        schedule = stored(workspace, enabled=False)
+        assert workspace.storage.triggers.recalculate(workspace.tenant, schedule.id, at(60)).enabled is False
+        workspace.storage.schedules.upsert(schedule.evolve(enabled=True, updated_at=at(60)))
+        workspace.storage.schedules.soft_delete(workspace.tenant, schedule.id, "eve", at(61))
+        trigger = workspace.storage.triggers.recalculate(workspace.tenant, schedule.id, at(62))
         assert (trigger.enabled, trigger.next_fire_at, trigger.updated_at) == (False, None, at(62))
 
-    def test_recalculate_without_a_further_instant_is_refused(self, bench: Bench) -> None:
-        schedule = stored(bench)
-        before = trigger_of(bench, schedule)
+    def test_recalculate_without_a_further_instant_is_refused(self, workspace: Workspace) -> None:
+        schedule = stored(workspace)
+        before = trigger_of(workspace, schedule)
         with pytest.raises(ValidationError):
-            bench.storage.triggers.recalculate(
-                bench.tenant, schedule.id, at().replace(year=9999, month=12, day=31)
+            workspace.storage.triggers.recalculate(
+                workspace.tenant, schedule.id, at().replace(year=9999, month=12, day=31)
             )
-        assert trigger_of(bench, schedule) == before
+        assert trigger_of(workspace, schedule) == before
 
-    def test_recalculate_refuses_a_naive_instant(self, bench: Bench) -> None:
-        schedule = stored(bench)
+    def test_recalculate_refuses_a_naive_instant(self, workspace: Workspace) -> None:
+        schedule = stored(workspace)
         with pytest.raises(ValidationError, match="now"):
-            bench.storage.triggers.recalculate(bench.tenant, schedule.id, at().replace(tzinfo=None))
+            workspace.storage.triggers.recalculate(workspace.tenant, schedule.id, at().replace(tzinfo=None))
 
-    def test_triggers_without_instant_are_listed_first(self, bench: Bench) -> None:
+    def test_triggers_without_instant_are_listed_first(self, workspace: Workspace) -> None:
         for name, cron, enabled in (
             ("a", "0 0 * * *", True),
             ("b", "* * * * *", True),
             ("c", "* * * * *", False),
         ):
-            bench.storage.schedules.upsert(bench.schedule(name, when_cron=cron, enabled=enabled))
-        listed = [trigger.schedule_id for trigger in bench.storage.triggers.list(bench.tenant)]
-        assert listed == [bench.id("c"), bench.id("b"), bench.id("a")]
+            workspace.storage.schedules.upsert(workspace.schedule(name, when_cron=cron, enabled=enabled))
+        listed = [trigger.schedule_id for trigger in workspace.storage.triggers.list(workspace.tenant)]
+        assert listed == [workspace.id("c"), workspace.id("b"), workspace.id("a")]
 
     @needs("transactions")
-    def test_rivals_recalculating_leave_one_consistent_trigger(self, bench: Bench) -> None:
-        schedule = stored(bench)
-        results = bench.race(
-            lambda storage, hour: storage.triggers.recalculate(bench.tenant, schedule.id, hour),
+    def test_rivals_recalculating_leave_one_consistent_trigger(self, workspace: Workspace) -> None:
+        schedule = stored(workspace)
+        results = workspace.race(
+            lambda storage, hour: storage.triggers.recalculate(workspace.tenant, schedule.id, hour),
             [NEXT_HOUR + timedelta(hours=hour) for hour in range(6)],
         )
         assert outcomes(results) == {"ok": 6}
-        assert trigger_of(bench, schedule) in results
-        assert bench.count(TRIGGERS) == 1
+        assert trigger_of(workspace, schedule) in results
+        assert workspace.count(TRIGGERS) == 1
 
     @needs("transactions")
-    def test_rivals_changing_schedule_and_trigger_leave_them_in_step(self, bench: Bench) -> None:
-        schedule = stored(bench)
-        tenant, key = bench.tenant, schedule.id
+    def test_rivals_changing_schedule_and_trigger_leave_them_in_step(self, workspace: Workspace) -> None:
+        schedule = stored(workspace)
+        tenant, key = workspace.tenant, schedule.id
         changes: list[Callable[[SchedulerStorage], object]] = [
             lambda it: it.schedules.upsert(schedule.evolve(when_cron="*/5 * * * *", updated_at=at(1))),
             lambda it: it.triggers.recalculate(tenant, key, at(2)),
@@ -187,10 +189,10 @@ class TriggerRepositoryContract(Contract):
             lambda it: it.triggers.recalculate(tenant, key, at(4)),
             lambda it: it.schedules.soft_delete(tenant, key, "eve", at(5)),
         ]
-        results = bench.race(lambda storage, change: change(storage), changes)
+        results = workspace.race(lambda storage, change: change(storage), changes)
         assert set(outcomes(results)) <= {"ok", "ConflictError", "ValidationError"}
-        final = bench.storage.schedules.get_required(tenant, key, include_deleted=True)
-        trigger = trigger_of(bench, schedule)
+        final = workspace.storage.schedules.get_required(tenant, key, include_deleted=True)
+        trigger = trigger_of(workspace, schedule)
         assert (trigger.enabled, trigger.when_cron, trigger.timezone) == (
             final.enabled,
             final.when_cron,

@@ -15,7 +15,7 @@ from twinstore.testing.scheduler.examples import make_worker
 
 if TYPE_CHECKING:
     from twinstore.scheduler.workers import Worker
-    from twinstore.testing.bench import Bench
+    from twinstore.testing.workspace import Workspace
 
 __all__ = ["WorkerRepositoryContract"]
 
@@ -23,35 +23,35 @@ ACTIVE, DRAINING, STOPPED, DEAD = WorkerStatus
 
 
 def registered(
-    bench: Bench, name: str = "w", into: WorkerStatus = WorkerStatus.ACTIVE, **changes: object
+    workspace: Workspace, name: str = "w", into: WorkerStatus = WorkerStatus.ACTIVE, **changes: object
 ) -> Worker:
     """Register a worker of no tenant and move it into a status."""
-    worker = bench.storage.workers.register(make_worker(None, bench.id(name), **changes))
-    assert bench.storage.workers.set_status(worker.id, into)
+    worker = workspace.storage.workers.register(make_worker(None, workspace.id(name), **changes))
+    assert workspace.storage.workers.set_status(worker.id, into)
     return worker.evolve(status=into)
 
 
 class WorkerRepositoryContract(Contract):
     """Registration, signs of life, status, and what becomes of the silent."""
 
-    def test_registering_again_replaces_all_but_the_first_instant(self, bench: Bench) -> None:
-        first, workers = registered(bench, into=STOPPED), bench.storage.workers
+    def test_registering_again_replaces_all_but_the_first_instant(self, workspace: Workspace) -> None:
+        first, workers = registered(workspace, into=STOPPED), workspace.storage.workers
         changed = make_worker(None, first.id, hostname="node-2", registered_at=at(9), status=DEAD)
         again = workers.register(changed)
         assert (again.hostname, again.status, again.registered_at) == ("node-2", ACTIVE, first.registered_at)
         with pytest.raises(DuplicateError):
-            workers.register(again.evolve(tenant_id=bench.tenant))
+            workers.register(again.evolve(tenant_id=workspace.tenant))
         assert workers.get(first.id) == again
         assert (again.tenant_id, workers.remove(first.id), workers.remove(first.id)) == (None, True, False)
 
-    def test_a_sign_of_life_never_goes_back_and_revives_the_dead_only(self, bench: Bench) -> None:
-        dead, workers = registered(bench, "dead", DEAD), bench.storage.workers
+    def test_a_sign_of_life_never_goes_back_and_revives_the_dead_only(self, workspace: Workspace) -> None:
+        dead, workers = registered(workspace, "dead", DEAD), workspace.storage.workers
         assert workers.heartbeat(dead.id, at(20), current_jobs=2)
         assert workers.heartbeat(dead.id, at(10))
         alive = dead.evolve(status=ACTIVE, last_heartbeat_at=at(20), current_jobs=2)
         assert workers.get(dead.id) == alive
-        assert workers.heartbeat(bench.id("missing"), at(10)) is False
-        stopped = registered(bench, "stopped", STOPPED)
+        assert workers.heartbeat(workspace.id("missing"), at(10)) is False
+        stopped = registered(workspace, "stopped", STOPPED)
         with pytest.raises(InvalidTransitionError) as refusal:
             workers.heartbeat(stopped.id, at(1))
         assert (refusal.value.entity, refusal.value.key) == ("workers", stopped.id)
@@ -60,42 +60,42 @@ class WorkerRepositoryContract(Contract):
     @pytest.mark.parametrize("start", WorkerStatus)
     @pytest.mark.parametrize("end", WorkerStatus)
     def test_a_status_changes_as_the_state_machine_allows(
-        self, bench: Bench, start: WorkerStatus, end: WorkerStatus
+        self, workspace: Workspace, start: WorkerStatus, end: WorkerStatus
     ) -> None:
-        worker = registered(bench, into=start)
+        worker = registered(workspace, into=start)
         allowed = {(ACTIVE, DRAINING), (ACTIVE, STOPPED), (ACTIVE, DEAD)}
         allowed |= {(DRAINING, STOPPED), (DRAINING, DEAD), (DEAD, ACTIVE)}
         if start is end or (start, end) in allowed:
-            assert bench.storage.workers.set_status(worker.id, end) is True
-            assert bench.storage.workers.get_required(worker.id).status is end
+            assert workspace.storage.workers.set_status(worker.id, end) is True
+            assert workspace.storage.workers.get_required(worker.id).status is end
             return
         with pytest.raises(InvalidTransitionError):
-            bench.storage.workers.set_status(worker.id, end)
-        assert bench.storage.workers.get(worker.id) == worker
+            workspace.storage.workers.set_status(worker.id, end)
+        assert workspace.storage.workers.get(worker.id) == worker
 
-    def test_the_silent_are_found_and_marked_once(self, lone_bench: Bench) -> None:
-        workers = lone_bench.storage.workers
+    def test_the_silent_are_found_and_marked_once(self, isolated_workspace: Workspace) -> None:
+        workers = isolated_workspace.storage.workers
         silent = [
-            registered(lone_bench, name, status, last_heartbeat_at=at(number / 1000))
+            registered(isolated_workspace, name, status, last_heartbeat_at=at(number / 1000))
             for number, (name, status) in enumerate(zip("cab", (ACTIVE, DRAINING, STOPPED), strict=True))
         ]
         now = at() + timedelta(minutes=6)
-        alive = registered(lone_bench, "alive", last_heartbeat_at=now)
+        alive = registered(isolated_workspace, "alive", last_heartbeat_at=now)
         found = tuple(worker.id for worker in workers.find_dead(now))
         assert found == (silent[0].id, silent[1].id)
         assert (workers.mark_dead(now), workers.mark_dead(now)) == (found, ())
         assert [workers.get_required(item.id).status for item in silent] == [DEAD, DEAD, STOPPED]
         assert workers.get(alive.id) == alive
 
-    def test_a_list_is_filtered_by_status_and_tenant(self, bench: Bench) -> None:
-        workers = bench.storage.workers
-        own = workers.register(make_worker(bench.tenant, bench.id("own")))
-        assert tuple(workers.list(tenant_id=bench.tenant)) == (own,)
-        assert tuple(workers.list(tenant_id=bench.tenant, statuses=[STOPPED])) == ()
+    def test_a_list_is_filtered_by_status_and_tenant(self, workspace: Workspace) -> None:
+        workers = workspace.storage.workers
+        own = workers.register(make_worker(workspace.tenant, workspace.id("own")))
+        assert tuple(workers.list(tenant_id=workspace.tenant)) == (own,)
+        assert tuple(workers.list(tenant_id=workspace.tenant, statuses=[STOPPED])) == ()
         assert tuple(workers.list(statuses=[])) == ()
 
-    def test_an_unacceptable_status_load_or_threshold_is_refused(self, bench: Bench) -> None:
-        worker, workers = registered(bench), bench.storage.workers
+    def test_an_unacceptable_status_load_or_threshold_is_refused(self, workspace: Workspace) -> None:
+        worker, workers = registered(workspace), workspace.storage.workers
         with pytest.raises(ValidationError):
             workers.heartbeat(worker.id, at(1), current_jobs=-1)
         with pytest.raises(ValidationError):

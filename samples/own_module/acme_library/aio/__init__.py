@@ -11,7 +11,7 @@ from twinstore.aio.storage import AsyncModuleStorage
 
 if TYPE_CHECKING:
     from acme_library.storage import LibraryStorage
-    from twinstore.aio.threads import Worker as CallWorker
+    from twinstore.aio.threads import CallThreads
 
 
 __all__ = ["AsyncBookRepository", "AsyncLibrarySession", "AsyncLibraryStorage", "AsyncSubjectRepository"]
@@ -20,16 +20,16 @@ __all__ = ["AsyncBookRepository", "AsyncLibrarySession", "AsyncLibraryStorage", 
 class AsyncLibrarySession:
     """The repositories and services, bound or unbound as the session behind them."""
 
-    def __init__(self, session: LibrarySession, worker: CallWorker) -> None:
+    def __init__(self, session: LibrarySession, threads: CallThreads) -> None:
         """Take the synchronous session and the threads to call it in."""
-        self.books = AsyncBookRepository(session.books, worker)
-        self.subjects = AsyncSubjectRepository(session.subjects, worker)
+        self.books = AsyncBookRepository(session.books, threads)
+        self.subjects = AsyncSubjectRepository(session.subjects, threads)
 
 
 class AsyncLibraryStorage(AsyncModuleStorage[LibrarySession, AsyncLibrarySession], AsyncLibrarySession):
     """Repositories, services, sessions and units of work."""
 
-    def __init__(self, storage: LibraryStorage, worker: CallWorker) -> None:
+    def __init__(self, storage: LibraryStorage, threads: CallThreads) -> None:
         """Take the synchronous storage and the threads to call it in."""
-        super().__init__(storage, worker, AsyncLibrarySession)
-        AsyncLibrarySession.__init__(self, storage.unbound, worker)
+        super().__init__(storage, threads, AsyncLibrarySession)
+        AsyncLibrarySession.__init__(self, storage.unbound, threads)

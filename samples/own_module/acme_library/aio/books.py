@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from acme_library.books import Book, BookRepository
-    from twinstore.aio.threads import Worker as CallWorker
+    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
 
 
@@ -16,19 +16,19 @@ __all__ = ["AsyncBookRepository"]
 class AsyncBookRepository:
     """Awaits a :class:`BookRepository`, whose contracts hold."""
 
-    def __init__(self, sync: BookRepository, worker: CallWorker) -> None:
+    def __init__(self, sync: BookRepository, threads: CallThreads) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
-        self._worker = worker
+        self._threads = threads
 
     async def put(self, book: Book) -> Book:
         """Store a book, or replace the one of its id. Repeated call: the same. Atomic."""
-        return await self._worker.run(self._sync.put, book)
+        return await self._threads.run(self._sync.put, book)
 
     async def get(self, tenant_id: str, book_id: str) -> Book | None:
         """Return one book. Absent: ``None``."""
-        return await self._worker.run(self._sync.get, tenant_id, book_id)
+        return await self._threads.run(self._sync.get, tenant_id, book_id)
 
     async def list(self, tenant_id: str, *, limit: int = 50, page_token: str | None = None) -> Page[Book]:
         """Return a page of books. Order: latest first, then by id. At most 200."""
-        return await self._worker.run(self._sync.list, tenant_id, limit=limit, page_token=page_token)
+        return await self._threads.run(self._sync.list, tenant_id, limit=limit, page_token=page_token)

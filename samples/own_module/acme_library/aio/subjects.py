@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from acme_library.subjects import Subject, SubjectRepository
-    from twinstore.aio.threads import Worker as CallWorker
+    from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
 
 
@@ -16,19 +16,19 @@ __all__ = ["AsyncSubjectRepository"]
 class AsyncSubjectRepository:
     """Awaits a :class:`SubjectRepository`, whose contracts hold."""
 
-    def __init__(self, sync: SubjectRepository, worker: CallWorker) -> None:
+    def __init__(self, sync: SubjectRepository, threads: CallThreads) -> None:
         """Take the synchronous answer and the threads to call it in."""
         self._sync = sync
-        self._worker = worker
+        self._threads = threads
 
     async def put(self, subject: Subject) -> Subject:
         """Store a subject, or replace the one of its number. Repeated call: the same. Atomic."""
-        return await self._worker.run(self._sync.put, subject)
+        return await self._threads.run(self._sync.put, subject)
 
     async def get(self, scheme: str, number: int) -> Subject | None:
         """Return one subject. Absent: ``None``."""
-        return await self._worker.run(self._sync.get, scheme, number)
+        return await self._threads.run(self._sync.get, scheme, number)
 
     async def list(self, scheme: str, *, limit: int = 50, page_token: str | None = None) -> Page[Subject]:
         """Return a page of the subjects of a scheme. Order: by number. At most 200."""
-        return await self._worker.run(self._sync.list, scheme, limit=limit, page_token=page_token)
+        return await self._threads.run(self._sync.list, scheme, limit=limit, page_token=page_token)

@@ -25,7 +25,7 @@ from twinstore_backfill.cli.params import (
     common,
     instant_option,
 )
-from twinstore_backfill.cli.sides import both_sides, side_module
+from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE

@@ -25,7 +25,7 @@ from twinstore_backfill.cli.params import (
     instant_option,
     side_settings,
 )
-from twinstore_backfill.cli.sides import both_sides, side_module
+from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import plan_document, status_document
 from twinstore_backfill.files import require_writable

@@ -29,7 +29,7 @@ from twinstore_backfill.cli.params import (
     common,
     instant_option,
 )
-from twinstore_backfill.cli.sides import both_sides, side_module
+from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.model import EXITS, ParityReport
 from twinstore_backfill.report.texts import expired_rows, expired_text, key_text, left_out_text

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from twinstore import jsontext
 from twinstore.ledger import RangeTally
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.provenance import tool_identity
 from twinstore_backfill.stores import is_migrated, left_out_entities
-from twinstore_backfill.tool import tool_identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXITS",
-    "Approval",
+    "ApprovalReport",
     "Check",
     "Counts",
     "Differing",
     "EntityReport",
     "Envelope",
-    "Group",
+    "FindingGroup",
     "LeftOut",
     "Named",
     "ParityReport",
     "RangeReport",
     "Result",
-    "Side",
     "SideDigest",
+    "SideReport",
     "TenantReport",
     "Verdict",
     "parse_report",
@@ -72,7 +72,7 @@ class Tool(Frozen):
     checksum: str
 
 
-class Side(Frozen):
+class SideReport(Frozen):
     """One store: ``identity`` is told by its server, ``place`` by the settings."""
 
     backend: str
@@ -81,7 +81,7 @@ class Side(Frozen):
     server_version: str
 
 
-class Approval(Frozen):
+class ApprovalReport(Frozen):
     """The decision to begin without old data."""
 
     reason: str
@@ -190,7 +190,7 @@ class EntityReport(Frozen):
     quarantined: KeyList = KeyList()
 
 
-class Group(Frozen):
+class FindingGroup(Frozen):
     """A logical group of entities."""
 
     name: str
@@ -227,8 +227,8 @@ class ParityReport(Frozen):
     as_of: str | None
     entities_asked: tuple[str, ...]
     tenants_asked: tuple[str, ...]
-    source: Side
-    target: Side
+    source: SideReport
+    target: SideReport
     switch: str | None
     verdict: Verdict
     exit_code: int
@@ -237,9 +237,9 @@ class ParityReport(Frozen):
     warnings: tuple[str, ...] = ()
     next_step: str
     documents_equal: int
-    approval: Approval | None
+    approval: ApprovalReport | None
     checks: tuple[Check, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[FindingGroup, ...]
     equivalences: tuple[Equivalence, ...]
     entities: tuple[EntityReport, ...]
     left_out: tuple[LeftOut, ...] = ()

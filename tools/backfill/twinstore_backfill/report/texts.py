@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         LeftOut,
         ParityReport,
         Result,
-        Side,
+        SideReport,
         TenantReport,
     )
 
@@ -133,7 +133,7 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _side(side: Side) -> str:
+def _side(side: SideReport) -> str:
     """Return where a store is; reports of 0.1.0 named the place as its identity."""
     place = side.place or side.identity
     return f"{place} (server {side.server_version})" if side.server_version else place

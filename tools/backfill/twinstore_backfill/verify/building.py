@@ -12,7 +12,7 @@ from twinstore_backfill.report.model import (
     DifferingList,
     EntityReport,
     Equivalence,
-    Group,
+    FindingGroup,
     KeyList,
     Named,
     RangeReport,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity
     from twinstore_backfill.report.model import Result
-    from twinstore_backfill.verify.ranges import Difference, Listed, Seen
+    from twinstore_backfill.verify.ranges import CappedList, RowDifference, RowName
 
 __all__ = ["EntityFindings", "equivalences", "groups"]
 
@@ -87,11 +87,11 @@ class EntityFindings:
         )
 
 
-def groups(entities: Sequence[EntityReport]) -> tuple[Group, ...]:
+def groups(entities: Sequence[EntityReport]) -> tuple[FindingGroup, ...]:
     """Return the logical groups with what their entities amount to."""
     names = dict.fromkeys(entity.group for entity in entities)
     return tuple(
-        Group(
+        FindingGroup(
             name=name,
             entities=tuple(entity.entity for entity in entities if entity.group == name),
             result=worst(entity.result for entity in entities if entity.group == name),
@@ -130,13 +130,13 @@ def _digest(digest: Digest) -> SideDigest:
     return SideDigest(count=digest.count, xor=f"{digest.xor:032x}", sum=f"{digest.sum:032x}")
 
 
-def _keys(found: Listed[Seen]) -> KeyList:
+def _keys(found: CappedList[RowName]) -> KeyList:
     return KeyList(
         count=found.count, shown=tuple(Named(key=item.key, tenant=item.tenant) for item in found.items)
     )
 
 
-def _differing(found: Listed[Difference]) -> DifferingList:
+def _differing(found: CappedList[RowDifference]) -> DifferingList:
     shown = tuple(
         Differing(
             key=item.key,

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.jsontext import JsonObject, JsonValue
 
-__all__ = ["Contents"]
+__all__ = ["ContentDecoder"]
 
 DOC: Final = b'{"doc":'
 STORAGE: Final = b',"storage":{'
 NO_STORAGE: Final = b',"storage":{}}'
 
 
-class Contents:
+class ContentDecoder:
     """Decodes the contents of one entity.
 
     The scan hands over ``{"doc": …, "storage": …}`` as stored; the model says what of it is acceptable

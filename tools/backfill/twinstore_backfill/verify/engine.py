@@ -15,20 +15,20 @@ from twinstore.tenancy import names_tenant
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.reporting import left_out_counts
 from twinstore_backfill.copy.worker import tuned_collector
+from twinstore_backfill.provenance import tool_identity
 from twinstore_backfill.report.model import (
     EXITS,
-    Approval,
+    ApprovalReport,
     Check,
     Envelope,
     LeftOut,
     ParityReport,
-    Side,
+    SideReport,
     Tool,
 )
 from twinstore_backfill.source import SourceState, inspect_source
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import preflight, require_tenants, select_entities
-from twinstore_backfill.tool import tool_identity
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.checks import (
     content_check,
@@ -234,8 +234,8 @@ class Verification:
             as_of=jsontext.format_timestamp(options.as_of) if options.as_of else None,
             entities_asked=tuple(options.entities),
             tenants_asked=tuple(sorted(set(options.tenants))),
-            source=Side(**self._context.source.described()),
-            target=Side(**self._context.target.described()),
+            source=SideReport(**self._context.source.described()),
+            target=SideReport(**self._context.target.described()),
             switch=options.switch,
             verdict=verdict,
             exit_code=int(EXITS[verdict]),
@@ -282,9 +282,9 @@ def _list_checks(found: ListResult, *, other_spellings: bool) -> tuple[Check, Ch
     )
 
 
-def _approval(options: VerifyOptions) -> Approval | None:
+def _approval(options: VerifyOptions) -> ApprovalReport | None:
     given = options.approval
-    return Approval(reason=given.reason, approved_by=given.approved_by) if given else None
+    return ApprovalReport(reason=given.reason, approved_by=given.approved_by) if given else None
 
 
 def next_step(verdict: Verdict, options: VerifyOptions, store: Store) -> str:

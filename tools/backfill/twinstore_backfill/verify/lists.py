@@ -30,7 +30,7 @@ class ListFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ListAnswer:
     """A page of one side, or why there is none."""
 
     rows: Sequence[ListedRow]
@@ -52,7 +52,7 @@ def compare_list(
     token: str | None = None
     rows = 0
     for number in range(1, PAGES + 1):
-        left = Answer((), None) if empty else _answer(query, source, token)
+        left = ListAnswer((), None) if empty else _answer(query, source, token)
         right = _answer(query, target, token)
         if finding := _refused(query, left, right, rows) or _unequal(query, left, right, number, rows):
             return finding
@@ -63,15 +63,17 @@ def compare_list(
     return ListFinding(query.name, "pass", rows)
 
 
-def _answer(query: ListQuery[AnyStorage], storage: AnyStorage, token: str | None) -> Answer:
+def _answer(query: ListQuery[AnyStorage], storage: AnyStorage, token: str | None) -> ListAnswer:
     try:
         page = query.ask(storage, token)
     except (DocumentDecodeError, ValidationError) as error:
-        return Answer((), None, type(error).__name__)
-    return Answer([row for row in page if row is not None], page.next_page_token)
+        return ListAnswer((), None, type(error).__name__)
+    return ListAnswer([row for row in page if row is not None], page.next_page_token)
 
 
-def _refused(query: ListQuery[AnyStorage], left: Answer, right: Answer, rows: int) -> ListFinding | None:
+def _refused(
+    query: ListQuery[AnyStorage], left: ListAnswer, right: ListAnswer, rows: int
+) -> ListFinding | None:
     """Judge a list that cannot be read. On the source that is known of a document in quarantine already.
 
     The tenant of such a document may be one that no side accepts as an argument.
@@ -85,7 +87,7 @@ def _refused(query: ListQuery[AnyStorage], left: Answer, right: Answer, rows: in
 
 
 def _unequal(
-    query: ListQuery[AnyStorage], left: Answer, right: Answer, number: int, rows: int
+    query: ListQuery[AnyStorage], left: ListAnswer, right: ListAnswer, number: int, rows: int
 ) -> ListFinding | None:
     """Judge a page. Where expired rows were left out, one side may show more if the other goes on."""
     common = min(len(left.rows), len(right.rows))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from twinstore_backfill.stores import Recipe
+    from twinstore_backfill.stores import StoreSpec
     from twinstore_backfill.verify.tasks import Task
 
 __all__ = ["run_tasks"]
@@ -48,7 +48,7 @@ def run_tasks(tasks: Iterable[Task[R] | None], context: Context, jobs: int, stop
         StopRequestedError: a stop was requested.
         TwinstoreError: the failure of a task, or a worker process that was lost.
     """
-    source, target = context.source.recipe, context.target.recipe
+    source, target = context.source.spec, context.target.spec
     if jobs == 1 or source is None or target is None:
         yield from _alone(tasks, context, stop)
         return
@@ -113,7 +113,7 @@ def _shared(context: Context) -> tuple[datetime, int, frozenset[str]]:
 
 
 def _start(
-    source: Recipe, target: Recipe, log_level: int, shared: tuple[datetime, int, frozenset[str]]
+    source: StoreSpec, target: StoreSpec, log_level: int, shared: tuple[datetime, int, frozenset[str]]
 ) -> None:
     """Open the stores of this worker process; they stay open until it ends."""
     log_to_stderr(log_level)

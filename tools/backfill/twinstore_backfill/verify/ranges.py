@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from twinstore_backfill.verify.contents import Contents
+from twinstore_backfill.verify.contents import ContentDecoder
 from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_digest, document_number
 from twinstore_backfill.verify.merge import keyed, merge
@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.keys import Key
 
-__all__ = ["Comparison", "Difference", "Listed", "RangeResult", "Seen", "TenantResult", "compare_range"]
+__all__ = [
+    "CappedList",
+    "Comparison",
+    "RangeResult",
+    "RowDifference",
+    "RowName",
+    "TenantResult",
+    "compare_range",
+]
 
 LISTED: Final = 100
 PATHS: Final = 20
@@ -27,7 +35,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Listed(Generic[T]):
+class CappedList(Generic[T]):
     """The first items in order of the keys, and how many there are."""
 
     count: int = 0
@@ -39,14 +47,14 @@ class Listed(Generic[T]):
         if len(self.items) < LISTED:
             self.items.append(item)
 
-    def merge(self, other: Listed[T]) -> None:
+    def merge(self, other: CappedList[T]) -> None:
         """Add what comes later in order."""
         self.count += other.count
         self.items.extend(other.items[: LISTED - len(self.items)])
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RowName:
     """A row that is worth naming."""
 
     key: Key | None
@@ -54,7 +62,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RowDifference:
     """A row that both sides have, with other content."""
 
     key: Key
@@ -90,11 +98,11 @@ class RangeResult:
     tenant: str | None
     within: KeyRange
     tenants: defaultdict[str, TenantResult] = field(default_factory=lambda: defaultdict(TenantResult))
-    missing: Listed[Seen] = field(default_factory=Listed[Seen])
-    extra: Listed[Seen] = field(default_factory=Listed[Seen])
-    different: Listed[Difference] = field(default_factory=Listed[Difference])
-    undecodable: Listed[Seen] = field(default_factory=Listed[Seen])
-    quarantined: Listed[Seen] = field(default_factory=Listed[Seen])
+    missing: CappedList[RowName] = field(default_factory=CappedList[RowName])
+    extra: CappedList[RowName] = field(default_factory=CappedList[RowName])
+    different: CappedList[RowDifference] = field(default_factory=CappedList[RowDifference])
+    undecodable: CappedList[RowName] = field(default_factory=CappedList[RowName])
+    quarantined: CappedList[RowName] = field(default_factory=CappedList[RowName])
     largest: int = 0
 
     def merge(self, other: RangeResult) -> None:
@@ -127,13 +135,13 @@ class Comparison:
 
 def compare_range(work: Comparison, within: KeyRange) -> RangeResult:
     """Compare a range in full."""
-    judge = Judge(work, RangeResult(work.entity.name, work.tenant, within))
+    comparison = RowComparison(work, RangeResult(work.entity.name, work.tenant, within))
     with work.source.view() as left, work.target.view() as right:
-        judge.pairs(merge(judge.source_rows(left, within), judge.target_rows(right, within)))
-    return judge.result
+        comparison.pairs(merge(comparison.source_rows(left, within), comparison.target_rows(right, within)))
+    return comparison.result
 
 
-class Judge:
+class RowComparison:
     """Decides what a pair of rows means and counts it."""
 
     def __init__(self, work: Comparison, result: RangeResult) -> None:
@@ -141,7 +149,7 @@ class Judge:
         self.result = result
         self._work = work
         self._cutoff = work.cutoff
-        self._contents = Contents(work.entity)
+        self._contents = ContentDecoder(work.entity)
 
     def source_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the source that a copy can carry; count the others."""
@@ -174,13 +182,13 @@ class Judge:
         """Count a row that no copy can carry."""
         tenant = row.label
         self.result.tenants[tenant].counts["quarantined"] += 1
-        self.result.quarantined.add(Seen(None, tenant))
+        self.result.quarantined.add(RowName(None, tenant))
 
     def source_repeated(self, row: ScanRow) -> None:
         """Count a row whose key another row has: a copy takes the first one only."""
         tenant = row.label
         self.result.tenants[tenant].counts["quarantined"] += 1
-        self.result.quarantined.add(Seen(row.key, tenant))
+        self.result.quarantined.add(RowName(row.key, tenant))
 
     def target_without_key(self, row: ScanRow) -> None:
         """Count a row that cannot come from a copy."""
@@ -210,7 +218,7 @@ class Judge:
         result.target.add(number)
         if not self._contents.decodable(content):
             result.counts["undecodable"] += 1
-            self.result.undecodable.add(Seen(source.key, tenant))
+            self.result.undecodable.add(RowName(source.key, tenant))
             return
         result.counts["equal"] += 1
         if source.text_timestamp or target.text_timestamp:
@@ -223,7 +231,7 @@ class Judge:
         self.result.tenants[target.label].target.add(document_number(right or target.content))
         if left is None and right is None:
             self.result.tenants[tenant].counts["undecodable"] += 1
-            self.result.undecodable.add(Seen(source.key, tenant))
+            self.result.undecodable.add(RowName(source.key, tenant))
         elif left == right:
             self._equivalent(tenant, source, target)
         else:
@@ -237,12 +245,12 @@ class Judge:
 
     def _difference(
         self, source: ScanRow, target: ScanRow, left: bytes | None, right: bytes | None
-    ) -> Difference:
+    ) -> RowDifference:
         parse = self._contents.parsed
         paths = differing_paths(parse(left or source.content), parse(right or target.content))
         if left is None or right is None:
             paths.insert(0, f"doc (cannot be decoded in {'source' if left is None else 'target'})")
-        return Difference(
+        return RowDifference(
             key=source.key or (),
             tenant=source.label,
             source_digest=document_digest(left or source.content),
@@ -255,14 +263,14 @@ class Judge:
         tenant = row.label
         if self._contents.canonical(row.content) is None:
             self.result.tenants[tenant].counts["quarantined"] += 1
-            self.result.quarantined.add(Seen(row.key, tenant))
+            self.result.quarantined.add(RowName(row.key, tenant))
             return
         self.result.tenants[tenant].source.add(document_number(row.content))
         self.result.tenants[tenant].counts["missing"] += 1
-        self.result.missing.add(Seen(row.key, tenant))
+        self.result.missing.add(RowName(row.key, tenant))
 
     def _only_target(self, row: ScanRow) -> None:
         tenant = row.label
         self.result.tenants[tenant].target.add(document_number(row.content))
         self.result.tenants[tenant].counts["extra"] += 1
-        self.result.extra.add(Seen(row.key, tenant))
+        self.result.extra.add(RowName(row.key, tenant))

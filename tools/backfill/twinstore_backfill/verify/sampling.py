@@ -7,7 +7,7 @@ from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill.verify.ranges import Judge, RangeResult
+from twinstore_backfill.verify.ranges import RangeResult, RowComparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,23 +31,23 @@ def sample_rates(counts: Mapping[str, int], sample_size: int) -> dict[str, float
 
 def compare_sample(work: Comparison, within: KeyRange, rates: Mapping[str, float], seed: int) -> RangeResult:
     """Compare the chosen documents of a range; rows that only the target has are not looked for."""
-    judge = Judge(work, RangeResult(work.entity.name, work.tenant, within))
+    comparison = RowComparison(work, RangeResult(work.entity.name, work.tenant, within))
     with work.source.view() as left, work.target.view() as right:
-        rows = judge.source_rows(left, within)
+        rows = comparison.source_rows(left, within)
         # Every document goes through the model: one that cannot be decoded changes what the counts must be.
         chosen = (
             row
             for row in rows
-            if not judge.expired(row, "source")
-            and (is_chosen(row, work.entity, rates, seed) or not judge.decodable(row))
+            if not comparison.expired(row, "source")
+            and (is_chosen(row, work.entity, rates, seed) or not comparison.decodable(row))
         )
         while some := list(islice(chosen, FETCHED)):
-            judge.pairs(_paired(some, right, work.entity))
+            comparison.pairs(_paired(some, right, work.entity))
         if work.cutoff is not None:
             for batch in work.rows(right, within):
                 for row in batch:
-                    judge.expired(row, "target")
-    return judge.result
+                    comparison.expired(row, "target")
+    return comparison.result
 
 
 def is_chosen(row: ScanRow, entity: Entity, rates: Mapping[str, float], seed: int) -> bool:

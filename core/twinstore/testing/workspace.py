@@ -1,4 +1,4 @@
-"""The workbench of a test: storages on one deployment, a tenant nobody else uses, and models for it."""
+"""The workspace of a test: storages on one deployment, a tenant nobody else uses, and models for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
     from twinstore.testing.probe import Deployment, RawProbe
 
-__all__ = ["Bench", "all_pages", "in_thread", "outcomes", "race", "unique"]
+__all__ = ["Workspace", "all_pages", "in_thread", "outcomes", "race", "unique"]
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def unique(prefix: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class Workspace:
     """What a contract test works with.
 
     Attributes:
@@ -70,12 +70,12 @@ class Bench:
         return self.deployment.probe
 
     @property
-    def elsewhere(self) -> Bench:
-        """The same bench seen by the foreign tenant."""
+    def elsewhere(self) -> Workspace:
+        """The same workspace seen by the foreign tenant."""
         return replace(self, tenant=self.foreign, foreign=self.tenant)
 
-    def on(self, storage: SchedulerStorage) -> Bench:
-        """Return the same bench with another storage."""
+    def on(self, storage: SchedulerStorage) -> Workspace:
+        """Return the same workspace with another storage."""
         return replace(self, storage=storage)
 
     def id(self, name: str) -> str:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity, Key
     from twinstore.scope import Scope
-    from twinstore_mongo.connection import Connection, Document, Store
+    from twinstore_mongo.connection import Connection, Document, OpenDatabase
     from twinstore_mongo.errors import Where
 
-__all__ = ["Call", "Unit", "client_session", "transaction", "translating"]
+__all__ = ["GuardedCall", "RepositoryContext", "client_session", "transaction", "translating"]
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ UNKNOWN_COMMIT: Final = "UnknownTransactionCommitResult"
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class RepositoryContext:
     """What the repositories of one set share: connection, scope, and perhaps a session.
 
     Attributes:
@@ -51,11 +51,11 @@ class Unit:
     scope: Scope
     state: UnitState = field(default_factory=UnitState)
     session: ClientSession | None = None
-    joined: Store | None = None
+    joined: OpenDatabase | None = None
     read_only: bool = False
 
     @property
-    def store(self) -> Store:
+    def store(self) -> OpenDatabase:
         """The open store."""
         return self.joined or self.connection.store
 
@@ -68,15 +68,15 @@ class Unit:
         """Return the collection of an entity."""
         return self.store.collection(self.connection.collection_name(entity))
 
-    def reading(self, entity: Entity, key: Key | UniqueKey | None = None) -> Call:
+    def reading(self, entity: Entity, key: Key | UniqueKey | None = None) -> GuardedCall:
         """Return the guard of a call that only reads."""
-        return Call(self, entity, key, Outcome.NOT_APPLIED)
+        return GuardedCall(self, entity, key, Outcome.NOT_APPLIED)
 
-    def writing(self, entity: Entity, key: Key | UniqueKey | None = None) -> Call:
+    def writing(self, entity: Entity, key: Key | UniqueKey | None = None) -> GuardedCall:
         """Return the guard of a call that writes."""
         self.check_writable()
         # Nothing of a transaction is applied before its commit.
-        return Call(self, entity, key, Outcome.NOT_APPLIED if self.in_transaction else Outcome.UNKNOWN)
+        return GuardedCall(self, entity, key, Outcome.NOT_APPLIED if self.in_transaction else Outcome.UNKNOWN)
 
     def check_writable(self) -> None:
         """Raise ``ValidationError`` in a unit that was opened for reading, also before a write of nothing."""
@@ -88,7 +88,7 @@ class Unit:
         if self.in_transaction:
             self.state.abort()
 
-    def atomic(self, action: Callable[[Unit], T]) -> T:
+    def atomic(self, action: Callable[[RepositoryContext], T]) -> T:
         """Run an action in this transaction, or in one of its own that is repeated after lost races.
 
         Without transactions on the server the writes simply follow each other.
@@ -99,12 +99,12 @@ class Unit:
             return action(self)
         return repeat(lambda: self._alone(action))
 
-    def _alone(self, action: Callable[[Unit], T]) -> T:
-        with self.opened() as unit:
-            return action(unit)
+    def _alone(self, action: Callable[[RepositoryContext], T]) -> T:
+        with self.opened() as context:
+            return action(context)
 
     @contextmanager
-    def opened(self) -> Iterator[Unit]:
+    def opened(self) -> Iterator[RepositoryContext]:
         """Open a transaction, in the session of this unit where it has one: commit at normal exit.
 
         Raises:
@@ -112,36 +112,38 @@ class Unit:
         """
         store = self.store
         with self._own_session(store) as session, transaction(session, store):
-            unit = replace(self, session=session, joined=store, state=UnitState())
+            context = replace(self, session=session, joined=store, state=UnitState())
             try:
-                yield unit
-                unit.state.check_commit()
+                yield context
+                context.state.check_commit()
             finally:
-                unit.state.closed = True
+                context.state.closed = True
 
-    def _own_session(self, store: Store) -> AbstractContextManager[ClientSession]:
+    def _own_session(self, store: OpenDatabase) -> AbstractContextManager[ClientSession]:
         return client_session(store) if self.session is None else nullcontext(self.session)
 
 
-class Call:
+class GuardedCall:
     """Guards one call: bounds its time, translates exceptions, and ends a transaction that failed."""
 
-    __slots__ = ("_entity", "_key", "_limit", "_outcome", "_unit")
+    __slots__ = ("_context", "_entity", "_key", "_limit", "_outcome")
 
-    def __init__(self, unit: Unit, entity: Entity, key: Key | UniqueKey | None, outcome: Outcome) -> None:
+    def __init__(
+        self, context: RepositoryContext, entity: Entity, key: Key | UniqueKey | None, outcome: Outcome
+    ) -> None:
         """Take the unit and where errors happen."""
-        self._unit = unit
+        self._context = context
         self._entity = entity
         self._key = key
         self._outcome = outcome
 
     def __enter__(self) -> Self:
         """Check that the unit can be used."""
-        self._unit.state.check()
+        self._context.state.check()
         try:
-            self._limit = self._unit.store.limited()
+            self._limit = self._context.store.limited()
         except CLIENT_ERRORS as error:
-            self._unit.abort()
+            self._context.abort()
             raise translate(error, self._where) from error
         self._limit.__enter__()
         return self
@@ -154,15 +156,15 @@ class Call:
         if error is None:
             return
         if isinstance(error, CLIENT_ERRORS):
-            self._unit.abort()
+            self._context.abort()
             raise translate(error, self._where) from error
         if isinstance(error, STORE_ERRORS):
-            self._unit.abort()
+            self._context.abort()
 
     @property
     def _where(self) -> Where:
         key = None if self._key is None else text_of_key(self._entity, self._key)
-        return self._unit.store.where.of(self._entity, key, self._outcome)
+        return self._context.store.where.of(self._entity, key, self._outcome)
 
 
 def text_of_key(entity: Entity, key: Key | UniqueKey) -> str:
@@ -171,7 +173,7 @@ def text_of_key(entity: Entity, key: Key | UniqueKey) -> str:
 
 
 @contextmanager
-def client_session(store: Store, *, causal_consistency: bool | None = None) -> Iterator[ClientSession]:
+def client_session(store: OpenDatabase, *, causal_consistency: bool | None = None) -> Iterator[ClientSession]:
     """Open a client session; a forked child leaves it alone, because to end it would roll the parent back."""
     session = store.client.start_session(causal_consistency=causal_consistency)
     with ending(session.end_session):
@@ -179,7 +181,7 @@ def client_session(store: Store, *, causal_consistency: bool | None = None) -> I
 
 
 @contextmanager
-def transaction(session: ClientSession, store: Store) -> Iterator[None]:
+def transaction(session: ClientSession, store: OpenDatabase) -> Iterator[None]:
     """Commit at normal exit, roll back on any exception.
 
     Raises:
@@ -203,7 +205,7 @@ def roll_back(session: ClientSession) -> None:
         session.abort_transaction()
 
 
-def commit(session: ClientSession, store: Store) -> None:
+def commit(session: ClientSession, store: OpenDatabase) -> None:
     """Commit, asking again while the answer is unknown: a commit may be repeated safely."""
     for _ in range(COMMIT_ATTEMPTS - 1):
         try:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.catalog import Entity, Key
 
-__all__ = ["HOMES", "SAMPLES", "Home", "Room", "Sample", "sample_of"]
+__all__ = ["OWNER_CASES", "ROW_FACTORIES", "Dataset", "OwnerCase", "RowFactory", "factory_of"]
 
 M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True)
 
@@ -49,10 +49,10 @@ INSTANTS: Final = (None, at(0), at(1.001), EARLIEST, LATEST, at(0), at(-0.001))
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Dataset:
     """Where the rows of a test are: they have one owner and share a batch.
 
-    Rooms of one batch have the same keys, whoever owns them; other batches have other keys.
+    Data sets of one batch have the same keys, whoever owns them; other batches have other keys.
     """
 
     owner: Owner
@@ -77,13 +77,13 @@ class Room:
         return str(uuid5(NAMESPACE_URL, f"{self.batch}/{number}"))
 
     def number(self, number: int) -> int:
-        """Return a key that is a number, below zero for every second room."""
+        """Return a key that is a number, below zero for every second data set."""
         digest = int(content_digest(self.batch.encode())[-13:], 16)
         return (digest if digest % 2 else -digest) * 1000 + number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample(Generic[M_co]):
+class RowFactory(Generic[M_co]):
     """How to make rows of one entity.
 
     Attributes:
@@ -94,45 +94,45 @@ class Sample(Generic[M_co]):
     """
 
     entity: Entity[M_co]
-    model: Callable[[Room, int], M_co]
+    model: Callable[[Dataset, int], M_co]
     change: Mapping[str, object]
     markers: Callable[[int], Mapping[str, object]] = field(default=lambda _: {})
 
-    def row(self, room: Room, number: int = 0, **changes: object) -> Row[M_co]:
+    def row(self, dataset: Dataset, number: int = 0, **changes: object) -> Row[M_co]:
         """Return the row of a number, with other values where they are given."""
-        model = self.model(room, number)
+        model = self.model(dataset, number)
         return Row(model.evolve(**changes) if changes else model, self.markers(number))
 
-    def changed(self, room: Room, number: int = 0) -> Row[M_co]:
+    def changed(self, dataset: Dataset, number: int = 0) -> Row[M_co]:
         """Return the row of a number with other content."""
-        return self.row(room, number, **self.change)
+        return self.row(dataset, number, **self.change)
 
-    def rows(self, room: Room, count: int) -> list[Row[M_co]]:
+    def rows(self, dataset: Dataset, count: int) -> list[Row[M_co]]:
         """Return the first rows in the order of their numbers."""
-        return [self.row(room, number) for number in range(count)]
+        return [self.row(dataset, number) for number in range(count)]
 
-    def key(self, room: Room, number: int = 0) -> Key:
+    def key(self, dataset: Dataset, number: int = 0) -> Key:
         """Return the key of the row of a number."""
-        row = self.row(room, number)
+        row = self.row(dataset, number)
         return self.entity.key_of(row.model, row.storage)
 
-    def ref(self, room: Room, number: int = 0) -> Ref[M_co]:
+    def ref(self, dataset: Dataset, number: int = 0) -> Ref[M_co]:
         """Return where the row of a number is."""
-        return Ref(self.entity, room.owner, self.key(room, number))
+        return Ref(self.entity, dataset.owner, self.key(dataset, number))
 
-    def furnish(self, access: Access, room: Room) -> None:
+    def store_parents(self, access: Access, dataset: Dataset) -> None:
         """Store what the rows need: the parent of all of them, where there is one."""
         if self.entity.parent is not None:
-            parent = sample_of(self.entity.parent.entity)
-            parent.furnish(access, room)
-            access.put(parent.entity, room.owner, parent.row(room))
+            parent = factory_of(self.entity.parent.entity)
+            parent.store_parents(access, dataset)
+            access.put(parent.entity, dataset.owner, parent.row(dataset))
 
-    def fill(self, access: Access, room: Room, count: int) -> list[Row[M_co]]:
+    def fill(self, access: Access, dataset: Dataset, count: int) -> list[Row[M_co]]:
         """Store the first rows, in an order that is not theirs, and return them in the order of numbers."""
-        self.furnish(access, room)
-        rows = self.rows(room, count)
+        self.store_parents(access, dataset)
+        rows = self.rows(dataset, count)
         for row in sorted(rows, key=lambda row: content_digest(repr(row).encode())):
-            access.insert(self.entity, room.owner, row)
+            access.insert(self.entity, dataset.owner, row)
         return rows
 
 
@@ -145,13 +145,13 @@ def a_spot(number: int) -> Spot:
     )
 
 
-def a_note(room: Room, number: int) -> Note:
+def a_note(dataset: Dataset, number: int) -> Note:
     """Return a note."""
     text = EDGE_TEXTS[number % len(EDGE_TEXTS)]
     return Note(
-        id=room.text(number),
-        tenant_id=room.tenant,
-        batch=room.batch,
+        id=dataset.text(number),
+        tenant_id=dataset.tenant,
+        batch=dataset.batch,
         title=f"{text}{number}",
         level=list(Level)[number % 3],
         colour=(None, *Colour)[number % 3],
@@ -176,26 +176,26 @@ def markers_of_note(number: int) -> Mapping[str, object]:
     return archived if number % 3 == 2 else {}
 
 
-def a_place(room: Room, number: int) -> Place:
+def a_place(dataset: Dataset, number: int) -> Place:
     """Return a place; two share a shelf."""
     return Place(
-        shelf=room.text(number // 2),
+        shelf=dataset.text(number // 2),
         slot=EDGE_TEXTS[-(number % len(EDGE_TEXTS)) - 1],
-        tenant_id=room.tenant,
-        batch=room.batch,
+        tenant_id=dataset.tenant,
+        batch=dataset.batch,
         amount=NUMBERS[number % len(NUMBERS)],
         checked_at=INSTANTS[number % len(INSTANTS)],
     )
 
 
-def a_device(room: Room, number: int) -> Device:
+def a_device(dataset: Dataset, number: int) -> Device:
     """Return a device."""
     text = EDGE_TEXTS[number % len(EDGE_TEXTS)]
     return Device(
-        id=room.uuid(number),
-        tenant_id=room.tenant_id,
-        batch=room.batch,
-        serial=f"{text}{number}@{room.batch}" if number % 2 else None,
+        id=dataset.uuid(number),
+        tenant_id=dataset.tenant_id,
+        batch=dataset.batch,
+        serial=f"{text}{number}@{dataset.batch}" if number % 2 else None,
         level=list(Level)[number % 3],
         urgent=number % 2 == 0,
         rank=NUMBERS[number % len(NUMBERS)],
@@ -214,68 +214,70 @@ def markers_of_device(number: int) -> Mapping[str, object]:
     )
 
 
-def a_part(room: Room, number: int) -> Part:
+def a_part(dataset: Dataset, number: int) -> Part:
     """Return a part of the first device."""
     return Part(
-        device_id=room.uuid(0),
+        device_id=dataset.uuid(0),
         name=f"{EDGE_TEXTS[number % len(EDGE_TEXTS)]}{number}",
-        batch=room.batch,
+        batch=dataset.batch,
         amount=NUMBERS[number % len(NUMBERS)],
         checked_at=INSTANTS[number % len(INSTANTS)],
     )
 
 
-def an_entry(room: Room, number: int) -> Entry:
+def an_entry(dataset: Dataset, number: int) -> Entry:
     """Return an entry in the log of the first device."""
-    return Entry(device_id=room.uuid(0), sequence=number + 1, batch=room.batch, message=EDGE_TEXTS[number])
+    return Entry(
+        device_id=dataset.uuid(0), sequence=number + 1, batch=dataset.batch, message=EDGE_TEXTS[number]
+    )
 
 
-def a_line(room: Room, number: int) -> Line:
+def a_line(dataset: Dataset, number: int) -> Line:
     """Return a line in the log of the first note."""
     return Line(
-        note_id=room.text(0),
+        note_id=dataset.text(0),
         sequence=number + 1,
-        tenant_id=room.tenant,
-        batch=room.batch,
+        tenant_id=dataset.tenant,
+        batch=dataset.batch,
         message=EDGE_TEXTS[number],
     )
 
 
-def an_event(room: Room, number: int) -> Event:
+def an_event(dataset: Dataset, number: int) -> Event:
     """Return an event in the log of the first note."""
     return Event(
-        event_id=room.uuid(number),
-        note_id=room.text(0),
+        event_id=dataset.uuid(number),
+        note_id=dataset.text(0),
         sequence=number + 1,
-        tenant_id=room.tenant,
-        batch=room.batch,
+        tenant_id=dataset.tenant,
+        batch=dataset.batch,
         message=EDGE_TEXTS[number],
     )
 
 
-def a_counter(room: Room, number: int) -> Counter:
+def a_counter(dataset: Dataset, number: int) -> Counter:
     """Return a counter."""
     return Counter(
-        number=room.number(number),
-        batch=room.batch,
+        number=dataset.number(number),
+        batch=dataset.batch,
         amount=NUMBERS[number % len(NUMBERS)],
         holder=EDGE_TEXTS[number % len(EDGE_TEXTS)] if number % 2 else None,
         checked_at=INSTANTS[number % len(INSTANTS)],
     )
 
 
-NOTE: Final = Sample(entity=NOTES, model=a_note, markers=markers_of_note, change={"body": "other"})
-PLACE: Final = Sample(entity=PLACES, model=a_place, change={"amount": 77})
-DEVICE: Final = Sample(
+NOTE: Final = RowFactory(entity=NOTES, model=a_note, markers=markers_of_note, change={"body": "other"})
+PLACE: Final = RowFactory(entity=PLACES, model=a_place, change={"amount": 77})
+DEVICE: Final = RowFactory(
     entity=DEVICES, model=a_device, markers=markers_of_device, change={"words": {"b": "c"}}
 )
-PART: Final = Sample(entity=PARTS, model=a_part, change={"amount": 77})
-ENTRY: Final = Sample(entity=ENTRIES, model=an_entry, change={"message": "other"})
-LINE: Final = Sample(entity=LINES, model=a_line, change={"message": "other"})
-EVENT: Final = Sample(entity=EVENTS, model=an_event, change={"message": "other"})
-COUNTER: Final = Sample(entity=COUNTERS, model=a_counter, change={"amount": 77})
+PART: Final = RowFactory(entity=PARTS, model=a_part, change={"amount": 77})
+ENTRY: Final = RowFactory(entity=ENTRIES, model=an_entry, change={"message": "other"})
+LINE: Final = RowFactory(entity=LINES, model=a_line, change={"message": "other"})
+EVENT: Final = RowFactory(entity=EVENTS, model=an_event, change={"message": "other"})
+COUNTER: Final = RowFactory(entity=COUNTERS, model=a_counter, change={"amount": 77})
 
-SAMPLES: Final[tuple[Sample[CanonicalModel], ...]] = (
+ROW_FACTORIES: Final[tuple[RowFactory[CanonicalModel], ...]] = (
     NOTE,
     PLACE,
     DEVICE,
@@ -287,35 +289,35 @@ SAMPLES: Final[tuple[Sample[CanonicalModel], ...]] = (
 )
 
 
-def sample_of(entity: Entity) -> Sample[CanonicalModel]:
+def factory_of(entity: Entity) -> RowFactory[CanonicalModel]:
     """Return how to make rows of an entity."""
-    return next(sample for sample in SAMPLES if sample.entity == entity)
+    return next(factory for factory in ROW_FACTORIES if factory.entity == entity)
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class OwnerCase:
     """Rows of one entity, owned by a tenant or by nobody."""
 
-    sample: Sample[CanonicalModel]
+    factory: RowFactory[CanonicalModel]
     by_tenant: bool = True
 
-    def room(self, tenant: str, batch: str) -> Room:
-        """Return the room of the rows; its owner is also the scope that sees them."""
-        return Room(Tenant(tenant) if self.by_tenant else NO_TENANT, batch)
+    def dataset(self, tenant: str, batch: str) -> Dataset:
+        """Return the data set of the rows; its owner is also the scope that sees them."""
+        return Dataset(Tenant(tenant) if self.by_tenant else NO_TENANT, batch)
 
     def __str__(self) -> str:
-        return f"{self.sample.entity.name} of {'a tenant' if self.by_tenant else 'nobody'}"
+        return f"{self.factory.entity.name} of {'a tenant' if self.by_tenant else 'nobody'}"
 
 
-def ownerless(sample: Sample[CanonicalModel]) -> bool:
+def ownerless(factory: RowFactory[CanonicalModel]) -> bool:
     """Whether rows of an entity may belong to no tenant."""
-    entity = sample.entity
+    entity = factory.entity
     if entity.parent is not None and entity.tenancy.kind is TenancyKind.PARENT:
-        return ownerless(sample_of(entity.parent.entity))
+        return ownerless(factory_of(entity.parent.entity))
     return entity.tenancy.kind is TenancyKind.OPTIONAL
 
 
-HOMES: Final = (
-    *(Home(sample) for sample in SAMPLES),
-    *(Home(sample, by_tenant=False) for sample in SAMPLES if ownerless(sample)),
+OWNER_CASES: Final = (
+    *(OwnerCase(factory) for factory in ROW_FACTORIES),
+    *(OwnerCase(factory, by_tenant=False) for factory in ROW_FACTORIES if ownerless(factory)),
 )
