@@ -89,7 +89,7 @@ def _places() -> tuple[tuple[str, int], ...]:
 
 @lru_cache(maxsize=8)
 def _entry_points(group: str, places: tuple[tuple[str, int], ...]) -> EntryPoints:
-    """Return the entry points of a group; to read every distribution would cost each load of settings 2 ms."""
+    """Return the entry points of a group; each load of settings would spend 2 ms on them."""
     del places
     return entry_points(group=group)
 
