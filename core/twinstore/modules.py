@@ -73,6 +73,7 @@ class ModuleSpec(Generic[R_co]):
         session: the class of its sessions, whose annotations name the Protocols.
         checks: makes the lists that a verification compares, from the cut-offs of its entities and the rows
             per page; they are asked of ``storage``. ``None``: rows alone are compared.
+        due_order: what reports call the order in which rows are due next, where some of the lists are in it.
     """
 
     catalog: Module
@@ -82,6 +83,7 @@ class ModuleSpec(Generic[R_co]):
     storage: type[ModuleStorage[R_co, object]] | None = None
     session: type[object] | None = None
     checks: Callable[[Cutoffs, int], ModuleChecks[Never]] | None = None
+    due_order: str | None = None
 
     @property
     def name(self) -> str:
