@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from twinstore.catalog import Key
 from twinstore.tenancy import UNKNOWN_TENANT, StoredOwner, label_of
@@ -141,6 +141,10 @@ class ImportOutcome:
     removed: int = 0
 
 
+# What most entities have beside their content.
+NOTHING_BESIDE: Final = b"{}"
+
+
 @dataclass(slots=True)
 class ScanRow:
     """One row as the verifier reads it.
@@ -149,16 +153,18 @@ class ScanRow:
         key: the key; ``None`` when what is stored is no key of the entity.
         owner: who owns the row, as far as the stored value tells.
         content: JSON of ``{"doc": wire form, "storage": markers}`` with sorted keys and no blanks, taken from
-            the stored values without the models; equal bytes mean equal content.
+            the stored values without the models; what is not in the form in which the driver writes it stands
+            under a mark of :mod:`twinstore.stored`.
+        beside: in the same form what the store holds beside the content: fields that it repeats, and those
+            that follow from the content; null stands for an absent value.
         expires: the instant by which retention judges the row.
-        text_timestamp: whether an instant was stored as text.
     """
 
     key: Key | None
     owner: StoredOwner = UNKNOWN_TENANT
     content: bytes = b""
+    beside: bytes = NOTHING_BESIDE
     expires: datetime | None = None
-    text_timestamp: bool = False
 
     @property
     def label(self) -> str:

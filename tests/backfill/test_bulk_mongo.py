@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest.mock import ANY
 
 import bson
 import pytest
 from bson.datetime_ms import DatetimeMS
+from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, monitoring
 
@@ -39,6 +42,7 @@ from twinstore.scheduler.catalog import (
     SCHEDULES,
     TRIGGERS,
 )
+from twinstore.stored import has_marks, marked
 from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore.testing.builders import (
     START,
@@ -312,27 +316,44 @@ def test_single_rows_are_fetched_as_the_scan_has_them(workspace: BulkWorkspace) 
         assert found == {record.key: record.model for record in records(workspace, entity)}
 
 
-def test_instants_stored_as_text_count_as_equal_and_are_reported(workspace: BulkWorkspace) -> None:
+def test_instants_stored_as_text_are_marked_and_reported(workspace: BulkWorkspace) -> None:
     run = workspace.storage.runs.create(make_run(T, "r-1"))
-    (before,) = contents(workspace, RUNS).values()
+    assert not has_marks(next(iter(contents(workspace, RUNS).values())))
     change = {"$set": {"createdAt": "2025-10-26T15:05:00+01:00"}}
     workspace.database.command(
         "update", "runs", updates=[{"q": {}, "u": change}], bypassDocumentValidation=True
     )
     (row,) = scanned(workspace, RUNS)
     (record,) = records(workspace, RUNS)
-    assert (row.content, row.text_timestamp) == (before, True)
+    assert marked("text", "2025-10-26T15:05:00+01:00") == json.loads(row.content)["doc"]["createdAt"]
     assert (record.model, record.text_timestamp) == (run, True)
 
 
-def test_whole_doubles_and_nulls_change_no_content(workspace: BulkWorkspace) -> None:
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ({"stats.queued": 0.0}, {"stats.queued": marked("double", "0.0")}),
+        ({"stats.queued": Int64(0)}, {"stats.queued": marked("int64", 0)}),
+        ({"error": datetime(2025, 1, 1, tzinfo=UTC)}, {"error": marked("bson", {"$date": ANY})}),
+        ({"reason": None, "deltas": []}, {"reason": None, "deltas": []}),
+        ({"_note": "x"}, {"_note": "x"}),
+        ({"id": "r-1"}, {"id": "r-1", "_id": "r-1"}),
+    ],
+)
+def test_what_the_driver_would_not_have_written_is_shown_as_it_is(
+    workspace: BulkWorkspace, change: Document, shown: Document
+) -> None:
     workspace.storage.runs.create(make_run(T, "r-1"))
     (before,) = contents(workspace, RUNS).values()
-    change: Document = {"$set": {"stats.queued": 0.0, "reason": None, "deltas": []}}
     workspace.database.command(
-        "update", "runs", updates=[{"q": {}, "u": change}], bypassDocumentValidation=True
+        "update", "runs", updates=[{"q": {}, "u": {"$set": change}}], bypassDocumentValidation=True
     )
-    assert list(contents(workspace, RUNS).values()) == [before]
+    (after,) = contents(workspace, RUNS).values()
+    assert after != before
+    document = json.loads(after)["doc"]
+    for path, value in shown.items():
+        head, _, rest = path.partition(".")
+        assert (document[head][rest] if rest else document[head]) == value
 
 
 @pytest.mark.parametrize(

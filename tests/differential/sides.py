@@ -73,7 +73,7 @@ class Side:
         bulk = self.storage.bulk
         with bulk.view() as view:
             return [
-                (entity.name, row.key, row.owner, row.content, row.expires, row.text_timestamp)
+                (entity.name, row.key, row.owner, row.content, row.expires)
                 for entity in bulk.entities()
                 for batch in view.rows(entity, WHOLE)
                 for row in batch

@@ -11,7 +11,7 @@ from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS, SCHEDULER, SCHED
 from twinstore.scheduler.runs import Run
 from twinstore.shapes import instant_paths
 from twinstore.testing.entities import DEVICES, ENTRIES, NOTES
-from twinstore_mongo.bulk_scan import CollectionScan
+from twinstore_mongo.stored_form import StoredForm
 from twinstore_mongo.validators import validator_of
 
 RELEASED = {collection["name"]: collection["options"] for collection in mongo_collections()}
@@ -92,7 +92,7 @@ def test_unknown_fields_are_not_refused(entity: Entity) -> None:
 @each_entity
 def test_the_scan_knows_every_instant_of_the_models(entity: Entity) -> None:
     markers = {(name,) for name in entity.marker_times}
-    assert set(CollectionScan.of(entity).instants) == set(instant_paths(entity.model)) | markers
+    assert set(StoredForm.of(entity).instants) == set(instant_paths(entity.model)) | markers
 
 
 def test_paths_of_instants_lead_through_lists() -> None:

@@ -1,31 +1,29 @@
 """Reading ranges of rows for comparison, straight from the stored values.
 
 Nothing here is shared with the export: it pages with an aggregation that compares across types, and writes
-JSON without the models.
+JSON without the models. A value that stands otherwise than the driver writes it is shown under a mark, see
+:mod:`twinstore.stored`; a document that the client cannot give back byte by byte, because a name occurs twice
+or a type is replaced, is marked as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import bson
-import orjson
-from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.int64 import Int64
-from pydantic_core import PydanticCustomError
 
 from twinstore.bulk import Key, KeyRange, ScanRow
-from twinstore.fields import parse_timestamp
 from twinstore.forks import ending
-from twinstore.shapes import Kind, left_out_when_empty
+from twinstore.stored import marked
 from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
-from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.derive import stored_names
 from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch
+from twinstore_mongo.stored_form import StoredForm, json_of
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -37,17 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["CollectionScan"]
 
 STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO, type_registry=FOREIGN_TYPES
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 BROKEN: Final = STORED.with_options(unicode_decode_error_handler="surrogateescape")
-# What the JSON writer takes as it is.
-PLAIN: Final = frozenset({str, bool, int, datetime})
-WRITING: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
 FETCH_KEYS: Final = 500
-# What a field that is left out for another reason than null is then.
-EMPTY: Final[Mapping[Kind, object]] = {Kind.LIST: [], Kind.MAP: {}, Kind.INTEGER: 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,40 +50,25 @@ class CollectionScan:
         numbers: those parts of it that are integers.
         tenant: stored name of the tenant, ``None`` where rows name none.
         may_lack_tenant: a row may be without tenant.
-        wire_id: the wire name of ``_id``, where it is part of the wire form.
-        markers: storage markers and their stored names.
-        instants: paths of instants from the top.
-        empty: what is left out when it has this value.
-        expires: the instant by which retention judges.
-        derived_key: the id is part of the wire form unless it is what this returns.
+        form: how its documents are shown.
     """
 
     key: tuple[str, ...]
-    numbers: frozenset[str] = frozenset()
-    tenant: str | None = None
-    may_lack_tenant: bool = False
-    wire_id: str | None = None
-    markers: Mapping[str, str] = field(default_factory=dict)
-    instants: tuple[tuple[str, ...], ...] = ()
-    empty: Mapping[str, object] = field(default_factory=dict)
-    expires: str | None = None
-    derived_key: Callable[[Mapping[str, object], bytes], str] | None = None
+    numbers: frozenset[str]
+    tenant: str | None
+    may_lack_tenant: bool
+    form: StoredForm
 
     @classmethod
     def of(cls, entity: Entity) -> Self:
         """Return the scan of an entity."""
-        names, retention = stored_names(entity), entity.retention
+        names = stored_names(entity)
         return cls(
             key=tuple(names[name] for name in entity.key),
             numbers=frozenset(names[part.field] for part in entity.key_parts if part.type.is_number),
             tenant=None if entity.tenant_field is None else names[entity.tenant_field],
             may_lack_tenant=entity.tenancy.kind is TenancyKind.OPTIONAL,
-            wire_id=entity.single_key if entity.single_key in entity.shapes else None,
-            markers={name: names[name] for name in entity.markers},
-            instants=tuple((names[head], *rest) for head, *rest in entity.instants),
-            empty={name: EMPTY[entity.known[name]] for name in left_out_when_empty(entity.model)},
-            expires=None if retention is None else names[retention.field],
-            derived_key=entity.derived_key,
+            form=StoredForm.of(entity),
         )
 
     def batches(
@@ -164,15 +140,23 @@ class CollectionScan:
         try:
             documents = bson.decode_all(raw, STORED)
         except bson.InvalidBSON:
-            return [self.broken_row(document) for document in documents_of(raw)]
-        return [self.row(document) for document in documents]
+            return [self.careful_row(document) for document in documents_of(raw)]
+        # Names that occur twice and types that the client replaces do not come back from the decoded values.
+        if b"".join(map(bson.encode, documents)) == raw:
+            return [self.row(document) for document in documents]
+        return [self.careful_row(document) for document in documents_of(raw)]
+
+    def careful_row(self, raw: bytes) -> ScanRow:
+        """Return the row of a document that may be broken or hold what the client changes."""
+        try:
+            document = bson.decode(raw, STORED)
+        except bson.InvalidBSON:
+            return self.broken_row(raw)
+        return self.row(document, None if bson.encode(document) == raw else sha256(raw).hexdigest())
 
     def broken_row(self, raw: bytes) -> ScanRow:
-        """Return the row of a document that may be broken; its bytes decide about equality."""
-        try:
-            return self.row(bson.decode(raw, STORED))
-        except bson.InvalidBSON:
-            content = json_of({"doc": {"$bson": raw.hex()}, "storage": {}})
+        """Return the row of a document that is no BSON; its bytes decide about equality."""
+        content = json_of({"doc": marked("bson", sha256(raw).hexdigest()), "storage": {}})
         try:
             document = bson.decode(raw, BROKEN)
         except bson.InvalidBSON:
@@ -180,32 +164,12 @@ class CollectionScan:
         tenant = None if self.tenant is None else printable(document.get(self.tenant))
         return ScanRow(self.sure_key_of(document), self.owner_of(tenant), content)
 
-    def row(self, stored: Document) -> ScanRow:
-        """Return the row of a document."""
-        as_text = self.normalise_instants(stored)
-        expires = stored.get(self.expires) if self.expires else None
-        internal = self.markers.values()
-        document = {
-            name: value if type(value) in PLAIN else plain(value)
-            for name, value in stored.items()
-            if value is not None and name[:1] != "_" and name not in internal
-        }
-        for name, empty in self.empty.items():
-            if document.get(name) == empty and type(document[name]) is type(empty):
-                del document[name]
-        storage = self.markers and {
-            name: plain(stored[source])
-            for name, source in self.markers.items()
-            if stored.get(source) is not None
-        }
-        self.add_id(document, stored)
-        return ScanRow(
-            self.key_of(stored),
-            self.owner_of(None if self.tenant is None else stored.get(self.tenant)),
-            json_of({"doc": document, "storage": storage}),
-            EPOCH + (expires - NAIVE_EPOCH) if type(expires) is datetime else None,
-            as_text,
-        )
+    def row(self, stored: Document, altered: str | None = None) -> ScanRow:
+        """Return the row of a document; ``altered`` as for :meth:`StoredForm.shown`."""
+        key, expires = self.key_of(stored), self.form.expiry(stored)
+        owner = self.owner_of(None if self.tenant is None else stored.get(self.tenant))
+        content, beside = self.form.shown(stored, key, altered)
+        return ScanRow(key, owner, content, beside, expires)
 
     def owner_of(self, value: object) -> StoredOwner:
         """Return the owner of a row by what stands in the field of the tenant."""
@@ -214,22 +178,6 @@ class CollectionScan:
         if self.tenant is None or (value is None and self.may_lack_tenant):
             return NO_TENANT
         return UNKNOWN_TENANT
-
-    def add_id(self, document: Document, stored: Document) -> None:
-        """Put the id where the wire form has it; a second, different copy must not go unseen."""
-        if self.wire_id is None or self.is_derived(document, stored):
-            return
-        identity = plain(stored["_id"])
-        if document.setdefault(self.wire_id, identity) != identity:
-            document["_id"] = identity
-
-    def is_derived(self, document: Document, stored: Document) -> bool:
-        """Whether the id follows from the content, which then does not repeat it."""
-        if self.derived_key is None:
-            return False
-        markers = {name: stored.get(source) for name, source in self.markers.items()}
-        content = orjson.dumps(document, default=instant_text, option=orjson.OPT_PASSTHROUGH_DATETIME)
-        return bool(self.derived_key(markers, content) == stored["_id"])
 
     def key_of(self, stored: Mapping[str, Any]) -> Key | None:
         """Return the key, ``None`` when a part is of another type."""
@@ -254,79 +202,6 @@ class CollectionScan:
         return (
             key if key is not None and all(is_sound(part) for part in key if isinstance(part, str)) else None
         )
-
-    def normalise_instants(self, stored: Document) -> bool:
-        """Replace instants stored as text by real ones; return whether there were any."""
-        found = False
-        for path in self.instants:
-            value = stored.get(path[0])
-            # Nearly every value is an instant already.
-            if value is not None and type(value) is not datetime:
-                found |= replace_text(stored, path)
-        return found
-
-
-def replace_text(value: Any, path: tuple[str, ...]) -> bool:  # noqa: ANN401  # any stored value
-    """Replace one instant stored as text, in lists too; text that is no instant stays."""
-    if type(value) is list:
-        return sum(replace_text(item, path) for item in value) > 0  # every item, so not any()
-    if type(value) is not dict:
-        return False
-    name, *rest = path
-    if rest:
-        return replace_text(value.get(name), tuple(rest))
-    if type(value.get(name)) is not str:
-        return False
-    try:
-        value[name] = parse_timestamp(value[name]).replace(tzinfo=None)
-    except PydanticCustomError:
-        return False
-    return True
-
-
-def plain(value: Any) -> Any:  # noqa: ANN401  # any stored value
-    """Return a stored value for :func:`json_of`: whole doubles as integers, nulls left out."""
-    kind = type(value)
-    if kind in PLAIN:
-        return value
-    if kind is dict:
-        if PLAIN.issuperset(map(type, value.values())):
-            return value
-        return {name: plain(item) for name, item in value.items() if item is not None}
-    if kind is list:
-        return [plain(item) for item in value]
-    return unusual(value)
-
-
-def json_of(value: object) -> bytes:
-    """Return compact JSON with sorted keys; instants, which are naive here, become text in UTC."""
-    return orjson.dumps(value, default=instant_text, option=WRITING)
-
-
-def instant_text(value: Any) -> str:  # noqa: ANN401  # what the writer does not know
-    """Return the canonical text of a naive instant."""
-    if type(value) is not datetime:
-        raise TypeError(f"{type(value).__name__} has no JSON form")  # a programmer's mistake
-    text = orjson.dumps(value).decode()
-    return f"{text[1:24]}+00:00" if value.microsecond else f"{text[1:20]}+00:00"
-
-
-def unusual(value: Any) -> Any:  # noqa: ANN401  # any stored value
-    """Return the JSON of the rarer types of BSON; foreign ones in their extended form."""
-    if isinstance(value, bool | str) or value is None:
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else repr_of(value)
-    if isinstance(value, bson.DBRef):
-        return plain(dict(value.as_doc()))
-    return json_util.default(value, json_util.CANONICAL_JSON_OPTIONS)
-
-
-def repr_of(value: float) -> Any:  # noqa: ANN401  # a number, or its name
-    """Return a number with a fraction; JSON has no name for the others."""
-    return value if value - value == 0 else str(value)
 
 
 def is_sound(text: str) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
 from twinstore import jsontext
 from twinstore.bulk import Record, ScanRow
 from twinstore.documents.rows import decode, instant
 from twinstore.errors import DocumentDecodeError
-from twinstore.shapes import left_out_when_empty
+from twinstore.stored import marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,23 +44,20 @@ def record_of(row: DocumentRow, driver: str) -> Record:
 def scan_row(row: DocumentRow) -> ScanRow:
     """Return a row for comparison."""
     retention = row.entity.retention
+    beside = {item.name: plain(row, row.derived.get(item.name)) for item in row.entity.derived}
     return ScanRow(
         key=key_of(row),
         owner=row.owner,
         content=content(row),
+        beside=jsontext.dumps_sorted(beside),
         expires=None if retention is None else instant(row.value(retention.field)),
-        text_timestamp=has_text_timestamp(row),
     )
 
 
 def content(row: DocumentRow) -> bytes:
-    """Return the bytes that are equal exactly when two rows hold the same."""
-    document = {
-        name: value
-        for name, value in row.document.items()
-        if value or name not in left_out_when_empty(row.entity.model)
-    }
-    return jsontext.dumps_sorted({"doc": plain(row, document), "storage": plain(row, row.markers)})
+    """Return the bytes that are equal exactly when two rows hold the same; see :class:`ScanRow`."""
+    shown = {"doc": plain(row, row.document), "storage": plain(row, row.markers)}
+    return jsontext.dumps_sorted(shown)
 
 
 def extended_json(row: DocumentRow) -> str:
@@ -98,27 +95,33 @@ def instants(entity: Entity, value: object, path: Path = ()) -> Iterator[object]
 
 
 def plain(row: DocumentRow, value: object, path: Path = ()) -> object:
-    """Return a stored value as canonical JSON has it; nulls inside objects are left out."""
-    if path in row.entity.instants and (found := instant(value)) is not None:
-        return found
+    """Return a stored value as canonical JSON has it; what is never written so is marked."""
+    if isinstance(value, datetime):
+        return value if path in row.entity.instants and is_canonical(value) else marked("date", str(value))
     if isinstance(value, Mapping):
         members = cast("Mapping[str, object]", value).items()
-        return {str(key): plain(row, item, (*path, key)) for key, item in members if item is not None}
+        return {str(key): plain(row, item, (*path, key)) for key, item in members}
     if isinstance(value, (list, tuple)):
         return [plain(row, item, path) for item in cast("Sequence[object]", value)]
     if isinstance(value, str):
-        return str(value).encode("utf-8", "backslashreplace").decode()
-    return value if value is None or isinstance(value, (bool, datetime)) else number_or_other(value)
+        text = str(value).encode("utf-8", "backslashreplace").decode()
+        return marked("text", text) if path in row.entity.instants else text
+    return value if value is None or isinstance(value, bool) else number_or_other(value)
+
+
+def is_canonical(value: datetime) -> bool:
+    """Whether an instant is in UTC and has whole milliseconds."""
+    return value.tzinfo is UTC and value.microsecond % 1000 == 0
 
 
 def number_or_other(value: object) -> object:
-    """Return a number in its canonical spelling, and anything else as extended JSON."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
+    """Return a number in its canonical spelling, and anything else under a mark."""
     if isinstance(value, int) and jsontext.INT64_MIN <= value <= jsontext.INT64_MAX:
         return value
-    if isinstance(value, float) and math.isfinite(value):
+    if isinstance(value, float) and math.isfinite(value) and not value.is_integer():
         return jsontext.encodable(value)
+    if isinstance(value, float):
+        return marked("double", repr(value))
     if isinstance(value, (bytes, bytearray)):
-        return {"$binary": base64.b64encode(value).decode()}
-    return {f"${type(value).__name__}": repr(value)}
+        return marked("bytes", base64.b64encode(value).decode())
+    return marked(type(value).__name__, repr(value))

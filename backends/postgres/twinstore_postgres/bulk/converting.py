@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
 
 import orjson
+
+from twinstore.jsontext import INT64_MAX, INT64_MIN
+from twinstore.stored import marked
 
 if TYPE_CHECKING:
     from twinstore.enums import NumberedEnum
@@ -18,10 +23,10 @@ Convert = Callable[[str], object]
 
 INSTANT_LENGTHS: Final = frozenset({len("2025-10-26 14:05:00+00"), len("2025-10-26 14:05:00.123+00")})
 SEPARATOR: Final = 10
-LIMIT: Final = 2**63
-NULL_MEMBER: Final = '": null'
-ZERO_FRACTION: Final = ".0"
-WHOLE_FLOAT: Final = re.compile(r"\.0\d*(?:[],}]|$)")
+LONGEST: Final = len(str(INT64_MIN))
+# A zero at the end of a fraction, or more digits than a double or 64 bits may hold. The server writes no
+# exponents, and a blank after each colon and comma.
+ODD_NUMBER: Final = re.compile(r"(?:^|[\[ ])-?(?:\d+\.\d*0(?=[],}]|$)|\d*\.?\d{15})")
 
 
 def is_array(type_name: str) -> bool:
@@ -60,34 +65,34 @@ def instant_of(text: str) -> datetime | None:
 
 
 def json_value(text: str) -> object:
-    """Return a JSONB value; nulls inside objects are left out, whole floats are integers."""
-    try:
-        value: object = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text
-    # Both are rare, and both show in the text: the server writes no exponents, and a blank after each colon.
-    # Text inside a string that looks the same costs time only.
-    if NULL_MEMBER in text or (ZERO_FRACTION in text and WHOLE_FLOAT.search(text)):
-        return tidy(value)
-    return value
+    """Return a JSONB value; a number whose text is not the one that a driver writes is marked.
+
+    The server keeps ``1.50`` and ``1.0`` as they were given, although it calls them equal to others.
+    """
+    # Text inside a string that looks like such a number costs time only.
+    if ODD_NUMBER.search(text):
+        return json.loads(text, parse_float=fraction, parse_int=whole)
+    return orjson.loads(text)
 
 
 def number(text: str) -> object:
-    """Return a number; one that JSON does not have stays text."""
-    try:
-        return tidy(orjson.loads(text))
-    except orjson.JSONDecodeError:
-        return text
+    """Return a number of a column; one that JSON does not have is marked."""
+    return whole(text) if text.removeprefix("-").isdecimal() else fraction(text)
 
 
-def tidy(value: Any) -> Any:  # noqa: ANN401  # any JSON value
-    """Return a JSON value without nulls in objects and with whole floats as integers."""
-    if isinstance(value, dict):
-        return {name: tidy(item) for name, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [tidy(item) for item in value]
-    # JSON text of a larger integer cannot be written.
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < LIMIT else value
+def whole(text: str) -> object:
+    """Return an integer; one that no driver writes is marked."""
+    if len(text) <= LONGEST and INT64_MIN <= (value := int(text)) <= INT64_MAX:
+        return value
+    return marked("number", text)
+
+
+def fraction(text: str) -> object:
+    """Return a number with a fraction; in another spelling than its shortest one, and whole, it is marked."""
+    value = float(text)
+    if value - value != 0 or value.is_integer():
+        return marked("number", text)
+    return value if format(Decimal(repr(value)), "f") == text else marked("number", text)
 
 
 def truth(text: str) -> bool:

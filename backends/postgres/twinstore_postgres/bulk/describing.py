@@ -61,13 +61,12 @@ def scan_of(connection: Connection, entity: Entity) -> TableScan:
     types: dict[str, str] = dict(connection.execute(COLUMNS, [relation]).fetchall())
     check_columns(entity, types)
     payload = entity.layout is Layout.PAYLOAD
-    needed = (*entity.key, *filter(None, (entity.tenant_field,)))
-    needed += (entity.retention.field,) if entity.retention is not None else ()
+    repeated = entity.beside if payload else ()
     return TableScan(
         entity=entity,
         fields=parts(entity, types, [PAYLOAD] if payload else list(entity.shapes)),
         markers=parts(entity, types, entity.markers),
-        beside=parts(entity, types, [name for name in entity.beside if name in needed]) if payload else (),
+        beside=parts(entity, types, [*repeated, *(item.name for item in entity.derived)]),
         payload=payload,
         optional_lists=left_out_when_empty(entity.model),
     )

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from psycopg import sql
 
-from twinstore.bulk import Key, KeyRange, ScanRow
+from twinstore.bulk import NOTHING_BESIDE, Key, KeyRange, ScanRow
 from twinstore.catalog import TenancyKind
 from twinstore.jsontext import dumps_sorted
+from twinstore.stored import marked
 from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, Tenant
 from twinstore_postgres.bulk.converting import instant_of
 from twinstore_postgres.bulk.keys import storable_keys
@@ -34,6 +36,7 @@ __all__ = ["SelectedColumn", "TableScan"]
 FETCH_KEYS: Final = 500
 # A batch ends at this size too, so that large documents do not pile up.
 BATCH_BYTES: Final = 8_000_000
+NULL: Final = marked("null", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +72,9 @@ class TableScan:
     Attributes:
         fields: the fields of the model, or the payload alone.
         markers: the storage markers.
-        beside: what is no part of the content and needed for key, tenant or retention.
+        beside: what the table holds beside the content.
         payload: whether the one field is the whole wire form.
-        optional_lists: lists that are left out when empty.
+        optional_lists: lists that the wire form leaves out where the column is empty.
     """
 
     entity: Entity
@@ -115,26 +118,40 @@ class TableScan:
 
     def row(self, values: Sequence[str | None]) -> ScanRow:
         """Return the row of the texts of the columns."""
-        shown = {
-            name: value if convert is None else convert(value)
-            for (name, convert), value in zip(self._shown, values, strict=False)
-            if value is not None
-        }
-        document, storage = self._split(shown)
         expires = None if self._expires is None else values[self._expires]
         return ScanRow(
             self._key(values),
             self._owner(values),
-            dumps_sorted({"doc": document, "storage": storage}),
+            *self._shown(values),
             None if expires is None else instant_of(expires),
         )
+
+    def _shown(self, values: Sequence[str | None]) -> tuple[bytes, bytes]:
+        """Return content and what stands beside it; what cannot be written as JSON is marked as a whole."""
+        try:
+            shown = {
+                name: value if convert is None else convert(value)
+                for (name, convert), value in zip(self._fields, values, strict=False)
+                if value is not None
+            }
+            document, storage = self._split(shown)
+            beside = {
+                name: value if convert is None or value is None else convert(value)
+                for (name, convert), value in zip(self._beside, values[len(self._fields) :], strict=True)
+            }
+            return dumps_sorted({"doc": document, "storage": storage}), dumps_sorted(beside)
+        # Values nested deeper than a writer of JSON goes; the digest still tells one row from another.
+        except (TypeError, ValueError, RecursionError):
+            digest = sha256("\0".join(map(str, values)).encode()).hexdigest()
+            return dumps_sorted({"doc": marked("row", digest), "storage": {}}), NOTHING_BESIDE
 
     def _split(self, shown: dict[str, Any]) -> tuple[object, Mapping[str, object]]:
         storage = {part.name: shown.pop(part.name) for part in self.markers if part.name in shown}
         if self.payload:
-            return shown[self.fields[0].name], storage
+            return shown.get(self.fields[0].name), storage
         for name in self.optional_lists:
-            if shown.get(name) == []:
+            # The column is never null where the driver wrote it.
+            if shown.setdefault(name, NULL) == []:
                 del shown[name]
         return shown, storage
 
@@ -161,8 +178,12 @@ class TableScan:
         return (*self.fields, *self.markers, *self.beside)
 
     @cached_property
-    def _shown(self) -> tuple[tuple[str, Convert | None], ...]:
+    def _fields(self) -> tuple[tuple[str, Convert | None], ...]:
         return tuple((part.name, part.convert) for part in (*self.fields, *self.markers))
+
+    @cached_property
+    def _beside(self) -> tuple[tuple[str, Convert | None], ...]:
+        return tuple((part.name, part.convert) for part in self.beside)
 
     @cached_property
     def _keys(self) -> tuple[tuple[int, Convert | None], ...]:

@@ -114,6 +114,7 @@ class Counts(Frozen):
     missing: int = 0
     extra: int = 0
     different: int = 0
+    unproved: int = 0
     undecodable: int = 0
     quarantined: int = 0
     expired_source: int = 0
@@ -186,6 +187,7 @@ class EntityReport(Frozen):
     missing: KeyList = KeyList()
     extra: KeyList = KeyList()
     different: DifferingList = DifferingList()
+    unproved: DifferingList = DifferingList()
     undecodable: KeyList = KeyList()
     quarantined: KeyList = KeyList()
 

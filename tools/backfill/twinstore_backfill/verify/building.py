@@ -71,6 +71,7 @@ class EntityFindings:
             missing=_keys(found.missing),
             extra=_keys(found.extra),
             different=_differing(found.different),
+            unproved=_differing(found.unproved),
             undecodable=_keys(found.undecodable),
             quarantined=_keys(found.quarantined),
         )
@@ -108,7 +109,7 @@ def equivalences(found: Counter[str]) -> tuple[Equivalence, ...]:
 def _result(counts: Counts) -> Result:
     if counts.missing or counts.extra or counts.different or counts.undecodable:
         return "fail"
-    return "inconclusive" if counts.quarantined else "pass"
+    return "inconclusive" if counts.quarantined or counts.unproved else "pass"
 
 
 def _range_report(result: RangeResult) -> RangeReport:

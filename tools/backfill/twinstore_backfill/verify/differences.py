@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from twinstore.jsontext import JsonValue
 
-__all__ = ["differing_paths"]
+__all__ = ["differing_paths", "member"]
 
 PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 MISSING: Final = object()
@@ -27,7 +27,7 @@ def differing_paths(source: JsonValue, target: JsonValue) -> list[str]:
 def _differences(path: str, source: object, target: object) -> Iterator[str]:
     if isinstance(source, dict) and isinstance(target, dict):
         for name in sorted(source.keys() | target.keys()):
-            yield from _differences(_member(path, name), source.get(name, MISSING), target.get(name, MISSING))
+            yield from _differences(member(path, name), source.get(name, MISSING), target.get(name, MISSING))
     elif isinstance(source, list) and isinstance(target, list):
         for index in range(max(len(source), len(target))):
             yield from _differences(f"{path}[{index}]", _item(source, index), _item(target, index))
@@ -41,7 +41,8 @@ def _differences(path: str, source: object, target: object) -> Iterator[str]:
         yield path
 
 
-def _member(path: str, name: str) -> str:
+def member(path: str, name: str) -> str:
+    """Return the path of a member of an object."""
     if PLAIN_NAME.fullmatch(name):
         return f"{path}.{name}" if path else name
     quoted = name.replace("\\", "\\\\").replace('"', '\\"')

@@ -45,6 +45,7 @@ from twinstore_backfill.verify.tasks import Context, ListResult, ListTask, Range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from twinstore.bulk import KeyRange
     from twinstore.catalog import Entity
@@ -133,12 +134,13 @@ class Verification:
                 self._progress.advance(DOCUMENTS, sum(part.source.count for part in result.tenants.values()))
         self._progress.finish(DOCUMENTS)
         self._entities = [found.report() for found in findings.values()]
+        respelled = {name for name, found in findings.items() if found.equivalences}
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
         self._checks = [
             count_check(self._entities, sampled=self._sampled),
             content_check(self._entities),
             mode_check(self._entities, sampled=self._sampled),
-            *_list_checks(lists, self._context.target.module, other_spellings=bool(self._equivalences)),
+            *_list_checks(lists, self._context.target.module, respelled),
             decode_check(self._entities),
         ]
 
@@ -160,7 +162,7 @@ class Verification:
                 Check(id=name, title=title, result="skipped", summary="approved fresh start")
                 for name, title in (("C1", "counts"), ("C2", "content"), ("C3", "mode"))
             ),
-            *_list_checks(self._own_lists(), self._context.target.module, other_spellings=False),
+            *_list_checks(self._own_lists(), self._context.target.module, frozenset()),
         ]
 
     def _results(self, tasks: Iterator[RangeTask | ListTask | None]) -> Iterator[RangeResult | ListResult]:
@@ -276,14 +278,14 @@ class Verification:
         )
 
 
-def _list_checks(found: ListResult, module: str, *, other_spellings: bool) -> tuple[Check, ...]:
+def _list_checks(found: ListResult, module: str, respelled: AbstractSet[str]) -> tuple[Check, ...]:
     """Return C5, and C4 where the module has a name for the order in which rows are due."""
     due_order = module_spec(module).due_order
     if due_order is None:
-        return (list_check("C5", "list order", [*found.due, *found.lists], other_spellings=other_spellings),)
+        return (list_check("C5", "list order", [*found.due, *found.lists], respelled),)
     return (
-        list_check("C4", due_order, found.due, other_spellings=other_spellings),
-        list_check("C5", "list order", found.lists, other_spellings=other_spellings),
+        list_check("C4", due_order, found.due, respelled),
+        list_check("C5", "list order", found.lists, respelled),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from twinstore.errors import DocumentDecodeError, ValidationError
@@ -21,12 +21,21 @@ AnyStorage = ModuleStorage[object, object]
 
 @dataclass(frozen=True, slots=True)
 class ListFinding:
-    """What comparing one list showed."""
+    """What comparing one list showed.
+
+    Attributes:
+        query: its name.
+        result: what it amounts to.
+        rows: how many rows were compared.
+        problem: the first difference.
+        made_of: the entities whose rows came in another order or number; nothing where a side gave an error.
+    """
 
     query: str
     result: Literal["pass", "fail", "inconclusive"]
     rows: int
     problem: str = ""
+    made_of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +63,10 @@ def compare_list(
     for number in range(1, PAGES + 1):
         left = ListAnswer((), None) if empty else _answer(query, source, token)
         right = _answer(query, target, token)
-        if finding := _refused(query, left, right, rows) or _unequal(query, left, right, number, rows):
+        if finding := _refused(query, left, right, rows):
             return finding
+        if finding := _unequal(query, left, right, number, rows):
+            return replace(finding, made_of=tuple(query.reads))
         rows += min(len(left.rows), len(right.rows))
         token = left.token if number % 2 else right.token
         if token is None:

@@ -6,9 +6,14 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from twinstore_backfill.verify.contents import ContentDecoder
+import orjson
+
+from twinstore.bulk import NOTHING_BESIDE
+from twinstore.stored import has_marks
 from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_digest, document_number
+from twinstore_backfill.verify.equivalences import is_harmless, looked_for
+from twinstore_backfill.verify.expected import Expected, Expecting
 from twinstore_backfill.verify.merge import keyed, merge
 
 if TYPE_CHECKING:
@@ -101,6 +106,7 @@ class RangeResult:
     missing: CappedList[RowName] = field(default_factory=CappedList[RowName])
     extra: CappedList[RowName] = field(default_factory=CappedList[RowName])
     different: CappedList[RowDifference] = field(default_factory=CappedList[RowDifference])
+    unproved: CappedList[RowDifference] = field(default_factory=CappedList[RowDifference])
     undecodable: CappedList[RowName] = field(default_factory=CappedList[RowName])
     quarantined: CappedList[RowName] = field(default_factory=CappedList[RowName])
     largest: int = 0
@@ -112,6 +118,7 @@ class RangeResult:
         self.missing.merge(other.missing)
         self.extra.merge(other.extra)
         self.different.merge(other.different)
+        self.unproved.merge(other.unproved)
         self.undecodable.merge(other.undecodable)
         self.quarantined.merge(other.quarantined)
         self.largest = max(self.largest, other.largest)
@@ -149,7 +156,8 @@ class RowComparison:
         self.result = result
         self._work = work
         self._cutoff = work.cutoff
-        self._contents = ContentDecoder(work.entity)
+        self._expecting = Expecting(work.entity)
+        self._looked_for = looked_for(work.entity)
 
     def source_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the source that a copy can carry; count the others."""
@@ -195,8 +203,11 @@ class RowComparison:
         self._only_target(row)
 
     def decodable(self, row: ScanRow) -> bool:
-        """Tell whether the model accepts a row."""
-        return self._contents.decodable(row.content)
+        """Tell whether a copy takes a row."""
+        content = row.content
+        return (not has_marks(content) and self._expecting.accepts(content)) or (
+            self._expecting.of(row) is not None
+        )
 
     def expired(self, row: ScanRow, side: str) -> bool:
         """Tell whether retention has a row due for removal, and count it then."""
@@ -206,66 +217,91 @@ class RowComparison:
         return True
 
     def _both(self, source: ScanRow, target: ScanRow) -> None:
-        content = source.content
-        if content != target.content:
-            self._unequal(source, target)
-            return
+        if source.content == target.content and not has_marks(source.content):
+            self._as_stored(source, target)
+        else:
+            self._otherwise(source, target)
+
+    def _as_stored(self, source: ScanRow, target: ScanRow) -> None:
+        """Count a row that both stores hold alike."""
+        content, tenant = source.content, source.label
+        if self._expecting.has_beside or target.beside != NOTHING_BESIDE:
+            expected = self._expecting.of(source)
+            if expected is not None and not stands_beside(expected, target):
+                self._different(source, target, expected)
+                return
         self.result.largest = max(self.result.largest, len(content))
-        tenant = source.label
         result = self.result.tenants[tenant]
         number = document_number(content)
         result.source.add(number)
         result.target.add(number)
-        if not self._contents.decodable(content):
-            result.counts["undecodable"] += 1
-            self.result.undecodable.add(RowName(source.key, tenant))
+        if self._expecting.accepts(content):
+            result.counts["equal"] += 1
             return
-        result.counts["equal"] += 1
-        if source.text_timestamp or target.text_timestamp:
-            result.equivalences["text_timestamp"] += 1
+        result.counts["undecodable"] += 1
+        self.result.undecodable.add(RowName(source.key, tenant))
 
-    def _unequal(self, source: ScanRow, target: ScanRow) -> None:
-        left, right = self._contents.canonical(source.content), self._contents.canonical(target.content)
+    def _otherwise(self, source: ScanRow, target: ScanRow) -> None:
+        """Count a row that the source holds in another form than a copy, or the target in a wrong one."""
         tenant = source.label
-        self.result.tenants[tenant].source.add(document_number(left or source.content))
-        self.result.tenants[target.label].target.add(document_number(right or target.content))
-        if left is None and right is None:
+        expected = self._expecting.of(source)
+        if expected is None and source.content == target.content:
+            self.result.tenants[tenant].source.add(document_number(source.content))
+            self.result.tenants[target.label].target.add(document_number(target.content))
             self.result.tenants[tenant].counts["undecodable"] += 1
             self.result.undecodable.add(RowName(source.key, tenant))
-        elif left == right:
-            self._equivalent(tenant, source, target)
+        elif expected is None or expected.content != target.content or not stands_beside(expected, target):
+            self._different(source, target, expected)
         else:
-            self.result.tenants[tenant].counts["different"] += 1
-            self.result.different.add(self._difference(source, target, left, right))
+            self._equivalent(source, expected)
 
-    def _equivalent(self, tenant: str, source: ScanRow, target: ScanRow) -> None:
-        text = source.text_timestamp or target.text_timestamp
-        self.result.tenants[tenant].counts["equal"] += 1
-        self.result.tenants[tenant].equivalences["text_timestamp" if text else "normalised"] += 1
+    def _equivalent(self, source: ScanRow, expected: Expected) -> None:
+        """Count a row that is right on the target and stored in another form in the source."""
+        result = self.result.tenants[source.label]
+        number = document_number(expected.content)
+        result.source.add(number)
+        result.target.add(number)
+        self.result.largest = max(self.result.largest, len(expected.content))
+        open_changes = [change for change in expected.changes if not is_harmless(change, self._looked_for)]
+        result.counts["unproved" if open_changes else "equal"] += 1
+        result.equivalences.update({change.kind for change in expected.changes} or {"normalised"})
+        if open_changes:
+            paths = tuple(f"{change.path} ({change.kind})" for change in open_changes)
+            self.result.unproved.add(self._named(source, expected.content, expected.content, paths))
 
-    def _difference(
-        self, source: ScanRow, target: ScanRow, left: bytes | None, right: bytes | None
-    ) -> RowDifference:
-        parse = self._contents.parsed
-        paths = differing_paths(parse(left or source.content), parse(right or target.content))
-        if left is None or right is None:
-            paths.insert(0, f"doc (cannot be decoded in {'source' if left is None else 'target'})")
+    def _different(self, source: ScanRow, target: ScanRow, expected: Expected | None) -> None:
+        wanted = source.content if expected is None else expected.content
+        paths = differing_paths(orjson.loads(wanted), orjson.loads(target.content))
+        if not has_marks(target.content) and not self._expecting.accepts(target.content):
+            paths.insert(0, "doc (cannot be decoded in target)")
+        if expected is None:
+            paths.insert(0, "doc (cannot be copied from source)")
+        else:
+            paths += [f"beside.{name}" for name in misplaced(expected, target)]
+        self.result.tenants[source.label].source.add(document_number(wanted))
+        self.result.tenants[target.label].target.add(document_number(target.content + target.beside))
+        self.result.tenants[source.label].counts["different"] += 1
+        self.result.different.add(self._named(source, wanted, target.content, tuple(paths)))
+
+    @staticmethod
+    def _named(source: ScanRow, left: bytes, right: bytes, paths: tuple[str, ...]) -> RowDifference:
         return RowDifference(
             key=source.key or (),
             tenant=source.label,
-            source_digest=document_digest(left or source.content),
-            target_digest=document_digest(right or target.content),
-            paths=tuple(paths[:PATHS]),
+            source_digest=document_digest(left),
+            target_digest=document_digest(right),
+            paths=paths[:PATHS],
             path_count=len(paths),
         )
 
     def _only_source(self, row: ScanRow) -> None:
         tenant = row.label
-        if self._contents.canonical(row.content) is None:
+        expected = self._expecting.of(row)
+        if expected is None:
             self.result.tenants[tenant].counts["quarantined"] += 1
             self.result.quarantined.add(RowName(row.key, tenant))
             return
-        self.result.tenants[tenant].source.add(document_number(row.content))
+        self.result.tenants[tenant].source.add(document_number(expected.content))
         self.result.tenants[tenant].counts["missing"] += 1
         self.result.missing.add(RowName(row.key, tenant))
 
@@ -274,3 +310,18 @@ class RowComparison:
         self.result.tenants[tenant].target.add(document_number(row.content))
         self.result.tenants[tenant].counts["extra"] += 1
         self.result.extra.add(RowName(row.key, tenant))
+
+
+def stands_beside(expected: Expected, target: ScanRow) -> bool:
+    """Whether the target holds beside the content what follows from it."""
+    return target.beside == NOTHING_BESIDE or not misplaced(expected, target)
+
+
+def misplaced(expected: Expected, target: ScanRow) -> list[str]:
+    """Return the names beside the content of a target row that hold something else than they must."""
+    stored: dict[str, object] = orjson.loads(target.beside)
+    return sorted(
+        name
+        for name, value in stored.items()
+        if value != expected.beside.get(name) or type(value) is not type(expected.beside.get(name))
+    )

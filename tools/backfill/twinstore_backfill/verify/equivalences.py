@@ -1,0 +1,144 @@
+"""How a source row differs from what a copy of it stores: where, and by which rule of normalising.
+
+An equivalence is harmless where nobody looks for the value. Inside a key, a tenant, a unique value, a filter,
+an order or a retention, the two stores answer the same list differently, so there it leaves the proof open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from twinstore.stored import unmarked
+from twinstore_backfill.verify.differences import member
+
+if TYPE_CHECKING:
+    from twinstore.catalog import Entity
+
+__all__ = ["Change", "changes", "is_harmless", "looked_for"]
+
+MISSING: Final = object()
+NUMBERS: Final = frozenset({"int32", "int64", "double", "number"})
+# A text that a store keeps with more digits than milliseconds have.
+LONGEST_INSTANT: Final = len("2025-10-26T14:05:00.123+00:00")
+OTHER: Final = "normalised"
+# A rule of the model without a name here, and names that fell together: nobody can tell that nothing is lost.
+UNNAMED: Final = frozenset({OTHER, "case", "key_collision"})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One place where normalising changed something.
+
+    Attributes:
+        kind: the rule, such as ``whitespace``.
+        path: the place, as reports show it.
+        field: the field of the row that holds it.
+    """
+
+    kind: str
+    path: str
+    field: str
+
+
+def looked_for(entity: Entity) -> frozenset[str]:
+    """Return the fields of an entity by which rows are found, ordered or removed."""
+    fields = {*entity.key, *(name for index in entity.indexes for name in index.names)}
+    fields |= {condition.field for index in entity.indexes for condition in index.where}
+    if entity.tenant_field is not None:
+        fields.add(entity.tenant_field)
+    if entity.retention is not None:
+        fields |= {entity.retention.field, *(item.field for item in entity.retention.where)}
+    if entity.parent is not None:
+        fields.add(entity.parent.field)
+    return frozenset(fields)
+
+
+def is_harmless(change: Change, fields: frozenset[str]) -> bool:
+    """Whether both stores still answer alike; ``fields`` are those of :func:`looked_for`."""
+    return change.kind not in UNNAMED and change.field not in fields
+
+
+def changes(given: Mapping[str, object], stored: Mapping[str, object]) -> Iterator[Change]:
+    """Yield where a scanned row differs from what a copy of it stores, in order of the paths."""
+    for part in ("doc", "storage"):
+        yield from _changes(part, "", given.get(part), stored.get(part))
+
+
+def _changes(path: str, field: str, given: object, stored: object) -> Iterator[Change]:
+    if given == stored and type(given) is type(stored):
+        return
+    if isinstance(given, dict) and (mark := unmarked(given)) is not None:
+        yield Change(_kind_of_mark(mark[0], mark[1], stored), path, field)
+    elif isinstance(given, dict) and isinstance(stored, dict):
+        yield from _changes_of_objects(path, field, given, stored)
+    elif isinstance(given, list) and isinstance(stored, list) and len(given) == len(stored):
+        unordered = sorted(map(orjson.dumps, given)) == sorted(map(orjson.dumps, stored))
+        if unordered:
+            yield Change("set_order", path, field)
+            return
+        for number, (one, other) in enumerate(zip(given, stored, strict=True)):
+            yield from _changes(f"{path}[{number}]", field, one, other)
+    else:
+        yield Change(_kind(given, stored), path, field)
+
+
+def _changes_of_objects(
+    path: str, field: str, given: Mapping[str, object], stored: Mapping[str, object]
+) -> Iterator[Change]:
+    folded = {name.strip().casefold() for name in stored}
+    lost = [name for name in given if name not in stored]
+    for name in sorted(given.keys() | stored.keys()):
+        place = (member(path, name), field or name)
+        if name in given and name in stored:
+            yield from _changes(*place, given[name], stored[name])
+        elif name in given:
+            rival = any(
+                other.strip().casefold() == name.strip().casefold() for other in given if other != name
+            )
+            kind = "key_collision" if rival else _kind_of_lost(name, given[name], folded, at_top=not field)
+            yield Change(kind, *place)
+        elif not any(other.strip().casefold() == name for other in lost):
+            yield Change(_kind(MISSING, stored[name]), *place)
+
+
+def _kind_of_lost(name: str, value: object, folded: AbstractSet[str], *, at_top: bool) -> str:
+    """Return why a name of the source is not in what a copy stores."""
+    if at_top and name.startswith("_"):
+        return "internal_field"
+    if name.strip().casefold() in folded:
+        return "key_case"
+    mark = unmarked(value) if isinstance(value, dict) else None
+    absent = value is None or (mark is not None and mark[1] is None)
+    return "null_for_absent" if absent or value in ([], {}) else OTHER
+
+
+def _kind_of_mark(form: str, value: object, stored: object) -> str:
+    if form == "text" and isinstance(stored, str):
+        return "text_timestamp"
+    if form in NUMBERS and isinstance(stored, int | float):
+        return "number_type"
+    return "null_for_absent" if value is None and stored is MISSING else OTHER
+
+
+def _kind(given: object, stored: object) -> str:
+    """Return the rule that turned a value into another one."""
+    if isinstance(given, str) and isinstance(stored, str):
+        if given.strip() == stored:
+            return "whitespace"
+        if len(given) > LONGEST_INSTANT > len(stored) - 1 and given[:19] == stored[:19]:
+            return "sub_millisecond"
+        return "case" if given.strip().casefold() == stored.casefold() else OTHER
+    if isinstance(given, list) and isinstance(stored, list):
+        return "set_order" if _same_members(given, stored) else OTHER
+    return "null_for_absent" if given in (None, [], {}) and stored is MISSING else OTHER
+
+
+def _same_members(given: Sequence[object], stored: Sequence[object]) -> bool:
+    """Whether two lists have the same members but for order, repetition, blanks and what is empty."""
+    members = {item.strip() if isinstance(item, str) else str(item) for item in given} - {""}
+    return members == {item if isinstance(item, str) else str(item) for item in stored}

@@ -1,0 +1,197 @@
+"""What a copy of a source row stores in an empty target, and what had to be normalised for it.
+
+The target is never normalised: its row is right when it is stored as expected here. The source is, by the
+rules of the copy, which are those of the models; each place where that changed something is told by its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import orjson
+import pydantic
+
+from twinstore import jsontext
+from twinstore.canonical import CanonicalModel
+from twinstore.fields import parse_timestamp
+from twinstore.shapes import Kind
+from twinstore.stored import MARK, unmarked
+from twinstore_backfill.verify.equivalences import Change, changes
+
+if TYPE_CHECKING:
+    from twinstore.bulk import ScanRow
+    from twinstore.catalog import Entity, Marker
+
+__all__ = ["Expected", "Expecting"]
+
+DOC: Final = b'{"doc":'
+NO_STORAGE: Final = b',"storage":{}}'
+# The forms of a value that the models read all the same, each with what the value then is.
+NUMBERS: Final = frozenset({"int32", "int64", "double", "number"})
+ID: Final = "_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A row as a copy stores it.
+
+    Attributes:
+        content: as for :class:`~twinstore.bulk.ScanRow`.
+        beside: the values that a store may hold beside it, by name; absent ones are left out.
+        changes: where the source is stored otherwise.
+    """
+
+    content: bytes
+    beside: Mapping[str, object]
+    changes: tuple[Change, ...] = ()
+
+
+class RefusedError(ValueError):
+    """No copy takes a source row in this form."""
+
+
+class Expecting:
+    """Knows what is expected for the rows of one entity."""
+
+    def __init__(self, entity: Entity) -> None:
+        """Take the entity."""
+        self._entity = entity
+        self._identity = tuple(entity.identity.items())
+        # The validator itself: the classmethod around it costs as much again on small documents.
+        self._validator = entity.model.__pydantic_validator__
+        self.has_beside = bool(entity.derived or entity.beside)
+
+    def accepts(self, content: bytes) -> bool:
+        """Whether the decoder of the service accepts a row that has no marks; the way for equal rows."""
+        if content.endswith(NO_STORAGE) and not self._entity.storage:
+            try:
+                self._validator.validate_json(
+                    content[len(DOC) : -len(NO_STORAGE)], by_alias=True, by_name=False
+                )
+            except pydantic.ValidationError:
+                return False
+            return True
+        value = orjson.loads(content)
+        try:
+            self._model(value["doc"])
+            self._markers(value["storage"])
+        except ValueError:
+            return False
+        return True
+
+    def of(self, row: ScanRow) -> Expected | None:
+        """Return what a copy stores for a source row, ``None`` when it goes to quarantine."""
+        given = orjson.loads(row.content)
+        try:
+            document = readable(given["doc"])
+            markers = self._markers(cast("Mapping[str, object]", readable(given["storage"])))
+            wire, model = self._wire(document, markers, row)
+        except (RefusedError, pydantic.ValidationError, ValueError, RecursionError):
+            return None
+        content = jsontext.dumps_sorted({"doc": wire, "storage": markers})
+        found = changes(given, orjson.loads(content))
+        return Expected(content, self.beside(model, markers, wire), tuple(found))
+
+    def beside(
+        self, model: CanonicalModel, markers: Mapping[str, object], wire: Mapping[str, object]
+    ) -> dict[str, object]:
+        """Return what a store may hold beside the content of a model."""
+        if not self.has_beside:
+            return {}
+        found: dict[str, object] = {name: markers.get(name, wire.get(name)) for name in self._entity.beside}
+        found |= {item.name: item.value(model, markers) for item in self._entity.derived}
+        present = {name: value for name, value in found.items() if value is not None}
+        plain: dict[str, object] = orjson.loads(jsontext.dumps_sorted(present))
+        return plain
+
+    def _wire(
+        self, document: object, markers: Mapping[str, object], row: ScanRow
+    ) -> tuple[Mapping[str, object], CanonicalModel]:
+        """Return the wire form that a copy stores, with the model.
+
+        Raises:
+            ValueError: the decoder of the service refuses it, or takes it for a row of another key or tenant.
+        """
+        if not isinstance(document, dict):
+            raise RefusedError("a document is an object")  # as every other refusal here
+        known: dict[str, Any] = {
+            name: value for name, value in document.items() if name[:1] != "_" and value is not None
+        }
+        single, derive = self._entity.single_key, self._entity.derived_key
+        if single is not None and ID in document and document[ID] != known.get(single):
+            raise RefusedError("two ids differ")
+        key = known.pop(single, None) if derive is not None and single is not None else None
+        model = self._model(known)
+        for name, own in self._identity:
+            if name in known and known[name] != getattr(model, own):
+                raise RefusedError("the key is not in normal form")
+        wire = model.wire()
+        if derive is not None and single is not None and row.key is not None:
+            own_key = key if isinstance(key, str) else row.key[0]
+            if derive(markers, jsontext.dumps(wire)) != own_key:
+                model = model.evolve(**{self._entity.shapes[single].name: own_key})
+                wire = model.wire()
+        return wire, model
+
+    def _model(self, document: object) -> CanonicalModel:
+        return cast("CanonicalModel", self._validator.validate_python(document, by_alias=True, by_name=False))
+
+    def _markers(self, storage: Mapping[str, object]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for marker in self._entity.storage:
+            value = storage.get(marker.name)
+            if value is not None:
+                found[marker.name] = marker_value(marker, value)
+            elif marker.required:
+                raise RefusedError(f"the marker {marker.name} is missing")
+        return found
+
+
+def marker_value(marker: Marker, value: object) -> object:
+    """Return a storage marker as the service reads it.
+
+    Raises:
+        ValueError: it is of another type.
+    """
+    if marker.kind is Kind.INSTANT:
+        return parse_timestamp(value)
+    wanted = int if marker.kind is Kind.INTEGER else str
+    if type(value) is not wanted:
+        raise RefusedError(f"the marker {marker.name} is of another type")
+    return value
+
+
+def readable(value: object) -> object:
+    """Return a scanned value without the marks of the forms that models read all the same.
+
+    Raises:
+        RefusedError: something is stored in a form that no copy takes.
+    """
+    if isinstance(value, list):
+        return [readable(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    mark = unmarked(value)
+    if mark is not None:
+        return reading_of(*mark)
+    if any(name.startswith(MARK) for name in value):
+        raise RefusedError("a document holds what cannot be given back")
+    return {name: readable(item) for name, item in value.items()}
+
+
+def reading_of(form: str, value: object) -> object:
+    """Return a value in another form as the models read it.
+
+    Raises:
+        RefusedError: they do not.
+    """
+    if form in {"text", "null"}:
+        return value
+    if form not in NUMBERS:
+        raise RefusedError(f"a value of the form {form}")
+    if isinstance(value, int):
+        return value
+    number = float(str(value))
+    return int(number) if number.is_integer() else number
