@@ -6,12 +6,13 @@ would compare texts with texts only. Without such an index an expression compare
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from bson import InvalidBSON, decode, decode_all
+from bson import InvalidBSON, decode, decode_all, encode
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps
 
@@ -47,6 +48,9 @@ NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 )
 LENIENT: Final = NAIVE.with_options(unicode_decode_error_handler="backslashreplace")
 LENGTH_BYTES: Final = 4
+ALTERED: Final = (
+    "holds a name twice, or a value of a type that JSON does not have (code, symbol, undefined, pointer)"
+)
 # Of one query, whose text grows with them.
 KEYS_AT_ONCE: Final = 1000
 # Adding to an aware instant costs a tenth of `replace(tzinfo=UTC)`, and a document has about five.
@@ -151,37 +155,46 @@ class Exporter:
             documents = decode_all(batch, NAIVE)
         except InvalidBSON:
             return [self.cautious(raw) for raw in split(batch)]
-        return [self.record(document) for document in documents]
+        # A document that its values do not give back holds a name twice, of which the client keeps the last,
+        # or a type that the client replaces: to copy it would lose something silently.
+        if b"".join(map(encode, documents)) != batch:
+            return [self.cautious(raw) for raw in split(batch)]
+        return [self.record(document, raw) for document, raw in zip(documents, split(batch), strict=True)]
 
     def cautious(self, raw: bytes) -> Record:
-        """Return the record of one document that may be broken."""
+        """Return the record of one document that may be broken or hold what the client does not give back."""
         try:
-            return self.record(decode(raw, NAIVE))
+            document = decode(raw, NAIVE)
         except InvalidBSON:
-            return self.unreadable(lenient(raw), "holds text that is not UTF-8")
+            return self.unreadable(lenient(raw), raw, "holds text that is not UTF-8")
+        if encode(document) != raw:
+            return self.unreadable(document, raw, ALTERED)
+        return self.record(document, raw)
 
-    def record(self, document: Document) -> Record:
+    def record(self, document: Document, raw: bytes) -> Record:
         """Return the record of a document."""
         text_timestamp = mark_utc(document, self.instants)
         try:
             row = self.codec.decode(document)
         except DocumentDecodeError as error:
-            return self.unreadable(document, reason_of(error), text_timestamp=text_timestamp)
+            return self.unreadable(document, raw, reason_of(error), text_timestamp=text_timestamp)
         key = self.key_of(document)
         if key is None:
-            return self.unreadable(document, "its key is no text", text_timestamp=text_timestamp)
+            return self.unreadable(document, raw, "its key is no text", text_timestamp=text_timestamp)
         return Record(key, self.owner_of(document), row.model, row.storage, text_timestamp)
 
-    def unreadable(self, document: Document, reason: str, *, text_timestamp: bool = False) -> Record:
-        """Return the record of a document that forms no model."""
-        raw = dumps(document, json_options=CANONICAL_JSON_OPTIONS)
+    def unreadable(
+        self, document: Document, raw: bytes, reason: str, *, text_timestamp: bool = False
+    ) -> Record:
+        """Return the record of a document that forms no model, with its bytes: no JSON can hold all of them."""
+        kept = f'{{"bson":"{b64encode(raw).decode()}","document":{readable(document)}}}'
         return Record(
             key=self.key_of(document),
             owner=self.owner_of(document),
             model=None,
             text_timestamp=text_timestamp,
             error=reason,
-            raw=raw,
+            raw=kept,
         )
 
     def owner_of(self, document: Mapping[str, Any]) -> StoredOwner:
@@ -230,6 +243,14 @@ def mark_utc(document: Document, tree: PathTree) -> bool:
             if type(part) is dict:
                 found_text |= mark_utc(part, below)
     return found_text
+
+
+def readable(document: Document) -> str:
+    """Return a document as extended JSON; what even that does not know stands in the bytes alone."""
+    try:
+        return dumps(document, json_options=CANONICAL_JSON_OPTIONS)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return "null"
 
 
 def split(batch: bytes) -> Iterator[bytes]:
