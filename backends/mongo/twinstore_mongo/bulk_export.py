@@ -186,7 +186,7 @@ class Exporter:
     def unreadable(
         self, document: Document, raw: bytes, reason: str, *, text_timestamp: bool = False
     ) -> Record:
-        """Return the record of a document that forms no model, with its bytes: no JSON can hold all of them."""
+        """Return the record of a document that forms no model, with its bytes, which no JSON gives back."""
         kept = f'{{"bson":"{b64encode(raw).decode()}","document":{readable(document)}}}'
         return Record(
             key=self.key_of(document),
