@@ -215,6 +215,17 @@ def test_expired_rows_are_left_out_on_both_sides_and_counted(pair: MemoryPair) -
     assert entity_of(report, "runs").counts.expired_source == 1
 
 
+def test_an_expired_row_that_no_copy_takes_leaves_the_proof_open(pair: MemoryPair) -> None:
+    old = encode(
+        RUNS, make_run("acme", "old", state=RunState.CANCELLED, created_at=AS_OF - timedelta(days=200))
+    )
+    late = {**old.document, "createdAt": AS_OF}
+    plant(pair.stores[0], DocumentRow(RUNS, old.key, late))
+    report = pair.verify()
+    assert (report.verdict, report.cutover_ready) == ("INCONCLUSIVE", False)
+    assert entity_of(report, "runs").quarantined.count == 1
+
+
 def test_rows_without_a_text_key_in_the_target_are_extra(pair: MemoryPair) -> None:
     row = stored_rows(pair.stores[1], RUNS)["acme-run-1",]
     plant(pair.stores[1], DocumentRow(RUNS, NO_TEXT, row.document, {}))

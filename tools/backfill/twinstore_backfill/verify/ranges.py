@@ -210,8 +210,13 @@ class RowComparison:
         )
 
     def expired(self, row: ScanRow, side: str) -> bool:
-        """Tell whether retention has a row due for removal, and count it then."""
+        """Tell whether retention has a row due for removal, and count it then.
+
+        A row of the source that no copy takes stays in quarantine, however old it is.
+        """
         if self._cutoff is None or row.expires is None or row.expires > self._cutoff:
+            return False
+        if side == "source" and not self.decodable(row):
             return False
         self.result.tenants[row.label].counts[f"expired_{side}"] += 1
         return True
