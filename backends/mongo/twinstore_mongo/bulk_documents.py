@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo import InsertOne, ReplaceOne
 
@@ -14,15 +16,15 @@ from twinstore_mongo.codec import FIRST_VERSION, next_version
 from twinstore_mongo.derive import ID, VERSION
 
 if TYPE_CHECKING:
-    from bson.int64 import Int64
-
     from twinstore.bulk import Key, Record
-    from twinstore_mongo.bulk_export import Exporter
     from twinstore_mongo.codec import Codec
     from twinstore_mongo.connection import Document
 
 __all__ = ["DocumentWrite", "UnfitError", "encoded", "is_equal", "operation", "replacing"]
 
+EXACT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
 LENGTH_BYTES: Final = 4
 # The last bytes of a document that ends with a 64-bit _version: type, name, value, end.
 VERSION_TAIL: Final = len(b"\x12_version\x00") + 8 + 1
@@ -80,13 +82,42 @@ def document_of(codec: Codec[Any], record: Record, version: Int64 = FIRST_VERSIO
     return codec.encode(row, version)
 
 
-def is_equal(exporter: Exporter, write: DocumentWrite, stored: bytes) -> bool:
-    """Whether a stored document has the content of a record: by bytes, else by what it decodes to."""
-    versioned = exporter.codec.entity.versioned
+def is_equal(codec: Codec[Any], write: DocumentWrite, stored: bytes) -> bool:
+    """Whether a stored document holds what would be written: each value with its type, names in any order.
+
+    Free are the number of its changes, and an ``_id`` that the client generated and no key is made of.
+    """
+    versioned = codec.entity.versioned
     if write.raw == stored or (versioned and same_but_version(write.raw, stored)):
         return True
-    found, record = exporter.cautious(stored), write.record
-    return found.error is None and found.model == record.model and dict(found.storage) == dict(record.storage)
+    wanted, found = bson.decode(write.raw, EXACT), lossless(stored)
+    if found is None:
+        return False
+    if versioned and type(found.get(VERSION)) is Int64:
+        found[VERSION] = wanted[VERSION]
+    if codec.entity.single_key is None and type(found[ID]) is bson.ObjectId:
+        found[ID] = wanted[ID]
+    return same(wanted, found)
+
+
+def lossless(raw: bytes) -> Document | None:
+    """Return a stored document, ``None`` where its values do not give it back."""
+    try:
+        document = bson.decode(raw, EXACT)
+    except bson.InvalidBSON:
+        return None
+    return document if bson.encode(document) == raw else None
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two stored values are of one type and equal; the order of names does not matter."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return repr(one) == repr(other) if isinstance(one, float) else one == other
 
 
 def same_but_version(one: bytes, other: bytes) -> bool:

@@ -19,7 +19,7 @@ from twinstore.guard import GuardedAccess
 from twinstore.retrying import repeat
 from twinstore_mongo.access import MongoAccess
 from twinstore_mongo.bulk_documents import DocumentWrite, UnfitError, encoded, is_equal, operation, replacing
-from twinstore_mongo.bulk_export import Exporter, conditions_of
+from twinstore_mongo.bulk_export import conditions_of
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.context import translating
 from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY, violated_index
@@ -94,7 +94,6 @@ class MongoRangeWriter:
         self._overwrite = overwrite
         self._check = check
         self._codec = codec_of(entity)
-        self._exporter = Exporter(self._codec)
         self._process = OwnProcess()
         self._outcome = WriteCounts()
         self._pending: list[DocumentWrite] = []
@@ -177,7 +176,7 @@ class MongoRangeWriter:
         record = write.record
         if stored is None:
             self._gather(write)
-        elif is_equal(self._exporter, write, bytes(stored.raw)):
+        elif is_equal(self._codec, write, bytes(stored.raw)):
             self._outcome.unchanged[record.label] += 1
         elif self._overwrite:
             self._gather(replacing(self._codec, write, stored))

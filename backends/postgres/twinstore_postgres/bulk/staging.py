@@ -45,7 +45,7 @@ INSERT_ALL: Final = "INSERT INTO {table} ({columns}) SELECT {columns} FROM {stag
 COMPARE: Final = """
 SELECT {staged_key}, {missing}
   FROM {stage} AS staged LEFT JOIN {table} AS stored ON ({stored_key}) = ({staged_key})
- WHERE ({stored_columns}) IS DISTINCT FROM ({staged_columns})
+ WHERE ({stored_values}) IS DISTINCT FROM ({staged_values})
 """
 # New rows are inserted; the answer is their number by the tenant that they name. Rows that exist stay.
 INSERT_NEW: Final = """
@@ -58,13 +58,13 @@ SELECT tenant, count(*) FROM written GROUP BY tenant
 # The keys of staged rows that are stored with other content.
 SELECT_OTHER: Final = """
 SELECT {staged_key} FROM {stage} AS staged JOIN {table} AS stored ON ({stored_key}) = ({staged_key})
- WHERE ({stored_columns}) IS DISTINCT FROM ({staged_columns})
+ WHERE ({stored_values}) IS DISTINCT FROM ({staged_values})
 """
 # Stored rows with other content become equal to the staged ones; the answer is their keys.
 OVERWRITE: Final = """
 UPDATE {table} AS stored SET ({columns}) = ROW({staged_columns}){version}
   FROM {stage} AS staged
- WHERE ({stored_key}) = ({staged_key}) AND ({stored_columns}) IS DISTINCT FROM ({staged_columns})
+ WHERE ({stored_key}) = ({staged_key}) AND ({stored_values}) IS DISTINCT FROM ({staged_values})
 RETURNING {staged_key}
 """
 
@@ -217,7 +217,22 @@ def names(table: Table) -> dict[str, sql.Composable]:
         "tenant": table.tenant_shown,
         "stored_key": listed(table.key, STORED),
         "staged_key": listed(table.key, STAGED),
-        "stored_columns": listed(columns, STORED),
         "staged_columns": listed(columns, STAGED),
+        "stored_values": compared(table, STORED),
+        "staged_values": compared(table, STAGED),
         "version": version if table.entity.versioned else sql.SQL(""),
     }
+
+
+def compared(table: Table, relation: sql.Identifier) -> sql.Composable:
+    """Return the columns of a row as a copy compares them; a verification finds the same ones different.
+
+    To the server the JSON numbers ``1`` and ``1.0`` are equal, though it keeps and shows them as they are.
+    """
+    columns = [
+        sql.SQL("{}.{}{}").format(
+            relation, sql.Identifier(column.name), sql.SQL("::text" if column.sql_type == "jsonb" else "")
+        )
+        for column in table.columns
+    ]
+    return sql.SQL(", ").join(columns)
