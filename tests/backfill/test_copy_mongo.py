@@ -15,7 +15,6 @@ from twinstore.backend import SharedResources
 from twinstore.bulk import KeyRange
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog import Entity, Module, Parent, Tenancy, int64, text, uuid
-from twinstore.clock import SystemClock
 from twinstore.config import load_settings
 from twinstore.fields import Id, PositiveInt, TenantId, Text
 from twinstore.modules import ModuleSpec
@@ -192,7 +191,7 @@ def notebook(mongo_database: MongoDatabase) -> Iterator[BulkPort]:
     """Open an empty notebook in MongoDB, one of whose collections has another name."""
     settings = MongoSettings(connection_string=SecretStr(mongo_database.url), database=mongo_database.name)
     with SharedResources() as resources:
-        connection = Connection(settings, resources, SystemClock())
+        connection = Connection(settings, resources)
         with closing(MongoBackend(NOTEBOOK, connection, ModuleOptions())) as backend:
             yield backend.bulk
 

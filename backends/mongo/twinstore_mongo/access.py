@@ -84,11 +84,9 @@ class MongoAccess(AccessDefaults):
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         if entity.append_only:
             self._put_once(entity, scope, row)
-        elif self._context.store.complete or not (entity.versioned or entity.single_key is None):
+        else:
             check_parent(self._context, entity, scope, row)
             self._repeat(lambda: overwrite(self._context, entity, scope, row))
-        else:
-            super().put(entity, scope, row)
         return row
 
     def _put_once(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> None:
@@ -115,7 +113,7 @@ class MongoAccess(AccessDefaults):
 
     @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
-        if not can_set(self._context, entity):
+        if not can_set(entity):
             return super().mark(entity, query, sets)
         mark = mark_first if query.limit == 1 else mark_all
         return mark(self._context, entity, query, sets)

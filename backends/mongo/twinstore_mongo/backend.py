@@ -65,12 +65,7 @@ class MongoBackend(AccessBackend[R]):
     @property
     @override
     def bulk(self) -> MongoBulk:
-        """Whole entities for tools; refused where the client is a test double, which has no commands.
-
-        Raises:
-            UnsupportedCapabilityError: it is one.
-        """
-        self.capabilities.require("bulk")
+        """Whole entities for tools."""
         return self._bulk
 
     @override
@@ -135,5 +130,5 @@ class MongoBackend(AccessBackend[R]):
 def open_backend(request: OpenRequest) -> MongoBackend[object]:
     """Open a module with the settings of the request; connects on first use."""
     settings = cast("MongoSettings", request.settings)
-    connection = Connection(settings, request.resources, request.clock)
+    connection = Connection(settings, request.resources)
     return MongoBackend(request.module, connection, request.options, validators=settings.validators)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = [
     "SIMPLE",
     "Order",
-    "collation_of",
     "gives_order",
     "has_key_index",
     "key_after",
@@ -40,6 +39,7 @@ __all__ = [
 
 Order: TypeAlias = list[tuple[str, int]]
 
+# Makes a read compare texts by code point, also in a collection with a collation of its own.
 SIMPLE: Final = Collation("simple")
 VIEW: Final = 166
 # An index with one of these leaves documents out, or has them in the order of another collation.
@@ -54,11 +54,6 @@ TYPES: Final[dict[KeyType, object]] = {
     KeyType.UUID: "string",
     KeyType.INT64: ["int", "long"],
 }
-
-
-def collation_of(store: OpenDatabase) -> Collation | None:
-    """Return what makes a read compare texts by code point, also in a collection with another collation."""
-    return SIMPLE if store.complete else None
 
 
 def order_of(key: Sequence[str]) -> Order:

@@ -31,9 +31,9 @@ M = TypeVar("M", bound=CanonicalModel)
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-def can_set(context: RepositoryContext, entity: Entity) -> bool:
+def can_set(entity: Entity) -> bool:
     """Whether the server can set fields by itself: derived ones it could not compute anew."""
-    return context.store.complete and not entity.derived
+    return not entity.derived
 
 
 def mark_first(context: RepositoryContext, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import cache
@@ -11,7 +11,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
-from twinstore.forks import ForkSafeLock
 from twinstore.migrations import MigrationReport, MigrationState, MigrationStatus, consent_required, unsettled
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.lease import holding
@@ -39,8 +38,6 @@ LEDGER: Final = "_migrations"
 MIGRATIONS: Final = "mongo"
 LEASE: Final = timedelta(seconds=30)
 PATIENCE: Final = timedelta(minutes=10)
-# A double takes no lease, lives in this process, and fails when threads make collections at once.
-DOUBLES: Final = ForkSafeLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +91,6 @@ class MongoInitializer:
             plan = self._plan(store, release=release)
             if not plan.pending and not any(plan.schema.differences()):
                 return report(self.module, (), (), plan)
-            if not store.complete:
-                return self._migrate(store, None, accept, release=release)
             with holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease:
                 return self._migrate(store, lease, accept, release=release)
 
@@ -157,15 +152,14 @@ class MongoInitializer:
         store = self.connection.store
         try:
             store.await_primary()
-            with nullcontext() if store.complete else DOUBLES:
-                yield store
+            yield store
         except CLIENT_ERRORS as error:
             raise translate(error, store.where) from error
 
     def _migrate(
         self,
         store: OpenDatabase,
-        lease: MigrationLease | None,
+        lease: MigrationLease,
         accept: AbstractSet[Consent],
         *,
         release: bool,
@@ -190,21 +184,20 @@ class MongoInitializer:
         applied = [step.name for step in plan.pending if self._finish(store, lease, step, seconds[step.name])]
         return report(self.module, applied, changes, plan)
 
-    def _create(self, schema: Schema, lease: MigrationLease | None, step: Step) -> float:
+    def _create(self, schema: Schema, lease: MigrationLease, step: Step) -> float:
         """Create what a step wants, every part of which may exist; return the seconds it took."""
-        alive(lease)
+        lease.check()
         start = monotonic()
         schema.create(step.collections)
         return monotonic() - start
 
-    def _finish(self, store: OpenDatabase, lease: MigrationLease | None, step: Step, seconds: float) -> bool:
+    def _finish(self, store: OpenDatabase, lease: MigrationLease, step: Step, seconds: float) -> bool:
         """Carry over what an earlier version kept, then record the step; return whether nobody was first."""
         start = monotonic()
-        # A double never holds what an earlier version kept.
-        for item in step.carry_overs if store.complete else ():
-            alive(lease)
+        for item in step.carry_overs:
+            lease.check()
             item.run(store)
-        alive(lease)
+        lease.check()
         return self._record(store, step, seconds + monotonic() - start)
 
     def _record(self, store: OpenDatabase, step: Step, seconds: float) -> bool:
@@ -227,7 +220,7 @@ class MongoInitializer:
             check_ledger(self.module, {step.name: step for step in self.steps}, rows)
         wanted = [step for step in self.steps if release or step.name in rows or step.category != RELEASE]
         collections = tuple(item for step in wanted for item in step.collections)
-        validators = self._validators() if self.validators and store.complete else {}
+        validators = self._validators() if self.validators else {}
         pending = tuple(step for step in wanted if step.name not in rows)
         return MigrationPlan(tuple(wanted), pending, Schema(store, collections, validators, self.options))
 
@@ -241,12 +234,12 @@ class MongoInitializer:
         return {row.migration_name: row for row in rows}
 
 
-def repaired(schema: Schema, lease: MigrationLease | None, *, guarded: bool) -> list[str]:
+def repaired(schema: Schema, lease: MigrationLease, *, guarded: bool) -> list[str]:
     """Repair the differences of one kind; return what was changed."""
     changes: list[str] = []
     for difference in schema.differences():
         if difference.guarded is guarded:
-            alive(lease)
+            lease.check()
             difference.repair()
             changes.append(difference.change)
     return changes
@@ -312,12 +305,6 @@ def state_of(step: Step | None, row: AppliedStep | None) -> MigrationState:
     if step is None:
         return MigrationState.MISSING
     return MigrationState.APPLIED if row.checksum == step.checksum else MigrationState.CHANGED
-
-
-def alive(lease: MigrationLease | None) -> None:
-    """Go on only while nobody else can be migrating."""
-    if lease is not None:
-        lease.check()
 
 
 def user_name() -> str:

@@ -15,7 +15,7 @@ from twinstore.shapes import Kind
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import any_of, compiled, filter_of, merged, owned_by
 from twinstore_mongo.index_order_scan import along_index
-from twinstore_mongo.key_order import SIMPLE, collation_of
+from twinstore_mongo.key_order import SIMPLE
 from twinstore_mongo.parents import is_hidden, without_orphans
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ def one(
     codec = codec_of(entity)
     condition = merged((filter_of(codec, key), owned_by(codec, scope)))
     with context.reading(entity, key):
-        found = context.collection(entity).find_one(
-            condition, session=context.session, collation=collation_of(context.store)
-        )
+        found = context.collection(entity).find_one(condition, session=context.session, collation=SIMPLE)
     return None if found is None or not without_orphans(context, entity, scope, [found]) else found
 
 
@@ -53,9 +51,7 @@ def many(
     codec = codec_of(entity)
     condition = merged((any_of(codec, keys), owned_by(codec, scope)))
     with context.reading(entity):
-        cursor = context.collection(entity).find(
-            condition, session=context.session, collation=collation_of(context.store)
-        )
+        cursor = context.collection(entity).find(condition, session=context.session, collation=SIMPLE)
         found = list(cursor)
     index = keys[0].index.names if isinstance(keys[0], UniqueKey) else entity.key
     names = [codec.names[name] for name in index]
@@ -86,8 +82,7 @@ def rows(
     codec = codec_of(entity)
     condition, reading = compiled(codec, query), codec.readings.of(query)
     with context.reading(entity):
-        collation = collation_of(context.store)
-        find = partial(context.collection(entity).find, session=context.session, collation=collation)
+        find = partial(context.collection(entity).find, session=context.session, collation=SIMPLE)
         if fields is not None:
             find = partial(find, projection=dict.fromkeys((*fields, *(name for name, _ in reading.order)), 1))
         if reading.along is not None:
@@ -107,8 +102,8 @@ def count(context: RepositoryContext, entity: Entity, query: Query, by: str) -> 
     ]
     counted: Counter[str] = Counter()
     with context.reading(entity):
-        options: Document = {"collation": SIMPLE} if context.store.complete else {}  # a double knows none
-        for group in context.collection(entity).aggregate(pipeline, session=context.session, **options):
+        groups = context.collection(entity).aggregate(pipeline, session=context.session, collation=SIMPLE)
+        for group in groups:
             counted[label_of_value(wire_value(entity.known[by], group["_id"]))] += group["count"]
     return dict(counted)
 

@@ -11,7 +11,7 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 from twinstore.errors import MigrationError
 from twinstore_mongo.effects import expiring, refused
 from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY
-from twinstore_mongo.key_order import collation_of
+from twinstore_mongo.key_order import SIMPLE
 from twinstore_mongo.steps import CollectionSpec, IndexSpec
 
 if TYPE_CHECKING:
@@ -98,9 +98,7 @@ class Schema:
         try:
             with self.store.with_index_timeout():
                 # Without one an index would take the collation of its collection, and serve no read of ours.
-                self.store.collection(collection).create_index(
-                    list(index.key), collation=collation_of(self.store), **options
-                )
+                self.store.collection(collection).create_index(list(index.key), collation=SIMPLE, **options)
         except OperationFailure as error:
             if error.code == DUPLICATE_KEY:
                 raise self._duplicates(collection, index) from error
@@ -181,8 +179,6 @@ class Schema:
 
         Nothing repairs that: the server fixes the collation when it makes the collection.
         """
-        if not self.store.complete:  # a double knows no collations
-            return
         wanted = {collection.name for collection in self.collections}
         for item in self.store.database.list_collections():
             collation = item.get("options", {}).get("collation")

@@ -15,7 +15,6 @@ from tests.contract.deployments.wire import line_to
 from tests.servers import mongo_config
 from tests.stores import kept
 from twinstore.backend import SharedResources
-from twinstore.clock import SystemClock
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore.testing.entities import KitOptions
@@ -62,13 +61,13 @@ def condition(entity: Entity, key: Key) -> Document:
 
 @contextmanager
 def module_backend(
-    module: ModuleSpec[R], settings: MongoSettings, clock: Clock | None = None
+    module: ModuleSpec[R], settings: MongoSettings, backend_class: type[MongoBackend[R]] = MongoBackend
 ) -> Iterator[ModuleBackend[R]]:
     """Open a module with the collections that the proposal of its first migration step creates."""
     options = KitOptions()
     with SharedResources() as resources:
-        connection = Connection(settings, resources, clock or SystemClock())
-        with closing(MongoBackend(module, connection, options)) as backend:
+        connection = Connection(settings, resources)
+        with closing(backend_class(module, connection, options)) as backend:
             if not module.migrations("mongo").is_dir():
                 create_collections(module.catalog, connection, options)
             yield backend
@@ -79,9 +78,9 @@ def create_collections(catalog: Module, connection: Connection, options: KitOpti
     text = proposed_step(catalog, ())
     assert text is not None
     step = parse_step("001_kit", text.encode())
-    validators = {entity.collection: validator_of(entity) for entity in catalog.entities}
-    store = connection.store
-    Schema(store, step.collections, validators if store.complete else {}, options).create(step.collections)
+    entities = catalog.entities if connection.validators else ()
+    validators = {entity.collection: validator_of(entity) for entity in entities}
+    Schema(connection.store, step.collections, validators, options).create(step.collections)
 
 
 class MongoProbe(ProbeDefaults):
@@ -208,9 +207,10 @@ class MongoDeployment:
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
+        del clock  # that of the server judges
         database = self._database
         settings = MongoSettings(connection_string=SecretStr(database.url), database=database.name)
-        with module_backend(module, settings, clock) as backend:
+        with module_backend(module, settings) as backend:
             yield backend
 
     @contextmanager
