@@ -312,7 +312,7 @@ class LastPart:
 
     def roll_back(self) -> None:
         """Roll back, unless it has ended."""
-        with suppress(NotCommittedError), self._ending:
+        with suppress(NotCommittedError), self._ending:  # only an exception makes the unit roll back
             raise NotCommittedError
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext, suppress
+import logging
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -15,7 +16,7 @@ from twinstore.errors import Outcome, UnavailableError
 from twinstore.forks import OwnProcess, ending
 from twinstore.retrying import repeat
 from twinstore_mongo.connection import MAJORITY_WRITE, SNAPSHOT_READ
-from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, translate
+from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, loggable, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["GuardedCall", "RepositoryContext", "client_session", "transaction", "translating"]
 
 T = TypeVar("T")
+
+log = logging.getLogger("twinstore.mongo")
 
 COMMIT_ATTEMPTS: Final = 5
 UNKNOWN_COMMIT: Final = "UnknownTransactionCommitResult"
@@ -200,13 +203,16 @@ def transaction(session: ClientSession, store: OpenDatabase) -> Iterator[None]:
 
 
 def roll_back(session: ClientSession) -> None:
-    """Give up a transaction; a server that cannot be reached gives it up by itself."""
-    with suppress(PyMongoError):
+    """Roll back; an unreachable server does so itself after transactionLifetimeLimitSeconds."""
+    try:
         session.abort_transaction()
+    except PyMongoError as error:
+        # The error that ended the transaction is on its way; this one must not take its place.
+        log.debug("A transaction could not be aborted (%s); the server ends it by itself.", loggable(error))
 
 
 def commit(session: ClientSession, store: OpenDatabase) -> None:
-    """Commit, asking again while the answer is unknown: a commit may be repeated safely."""
+    """Commit; retry while the outcome is unknown, because commitTransaction is idempotent."""
     for _ in range(COMMIT_ATTEMPTS - 1):
         try:
             with store.limited():
@@ -214,6 +220,7 @@ def commit(session: ClientSession, store: OpenDatabase) -> None:
         except PyMongoError as error:
             if not error.has_error_label(UNKNOWN_COMMIT):
                 raise translate(error, store.where) from error
+            log.debug("The outcome of a commit is unknown (%s); it is sent again.", loggable(error))
     try:
         with store.limited():
             session.commit_transaction()

@@ -26,6 +26,7 @@ __all__ = [
     "STANDALONE_REMEDY",
     "STORE_ERRORS",
     "Where",
+    "loggable",
     "translate",
     "violated_index",
 ]
@@ -49,6 +50,15 @@ def translate(error: Exception, where: Where) -> TwinstoreError:
         if kind in MAPPING:
             return MAPPING[kind](error, where)
     return error_messages.unexpected(error, where)
+
+
+def loggable(error: BaseException) -> str:
+    """Return what a log may show of an exception: its class and the code of the server.
+
+    Its text repeats documents, keys and hosts.
+    """
+    code = getattr(error, "code", None)
+    return type(error).__name__ if code is None else f"{type(error).__name__} {code}"
 
 
 CODES: Final[dict[int, Translation]] = {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from pymongo.errors import OperationFailure
+
+from twinstore_mongo.errors import loggable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,6 +15,8 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Client, OpenDatabase
 
 __all__ = ["identity_of"]
+
+log = logging.getLogger("twinstore.mongo")
 
 # Not every user may ask, and a router of a sharded cluster has no set of its own.
 UNANSWERED: Final = frozenset({13, 59, 76, 8000})
@@ -37,6 +42,7 @@ def server_of(client: Client) -> str:
     except OperationFailure as error:
         if error.code not in UNANSWERED:
             raise
+        log.debug("The replica set does not tell its number (%s); its members name it.", loggable(error))
         return members_of(hello)
     return str(config["settings"]["replicaSetId"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -15,7 +16,7 @@ from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from twinstore.errors import MigrationError
-from twinstore_mongo.errors import DRIVER
+from twinstore_mongo.errors import DRIVER, loggable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Document
 
 __all__ = ["LOCK_ID", "MigrationLease", "expiry", "holding"]
+
+log = logging.getLogger("twinstore.mongo")
 
 LOCK_ID: Final = "_migration_lock"
 FIRST_PAUSE: Final = 0.02
@@ -62,7 +65,9 @@ class MigrationLease:
         pipeline = [{"$set": {"expiresAt": expiry(self.duration)}}]
         try:
             self.lost = self.collection.update_one(self._mine, pipeline).matched_count == 0
-        except PyMongoError:
+        except PyMongoError as error:
+            # In the thread that renews there is nobody to raise it to; the migration stops at its next step.
+            log.warning("The migration lease could not be renewed (%s).", loggable(error))
             self.lost = True
 
     def release(self) -> None:
@@ -114,7 +119,7 @@ def holding(
 def wait_for(lease: MigrationLease, patience: timedelta) -> None:
     """Acquire the lease, trying again with growing pauses."""
     # The server allows no upsert with a condition on its clock, so the document must exist before.
-    with suppress(DuplicateKeyError):
+    with suppress(DuplicateKeyError):  # another process has just made it
         lease.collection.update_one({"_id": LOCK_ID}, {"$setOnInsert": {"fence": 0}}, upsert=True)
     deadline = time.monotonic() + patience.total_seconds()
     pause = FIRST_PAUSE

@@ -309,7 +309,7 @@ def state_of(step: Step | None, row: AppliedStep | None) -> MigrationState:
 
 def user_name() -> str:
     """Return who runs the migration."""
-    with suppress(OSError, KeyError):
+    with suppress(OSError, KeyError):  # in a container the number of the user may have no name
         return getpass.getuser()
     return "unknown"
 

@@ -160,6 +160,8 @@ def let_go(connection: Connection) -> None:
 
     The number stays taken, because the connection would otherwise write to whatever gets that number next.
     """
+    # In silence: a closed connection has no socket to let go of, and in a new child the handler of a log may
+    # wait for a lock that a thread of the parent held.
     with suppress(psycopg.Error, OSError):
         dead_end = os.open(os.devnull, os.O_RDWR)
         try:
@@ -188,7 +190,7 @@ def _refused_password(error: psycopg.Error) -> bool:
     """Whether a password was asked for, in whatever language the server complains."""
     try:
         return error.pgconn is not None and bool(error.pgconn.used_password or error.pgconn.needs_password)
-    except psycopg.Error:
+    except psycopg.Error:  # it was closed since, and says nothing any more; the first error has the reason
         return False
 
 

@@ -35,7 +35,17 @@ from twinstore.failures import duplicate, duplicate_id, not_found
 from twinstore_postgres.columns import index_name
 from twinstore_postgres.settings import DRIVER
 
-__all__ = ["CLASSES", "NOWHERE", "OF_PSYCOPG", "STATES", "Subject", "kind_of", "translate", "translated"]
+__all__ = [
+    "CLASSES",
+    "NOWHERE",
+    "OF_PSYCOPG",
+    "STATES",
+    "Subject",
+    "kind_of",
+    "loggable",
+    "translate",
+    "translated",
+]
 
 Kind = type[TwinstoreError]
 OF_PSYCOPG: Final = (psycopg.Error, psycopg.Warning, psycopg.Rollback)
@@ -192,6 +202,12 @@ def kind_of(error: BaseException) -> Kind | None:
         if isinstance(error, cls):
             return kind
     return None
+
+
+def loggable(error: BaseException) -> str:
+    """Return what a log may show of an exception: its class and the SQLSTATE; its text repeats values."""
+    state = getattr(error, "sqlstate", None)
+    return type(error).__name__ if state is None else f"{type(error).__name__} {state}"
 
 
 class translated:  # noqa: N801  # reads as what is done to the errors of its block

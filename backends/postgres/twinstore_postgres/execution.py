@@ -7,9 +7,10 @@ synchronisation points of a pipeline is one transaction.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
@@ -24,7 +25,7 @@ from twinstore.forks import OwnProcess
 from twinstore.retrying import repeat
 from twinstore_postgres.batching import Result, Step, batch
 from twinstore_postgres.codec import Unprepared
-from twinstore_postgres.errors import NOWHERE, OF_PSYCOPG, Subject, translate, translated
+from twinstore_postgres.errors import NOWHERE, OF_PSYCOPG, Subject, loggable, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
 
@@ -50,6 +51,8 @@ __all__ = [
 ]
 
 R = TypeVar("R")
+
+log = logging.getLogger("twinstore.postgres")
 
 SET_TENANT: Final = b"SELECT set_config('app.tenant_id', %s, true)"
 # What the caller of a joined transaction had set is put back after each call.
@@ -249,9 +252,13 @@ class Transaction:
 
     def roll_back(self) -> None:
         """Undo everything; a broken connection has done so already, and a forked child must not."""
-        if not self._process.forked:
-            with suppress(psycopg.Error):
-                self.connection.rollback()
+        if self._process.forked:
+            return
+        try:
+            self.connection.rollback()
+        except psycopg.Error as error:
+            # The error that ended the transaction is on its way; this one must not take its place.
+            log.debug("A rollback failed (%s); the server undoes it with the connection.", loggable(error))
 
     def __enter__(self) -> Self:
         """Return the transaction; its first statement begins it."""

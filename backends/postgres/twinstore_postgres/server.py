@@ -5,8 +5,8 @@ A forked child opens a pool of its own; nothing that the parent opened is used o
 
 from __future__ import annotations
 
+import logging
 import select
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 import psycopg
@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.forks import ForkSafeLock, OwnProcess, keep, renew_in_child
 from twinstore_postgres.connecting import OLDEST_VERSION, Connection, Target, adopt, target_of
-from twinstore_postgres.errors import NOWHERE, translate, translated
+from twinstore_postgres.errors import NOWHERE, loggable, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from twinstore_postgres.settings import PostgresSettings
 
 __all__ = ["ServerConnections"]
+
+log = logging.getLogger("twinstore.postgres")
 
 Pool = ConnectionPool[Connection]
 
@@ -252,8 +254,12 @@ class Loan:
     def _give_back(self) -> None:
         """Return the connection to its pool as it was taken."""
         if not self._autocommit and not self._connection.closed:
-            with suppress(psycopg.Error):
+            try:
                 self._connection.autocommit = False
+            except psycopg.Error as error:
+                # The pool would roll back and lend it in autocommit mode; a closed one it replaces.
+                log.debug("A connection of the host is closed, because it is in use (%s).", loggable(error))
+                self._connection.close()
         self._pool.putconn(self._connection)
 
 
