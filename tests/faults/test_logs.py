@@ -15,9 +15,9 @@ from pymongo import MongoClient
 
 from twinstore_mongo.lease import MigrationLease
 from twinstore_postgres.connecting import Connection, Target
-from twinstore_postgres.execution import Transaction
 from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import PostgresSettings
+from twinstore_postgres.transactions import Transaction
 
 if TYPE_CHECKING:
     from tests.databases import PostgresDatabase

@@ -6,7 +6,9 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from twinstore.bulk import Conflict, ImportOutcome, Rejected
+from typing_extensions import override
+
+from twinstore.bulk import Conflict, ImportOutcome, RangeWriter, Rejected
 from twinstore.documents.content import content
 from twinstore.errors import DuplicateError
 from twinstore.fields import parse_timestamp
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["MemoryRangeWriter"]
 
 
-class MemoryRangeWriter:
+class MemoryRangeWriter(RangeWriter):
     """Implements :class:`~twinstore.bulk.RangeWriter`; every record is staged as it comes."""
 
     def __init__(
@@ -45,11 +47,13 @@ class MemoryRangeWriter:
         self._rejected: list[Rejected] = []
         self._removed = 0
 
+    @override
     def write(self, records: Sequence[Record]) -> None:
         """Stage records."""
         for record in records:
             self._write(record)
 
+    @override
     def remove(self, keys: Sequence[Key]) -> None:
         """Stage the removal of rows, with their children."""
         for key in keys:
@@ -58,6 +62,7 @@ class MemoryRangeWriter:
                 discard(self._unit, self._entities, row)
                 self._removed += 1
 
+    @override
     def flush(self) -> ImportOutcome:
         """Return what became of everything so far."""
         return ImportOutcome(
@@ -69,10 +74,12 @@ class MemoryRangeWriter:
         )
 
     @property
+    @override
     def access(self) -> Access:
         """The rows of any entity inside this unit."""
         return MemoryAccess(Joined(self._unit), UNBOUND, self._entities)
 
+    @override
     def commit(self) -> None:
         """Commit the unit."""
         self._unit.commit()

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import BulkWriteError, OperationFailure
+from typing_extensions import override
 
-from twinstore.bulk import Conflict, ImportOutcome, Rejected
+from twinstore.bulk import Conflict, ImportOutcome, RangeWriter, Rejected
 from twinstore.errors import ConcurrencyError, ValidationError
 from twinstore.forks import OwnProcess
 from twinstore.guard import GuardedAccess
@@ -70,7 +71,7 @@ class WriteCounts:
         )
 
 
-class MongoRangeWriter:
+class MongoRangeWriter(RangeWriter):
     """Implements :class:`~twinstore.bulk.RangeWriter`.
 
     A part is committed on its own as soon as it is heavy, because the server bounds transactions. The last
@@ -102,8 +103,8 @@ class MongoRangeWriter:
         self._removals: list[Key] = []
         self._last: LastPart | None = None
 
+    @override
     def write(self, records: Sequence[Record]) -> None:
-        """Take records in key order; see the Protocol."""
         self._must_be_open()
         if self._removals and not {record.key for record in records}.isdisjoint(self._removals):
             self._commit_part()
@@ -114,13 +115,13 @@ class MongoRangeWriter:
             if self._bytes >= PART_BYTES:
                 self._commit_part()
 
+    @override
     def remove(self, keys: Sequence[Key]) -> None:
-        """Take keys whose rows are to be removed; see the Protocol."""
         self._must_be_open()
         self._removals.extend(keys)
 
+    @override
     def flush(self) -> ImportOutcome:
-        """Write whatever still waits in the transaction that :meth:`commit` ends; see the Protocol."""
         self._process.check("This writer")
         while self._last is None:
             try:
@@ -130,6 +131,7 @@ class MongoRangeWriter:
         return self._outcome.result()
 
     @property
+    @override
     def access(self) -> Access:
         """The rows of any entity inside the transaction of this range, from :meth:`flush` on."""
         if self._last is None:
@@ -138,8 +140,8 @@ class MongoRangeWriter:
             )
         return GuardedAccess(MongoAccess(self._last.context, self._entities))
 
+    @override
     def commit(self) -> None:
-        """Commit the range and what was changed through ``access``; see the Protocol."""
         self.flush()
         if self._last is not None:
             self._last.commit()

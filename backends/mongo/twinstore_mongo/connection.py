@@ -15,10 +15,11 @@ from pymongo.errors import InvalidURI
 from pymongo.read_concern import ReadConcern
 from pymongo.uri_parser import parse_uri
 from pymongo.write_concern import WriteConcern
+from typing_extensions import override
 
 from twinstore.backend import Capabilities
 from twinstore.errors import ConfigurationError
-from twinstore.forks import ForkSafeLock, renew_in_child
+from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
 from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 
@@ -119,7 +120,7 @@ class OpenDatabase:
         return self.collections.setdefault(name, self.database[name]) if found is None else found
 
 
-class Connection:
+class Connection(Renewable):
     """Opens the store at first use."""
 
     def __init__(self, settings: MongoSettings, resources: SharedResources) -> None:
@@ -169,6 +170,7 @@ class Connection:
         """Whether collections get validators."""
         return self._settings.validators
 
+    @override
     def renew(self) -> None:
         """Start without a store in a forked child, where it gets a client of its own.
 

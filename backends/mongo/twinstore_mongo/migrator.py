@@ -10,8 +10,17 @@ from functools import cache
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
+from typing_extensions import override
+
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
-from twinstore.migrations import MigrationReport, MigrationState, MigrationStatus, consent_required, unsettled
+from twinstore.migrations import (
+    Initializer,
+    MigrationReport,
+    MigrationState,
+    MigrationStatus,
+    consent_required,
+    unsettled,
+)
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.lease import holding
 from twinstore_mongo.mongosh import script
@@ -50,7 +59,7 @@ class MigrationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class MongoInitializer:
+class MongoInitializer(Initializer):
     """Implements :class:`~twinstore.migrations.Initializer` for one module."""
 
     connection: Connection
@@ -78,10 +87,11 @@ class MongoInitializer:
         """The name of the module, under which the ledger keeps its steps."""
         return self.catalog.name
 
+    @override
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
-        """Apply what is pending and bring indexes in line; see the Protocol.
+        """Apply what is pending and bring indexes in line.
 
         Args:
             release: also apply the steps 100-199, which run only on request of an operator.
@@ -94,20 +104,20 @@ class MongoInitializer:
             with holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease:
                 return self._migrate(store, lease, accept, release=release)
 
+    @override
     def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
-        """Return what the server would do to documents that are there; see the Protocol."""
         with self._working() as store:
             return tuple(sorted(self._plan(store, release=release).schema.effects(), key=place_of))
 
+    @override
     def status(self) -> tuple[MigrationStatus, ...]:
-        """Return the shipped and the applied migrations by name; see the Protocol."""
         with self._working() as store:
             rows = self._ledger(store)
         shipped = {step.name: step for step in self.steps}
         return tuple(status_of(name, shipped.get(name), rows.get(name)) for name in sorted({*shipped, *rows}))
 
+    @override
     def verify(self) -> tuple[str, ...]:
-        """Return how the real schema differs from the wanted one; see the Protocol."""
         pending = [
             f"Migration {item.name} is {item.state}."
             for item in self.status()
@@ -119,8 +129,9 @@ class MongoInitializer:
             problems = (item.problem for item in schema.differences())
             return (*pending, *problems, *schema.foreign_orders(), *unknown)
 
+    @override
     def export(self) -> str:
-        """Return a script for mongosh that does the same; see the Protocol."""
+        """Return a script for mongosh that does the same."""
         return script(self.module, self.steps, self._validators(), self.options)
 
     def check_applied(self) -> None:

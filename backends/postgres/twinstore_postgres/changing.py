@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.query import Query
     from twinstore_postgres.derive import Table
-    from twinstore_postgres.execution import Execution, Result, Step, TransactionSteps
+    from twinstore_postgres.execution import Execution, Result, Step
+    from twinstore_postgres.transactions import TransactionSteps
 
 __all__ = ["RowWrite", "change", "lock_step", "mark"]
 

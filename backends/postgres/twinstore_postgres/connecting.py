@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 import psycopg
 from psycopg import conninfo
+from typing_extensions import override
 
 from twinstore.errors import (
     ConfigurationError,
@@ -19,7 +20,7 @@ from twinstore.errors import (
     TwinstoreError,
     UnavailableError,
 )
-from twinstore.forks import OwnProcess, renew_in_child
+from twinstore.forks import OwnProcess, Renewable, renew_in_child
 from twinstore.redaction import mentions_secret, secrets_in
 from twinstore_postgres.codec import Row, register_loaders
 from twinstore_postgres.settings import DRIVER
@@ -119,7 +120,7 @@ class Target:
         )
 
 
-class Sockets:
+class Sockets(Renewable):
     """The sockets of this process, from which a forked child lets go at once.
 
     Whatever the child then does, it cannot write on them, and the server notices the end of the parent
@@ -135,6 +136,7 @@ class Sockets:
         """Note the socket of a connection."""
         self._connections.add(connection)
 
+    @override
     def renew(self) -> None:
         """Let go of all of them in a forked child."""
         for connection in list(self._connections):

@@ -13,10 +13,11 @@ import psycopg
 from psycopg import conninfo
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from pydantic import SecretStr
+from typing_extensions import override
 
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
-from twinstore.forks import ForkSafeLock, OwnProcess, keep, renew_in_child
-from twinstore_postgres.connecting import OLDEST_VERSION, Connection, Target, adopt, target_of
+from twinstore.forks import ForkSafeLock, OwnProcess, Renewable, keep, renew_in_child
+from twinstore_postgres.connecting import OLDEST_VERSION, Connection, Lender, Target, adopt, target_of
 from twinstore_postgres.errors import NOWHERE, loggable, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
@@ -55,7 +56,7 @@ CONNECTION_KEYWORDS: Final = frozenset(
 )
 
 
-class ServerConnections:
+class ServerConnections(Lender, Renewable):
     """Connections of the application role, pooled and single.
 
     The first use opens one connection directly, because a pool hides why it cannot connect, and checks
@@ -94,6 +95,7 @@ class ServerConnections:
         renew_in_child(self)
 
     @property
+    @override
     def host_owned(self) -> bool:
         """Whether the pool belongs to the host, so that its connections are set up differently."""
         return self._host_owned
@@ -114,6 +116,7 @@ class ServerConnections:
         if not self._safe:
             self._unsafe.add(schema)
 
+    @override
     def connection(self) -> Loan:
         """Lend a connection of the pool, in autocommit mode and outside any transaction.
 
@@ -128,6 +131,7 @@ class ServerConnections:
         self._open()
         return self.target.connect()
 
+    @override
     def renew(self) -> None:
         """Start without a pool in a forked child; that of the host cannot be opened anew by us."""
         pool, self._pool = self._pool, None

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from twinstore.backend import UnitState
-from twinstore.bulk import Rejected
+from twinstore.bulk import RangeWriter, Rejected
 from twinstore.catalog import KeyType
 from twinstore.errors import Outcome, TwinstoreError
 from twinstore.forks import OwnProcess
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import ImportOutcome, Key, Record
     from twinstore.catalog import Entity
     from twinstore_postgres.codec import Row
-    from twinstore_postgres.execution import Transaction
+    from twinstore_postgres.transactions import Transaction
 
 __all__ = ["PROBE_BY_KEY", "PostgresRangeWriter"]
 
@@ -42,7 +44,7 @@ PROBE_BY_KEY: Final = (
 CHUNK_ROWS: Final = 2500
 
 
-class PostgresRangeWriter:
+class PostgresRangeWriter(RangeWriter):
     """Implements :class:`~twinstore.bulk.RangeWriter` in a transaction that is open.
 
     Records wait until they are as many as one merge takes.
@@ -61,14 +63,14 @@ class PostgresRangeWriter:
         self._pairs: list[tuple[Record, Row]] = []
         self._bytes = 0
 
+    @override
     def write(self, records: Sequence[Record]) -> None:
-        """Take records in key order; see the Protocol."""
         with self._working():
             for record in records:
                 self._take(record)
 
+    @override
     def remove(self, keys: Sequence[Key]) -> None:
-        """Remove rows by key, with their children; see the Protocol."""
         known = storable_keys(self._entity, keys)
         with self._working():
             self._merge()
@@ -78,20 +80,21 @@ class PostgresRangeWriter:
                 (removed,) = self._transaction.run(step, subject=Subject(self._entity))
                 self._findings.removed += removed.count
 
+    @override
     def flush(self) -> ImportOutcome:
-        """Write whatever still waits; see the Protocol."""
         with self._working():
             self._merge()
         return self._findings.outcome
 
     @property
+    @override
     def access(self) -> Access:
         """The rows of any described entity inside the transaction."""
         unit = UnitExecution(self._transaction, UNBOUND, self._state, read_only=False)
         return GuardedAccess(PostgresAccess(unit, {}))
 
+    @override
     def commit(self) -> None:
-        """Commit the range; see the Protocol."""
         with self._working():
             self._merge()
             self._transaction.commit()
