@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from pymongo import ReadPreference
-from pymongo.errors import PyMongoError
+from pymongo.errors import ConnectionFailure, PyMongoError
 
 from twinstore.access import UniqueKey
 from twinstore.backend import UnitState, write_refused
@@ -213,25 +213,27 @@ def roll_back(session: ClientSession) -> None:
 
 def commit(session: ClientSession, store: OpenDatabase) -> None:
     """Commit; retry while the outcome is unknown, because commitTransaction is idempotent."""
-    for _ in range(COMMIT_ATTEMPTS - 1):
+    lost: PyMongoError | None = None
+    for _ in range(COMMIT_ATTEMPTS):
         try:
             with store.limited():
                 return session.commit_transaction()
         except PyMongoError as error:
-            if not error.has_error_label(UNKNOWN_COMMIT):
+            # Who cannot be reached now says nothing of the commit that was sent before.
+            if not is_unknown(error) and not (lost and isinstance(error, ConnectionFailure)):
                 raise translate(error, store.where) from error
-            log.debug("The outcome of a commit is unknown (%s); it is sent again.", loggable(error))
-    try:
-        with store.limited():
-            session.commit_transaction()
-    except PyMongoError as error:
-        raise lost_commit(error, store.where) from error
+            log.debug("The outcome of a commit is unknown (%s).", loggable(error))
+            lost = error
+    raise lost_commit(store.where) from lost
 
 
-def lost_commit(error: PyMongoError, where: Where) -> Exception:
+def is_unknown(error: PyMongoError) -> bool:
+    """Whether the client says that a commit may have been applied."""
+    return error.has_error_label(UNKNOWN_COMMIT)
+
+
+def lost_commit(where: Where) -> UnavailableError:
     """Return the error of a commit whose answer never came."""
-    if not error.has_error_label(UNKNOWN_COMMIT):
-        return translate(error, where)
     return UnavailableError(
         f"The connection to {where.server} was lost during the commit and did not come back; it is unknown "
         "whether the unit of work was committed. Read before you repeat it.",
