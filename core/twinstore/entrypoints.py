@@ -6,10 +6,13 @@ case, and a plug-in that cannot be loaded is an error of its own that takes nobo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from pathlib import Path
 from typing import Final
 
 from twinstore.errors import ConfigurationError
@@ -69,8 +72,26 @@ def registrations(group: str, kind: str, spellings: Mapping[str, str] | None = N
     known = spellings or {}
     return [
         Registration(point, kind, known.get(point.name.casefold(), point.name))
-        for point in entry_points(group=group)
+        for point in _entry_points(group, _places())
     ]
+
+
+def _places() -> tuple[tuple[str, int], ...]:
+    """Return where distributions are found, each with the instant at which one was last added or removed."""
+    found: list[tuple[str, int]] = []
+    for place in sys.path:
+        try:
+            found.append((place, Path(place).stat().st_mtime_ns))
+        except OSError:  # no such folder yet; it counts once it is there
+            found.append((place, 0))
+    return tuple(found)
+
+
+@lru_cache(maxsize=8)
+def _entry_points(group: str, places: tuple[tuple[str, int], ...]) -> EntryPoints:
+    """Return the entry points of a group; each load of settings would spend 2 ms on them."""
+    del places
+    return entry_points(group=group)
 
 
 def the_only(
