@@ -88,9 +88,11 @@ class MemoryAccess(AccessDefaults):
     @override
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
         with self._link.working() as unit:
+            # In the order of the refs, as on a server that locks: so callers cannot wait for each other.
             held = [hold(unit, ref.scope, ref.entity, ref.key) for ref in refs]
             before = tuple(read(ref.entity, row) for ref, row in zip(refs, held, strict=True))
             after = rule(before, unit.store.clock.now)
+            # A parent is looked for when its child is written, so it comes first.
             writes = sorted(zip(refs, held, after, strict=True), key=lambda write: write[0].entity.depth)
             for ref, row, changed in writes:
                 if changed is not None:

@@ -100,6 +100,7 @@ class MemoryBulk(BulkPort):
         """Open a view of what is committed at its first read."""
         if as_of is not None:
             self._capabilities.require("point_in_time_reads")
+        # Isolated, so that every stream of the view reads the same state.
         unit = self._store.begin(read_only=True, isolated=True)
         try:
             yield MemoryView(unit)

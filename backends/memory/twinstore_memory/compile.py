@@ -28,6 +28,7 @@ def select(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
 def ordered(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
     """Return all rows of a query, in its order."""
     found = [row for row in rows if matches(row, query)]
+    # Sorting is stable, so the least significant key comes first.
     for key in reversed(query.order):
         found.sort(key=lambda row, key=key: rank(part(row, key)), reverse=key.descending)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     return found
@@ -58,7 +59,7 @@ def follows(row: DocumentRow, order: tuple[SortKey, ...], after: tuple[KeyPart, 
 
 def rank(value: KeyPart) -> Rank:
     """Return a value that is comparable with every other: nulls first, then text, instants and numbers."""
-    if value is None:
+    if value is None:  # first in every store
         return (0, "")
     if isinstance(value, str):
         return (1, value)

@@ -89,6 +89,7 @@ class MemoryRangeWriter(RangeWriter):
             self._rejected.append(Rejected(record, record.error or "the row has no model or no key"))
             return
         row = encode(self._entity, record.model, as_stored(record))
+        # Claimed before it is looked at, so that nobody changes it until the range is committed.
         self._unit.lock(table(self._entity), row.key)
         stored = self._unit.get(table(self._entity), row.key)
         if stored is None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["DRIVER", "MemoryDatabase", "TableName", "Unit", "drop_store", "shared_store"]
 
 DRIVER: Final = "Memory"
+# Nothing detects a deadlock here: of two units that wait for each other, one gives up after this.
 PATIENCE_SECONDS: Final = 5.0
 
 K = TypeVar("K")
@@ -108,6 +109,7 @@ class MemoryDatabase:
         self._locks: dict[tuple[str, Hashable], Unit] = {}
         self._snapshots: set[Unit] = set()
         self._committing: dict[str, TableContents] = {}
+        # One for everything: a commit is a few assignments, and whoever waits must see any unit end.
         self._changed = Condition()
         renew_in_child(self)
 
@@ -175,6 +177,7 @@ class MemoryDatabase:
                         driver=DRIVER,
                     )
                 self._changed.wait(remaining)
+            # Committed since this unit began: it would decide on a state that is no more.
             if unit.before(table).mentions(what):
                 raise ConcurrencyError(
                     "Another unit of work has changed the same row since this one began; repeat this one as "
@@ -239,6 +242,7 @@ class Unit:
 
     def loses_to(self, owner: Unit) -> bool:
         """Whether this unit must not wait for the claim of another one."""
+        # The other unit of this thread could never end while this one waits for it.
         return owner.thread == self.thread or (self.isolated and owner.isolated)
 
     def before(self, table: str) -> TableContents:
@@ -276,6 +280,7 @@ class Unit:
             self.state.check_commit()
             self.state.check()
         except BaseException:
+            # Whatever ended the unit: others wait for its claims.
             self.rollback()
             raise
         self._end(self._staged)

@@ -103,6 +103,7 @@ class MongoAccess(AccessDefaults):
 
     @override
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
+        # The version in the condition of the write does what a transaction would, in one round trip less.
         alone = len(refs) == 1 and refs[0].entity.versioned
         try:
             if alone or not self._context.store.capabilities.transactions:

@@ -97,6 +97,7 @@ class MongoBulk(BulkPort):
         pipeline = [*self._chosen(entity, tenant_id).stages, {"$group": group}]
         collection = store.collection(self._connection.collection_name(entity))
         counted: Counter[str] = Counter()
+        # Counting reads the whole collection, which may take longer than any call of a service.
         with translating(store.where.of(entity)), store.with_index_timeout():
             for found in collection.aggregate(pipeline, collation=SIMPLE, allowDiskUse=True):
                 counted[label_of(owner_of_value(entity, found[ID]))] += found["count"]
@@ -108,6 +109,7 @@ class MongoBulk(BulkPort):
         if not store.capabilities.point_in_time_reads:
             return None
         with translating(store.where), store.limited():
+            # Every answer of a replica set carries its time; this one costs least.
             return position_of(store.database.command("ping")["operationTime"])
 
     @override
@@ -170,6 +172,7 @@ class MongoBulk(BulkPort):
                 yield from sorted_cuts(store, collection, codec, rows, of.stages)
                 return
             last: Key | None = None
+            # A query for each, so that no cursor waits on the server while the caller works on a range.
             while True:
                 with store.limited():
                     last = key_after(collection, codec, last, rows, of.condition)

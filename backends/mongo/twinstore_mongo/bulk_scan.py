@@ -39,12 +39,14 @@ __all__ = ["CollectionScan"]
 STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, type_registry=FOREIGN_TYPES
 )
+# Keeps broken bytes apart: two documents that differ in them never decode to the same.
 BROKEN: Final = STORED.with_options(unicode_decode_error_handler="surrogateescape")
 # What the JSON writer takes as it is.
 PLAIN: Final = frozenset({str, bool, int, datetime})
 WRITING: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_SORT_KEYS
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
+# Of one query, whose text grows with them.
 FETCH_KEYS: Final = 500
 # What a field that is left out for another reason than null is then.
 EMPTY: Final[Mapping[Kind, object]] = {Kind.LIST: [], Kind.MAP: {}, Kind.INTEGER: 0}

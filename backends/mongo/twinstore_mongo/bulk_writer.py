@@ -37,6 +37,7 @@ __all__ = ["PART_BYTES", "MongoRangeWriter"]
 
 # A transaction of the server must end within 60 s; this much is written in a few of them.
 PART_BYTES: Final = 8 * 1024 * 1024
+# In a second copy nearly every stored document equals the one to be written byte by byte: no need to decode.
 RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
 TRANSIENT: Final = "TransientTransactionError"
 VALIDATION_FAILURE: Final = 121
@@ -133,7 +134,10 @@ class MongoRangeWriter(RangeWriter):
     @property
     @override
     def access(self) -> Access:
-        """The rows of any entity inside the transaction of this range, from :meth:`flush` on."""
+        """The rows of any entity inside the transaction of this range, from :meth:`flush` on.
+
+        The ledger of a copy is written through it: rows and what it says of them become visible together.
+        """
         if self._last is None:
             raise ValidationError(
                 "This writer has no transaction before flush(); call it first.", driver=DRIVER
@@ -217,6 +221,7 @@ class MongoRangeWriter(RangeWriter):
 
     def _commit_alone(self, writes: Sequence[DocumentWrite], removals: Sequence[Key]) -> None:
         def work(context: RepositoryContext) -> int:
+            # In the transaction: whoever has lost the range by now commits nothing of it any more.
             if self._check is not None:
                 self._check(GuardedAccess(MongoAccess(context, self._entities)))
             return self._send(context, writes, removals)
@@ -274,6 +279,7 @@ class MongoRangeWriter(RangeWriter):
             except BulkWriteError as error:
                 if error.has_error_label(TRANSIENT) or not error.details["writeErrors"]:
                     raise
+                # Writes are ordered (the default), so everything before the first refused one was done.
                 first = error.details["writeErrors"][0]
                 raise RefusedError(first["index"], first) from error
         return remove_keys(context, self._entities, self._entity, removals) if removals else 0

@@ -40,14 +40,18 @@ __all__ = ["MAJORITY_READ", "MAJORITY_WRITE", "Client", "Connection", "Document"
 Document: TypeAlias = dict[str, Any]
 Client: TypeAlias = "MongoClient[Document]"
 
+# As long as a statement may take on PostgreSQL by default, so that the switch changes no limit.
 CALL_TIMEOUT_MS: Final = 30_000
 # Building an index takes as long as it takes; a day would be a sign of trouble.
 INDEX_SECONDS: Final = 86_400
 UNLIMITED: Final = nullcontext()
 WITH_PRIMARY: Final = "ReplicaSetWithPrimary"
 OLDEST_SERVER: Final = (6, 0)
+# What a majority has is neither lost nor undone by a failover, whether it is written or read. Written out,
+# because the concerns of a client or of a deployment may be weaker.
 MAJORITY_WRITE: Final = WriteConcern("majority")
 MAJORITY_READ: Final = ReadConcern("majority")
+# All reads of a transaction are of one state.
 SNAPSHOT_READ: Final = ReadConcern("snapshot")
 # Dates beyond year 9999 come as numbers of milliseconds instead of failing the whole batch.
 DECODING: Final = CodecOptions(
@@ -95,6 +99,7 @@ class OpenDatabase:
 
     def joined(self, session: ClientSession) -> OpenDatabase:
         """Return the same database seen through the client of a caller's own session."""
+        # The server takes a session only from the client that began it.
         client = cast("Client", session.client)
         if client is self.client:
             return self
@@ -139,6 +144,7 @@ class Connection(Renewable):
             ConfigurationError: malformed settings, a refused login, or a server without transactions.
             UnavailableError: no server answers.
         """
+        # Without the lock at nearly every call; what was set under it stays until the storage is closed.
         if self._store is None:
             with self._lock:
                 if self._store is None:
@@ -256,6 +262,7 @@ def open_database(client: Client, name: str) -> Database[Document]:
     return client.get_database(
         name,
         codec_options=cast("CodecOptions[Document]", DECODING),
+        # A secondary may not have what this process wrote a moment ago.
         read_preference=ReadPreference.PRIMARY,
         write_concern=MAJORITY_WRITE,
         read_concern=MAJORITY_READ,
@@ -275,10 +282,12 @@ def hosts_of(client: Client, url: str | None) -> str:
 def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -> OpenDatabase:
     """Ask the server what it is; refuse one without transactions unless that is allowed."""
     database = open_database(client, name)
+    # Waits for a server as long as the settings say; a command would wait as long as any call may take.
     _ = client.is_primary
     hello = database.command("hello")
     version = client.server_info()
     check_version(tuple(version["versionArray"][:2]), where)
+    # A router has no set of its own, and transactions all the same.
     replicated = "setName" in hello or hello.get("msg") == "isdbgrid"
     if not replicated and not allow_standalone:
         raise ConfigurationError(

@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("twinstore.mongo")
 
+# With 5 s for the search of a server each, they outlast the election of a primary: 12 s as a rule.
 COMMIT_ATTEMPTS: Final = 5
 UNKNOWN_COMMIT: Final = "UnknownTransactionCommitResult"
 
@@ -161,6 +162,7 @@ class GuardedCall:
         if isinstance(error, CLIENT_ERRORS):
             self._context.abort()
             raise translate(error, self._where) from error
+        # A refused write has ended the transaction on the server, whatever the caller makes of the error.
         if isinstance(error, STORE_ERRORS):
             self._context.abort()
 
@@ -191,6 +193,7 @@ def transaction(session: ClientSession, store: OpenDatabase) -> Iterator[None]:
         ConcurrencyError: the transaction lost against another one.
         UnavailableError: the connection was lost; at the commit with an unknown outcome.
     """
+    # The commit waits until a majority has it, so that what the caller was told cannot be undone.
     session.start_transaction(SNAPSHOT_READ, MAJORITY_WRITE, ReadPreference.PRIMARY)
     process = OwnProcess()
     try:

@@ -18,7 +18,8 @@ __all__ = ["identity_of"]
 
 log = logging.getLogger("twinstore.mongo")
 
-# Not every user may ask, and a router of a sharded cluster has no set of its own.
+# Not every user may ask, and a router of a sharded cluster has no set of its own: Unauthorized,
+# CommandNotFound, NoReplicationEnabled, and AtlasError.
 UNANSWERED: Final = frozenset({13, 59, 76, 8000})
 
 

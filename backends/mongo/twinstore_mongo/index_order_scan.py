@@ -89,6 +89,7 @@ class Readings:
         sort = [(self._names[key.field], -1 if key.descending else 1) for key in order]
         # The server merges the ranges of several values as well as it reads one.
         equal = pinned | {item.field for item in query.where if isinstance(item, OneOf)}
+        # Rows of one leading value are sorted here, which pays where few share it: with instants only.
         if not order or not order[0].time or any(serves(tail_of(path, equal), order) for path in usable):
             return Reading(sort)
         best = max((along(tail_of(path, pinned), order) for path in usable), key=len)

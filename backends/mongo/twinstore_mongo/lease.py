@@ -49,6 +49,7 @@ class MigrationLease:
         """Take the lease if nobody holds it."""
         free = {"$expr": {"$lte": [{"$ifNull": ["$expiresAt", "$$NOW"]}, "$$NOW"]}}
         taken = {
+            # Without $literal, a name of a host that begins with a dollar sign would be read as a field.
             "holder": {"$literal": self.holder},
             "fence": {"$add": [{"$ifNull": ["$fence", 0]}, 1]},
             "acquiredAt": "$$NOW",
@@ -106,6 +107,7 @@ def holding(
     lease = MigrationLease(collection, duration, f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:8]}")
     wait_for(lease, patience)
     done = Event()
+    # A daemon, because a process that ends must not wait for it; the lease then runs out by itself.
     keeper = Thread(target=keep_alive, args=(lease, done), name="twinstore-migration-lease", daemon=True)
     keeper.start()
     try:
@@ -136,5 +138,6 @@ def wait_for(lease: MigrationLease, patience: timedelta) -> None:
 
 def keep_alive(lease: MigrationLease, done: Event) -> None:
     """Renew the lease until the work is done or the lease is lost."""
+    # At a third, so that a renewal may come late by twice that.
     while not lease.lost and not done.wait(lease.duration.total_seconds() / 3):
         lease.renew()

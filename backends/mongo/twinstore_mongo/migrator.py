@@ -46,7 +46,9 @@ __all__ = ["LEDGER", "MongoInitializer", "initializer_class"]
 LEDGER: Final = "_migrations"
 # The folder of the migrations of a module that are for this kind of store.
 MIGRATIONS: Final = "mongo"
+# So long the others wait for a process that died while it was migrating.
 LEASE: Final = timedelta(seconds=30)
+# Building indexes may take minutes, and a start-up rather waits for them than fails.
 PATIENCE: Final = timedelta(minutes=10)
 
 
@@ -100,6 +102,7 @@ class MongoInitializer(Initializer):
         """
         with self._working() as store:
             plan = self._plan(store, release=release)
+            # Nearly every start finds nothing to do; it then takes no lease and needs no right to write.
             if not plan.pending and not any(plan.schema.differences()):
                 return report(self.module, (), (), plan)
             with holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease:
@@ -222,6 +225,7 @@ class MongoInitializer(Initializer):
             duration_ms=int(seconds * 1000),
         )
         which = {"_id": f"{self.module}:{step.name}"}
+        # Who was first stays: a process that lost its lease late may have applied the same step.
         result = store.collection(LEDGER).update_one(which, {"$setOnInsert": asdict(row)}, upsert=True)
         return result.upserted_id is not None
 
@@ -243,6 +247,7 @@ class MongoInitializer(Initializer):
         return {self.connection.collection_name(entity): validator_of(entity) for entity in entities}
 
     def _ledger(self, store: OpenDatabase) -> dict[str, AppliedStep]:
+        # The semicolon follows the colon, so these bounds are a prefix, read along the index of _id.
         mine = {"$gt": f"{self.module}:", "$lt": f"{self.module};"}
         rows = map(AppliedStep.of, store.collection(LEDGER).find({"_id": mine}))
         return {row.migration_name: row for row in rows}

@@ -66,6 +66,7 @@ def many(
 def page(context: RepositoryContext, entity: Entity[M], query: Query) -> Page[Row[M]]:
     """Return a page of a list."""
     codec = codec_of(entity)
+    # One row more tells whether there is another page, without counting.
     found = rows(context, entity, query, query.limit + 1)
     # The extra row is not shown, so it need not be readable.
     shown = [(row, codec.decode(row)) for row in found[: query.limit]]

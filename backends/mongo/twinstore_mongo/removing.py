@@ -33,6 +33,7 @@ def remove(context: RepositoryContext, entities: Sequence[Entity], entity: Entit
     condition = compiled(codec_of(entity), query)
     if pinned_key(entity, query) is not None:
         return delete_one(context, entity, condition)
+    # deleteMany has neither an order nor a limit.
     found = rows(context, entity, query, query.limit, fields=(ID,))
     return delete(context, entity, still(found, condition)) if found else 0
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Schema", "SchemaDifference"]
 
 NAMESPACE_EXISTS: Final = 48
-INDEX_CONFLICTS: Final = frozenset({85, 86})
-MOST_DUPLICATES: Final = 100
+INDEX_CONFLICTS: Final = frozenset({85, 86})  # IndexOptionsConflict, IndexKeySpecsConflict
+MOST_DUPLICATES: Final = 100  # of which a message lists each
 DEFAULT_ID_INDEX: Final = "_id_"
 AGE: Final = "expireAfterSeconds"
 
@@ -70,6 +70,7 @@ class Schema:
         for collection in collections:
             self._create_collection(collection.name)
         ordered = [(item.name, index) for item in collections for index in item.indexes]
+        # Duplicates refuse a unique index, and then no other one is to have been built for nothing.
         for name, index in sorted(ordered, key=lambda pair: not pair[1].unique):
             self.create_index(name, index)
 
@@ -275,6 +276,7 @@ class Schema:
         """Return the error that lists the keys which a unique index would refuse."""
         fields = [name for name, _ in index.key]
         group: Document = {
+            # A unique index takes an absent field for null.
             "_id": {f"k{n}": {"$ifNull": [f"${name}", None]} for n, name in enumerate(fields)},
             "count": {"$sum": 1},
         }
@@ -303,6 +305,7 @@ STRICT: Final = {"validationLevel": "strict", "validationAction": "error"}
 def shape(key: list[tuple[str, Any]], options: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what makes two indexes equal; the age at which rows expire comes last."""
     partial = options.get("partialFilterExpression") or {}
+    # An index that was made in a shell has its directions as floating-point numbers.
     directions = [
         (name, int(direction) if isinstance(direction, float) else direction) for name, direction in key
     ]

@@ -11,6 +11,7 @@ from twinstore.backend import BackendSettings
 
 __all__ = ["MongoSettings"]
 
+# A request should not wait for pymongo's 30 s when no server answers.
 DEFAULT_SELECTION_MS = 5000
 
 

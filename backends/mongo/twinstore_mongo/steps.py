@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["RELEASE", "AppliedStep", "CarryOver", "CollectionSpec", "IndexSpec", "Step", "load_steps"]
 
 FILE_NAME: Final = re.compile(r"\d{3}_[a-z0-9_]+\.json")
+# As text: names begin with three digits, which sort as the numbers do.
 FIRST_RELEASE: Final = "100"
 RELEASE: Final = "release"
 SECONDS_PER_DAY: Final = 86_400

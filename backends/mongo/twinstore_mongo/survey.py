@@ -79,6 +79,7 @@ def warnings_of(
     missing = [index.name for index in wanted_indexes(entity) if not serves(index, indexes)]
     if not keyless and not missing:
         return
+    # From metadata; an exact number would need a pass over the collection that this warns of.
     rows = connection.store.collection(name).estimated_document_count()
     if keyless:
         fields = ", ".join(f"{field}: {direction}" for field, direction in order)

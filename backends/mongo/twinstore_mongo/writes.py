@@ -88,6 +88,7 @@ def overwrite(context: RepositoryContext, entity: Entity[M], scope: Tenants, row
     with context.writing(entity, key):
         collection = context.collection(entity)
         try:
+            # A plain replacement would set the version back, and change the _id that another service gave.
             if entity.versioned or entity.single_key is None:
                 change = replacement(document, versioned=entity.versioned)
                 collection.update_one(condition, change, upsert=True, session=context.session)

@@ -112,6 +112,7 @@ class PostgresAccess(AccessDefaults):
         step = (statements.put(table, kind), values)
         for _ in range(TRIES):
             (found,) = self.execution.write(told, Subject(entity, row=row), step)
+            # With keys that are always the caller's, whatever stands in the way was replaced.
             if own or found.first == (True,):
                 return row
         raise self._in_the_way(table, scope, row)

@@ -47,6 +47,7 @@ def attempt(
     _, key = above.locate(parent.key)
     with execution.unit(setting(parent.scope), Subject(parent.entity, key)) as steps:
         last = (statements.last_number(table, sequence_field(entity)), key)
+        # One round trip, in this order: at READ COMMITTED the number is read after the lock is granted.
         held, number, stored = steps.run(lock_step(parent), last, stored_step(entity, parent.scope, rows))
         if held.first is None:
             raise not_found(parent.entity, key_text_of(parent), DRIVER)

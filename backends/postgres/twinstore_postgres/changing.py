@@ -123,8 +123,10 @@ def attempt(execution: Execution, refs: Sequence[Ref], rule: Rule) -> Rows:
     """Lock, decide and write once."""
     subject = joint(tuple(map(ref_subject, refs)))
     with execution.unit(shared_setting([ref.scope for ref in refs]), subject) as steps:
+        # In the order of the refs: callers that name the same rows in the same order cannot deadlock.
         found = steps.run(*map(lock_step, refs[:-1]), lock_step(refs[-1], tell=True))
         before = tuple(row_of(table_of(ref.entity), result) for ref, result in zip(refs, found, strict=True))
+        # Past everything that repeats steps: what the rule raises is its answer, also a ConcurrencyError.
         try:
             after = rule(before, moment(steps, found[-1]))
         except TwinstoreError as error:
@@ -134,7 +136,7 @@ def attempt(execution: Execution, refs: Sequence[Ref], rule: Rule) -> Rows:
             for ref, old, new in zip(refs, before, after, strict=True)
             if new is not None
         ]
-        writes.sort(key=lambda item: item.ref.entity.depth)
+        writes.sort(key=lambda item: item.ref.entity.depth)  # a foreign key wants the parent first
         check_parents(steps, refs, (*before, *after), writes)
         write(steps, writes)
     return tuple(old if new is None else new for old, new in zip(before, after, strict=True))

@@ -126,7 +126,7 @@ def _bound(condition: Condition, table: Table) -> list[object]:
     return [column.bound(condition.value)]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # the shapes of lists are few; a caller that invents them must not fill the memory
 def _made(  # noqa: PLR0917  # the parts of the cache key
     template: LiteralString,
     table: Table,

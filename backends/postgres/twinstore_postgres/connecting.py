@@ -36,6 +36,7 @@ __all__ = ["Connection", "Lender", "Target", "adopt", "in_one_process", "let_go_
 
 Connection = psycopg.Connection[Row]
 
+# libpq would wait for as long as the operating system does, which is minutes.
 CONNECT_SECONDS: Final = 10
 OLDEST_VERSION: Final = 140_000
 # The server's answers to a connection that can only be repaired by changing the settings.
@@ -50,7 +51,7 @@ REFUSALS: Final = {
     "invalid connection option": "Correct the connection string.",
     "unrecognized configuration parameter": "Correct the options in the connection string.",
 }
-# Names a role or database too, but passes by itself.
+# Also matches 'role "' or 'database "', but is transient.
 TOO_MANY: Final = "too many connections"
 
 
@@ -90,6 +91,7 @@ class Target:
             UnavailableError: nobody answers; nothing was done.
         """
         try:
+            # Statements come again and again, so each is prepared at its first use, not at the fifth.
             connection = psycopg.connect(self.conninfo, autocommit=True, prepare_threshold=0)
         except psycopg.Error as error:
             raise self.explain(error) from error
@@ -236,6 +238,7 @@ def _complete(parts: dict[str, str], timeout: int, *, read_only: bool) -> str:
         r"-c default_transaction_isolation=read\ committed "
         f"-c default_transaction_read_only={'on' if read_only else 'off'}"
     )
+    # Of two values of a setting the last one counts, so the user's stand before ours.
     own = parts.pop("options", "")
     complete = {"application_name": "twinstore", "connect_timeout": str(CONNECT_SECONDS)} | parts
     return conninfo.make_conninfo("", **complete, options=f"{own} {options}".strip(), client_encoding="UTF8")

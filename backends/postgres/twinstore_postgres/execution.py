@@ -189,7 +189,7 @@ class NestedSteps(TransactionSteps):
     @override
     def run(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute statements in one round trip."""
-        return self.execution._run(self.tenant, subject or self.subject, steps, Outcome.UNKNOWN)  # noqa: SLF001  # one family
+        return self.execution._run(self.tenant, subject or self.subject, steps, Outcome.UNKNOWN)  # noqa: SLF001  # an execution and its steps are one unit
 
     @override
     def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
@@ -236,6 +236,7 @@ class JoinedExecution(Execution):
                 yield transaction
 
     def _check_role(self) -> None:
+        # Only here a role can be met that the pool has not checked: that of the caller's connection.
         if not self._safe:
             with translated(outcome=Outcome.NOT_APPLIED):
                 self._safe = check_role(self._connection, self._schema)

@@ -147,6 +147,7 @@ class ServerConnections(Lender, Renewable):
             pool.close()
 
     def _open(self) -> Pool:
+        # Nearly every call ends here, without the lock.
         pool = self._pool
         if pool is not None and not self._unsafe and self._version:
             return pool
@@ -208,6 +209,7 @@ class ServerConnections(Lender, Renewable):
             self._probe()
         except PoolClosed as error:
             raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
+        # The server answers, so the pool is only busy.
         try:
             return pool.getconn(timeout=WAIT_SECONDS)
         except PoolTimeout as error:
@@ -290,8 +292,8 @@ def pool_of_the_parent() -> ConfigurationError:
 def check_alive(connection: Connection) -> None:
     """Refuse a connection that the server has closed, without a round trip.
 
-    A healthy idle connection has nothing to read. Whatever waits there is the farewell of the server, or a
-    notice, and only then is the server asked.
+    A healthy idle connection has nothing to read. Anything readable is a shutdown message or a notice, and
+    only then is the server asked.
     """
     if readable(connection.fileno()):
         connection.execute("SELECT 1")
@@ -299,7 +301,7 @@ def check_alive(connection: Connection) -> None:
 
 def readable(descriptor: int) -> bool:
     """Whether something waits to be read."""
-    if hasattr(select, "poll"):
+    if hasattr(select, "poll"):  # select() refuses descriptors from 1024 on, Windows has nothing else
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         return bool(poll.poll(0))

@@ -105,7 +105,7 @@ class Transaction(TransactionSteps):
     def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
         """Execute the last statements and commit in one round trip; a failed one leaves nothing behind."""
         self._process.check(TRANSACTION)
-        if not steps and not self._begun:
+        if not steps and not self._begun:  # nothing was sent, so there is nothing to commit
             return []
         before = self._before(None)
         try:
@@ -155,6 +155,7 @@ class Transaction(TransactionSteps):
         if tenant is not None:
             self._tenant = tenant
         if not self._begun:
+            # Before anything is sent: whatever becomes of the round trip, a rollback is due from now on.
             self._begun = True
             return [(self._begin, ()), (SET_TENANT, (self._tenant,))]
         return [(SET_TENANT, (self._tenant,))] if changed else []

@@ -27,7 +27,10 @@ NO_LIMIT: Final = (b"SELECT set_config('statement_timeout', '0', true)", ())
 
 
 class BulkConnections(Lender, Renewable):
-    """Connections that were opened for bulk work; those at rest are lent again."""
+    """Connections that were opened for bulk work; those at rest are lent again.
+
+    A stream holds its connection for as long as its reader takes, and requests would miss it in the pool.
+    """
 
     def __init__(self, server: ServerConnections) -> None:
         """Take the server; nothing is opened yet."""

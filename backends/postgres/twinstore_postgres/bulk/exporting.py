@@ -27,12 +27,15 @@ __all__ = ["approximate_size", "export_batches", "export_of", "range_condition",
 # A batch ends at this size too. Every so many rows one is weighed for all of them, which costs little.
 BATCH_BYTES: Final = 8_000_000
 SIZE_SAMPLE_EVERY: Final = 8
+# COPY, because a cursor of the server takes five times as long. Binary, because values are wanted, not text;
+# the scan of a comparison reads text, so that no common reader can hide a difference.
 EXPORT: Final = (
     "COPY (SELECT {columns} FROM {table} WHERE {where} ORDER BY {order}) TO STDOUT (FORMAT BINARY)"
 )
 EXPORT_SOME: Final = (
     "COPY (SELECT {columns} FROM {table} WHERE ({order}) IN ({keys})) TO STDOUT (FORMAT BINARY)"
 )
+# Of one query, whose text grows with them.
 SOME_KEYS: Final = 500
 # A tenant as a parameter, compared by code point, whatever collation somebody gave the column.
 EXACTLY: Final = sql.SQL('%s::text COLLATE "C"')

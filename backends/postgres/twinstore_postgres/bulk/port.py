@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["PostgresBulk"]
 
 COUNTS: Final = 'SELECT {tenant} COLLATE "C", count(*) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1'
+# REPEATABLE READ: everything that one view or one count reads is of one state.
 ONE_STATE: Final = UNIT[True]
 
 
@@ -146,6 +147,7 @@ class PostgresBulk(BulkPort):
             stage = Stage(connection, table_of(entity))
             with translated(Subject(entity), outcome=Outcome.NOT_APPLIED):
                 stage.create()
+            # READ COMMITTED: a row that a rival commits meanwhile is found. A snapshot would fail with 40001.
             with inside(connection, "bulk write", begin=STEP) as transaction:
                 transaction.run(PROBE_BY_KEY)
                 writer = PostgresRangeWriter(transaction, stage, entity, overwrite=overwrite)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SelectedColumn", "TableScan"]
 
+# Of one query, whose text grows with them.
 FETCH_KEYS: Final = 500
 # A batch ends at this size too, so that large documents do not pile up.
 BATCH_BYTES: Final = 8_000_000
@@ -152,6 +153,7 @@ class TableScan:
         return None if None in key else cast("Key", key)
 
     def _rows(self, snapshot: Snapshot, statement: sql.Composable) -> Iterator[ScanRow]:
+        # Text: it is what the server says of a value, whatever the client would make of it.
         copy_out = sql.SQL("COPY ({}) TO STDOUT").format(statement)
         with snapshot.copy(copy_out) as copy:
             yield from map(self.row, copy.rows())

@@ -73,6 +73,7 @@ class PostgresRangeWriter(RangeWriter):
     def remove(self, keys: Sequence[Key]) -> None:
         known = storable_keys(self._entity, keys)
         with self._working():
+            # What was written before comes first: a key may be written and then removed.
             self._merge()
             if known:
                 arrays = [list(part) for part in zip(*known, strict=True)]
@@ -89,7 +90,10 @@ class PostgresRangeWriter(RangeWriter):
     @property
     @override
     def access(self) -> Access:
-        """The rows of any described entity inside the transaction."""
+        """The rows of any described entity inside the transaction.
+
+        The ledger of a copy is written through it: rows and what it says of them become visible together.
+        """
         unit = UnitExecution(self._transaction, UNBOUND, self._state, read_only=False)
         return GuardedAccess(PostgresAccess(unit, {}))
 
