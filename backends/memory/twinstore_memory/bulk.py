@@ -220,13 +220,13 @@ def belongs(unit: Unit, row: DocumentRow, tenant_id: str | None) -> bool:
 
 
 def place(row: DocumentRow) -> tuple[bool, tuple[str | int, ...]]:
-    """Return the place of a row in the order of the keys; what can be no key comes last."""
+    """Return the place of a row in the order of the keys; what cannot be a key comes last."""
     key = key_of(row)
     return (key is None, tuple(map(repr, row.key)) if key is None else key)
 
 
 def covers(within: KeyRange, row: DocumentRow) -> bool:
-    """Whether a range covers a row; an unbounded end also covers what can be no key."""
+    """Whether a range covers a row; an unbounded end also covers what cannot be a key."""
     key = key_of(row)
     if key is None:
         return within.upper is None

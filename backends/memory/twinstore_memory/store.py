@@ -190,9 +190,11 @@ class MemoryDatabase:
         """Apply what a unit staged, all at once, and drop its claims."""
         with self._changed:
             self._snapshots.discard(unit)
+            # Before anything changes: whoever reads one state goes on seeing what is replaced now.
             for table, contents in staged.items():
                 for other in self._snapshots:
                     self._contents(table).note_before(contents, other.before(table))
+            # A process may fork between two tables; see renew().
             self._committing = staged
             for table, contents in staged.items():
                 self._contents(table).take_over(contents)

@@ -56,7 +56,7 @@ class Single(Link):
             yield unit
             unit.commit()
         finally:
-            unit.rollback()
+            unit.rollback()  # does nothing after a commit
 
 
 class Joined(Link):

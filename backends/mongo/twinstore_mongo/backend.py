@@ -103,6 +103,7 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R]):
             try:
                 with transaction(session, store):
                     yield self._access(context)
+                    # An error that the caller caught inside has ended the transaction on the server already.
                     context.state.check_commit()
             finally:
                 context.state.closed = True

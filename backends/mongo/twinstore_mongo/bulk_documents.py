@@ -85,6 +85,7 @@ def is_equal(exporter: Exporter, write: DocumentWrite, stored: bytes) -> bool:
     versioned = exporter.codec.entity.versioned
     if write.raw == stored or (versioned and same_but_version(write.raw, stored)):
         return True
+    # Another service may order the fields otherwise, or store nulls, and yet say the same.
     found, record = exporter.cautious(stored), write.record
     return found.error is None and found.model == record.model and dict(found.storage) == dict(record.storage)
 

@@ -269,7 +269,7 @@ class CollectionScan:
 
 
 def replace_text(value: Any, path: tuple[str, ...]) -> bool:  # noqa: ANN401  # any stored value
-    """Replace one instant stored as text, in lists too; text that is no instant stays."""
+    """Replace one instant stored as text, in lists too; text that is not an instant stays."""
     if type(value) is list:
         return sum(replace_text(item, path) for item in value) > 0  # every item, so not any()
     if type(value) is not dict:

@@ -108,6 +108,7 @@ class MongoView(BulkView):
 
     def _collection(self, entity: Entity) -> Collection[Document]:
         collection = self._connection.store.collection(self._connection.collection_name(entity))
+        # A read concern, not a transaction: the server ends one after 60 s, and a stream may take longer.
         return collection if self._concern is None else collection.with_options(read_concern=self._concern)
 
     def _one(self, stream: Generator[T]) -> Iterator[T]:

@@ -62,7 +62,7 @@ FOREIGN_TYPES: Final = TypeRegistry([CodeAsObject()])
 FIRST_VERSION: Final = Int64(1)
 # What a free map mostly holds; anything else may hide a reference.
 PLAIN: Final = frozenset({str, bool, int, float, type(None)})
-NOUNS: Final = {Kind.TEXT: "text", Kind.INTEGER: "integer", Kind.INSTANT: "instant"}
+NOUNS: Final = {Kind.TEXT: "a string", Kind.INTEGER: "an integer", Kind.INSTANT: "an instant"}
 
 
 class Codec(Generic[M]):
@@ -182,8 +182,8 @@ class Codec(Generic[M]):
                 wrong.append(marker.name)
                 nouns[NOUNS[marker.kind]] = None
         if wrong:
-            what = " or no ".join(nouns)
-            raise self.bad(document.get(ID), f"its markers {', '.join(wrong)} are missing or no {what}")
+            what = " or ".join(nouns)
+            raise self.bad(document.get(ID), f"its markers {', '.join(wrong)} are missing or not {what}")
         return storage
 
     def _reunited(self, model: M, storage: Mapping[str, object]) -> M:

@@ -101,6 +101,7 @@ def following(order: tuple[SortKey, ...], after: tuple[KeyPart, ...], names: Nam
     name = names[head.field]
     beyond = strictly(name, value, head)
     if len(order) == 1:
+        # Nothing comes after null where nulls are last, and an empty $in holds for nothing.
         return beyond if len(beyond) == 1 else [{"$or": beyond} if beyond else {name: {"$in": []}}]
     rest = merged(following(order[1:], after[1:], names))
     equal = {name: value, **rest} if name not in rest else {"$and": [{name: value}, rest]}

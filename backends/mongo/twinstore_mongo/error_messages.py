@@ -193,10 +193,10 @@ def unencodable(error: Exception, where: Where) -> TwinstoreError:
 
 
 def undecodable(error: Exception, where: Where) -> TwinstoreError:
-    """Stored bytes are no valid BSON."""
+    """Stored bytes are not valid BSON."""
     del error
     return DocumentDecodeError(
-        f"{where.subject} stored in {DRIVER} is no valid BSON. Repair or quarantine the document.",
+        f"{where.subject} stored in {DRIVER} is not valid BSON. Repair or quarantine the document.",
         **where.location,
     )
 

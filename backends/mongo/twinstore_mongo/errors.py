@@ -43,7 +43,7 @@ Translation = Callable[[Exception, Where], TwinstoreError]
 
 def translate(error: Exception, where: Where) -> TwinstoreError:
     """Return the error of the library for an exception of the client; raise it ``from`` the exception."""
-    # A server that does not answer is down for the next attempt too, so that is no lost race.
+    # A server that does not answer is down for the next attempt too, so that is not a lost race.
     if isinstance(error, errors.PyMongoError) and error.has_error_label(TRANSIENT) and not error.timeout:
         return error_messages.concurrency(error, where)
     for kind in type(error).__mro__:

@@ -171,7 +171,7 @@ def in_order(groups: Iterable[list[Document]], rest: Sort) -> list[Document]:
 
 
 def rank(value: Any) -> tuple[int, Any]:  # noqa: ANN401  # whatever is stored
-    """Return what sorts a value; one that is no key cannot be read anyway and only needs some place."""
+    """Return what sorts a value; one that is not a key cannot be read anyway and only needs some place."""
     if value is None:
         return 0, ""
     if isinstance(value, str):

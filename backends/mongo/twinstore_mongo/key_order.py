@@ -47,7 +47,7 @@ UNFIT: Final = ("sparse", "partialFilterExpression", "hidden", "collation")
 # Keys are short, so a batch of them stays small and a large collection takes few round trips.
 KEYS_AT_ONCE: Final = 10_000
 # The server orders values by type first, so the first value of the next type is beyond all of one. Of the
-# values that are no number and no text, the empty object comes first behind the texts.
+# values that are neither numbers nor texts, the empty object comes first behind the texts.
 FIRST: Final[dict[KeyType, object]] = {KeyType.TEXT: "", KeyType.UUID: "", KeyType.INT64: float("-inf")}
 BEYOND: Final[dict[KeyType, object]] = {KeyType.TEXT: {}, KeyType.UUID: {}, KeyType.INT64: ""}
 TYPES: Final[dict[KeyType, object]] = {

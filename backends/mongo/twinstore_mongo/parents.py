@@ -80,6 +80,7 @@ def seen_parents(
     parent, _ = parent_of(entity)
     codec = codec_of(parent)
     name = codec.names[parent.key[-1]]
+    # One query for all rows of a list, whatever their number of parents.
     condition = merged(({name: {"$in": list(values)}}, owned_by(codec, scope)))
     fields = [name] if parent.parent is None else [name, codec.names[parent.parent.field]]
     with context.reading(parent):

@@ -50,7 +50,7 @@ class SchemaDifference:
 class Schema:
     """The collections that a module wants.
 
-    Nothing here lets the server remove or refuse a document that is there, but for the repairs of the
+    Nothing here lets the server remove or refuse a document that is there, except the repairs of the
     differences that are ``guarded``: a collection that holds documents gets its TTL index without the age
     and no validator. Both are differences then, and :meth:`effects` counts what they would do.
 
@@ -86,7 +86,7 @@ class Schema:
                 raise
 
     def create_index(self, collection: str, index: IndexSpec) -> None:
-        """Create an index; an equal one under another name will do.
+        """Create an index; an equivalent one under another name is accepted.
 
         Raises:
             MigrationError: duplicates under a unique index, or another index in the way.

@@ -100,6 +100,7 @@ class CarryOver:
 
     def run(self, store: OpenDatabase) -> None:
         """Let the server do it; a source that is absent or empty brings nothing."""
+        # On the server alone, so the documents never travel; it may take longer than any call of a service.
         with store.with_index_timeout():
             store.collection(self.source).aggregate(list(self.pipeline), allowDiskUse=True)
 
@@ -154,6 +155,7 @@ def load_steps(folder: Traversable) -> tuple[Step, ...]:
 
 def parse_step(name: str, text: bytes) -> Step:
     """Return the step of a file."""
+    # A checkout on Windows must not change the checksum that a database has recorded.
     plain = text.replace(b"\r\n", b"\n")
     collections = tuple(
         CollectionSpec(item["name"], tuple(IndexSpec.of(index) for index in item["indexes"]))

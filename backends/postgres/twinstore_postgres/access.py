@@ -134,6 +134,7 @@ class PostgresAccess(AccessDefaults):
         table = table_of(entity)
         key = pinned_key(entity, query)
         step = compile_removal(query, table)
+        # The row of one key: without the list of candidates, which a removal of the first rows needs.
         if key is not None and len(query.where) == len(key):
             values = (*key, *owner_values(table, query.scope))
             step = (statements.delete(table, sight(query.scope)), values)

@@ -128,6 +128,7 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
             foreign = self._server.host_owned
             try:
                 with Transaction(connection, tenant, begin=UNIT[read_only], foreign=foreign) as transaction:
+                    # Nothing is sent yet: the unit sees the state of its first call.
                     yield self._access(UnitExecution(transaction, scope, state, read_only=read_only))
                     state.check_commit()
             finally:

@@ -168,7 +168,7 @@ def _required(entity: Entity, name: str) -> bool:
 
 
 def _key_type(entity: Entity, name: str) -> LiteralString | None:
-    """Return the type of a column of the key that is no text."""
+    """Return the type of a column of the key that is not a text."""
     for part in entity.key_parts:
         if part.field == name and part.type is KeyType.UUID:
             return "uuid"

@@ -100,6 +100,7 @@ class Target:
 
     def explain(self, error: psycopg.Error) -> TwinstoreError:
         """Return why no connection could be opened."""
+        # Of libpq, which repeats the connection string in parts, hence the look for the password.
         text = " ".join(str(error).split())
         if mentions_secret(text, self.secrets):
             text = type(error).__name__

@@ -97,7 +97,7 @@ class PostgresDataSource:
             yield connection
 
     def close(self) -> None:
-        """Close the connections, but for a pool of the host; a second call does nothing."""
+        """Close the connections, except a pool of the host; a second call does nothing."""
         self._server.close()
 
     def __enter__(self) -> Self:

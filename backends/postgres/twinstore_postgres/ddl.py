@@ -115,6 +115,7 @@ def constraints(entity: Entity) -> Iterator[Piece]:
     if table.parent is not None:
         own = text(table.parent_column)
         above = f"{text(table.parent.name)} ({text(table.parent.parts['key'])})"
+        # The children go with their parent in the statement that removes it.
         yield Piece(
             f"{name}_{text(table.parent_column)}_fkey",
             f"FOREIGN KEY ({own}) REFERENCES {above} ON DELETE CASCADE",
@@ -125,7 +126,7 @@ def constraints(entity: Entity) -> Iterator[Piece]:
 
 
 def indexes(entity: Entity) -> Iterator[Piece]:
-    """Yield the indexes that are no constraints."""
+    """Yield the indexes that are not constraints."""
     table = table_of(entity)
     for index in _indexes(entity):
         if not _is_constraint(index):

@@ -165,6 +165,7 @@ class PostgresInitializer(Initializer, TakesSnapshots):
 
     def _connect(self) -> Connection:
         settings = self._settings
+        # Only the owner of the schemas may change them, and requests are answered by another role.
         secret = settings.owner_connection_string or settings.connection_string
         if secret is None and settings.pool is not None:
             return self._server.target.connect()

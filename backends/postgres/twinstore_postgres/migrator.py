@@ -116,6 +116,7 @@ def shipped_migrations(module: ModuleSpec[object]) -> tuple[Migration, ...]:
     found = []
     for entry in module.migrations(STORE).iterdir():
         if FILE_NAME.fullmatch(entry.name):
+            # A checkout on Windows must not change the checksum that a database has recorded.
             text = entry.read_text(encoding="utf-8")
             found.append(Migration(entry.name, text.replace("\r\n", "\n").replace("\r", "\n")))
     return tuple(sorted(found, key=lambda migration: migration.name))

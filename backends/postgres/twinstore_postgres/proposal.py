@@ -143,4 +143,4 @@ def _shown(declared: str) -> str:
     for ours, theirs in SHOWN.items():
         if declared.startswith(ours):
             return theirs + declared.removeprefix(ours).partition(DEFAULT)[0]
-    raise LookupError(f"{declared} is no column")  # met by programmers only
+    raise LookupError(f"{declared} is not a column")  # met by programmers only

@@ -89,6 +89,7 @@ class ServerConnections(Lender, Renewable):
         )
         # The schemas whose tables might belong to the role.
         self._unsafe: set[str] = set()
+        # A source is only read, and a role that no policy binds reads all of it.
         self._safe = settings.allow_unsafe_role or read_only
         self._version = 0
         self._closed = False

@@ -53,7 +53,9 @@ INSERT_UNDER_PARENT: Final = (
     "WITH given ({columns}) AS (VALUES ({typed})) INSERT INTO {table} ({columns}) "
     "SELECT {columns} FROM given WHERE {parent} ON CONFLICT ({key}) DO NOTHING"
 )
+# By the key alone: the row is locked, and it was found in the scope.
 UPDATE: Final = "UPDATE {table} SET ({columns}) = ROW({values}){version} WHERE {found}"
+# A write that changes nothing, seen by those whose snapshot is older; a lock is not.
 TOUCH: Final = "UPDATE {table} SET {first} = {first}{version} WHERE {found}"
 DELETE: Final = "DELETE FROM {table} WHERE {found}"
 LAST_NUMBER: Final = "SELECT coalesce(max({sequence}), 0) FROM {table} WHERE {above} = %s"

@@ -46,6 +46,7 @@ class Scans:
         name = (entity.module, entity.name)
         scan = self._known.get(name)
         if scan is None:
+            # A savepoint: a table that is not as described must not end the view.
             with translated(outcome=Outcome.NOT_APPLIED), connection.transaction():
                 scan = self._known.setdefault(name, scan_of(connection, entity))
         return scan

@@ -70,7 +70,7 @@ class TableScan:
     Attributes:
         fields: the fields of the model, or the payload alone.
         markers: the storage markers.
-        beside: what is no part of the content and needed for key, tenant or retention.
+        beside: what is not part of the content but needed for key, tenant or retention.
         payload: whether the one field is the whole wire form.
         optional_lists: lists that are left out when empty.
     """

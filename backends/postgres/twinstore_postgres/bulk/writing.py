@@ -125,7 +125,7 @@ class PostgresRangeWriter(RangeWriter):
             self._reject(record, record.error or "the record holds no model")
             return
         if self._has_uuid and not storable_keys(self._entity, [record.key]):
-            self._reject(record, "the key is no UUID in lower case, as the column needs it")
+            self._reject(record, "the key is not a UUID in lower case, which the column needs")
             return
         row = self._table.encode(record.model, record.storage)
         if len(self._pairs) % SIZE_SAMPLE_EVERY == 0:
