@@ -32,14 +32,17 @@ def message(caplog: pytest.LogCaptureFixture, driver: str) -> tuple[int, str]:
     return record.levelno, record.getMessage()
 
 
-def test_a_lease_that_cannot_be_renewed_warns(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("step", "level"), [("renew", logging.WARNING), ("release", logging.DEBUG)])
+def test_a_lease_that_is_out_of_reach_is_told(
+    step: str, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
     url = f"mongodb://user:{PASSWORD}@127.0.0.1:1/?serverSelectionTimeoutMS=1"
-    with MongoClient[dict[str, Any]](url) as client:
+    with MongoClient[dict[str, Any]](url) as client, caplog.at_level(logging.DEBUG, "twinstore.mongo"):
         lease = MigrationLease(client["db"]["_migrations"], timedelta(seconds=1), TENANT)
-        lease.renew()
-    assert lease.lost
-    level, text = message(caplog, "mongo")
-    assert level == logging.WARNING
+        getattr(lease, step)()
+    assert lease.lost == (step == "renew")
+    found, text = message(caplog, "mongo")
+    assert found == level
     assert "(ServerSelectionTimeoutError)" in text
     assert not any(value in text for value in (PASSWORD, TENANT, "127.0.0.1"))
 

@@ -39,7 +39,6 @@ class MemoryAccess(AccessDefaults):
     """Implements :class:`~twinstore.access.Access`; every step is one unit of work."""
 
     def __init__(self, link: Link, scope: Scope, entities: Sequence[Entity]) -> None:
-        """Take the way to the store, the scope of the session, and the entities of the module."""
         self._link = link
         self._scope = scope
         self._entities = entities

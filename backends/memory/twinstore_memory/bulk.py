@@ -41,7 +41,6 @@ class MemoryBulk(BulkPort):
     """Implements :class:`~twinstore.bulk.BulkPort`."""
 
     def __init__(self, store: MemoryDatabase, module: Module, capabilities: Capabilities) -> None:
-        """Take the store and the module whose rows are read and written."""
         self._store = store
         self._module = module
         self._capabilities = capabilities
@@ -130,7 +129,6 @@ class MemoryView(BulkView):
     """Implements :class:`~twinstore.bulk.BulkView` in a unit that reads one state."""
 
     def __init__(self, unit: Unit) -> None:
-        """Take the unit."""
         self._unit = unit
 
     @property

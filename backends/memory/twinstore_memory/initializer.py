@@ -23,7 +23,6 @@ class MemoryInitializer(Initializer):
     """Implements :class:`~twinstore.migrations.Initializer`: there is nothing to migrate."""
 
     def __init__(self, module: str) -> None:
-        """Take the name of the module, for reports."""
         self._module = module
 
     @override

@@ -36,7 +36,6 @@ class MemoryRangeWriter(RangeWriter):
     def __init__(
         self, unit: Unit, entity: Entity, entities: Sequence[Entity], on_conflict: OnConflict
     ) -> None:
-        """Take the open unit, what is written, and the entities that may be children of it."""
         self._unit = unit
         self._entity = entity
         self._entities = entities

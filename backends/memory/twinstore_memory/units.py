@@ -65,7 +65,6 @@ class Joined(Link):
     in_unit = True
 
     def __init__(self, unit: Unit) -> None:
-        """Take the unit."""
         self.state = unit.state
         self.read_only = unit.read_only
         self._unit = unit

@@ -46,7 +46,6 @@ class MongoAccess(AccessDefaults):
     """Implements :class:`~twinstore.access.Access`."""
 
     def __init__(self, context: RepositoryContext, entities: Sequence[Entity]) -> None:
-        """Take how the calls reach the store, and the entities of the module."""
         self._context = context
         self._entities = entities
         # Every call asks for it several times.

@@ -46,7 +46,6 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R]):
         *,
         validators: bool = True,
     ) -> None:
-        """Take the module, its options, the connection, and whether collections get validators."""
         super().__init__(module)
         connection.check_names(module.catalog.entities)
         self._connection = connection

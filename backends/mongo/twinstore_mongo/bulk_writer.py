@@ -309,7 +309,6 @@ class LastPart:
     """The transaction of the last part, which somebody else commits; without transactions just the store."""
 
     def __init__(self, context: RepositoryContext) -> None:
-        """Open it."""
         self._ending = ExitStack()
         transactions = context.store.capabilities.transactions
         self.context = self._ending.enter_context(context.opened()) if transactions else context
@@ -328,7 +327,6 @@ class RefusedError(Exception):
     """The store refused one document of a bulk write."""
 
     def __init__(self, position: int, details: Mapping[str, Any]) -> None:
-        """Take the place of the document and what the server said of it."""
         super().__init__(position)
         self.position = position
         self.error = OperationFailure(str(details.get("errmsg", "")), details.get("code"), details)

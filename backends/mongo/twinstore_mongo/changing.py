@@ -33,7 +33,6 @@ class RuleEndedError(Exception):
     """Carries the error with which a rule ended its step past everything that repeats steps."""
 
     def __init__(self, error: ConcurrencyError) -> None:
-        """Take the error."""
         super().__init__(str(error))
         self.error = error
 

@@ -79,7 +79,6 @@ class Codec(Generic[M]):
     """
 
     def __init__(self, entity: Entity[M]) -> None:
-        """Take the description."""
         self.entity = entity
         self.names = stored_names(entity)
         self.key = tuple(self.names[name] for name in entity.key)

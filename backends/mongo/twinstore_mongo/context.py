@@ -135,7 +135,6 @@ class GuardedCall:
     def __init__(
         self, context: RepositoryContext, entity: Entity, key: Key | UniqueKey | None, outcome: Outcome
     ) -> None:
-        """Take the unit and where errors happen."""
         self._context = context
         self._entity = entity
         self._key = key

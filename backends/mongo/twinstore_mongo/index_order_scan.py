@@ -60,7 +60,6 @@ class Readings:
     """How the lists of one entity are read, decided once for each shape of a list."""
 
     def __init__(self, entity: Entity, names: Mapping[str, str]) -> None:
-        """Take the description and the stored names."""
         self._tenant = entity.tenant_field
         self._names = names
         indexes = document_indexes(entity)

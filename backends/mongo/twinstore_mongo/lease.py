@@ -73,7 +73,11 @@ class MigrationLease:
 
     def release(self) -> None:
         """Let the next one in; does nothing when the lease is lost already."""
-        self.collection.update_one(self._mine, [{"$set": {"expiresAt": "$$NOW"}}])
+        try:
+            self.collection.update_one(self._mine, [{"$set": {"expiresAt": "$$NOW"}}])
+        except PyMongoError as error:
+            # What the migration did stands, and why it failed is on its way.
+            log.debug("The migration lease could not be released (%s); it runs out.", loggable(error))
 
     def check(self) -> None:
         """Raise ``MigrationError`` when another process may be migrating by now."""

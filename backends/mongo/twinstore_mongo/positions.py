@@ -47,7 +47,6 @@ class PointInTime(ReadConcern):
     """
 
     def __init__(self, time: Timestamp) -> None:
-        """Take the cluster time."""
         super().__init__("snapshot")
         self._time = time
 

@@ -50,7 +50,6 @@ class PostgresAccess(AccessDefaults):
     """Implements :class:`~twinstore.access.Access` over one way to the server."""
 
     def __init__(self, execution: Execution, specials: Mapping[str, Special]) -> None:
-        """Take the way to the server, and the module's own statements by operation."""
         self.execution = execution
         self._specials = specials
 

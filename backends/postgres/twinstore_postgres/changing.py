@@ -61,7 +61,6 @@ class RuleEndedError(Exception):
     """Carries the error with which a rule ended its step past everything that repeats steps."""
 
     def __init__(self, error: TwinstoreError) -> None:
-        """Take the error."""
         super().__init__()
         self.error = error
 

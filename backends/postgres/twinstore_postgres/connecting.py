@@ -131,7 +131,6 @@ class Sockets(Renewable):
     """
 
     def __init__(self) -> None:
-        """Start without any."""
         self._connections: WeakSet[Connection] = WeakSet()
         renew_in_child(self)
 

@@ -111,7 +111,6 @@ class UnboundExecution(Execution):
     """Each call on a connection that is lent for it."""
 
     def __init__(self, server: Lender, scope: Scope) -> None:
-        """Take what lends the connections."""
         super().__init__(Binding(DRIVER, scope, UnitState(unbound=True)))
         self._server = server
 
@@ -153,7 +152,6 @@ class UnitExecution(Execution):
     """Every call inside one transaction of the caller; any error of the store ends its use."""
 
     def __init__(self, transaction: Transaction, scope: Scope, state: UnitState, *, read_only: bool) -> None:
-        """Take the transaction."""
         super().__init__(Binding(DRIVER, scope, state, read_only=read_only, in_unit=True))
         self._transaction = transaction
 

@@ -235,7 +235,6 @@ class Loan:
     __slots__ = ("_autocommit", "_connection", "_pool", "_process", "_server")
 
     def __init__(self, server: ServerConnections) -> None:
-        """Take what lends a connection, and tells its pool."""
         self._server = server
 
     def __enter__(self) -> Connection:

@@ -167,7 +167,6 @@ class LentTransaction:
     __slots__ = ("_foreign", "_loan", "_subject", "_tenant", "_transaction")
 
     def __init__(self, server: Lender, tenant: str, subject: Subject) -> None:
-        """Take what lends the connection, and what the transaction gets."""
         self._loan = server.connection()
         self._foreign = server.host_owned
         self._tenant = tenant

@@ -38,7 +38,6 @@ class Scans:
     """What scans select; the catalog of the server is read once for each entity."""
 
     def __init__(self) -> None:
-        """Start without any."""
         self._known: dict[tuple[str, str], TableScan] = {}
 
     def of(self, connection: Connection, entity: Entity) -> TableScan:
