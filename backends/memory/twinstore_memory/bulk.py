@@ -88,6 +88,7 @@ class MemoryBulk(BulkPort):
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
         """Yield ranges of about ``rows`` rows each that together cover every key."""
         found = rows_in(self._store.begin(), entity, tenant_id=tenant_id)
+        # Rows without a usable key are covered by the open upper end.
         keys = [key for row in found if (key := key_of(row)) is not None]
         edges = keys[rows::rows]
         for lower, upper in zip([None, *edges], [*edges, None], strict=True):

@@ -93,7 +93,7 @@ class MemoryRangeWriter(RangeWriter):
         stored = self._unit.get(table(self._entity), row.key)
         if stored is None:
             self._store(record, row)
-        elif content(stored) == content(row):
+        elif content(stored) == content(row):  # not the rows: forms that mean the same are equal here
             self._unchanged[label_of(row.owner)] += 1
         else:
             self._conflicts.append(Conflict(record.key, row.owner, overwritten=self._overwrite))

@@ -124,6 +124,7 @@ class MongoView(BulkView):
         self._process.check(VIEW)
         if self._closed:
             raise TransactionAbortedError("This view has ended; open a new one.", driver=DRIVER)
+        # As on PostgreSQL, where one connection streams one answer at a time.
         if self._stream is not None:
             raise ValidationError(
                 "This view is reading a list already; read it to its end or close it before you begin the "

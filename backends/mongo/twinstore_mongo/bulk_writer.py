@@ -107,6 +107,7 @@ class MongoRangeWriter(RangeWriter):
     @override
     def write(self, records: Sequence[Record]) -> None:
         self._must_be_open()
+        # A key that was removed and comes again: what was asked for first is done first.
         if self._removals and not {record.key for record in records}.isdisjoint(self._removals):
             self._commit_part()
         writes = [write for record in records if (write := self._encoded(record)) is not None]
@@ -261,6 +262,7 @@ class MongoRangeWriter(RangeWriter):
     def _set_aside(self, write: DocumentWrite, refused: RefusedError) -> None:
         """Reject a refused record, unless its key came into the store meanwhile."""
         index = violated_index(refused.error)
+        # Somebody inserted the key since it was looked for; now it can be compared like any other.
         if index in self._codec.key_indexes and write.replaces is None:
             stored = self._stored([write.key]).get(write.key)
             if stored is not None:
@@ -288,6 +290,7 @@ class MongoRangeWriter(RangeWriter):
         collection: Any = context.collection(self._entity)
         if not writes:
             return
+        # As most parts: into an empty target a plain insert is the fastest that the server takes.
         if all(write.replaces is None for write in writes):
             collection.insert_many([RawBSONDocument(write.raw) for write in writes], session=context.session)
             return

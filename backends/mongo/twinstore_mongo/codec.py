@@ -155,6 +155,7 @@ class Codec(Generic[M]):
         values = {
             name: value
             for name, value in document.items()
+            # A null is what others write for an absent value.
             if name[:1] != "_" and name not in self._plain and value is not None
         }
         if self._maps:

@@ -148,7 +148,7 @@ def along_index(find: Find, condition: Document, reading: Reading, wanted: int) 
     (time, _), *rest = reading.order
     found = list(find(condition).sort(reading.along or reading.order).limit(wanted + SPARE))
     groups = [list(group) for _, group in groupby(found, key=lambda row: row.get(time))]
-    if len(found) < wanted + SPARE:
+    if len(found) < wanted + SPARE:  # there are no more, so the last instant is complete
         return in_order(groups, rest)[:wanted]
     *complete, last = groups
     rows = in_order(complete, rest)[:wanted]

@@ -105,6 +105,7 @@ def count(context: RepositoryContext, entity: Entity, query: Query, by: str) -> 
     with context.reading(entity):
         groups = context.collection(entity).aggregate(pipeline, session=context.session, collation=SIMPLE)
         for group in groups:
+            # Several stored forms of a number or an instant are one value to a model.
             counted[label_of_value(wire_value(entity.known[by], group["_id"]))] += group["count"]
     return dict(counted)
 

@@ -299,6 +299,7 @@ class Schema:
         )
 
 
+# Spelt out, because collMod keeps what somebody else has set.
 STRICT: Final = {"validationLevel": "strict", "validationAction": "error"}
 
 

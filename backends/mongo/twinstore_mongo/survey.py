@@ -98,6 +98,7 @@ def warnings_of(
 def wanted_indexes(entity: Entity) -> list[IndexSpec]:
     """Return the indexes that serve the lists of an entity, as it describes them."""
     key = tuple(order_of(codec_of(entity).key))
+    # That of the key is warned of apart, and one that removes what is old serves no list.
     return [index for index in index_specs(entity) if index.key != key and index.retention is None]
 
 

@@ -63,6 +63,7 @@ class PostgresAccess(AccessDefaults):
         self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[Row[M] | None, ...]:
         table = table_of(entity)
+        # One key has a statement of its own, whose plan the server keeps.
         if len(keys) > 1:
             return find_several(self.execution, table, scope, keys)
         unique, values = table.locate(keys[0])

@@ -29,7 +29,7 @@ VERSION: Final = "row_version"
 
 TYPES: Final[Mapping[Kind, LiteralString]] = {
     Kind.TEXT: "text",
-    Kind.INTEGER: "int8",
+    Kind.INTEGER: "int8",  # unless the description says that 32 bits do; documents keep as many bits
     Kind.NUMBER: "float8",
     Kind.FLAG: "bool",
     Kind.INSTANT: "timestamptz",

@@ -244,6 +244,7 @@ def translate(
 ) -> TwinstoreError:
     """Return the error of this library for one of psycopg."""
     kind = kind_of(error) or TwinstoreError
+    # Of the statements of one round trip, the one that failed.
     subject = subject.met_by(error)
     if kind is DuplicateError:
         return _duplicate(error, subject)

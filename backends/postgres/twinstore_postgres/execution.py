@@ -219,6 +219,7 @@ class JoinedExecution(Execution):
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         self._check_role()
+        # In the same round trip: between two calls the caller's own statements see the caller's tenant.
         lend, give_back = ((PUSH_TENANT, (tenant,)),), ((POP_TENANT, ()),)
         with translated(subject, outcome=outcome):
             return batch(self._connection, steps, foreign=True, before=lend, after=give_back)

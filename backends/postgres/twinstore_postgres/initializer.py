@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresInitializer", "initializer_class"]
 
+# Of a message; `migrate verify` lists every one.
 SHOWN: Final = 10
 
 

@@ -177,6 +177,7 @@ class PostgresBulk(BulkPort):
 
     def _key_after(self, table: Table, lower: Key | None, rows: int, tenant: str | None) -> Key | None:
         """Return the key that lies some rows after another one, ``None`` beyond the last."""
+        # A transaction for each key: one that stays open while the caller works holds back vacuum.
         with self._connections.system("bulk cut", begin=ONE_STATE) as transaction:
             found = Snapshot(transaction.connection).find(table)
             if found is None:

@@ -141,6 +141,7 @@ class PostgresView(BulkView):
         self._process.check(VIEW)
         if self._closed:
             raise TransactionAbortedError("This view has ended; open a new one.", driver=DRIVER)
+        # One connection streams one answer at a time.
         if self._stream is not None:
             raise ValidationError(
                 "This view is reading a list already; read it to its end or close it before you begin the "
