@@ -99,7 +99,7 @@ class OpenDatabase:
 
     def joined(self, session: ClientSession) -> OpenDatabase:
         """Return the same database seen through the client of a caller's own session."""
-        # The server takes a session only from the client that began it.
+        # A session works with the client that began it, and with no other.
         client = cast("Client", session.client)
         if client is self.client:
             return self

@@ -46,7 +46,7 @@ __all__ = ["LEDGER", "MongoInitializer", "initializer_class"]
 LEDGER: Final = "_migrations"
 # The folder of the migrations of a module that are for this kind of store.
 MIGRATIONS: Final = "mongo"
-# So long the others wait for a process that died while it was migrating.
+# For so long the others wait when a process dies while it is migrating.
 LEASE: Final = timedelta(seconds=30)
 # Building indexes may take minutes, and a start-up rather waits for them than fails.
 PATIENCE: Final = timedelta(minutes=10)

@@ -43,6 +43,7 @@ Special = Callable[..., object]
 """A statement of this driver for a hot operation; takes the access and the arguments of the general way."""
 
 # A rival may insert, replace or remove the row between two statements; then the first one is tried again.
+# Each further try loses only to yet another rival; after the third the key counts as taken.
 TRIES: Final = 3
 
 
