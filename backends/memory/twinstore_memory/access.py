@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access import AccessDefaults, Binding, Marking, Row
+from twinstore.access import Access, AccessDefaults, Binding, Marking, Row
 from twinstore.canonical import CanonicalModel
 from twinstore.query import label_of_value
 from twinstore_memory.compile import matches, ordered, select, sort_key
@@ -20,7 +20,7 @@ from twinstore_memory.writing import discard, hold, is_seen, seen, store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from twinstore.access import Access, Ref, Rows, Rule, Sets, UniqueKey
+    from twinstore.access import Ref, Rows, Rule, Sets, UniqueKey
     from twinstore.catalog import Entity, Key
     from twinstore.paging import Page
     from twinstore.query import Query
@@ -35,7 +35,7 @@ __all__ = ["MemoryAccess"]
 M = TypeVar("M", bound=CanonicalModel)
 
 
-class MemoryAccess(AccessDefaults):
+class MemoryAccess(AccessDefaults, Access):
     """Implements :class:`~twinstore.access.Access`; every step is one unit of work."""
 
     def __init__(self, link: Link, scope: Scope, entities: Sequence[Entity]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access import AccessDefaults, Binding
+from twinstore.access import Access, AccessDefaults, Binding
 from twinstore.canonical import CanonicalModel
 from twinstore.errors import DuplicateError
 from twinstore.retrying import repeat
@@ -29,7 +29,7 @@ from twinstore_mongo.writes import overwrite
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from twinstore.access import Access, Ref, Row, Rows, Rule, Sets, UniqueKey
+    from twinstore.access import Ref, Row, Rows, Rule, Sets, UniqueKey
     from twinstore.catalog import Entity, Key
     from twinstore.paging import Page
     from twinstore.query import Query
@@ -42,7 +42,7 @@ M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
 
 
-class MongoAccess(AccessDefaults):
+class MongoAccess(AccessDefaults, Access):
     """Implements :class:`~twinstore.access.Access`."""
 
     def __init__(self, context: RepositoryContext, entities: Sequence[Entity]) -> None:

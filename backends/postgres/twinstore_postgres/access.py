@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access import AccessDefaults, Binding, Row
+from twinstore.access import Access, AccessDefaults, Binding, Row
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import duplicate, not_found
 from twinstore.query import label_of_value, pinned_key
@@ -27,7 +27,7 @@ from twinstore_postgres.owners import owner_values, setting, sight, view
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from twinstore.access import Access, Ref, Rows, Rule, Sets, UniqueKey
+    from twinstore.access import Ref, Rows, Rule, Sets, UniqueKey
     from twinstore.catalog import Entity, Key
     from twinstore.errors import TwinstoreError
     from twinstore.paging import Page
@@ -47,7 +47,7 @@ Special = Callable[..., object]
 TRIES: Final = 3
 
 
-class PostgresAccess(AccessDefaults):
+class PostgresAccess(AccessDefaults, Access):
     """Implements :class:`~twinstore.access.Access` over one way to the server."""
 
     def __init__(self, execution: Execution, specials: Mapping[str, Special]) -> None:
