@@ -52,7 +52,7 @@ def key_text_of(ref: Ref) -> str:
 def sequence_field(entity: Entity[M]) -> str:
     """Return the field that numbers the entries of an ordered log."""
     if entity.sequence is None:
-        raise LookupError(f"{entity.name} is no ordered log")  # met by programmers only
+        raise LookupError(f"{entity.name} is not an ordered log")  # met by programmers only
     return entity.sequence
 
 
@@ -83,7 +83,7 @@ def key_of(entity: Entity[M], row: Row[M]) -> Key | None:
 def last_number(unit: Access, entity: Entity[M], parent: Ref) -> int:
     """Return the highest number under a parent, 0 for none."""
     if entity.parent is None or not isinstance(parent.key, tuple):
-        raise LookupError(f"{entity.name} is appended to a parent that is named by its key")
+        raise LookupError(f"{entity.name} is appended to a parent, which must be named by its key")
     found = unit.page(
         entity,
         Query(

@@ -92,7 +92,7 @@ class Capabilities:
             ValueError: no capability has that name.
         """
         if name not in CAPABILITY_NAMES:
-            raise ValueError(f"there is no capability {name!r}")  # a programmer's mistake
+            raise ValueError(f"unknown capability {name!r}")  # a programmer's mistake
         if not getattr(self, name):
             server = f" {self.server_version}" if self.server_version else ""
             remedy = self.remedy or "Use a driver or server that has it."

@@ -100,7 +100,7 @@ class LifeInCopy(Enum):
     """What a copy does with the rows of an entity."""
 
     COPIED = "copied"
-    LEFT_OUT = "left out and counted on both sides: the rows come again by themselves"
+    LEFT_OUT = "left out and counted on both sides: the rows are registered again at run time"
     RELEASED = "copied as released, with the higher of the two fences"
 
 
@@ -344,7 +344,7 @@ class Entity(Generic[M_co]):
 def _key_value(value: object) -> str | int:
     if isinstance(value, (str, int)):
         return value
-    raise TypeError(f"{type(value).__name__} is no part of a key")  # met by programmers only
+    raise TypeError(f"{type(value).__name__} cannot be part of a key")  # met by programmers only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

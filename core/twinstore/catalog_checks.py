@@ -44,7 +44,7 @@ def _problems_of_parent(entity: Entity) -> Iterator[str]:
         yield f"belongs to the tenant of a parent, but may lack {entity.parent.field}"
     if entity.tenancy.kind is TenancyKind.PARENT and entity.parent.field not in entity.key:
         # A key alone must tell which parent decides who sees the row.
-        yield f"belongs to the tenant of a parent, but {entity.parent.field} is no part of its key"
+        yield f"belongs to the tenant of a parent, but {entity.parent.field} is not part of its key"
 
 
 def _named(entity: Entity) -> Iterator[str]:

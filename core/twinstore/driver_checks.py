@@ -28,7 +28,7 @@ def opened(spec: BackendSpec, request: OpenRequest) -> ModuleBackend[object]:
     """Return what the factory of a driver makes.
 
     Raises:
-        ConfigurationError: it fails, or returns something that is no backend.
+        ConfigurationError: it fails, or returns something that is not a backend.
     """
     try:
         backend = spec.factory(request)
@@ -45,8 +45,8 @@ def opened(spec: BackendSpec, request: OpenRequest) -> ModuleBackend[object]:
     missing = [name for name in BACKEND_NAMES if not _has(backend, name)]
     if missing:
         raise ConfigurationError(
-            f"The factory of the driver {spec.name} returned {type(backend).__name__}, which is no "
-            f"ModuleBackend: it has no {', '.join(missing)}. Ask its author.",
+            f"The factory of the driver {spec.name} returned {type(backend).__name__}, which is not a "
+            f"ModuleBackend: it lacks {', '.join(missing)}. Ask its author.",
             module=request.module.name,
             driver=spec.name,
         )

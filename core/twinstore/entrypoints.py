@@ -84,7 +84,7 @@ def the_only(
     if not matching:
         names = sorted({registration.name for registration in known}, key=str.casefold)
         raise failure(
-            f"There is no {kind} {name!r}.{did_you_mean(name, names)} "
+            f"Unknown {kind} {name!r}.{did_you_mean(name, names)} "
             f"Installed: {', '.join(names) or 'none'}. "
             "Correct the name or install the distribution that provides it.",
             kind,

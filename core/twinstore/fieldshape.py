@@ -65,7 +65,7 @@ def shape_of(model: type[BaseModel], name: str, where: str) -> Shape:
 def _inside(outer: Shape, part: str, where: str) -> Shape:
     if len(outer.models) != len(outer.types):
         raise TypeError(
-            f"{where}, but {part!r} is looked for in something that is no model; correct the name"
+            f"{where}, but {part!r} is looked for in something that is not a model; correct the name"
         )
     for owner in outer.models:
         if part not in owner.model_fields:

@@ -59,7 +59,7 @@ def _renew_all() -> None:
             thing.renew()
         except Exception:
             # One that fails must not keep the others from letting go of the parent's connections.
-            log.exception("%s could not start anew in a forked child", type(thing).__name__)
+            log.exception("%s could not be renewed in a forked child", type(thing).__name__)
 
 
 if hasattr(os, "register_at_fork"):
@@ -89,7 +89,7 @@ class OwnProcess:
         if os.getpid() != self._pid:
             raise TransactionAbortedError(
                 f"{what} was opened before this process was forked and belongs to the parent process, where "
-                "it goes on unharmed; open a new one in this process."
+                "it keeps working; open a new one in this process."
             )
 
 

@@ -113,7 +113,7 @@ class Source:
         """The folder of the generated package.
 
         Raises:
-            ConfigurationError: the package of the module is no folder of files.
+            ConfigurationError: the package of the module is not a folder of files.
         """
         found = find_spec(self.package.rpartition(".")[0])
         places = list(found.submodule_search_locations or ()) if found is not None else []

@@ -238,7 +238,7 @@ def check_query(entity: Entity, query: Query, *by: str) -> None:
         return
     field = entity.parent.field
     if not any(isinstance(item, Equals) and item.field == field for item in query.where):
-        raise LookupError(f"a list of {entity.name} names the {field} that it is about")
+        raise LookupError(f"a list of {entity.name} must name the {field} that it is about")
 
 
 def check_row(entity: Entity, scope: Tenants, row: Row) -> None:
@@ -260,7 +260,7 @@ def check_row(entity: Entity, scope: Tenants, row: Row) -> None:
     owner = entity.owner_of(model, row.storage)
     if owner is NO_TENANT and entity.tenancy.kind is TenancyKind.REQUIRED:
         raise ValidationError(
-            f"The {entity.singular} to be stored names no tenant; set {entity.tenant_field}.",
+            f"The {entity.singular} to be stored has no tenant; set {entity.tenant_field}.",
             entity=entity.name,
         )
     if not admits(scope, owner):
@@ -294,7 +294,7 @@ def check_parent(entity: Entity, parent: Ref, row: Row) -> None:
         LookupError: the entity has no parent, or the parent is not named by its key; programmers' mistakes.
     """
     if entity.parent is None or isinstance(parent.key, UniqueKey):
-        raise LookupError(f"{entity.name} is appended to a parent that is named by its key")
+        raise LookupError(f"{entity.name} is appended to a parent, which must be named by its key")
     _check_values(entity, entity.parent.field, (entity.parent.field,), parent.key, row)
 
 

@@ -120,7 +120,7 @@ def module_plugin(name: str) -> ModulePlugin:
 
     Raises:
         ConfigurationError: nobody or more than one distribution provides the module; its plug-in cannot be
-            imported, is no :class:`ModulePlugin`, or has another name. The message says which and what to do.
+            imported, is not a :class:`ModulePlugin`, or has another name. The message says which and what to do.
     """
     known = _registrations()
     registration = the_only(
@@ -256,7 +256,7 @@ def _take_sections(registration: Registration, plugin: ModulePlugin, taken: dict
     for top in sorted(tops):
         if (other := taken.get(top.casefold())) is not None:
             raise registration.error(
-                f"wants the section {top} of the settings, which {other.name} has; ask its author."
+                f"claims the section {top} of the settings, which belongs to {other.name}; ask its author."
             )
     taken.update(dict.fromkeys((top.casefold() for top in tops), registration))
 
@@ -265,7 +265,7 @@ def _loaded(registration: Registration) -> ModulePlugin:
     """Import the plug-in of a claim."""
     if not NAME.fullmatch(registration.point.name) or registration.key in RESERVED:
         raise registration.error(
-            "has a name that no module can have; its author must choose one of lower-case letters, digits "
+            "has a name that no module can have; its author must choose one made of lower-case letters, digits "
             f"and underscores other than {', '.join(sorted(RESERVED))}."
         )
     try:

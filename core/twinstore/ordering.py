@@ -65,7 +65,7 @@ class Ordered:
         """Return the schema of the list followed by the checks and the order.
 
         Raises:
-            TypeError: it is no tuple of a model, or a name does not fit the fields of that model.
+            TypeError: it is not a tuple of models, or a name does not fit the fields of that model.
         """
         self._check_fields(source)
         return core_schema.no_info_after_validator_function(self._normaliser(), handler(source))

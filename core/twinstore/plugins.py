@@ -152,7 +152,7 @@ def _register(manager: PluginManager, registration: Registration) -> None:
         raise registration.error(f"{problem}; update it or ask its author.") from error
     # SystemExit too: a module that exits while it is imported must not end the host.
     except (Exception, SystemExit) as error:
-        client = "; its factory is to import the client library, not its plug-in"
+        client = "; its factory should import the client library, not its plug-in"
         hint = client if isinstance(error, ImportError) else ""
         raise registration.error(
             f"cannot be imported ({brief(error)}); reinstall it or its requirements{hint}."
@@ -179,7 +179,7 @@ def _check_version(registration: Registration, spec: BackendSpec) -> None:
     """Refuse another version of the interface before anything else, because the rest may differ for that."""
     version = spec.api_version
     if type(version) is not int or OLDEST_API_VERSION <= version <= BACKEND_API_VERSION:
-        return  # what is no number is told with the other fields
+        return  # what is not a number is reported with the other fields
     window = sorted({OLDEST_API_VERSION, BACKEND_API_VERSION})
     outdated = "twinstore" if version > BACKEND_API_VERSION else registration.distribution or "the driver"
     changes = "" if version > BACKEND_API_VERSION else f" What its author has to change is in {GUIDE}."
@@ -192,7 +192,7 @@ def _check_version(registration: Registration, spec: BackendSpec) -> None:
 def _remedy(registration: Registration) -> str:
     """Return what to do about a hook that is not there."""
     if (registration.point.attr or "").endswith(HOOK):  # the type says text, yet it may be None
-        return f"the entry point is to name the module alone, without :{registration.point.attr}"
+        return f"the entry point must name the module alone, without :{registration.point.attr}"
     return "add it or ask its author"
 
 
@@ -252,7 +252,7 @@ def _misspelt_modules(spec: BackendSpec) -> str:
     """Return a warning of modules that nobody has and that look like one, or nothing."""
     known = module_plugins()
     hints = [
-        f"It says to store the module {name!r}, which does not exist.{did_you_mean(name, known)}"
+        f"It claims to store the module {name!r}, which does not exist.{did_you_mean(name, known)}"
         for name in sorted(spec.modules or ())
         if name not in known and near_matches(name, known)
     ]

@@ -21,7 +21,7 @@ ASSIGNMENT = re.compile(rf"(?:[\w-]*{SENSITIVE}[\w-]*|authmechanismproperties)\s
 # A password that should have been percent-encoded may hold any character, blanks included, so it
 # reaches from the first colon after the scheme to the last "@" of the text.
 USER_INFO = re.compile(r"://[^:]*:(?P<secret>.*)@", re.DOTALL)
-# Without any "@" whatever follows a colon and is no port is taken for a password of a mangled URL.
+# Without any "@" whatever follows a colon and is not a port is taken for a password of a mangled URL.
 NO_HOST = re.compile(r"://[^:@/?#\s\[]*:(?P<secret>(?!\d+(?:[/,?#\s]|\Z))[^@\s]*)")
 QUOTED = {
     "'": re.compile(r"'(?:[^'\\]|\\.|'')*(?:'|\Z)", re.DOTALL),

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 FIRST_PAUSE: Final = 0.005
 LONGEST_PAUSE: Final = 0.25
-# By time and not by number: how often an action loses depends on how many rivals it has, and how long a
+# By time and not by number: how often an action loses depends on how many writers compete, and how long a
 # caller may wait does not.
 CONTENTION_SECONDS: Final = 10.0
 
@@ -30,7 +30,7 @@ def pauses(
 ) -> Iterator[float]:
     """Return the pauses between attempts, in seconds: they double from 5 ms to 250 ms.
 
-    Jitter parts rivals that failed together. After the last pause follows the last attempt.
+    With jitter, so that competing writers do not retry together. After the last pause follows the last attempt.
 
     Args:
         attempts: at most so many attempts, at least 1; ``None`` for any number.

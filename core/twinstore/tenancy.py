@@ -32,7 +32,7 @@ class Tenant:
 
 
 class Special(Enum):
-    """The scopes and owners that are no tenant."""
+    """The scopes and owners that are not a tenant."""
 
     NO_TENANT = "no tenant"
     ALL_TENANTS = "all tenants"

@@ -96,7 +96,7 @@ def test_our_modules_are_listed_in_their_order_and_those_of_others_behind_them()
 
 def test_an_unknown_name_gets_near_matches_and_the_list() -> None:
     assert refusal("schedular").message == (
-        "There is no module 'schedular'. Did you mean scheduler? Installed: scheduler, taskrunner, tracking. "
+        "Unknown module 'schedular'. Did you mean scheduler? Installed: scheduler, taskrunner, tracking. "
         "Correct the name or install the distribution that provides it."
     )
 
@@ -210,7 +210,7 @@ def test_contents_that_cannot_be_imported_leave_the_names_of_others_alone(
 @pytest.mark.parametrize("section", ["Scheduler", "worker"])
 def test_a_section_of_the_settings_belongs_to_one_module(install: Install, section: str) -> None:
     install("one-shop", plugin(section=section))
-    assert f"wants the section {section} of the settings" in broken_modules()["shop"].message
+    assert f"claims the section {section} of the settings" in broken_modules()["shop"].message
     assert load_settings({"Persistence": {"Scheduler": "Memory"}}, environ={}).backend_name("scheduler")
 
 

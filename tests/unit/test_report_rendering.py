@@ -228,7 +228,7 @@ def test_the_same_report_gives_the_same_bytes(output: ReportFormat) -> None:
     "content", [b"", b"{}", b"[1]", orjson.dumps({"format": "twinstore.parity-report@9"})]
 )
 def test_something_else_is_refused_with_a_remedy(content: bytes) -> None:
-    with pytest.raises(ValidationError, match=r"old.json is no parity report .*backfill verify --out"):
+    with pytest.raises(ValidationError, match=r"old.json is not a parity report .*backfill verify --out"):
         parse_report(content, "old.json")
 
 

@@ -277,7 +277,7 @@ MUTANTS = [
             workspace.deployment
         ),
     ),
-    Mutant("what is no JSON is a ValueError", partial(unreadable_rows_are, ValueError), other_form),
+    Mutant("what is not JSON is a ValueError", partial(unreadable_rows_are, ValueError), other_form),
     Mutant("an unreadable row has no cause", partial(unreadable_rows_are, lambda error: error), other_form),
     Mutant("messages repeat the database", repeating_the_database, taken),
     Mutant("an outage is an error of the client library", partial(out_of_reach, OSError), unreachable),

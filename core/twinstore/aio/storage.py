@@ -173,7 +173,7 @@ class AsyncStorage(AsyncModuleAttributes):
         found = self._opened[key]
         if not isinstance(found, kind):
             raise ValidationError(
-                f"The storage of the module {name!r} is a {type(found).__name__}, no {kind.__name__}."
+                f"The storage of the module {name!r} is a {type(found).__name__}, not a {kind.__name__}."
             )
         return found
 

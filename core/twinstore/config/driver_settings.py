@@ -43,7 +43,7 @@ def build_settings(spec: BackendSpec, entries: Entries, section: Path) -> Backen
 
 
 def proper_path(model: type[BaseModel], path: Path, entry: SettingsEntry) -> Path:
-    """Spell a path as the model does; below a field that is no model, keep it as given.
+    """Spell a path as the model does; below a field that is not a model, keep it as given.
 
     Raises:
         ConfigurationError: the model has no such field.

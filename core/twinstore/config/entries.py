@@ -98,9 +98,7 @@ def collect(entries: Iterable[SettingsEntry]) -> dict[Path, SettingsEntry]:
         first = found.setdefault(fold(entry.path), entry)
         if first is not entry:
             sources = " and ".join(dict.fromkeys((first.source, entry.source)))
-            raise ConfigurationError(
-                f"{entry.key} is given twice in {sources}; keep one (case does not count)."
-            )
+            raise ConfigurationError(f"{entry.key} is given twice in {sources}; keep one (keys ignore case).")
     return found
 
 

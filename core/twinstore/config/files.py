@@ -100,7 +100,7 @@ def _unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
     for key, value in pairs:
         first = spellings.setdefault(key.casefold(), key)
         if key in found or first != key:
-            also = "" if first == key else f" (also spelled {first!r}; case does not count)"
+            also = "" if first == key else f" (also spelled {first!r}; keys ignore case)"
             raise RepeatedKeyError(f"key {key!r} occurs twice in one object{also}")
         found[key] = value
     return found

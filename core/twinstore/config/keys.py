@@ -97,7 +97,7 @@ def module_keys(module: str) -> ModuleSettings:
         return settings
     if (broken := broken_modules().get(module.casefold())) is not None:
         raise broken
-    raise ConfigurationError(f"There is no module {module!r}; there are {', '.join(known)}.")
+    raise ConfigurationError(f"Unknown module {module!r}; known: {', '.join(known)}.")
 
 
 def allowed_drivers(keys: ModuleSettings) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ def canonical_driver(entry: SettingsEntry, keys: ModuleSettings) -> str:
     """Return the value of a switch in its proper spelling.
 
     Raises:
-        ConfigurationError: it names no driver.
+        ConfigurationError: it does not name a driver.
     """
     allowed = allowed_drivers(keys)
     if isinstance(entry.value, str):
@@ -119,7 +119,7 @@ def canonical_driver(entry: SettingsEntry, keys: ModuleSettings) -> str:
                 return name
     hint = did_you_mean(str(entry.value), allowed)
     raise ConfigurationError(
-        f"{entry.key} = {str(entry.value)[:60]!r} ({entry.source}) names no driver.{hint} "
+        f"{entry.key} = {str(entry.value)[:60]!r} ({entry.source}) does not name a driver.{hint} "
         f"Allowed: {', '.join(allowed)}."
     )
 

@@ -57,7 +57,7 @@ def load_settings(
 def _file_entries(
     path: Path | None, environment: Mapping[str, str], tops: frozenset[str]
 ) -> Iterator[SettingsEntry]:
-    origin = "given as argument"
+    origin = "given as an argument"
     if path is None and (variable := environment.get(CONFIG_VARIABLE)):
         path, origin = Path(variable), f"from {CONFIG_VARIABLE}"
     if path is not None:

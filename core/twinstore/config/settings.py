@@ -141,8 +141,7 @@ class Settings:
         """
         known = sorted({name for keys in modules().values() for name in keys.roles})
         if role.casefold() not in known:
-            only = f"the only role is {known[0]}" if len(known) == 1 else f"there are {', '.join(known)}"
-            raise ConfigurationError(f"There is no role {role!r}; {only}.")
+            raise ConfigurationError(f"Unknown role {role!r}; known: {', '.join(known)}.")
         mirrored = [
             dict(self._mirrored(fold(section), keys.storage))
             for keys in modules().values()
@@ -211,7 +210,7 @@ def _given_options(module: str, keys: ModuleSettings, given: Mapping[str, object
                 yield SettingsEntry((*path, str(key)), inner, OPTIONS)
         else:
             raise ConfigurationError(
-                f"The option {name!r} of {module!r} takes texts by name, not {type(value).__name__}."
+                f"The option {name!r} of {module!r} takes a mapping of names to texts, not {type(value).__name__}."
             )
 
 
@@ -233,7 +232,7 @@ def _shown(entry: SettingsEntry) -> object:
     if is_secret_key(name):
         return MASK
     if isinstance(entry.value, SecretStr) or name.casefold().endswith(CONNECTION):
-        # A text that is neither a URL nor key=value is no connection string and may be anything.
+        # A text that is neither a URL nor key=value is not a connection string and may be anything.
         return mask_secret_url(entry.text) if "://" in entry.text or "=" in entry.text else MASK
     return _masked(entry.value)
 

@@ -68,7 +68,7 @@ class DocumentBackend(AccessBackend[R]):
         """Return a unit over the transaction of a caller, who ends it; ``commit`` is never called.
 
         Raises:
-            ConfigurationError: the handle is no transaction of this store; see ``wrong_handle``.
+            ConfigurationError: the handle is not a transaction of this store; see ``wrong_handle``.
         """
 
     def check_ready(self) -> None:

@@ -75,7 +75,7 @@ def extended_json(row: DocumentRow) -> str:
 
 
 def key_of(row: DocumentRow) -> Key | None:
-    """Return the key of a row, ``None`` when it can be no key of the entity."""
+    """Return the key of a row, ``None`` when it cannot be a key of the entity."""
     return row.key if row.entity.admits_key(row.key) else None
 
 

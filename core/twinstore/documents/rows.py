@@ -131,7 +131,7 @@ def row_of_json(entity: Entity, document: str, markers: str, derived: str) -> Do
     it: it stays text, and bulk reports it as such.
 
     Raises:
-        ValueError: a text is no JSON object; the store is to refuse such a row by a constraint.
+        ValueError: a text is not a JSON object; the store must refuse such a row by a constraint.
     """
     values: list[Mapping[str, object]] = [
         _restored(entity, _object(text)) for text in (document, markers, derived)

@@ -214,7 +214,7 @@ def workers(
 def dead_workers(now: datetime, threshold: timedelta, limit: int) -> Query:
     """Return the query of ``WorkerRepository.find_dead``."""
     if threshold <= timedelta(0):
-        raise ValidationError(f"Argument threshold should be longer than nothing, not {threshold}.")
+        raise ValidationError(f"Argument threshold should be longer than zero, not {threshold}.")
     alive = OneOf("status", (WorkerStatus.ACTIVE.value, WorkerStatus.DRAINING.value))
     silent = Before("lastHeartbeatAt", instant_argument(now, "now") - threshold)
     return build_query(

@@ -32,7 +32,7 @@ R = TypeVar("R")
 class MongomockProbe(MongoProbe):
     """There is no log: a stamp is the document itself, since only another one is a write on MongoDB, too."""
 
-    def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401  # mongomock is no pymongo client by type
+    def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401  # mongomock is not a pymongo client by type
         aware = CodecOptions(tz_aware=True)  # type: ignore[no-untyped-call]  # mongomock ships no types
         self._database = client.get_database(name, codec_options=aware)
 

@@ -66,7 +66,7 @@ def require_writable(directory: Path) -> None:
     """Make a directory, and make sure that files can be written there, before any work is done.
 
     Raises:
-        ConfigurationError: it is no directory, or the system refuses.
+        ConfigurationError: it is not a directory, or the system refuses.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -169,7 +169,7 @@ def open_store(
 def preflight(step: Callable[[], T]) -> T:
     """Return what one check or preparation of a store answers; a refusal becomes a :class:`PreflightError`.
 
-    An error of the client library, such as a refused password, is no refusal of ours and stays what it is.
+    An error of the client library, such as a refused password, is not a refusal of ours and stays what it is.
     """
     try:
         return step()
@@ -238,7 +238,7 @@ def select_entities(port: BulkPort, names: Sequence[str]) -> tuple[Entity, ...]:
     known = {entity.name: entity for entity in entities}
     for name in names:
         if name not in known:
-            raise ValidationError(f"There is no entity {name!r}; there are {', '.join(known)}.")
+            raise ValidationError(f"Unknown entity {name!r}; known: {', '.join(known)}.")
         if known[name].life is LifeInCopy.LEFT_OUT:
             raise ValidationError(
                 f"Entity {name!r} is {LifeInCopy.LEFT_OUT.value}; it can be neither copied nor compared."

@@ -73,7 +73,7 @@ def up(
 ) -> None:
     """Start a real MongoDB and a real PostgreSQL for development, or reuse those that run.
 
-    They listen on 127.0.0.1 only and go on running until `twinstore down`.
+    They listen on 127.0.0.1 only and keep running until `twinstore down`.
     """
     with _extra():
         mongo, postgres, path = _start(data_dir, only)

@@ -116,7 +116,7 @@ def reset_password(place: Cluster, password: str) -> None:
     statement = f"ALTER ROLE {SUPERUSER} PASSWORD '{password}'\n"
     finished = run(command, account=place.account, cwd=data_of(place.home), text=statement)
     if finished.code != 0 or "ERROR:" in finished.output:
-        message = f"The passwords of {place.home} are lost and cannot be reset; delete it to start anew."
+        message = f"The passwords of {place.home} are lost and cannot be reset; delete it to start over."
         raise ConfigurationError(message)
 
 

@@ -55,7 +55,7 @@ def _create_admin(client: Client, login: Login, home: Path) -> bool:
     except OperationFailure as error:
         if error.code != UNAUTHORIZED:
             raise
-        message = f"The passwords of {home} are lost and cannot be reset; delete it to start anew."
+        message = f"The passwords of {home} are lost and cannot be reset; delete it to start over."
         raise ConfigurationError(message) from error
     return True
 

@@ -205,7 +205,7 @@ def _ready(home: Path, kind: MongodKind) -> MongoServer | None:
     if server is None:
         return None
     if not wait_until(lambda: _find(home) is None or _takes_writes(server, kind), READY_SECONDS):
-        raise _failed(home, f"(pid {server.pid}) takes no writes after {READY_SECONDS:.0f} s")
+        raise _failed(home, f"(pid {server.pid}) does not accept writes after {READY_SECONDS:.0f} s")
     return server if _find(home) == server.pid else None
 
 

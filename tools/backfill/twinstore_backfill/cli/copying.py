@@ -61,10 +61,13 @@ def copy(  # noqa: PLR0917  # the options of a command
     tenant: Tenants = None,
     jobs: Annotated[int, typer.Option("--jobs", help="Ranges copied at the same time.")] = 2,
     max_rate: Annotated[
-        float | None, typer.Option("--max-rate", help="Most documents read per second.")
+        float | None, typer.Option("--max-rate", help="Maximum number of documents read per second.")
     ] = None,
     on_conflict: Annotated[
-        Conflicts, typer.Option("--on-conflict", help="Rows that the target has with other content.")
+        Conflicts,
+        typer.Option(
+            "--on-conflict", help="What to do with rows that the target has with different content."
+        ),
     ] = Conflicts.FAIL,
     max_conflicts: Annotated[
         int, typer.Option("--max-conflicts", help="Stop after more conflicts than this.")
@@ -74,10 +77,10 @@ def copy(  # noqa: PLR0917  # the options of a command
     ] = None,
     as_of: AsOf = None,
     range_size: Annotated[
-        int, typer.Option("--range-size", help="Rows per range, the unit of commit and of resuming.")
+        int, typer.Option("--range-size", help="Rows per range, which is the unit of commit and of resuming.")
     ] = 5000,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Directory of the report, the quarantine and the conflicts.")
+        Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
     ] = None,
     execute: Execute = False,  # noqa: FBT002  # Typer makes a flag of it
     output: OutputFormat = Format.TEXT,
@@ -125,7 +128,7 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
         yield from map(_failure, result.failed.shown[:NAMED])
     if totals["conflicts"]:
         where = _see(result, out / CONFLICTS)
-        yield f"Rows that are in the target with other content: {totals['conflicts']:,}{where}."
+        yield f"Rows that the target has with different content: {totals['conflicts']:,}{where}."
     if totals["quarantined"]:
         where = _see(result, out / QUARANTINE)
         yield f"Documents that cannot be moved: {totals['quarantined']:,}{where}."

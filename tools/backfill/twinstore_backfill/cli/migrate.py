@@ -22,7 +22,7 @@ from twinstore_backfill.stores import Store, chosen_module, open_store
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Look after the schema of a module.", no_args_is_help=True)
+app = typer.Typer(help="Create, upgrade and check the schema of a module.", no_args_is_help=True)
 
 Category = Annotated[str | None, typer.Option("--category", help="Only migrations of this category.")]
 
@@ -36,7 +36,9 @@ class RunnableCategory(StrEnum):
 
 RunCategory = Annotated[
     RunnableCategory,
-    typer.Option("--category", help="release: also what only an operator asks for, after the schema."),
+    typer.Option(
+        "--category", help="release: after the schema, also the steps that only an operator asks for."
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
 AcceptTtl = Annotated[
@@ -44,7 +46,7 @@ AcceptTtl = Annotated[
     typer.Option(
         "--accept-ttl",
         metavar="NAME=ROWS",
-        help="The server may remove so many rows of this collection at once; repeatable.",
+        help="Allow the server to remove this many rows of this collection at once; repeatable.",
     ),
 ]
 AcceptValidator = Annotated[
@@ -52,7 +54,7 @@ AcceptValidator = Annotated[
     typer.Option(
         "--accept-validator",
         metavar="NAME[=ROWS]",
-        help="The server may refuse the next write of so many rows of this collection; repeatable.",
+        help="Allow the server to refuse the next write of this many rows of this collection; repeatable.",
     ),
 ]
 AcceptRls = Annotated[
@@ -60,7 +62,7 @@ AcceptRls = Annotated[
     typer.Option(
         "--accept-rls",
         metavar="NAME[=ROWS]",
-        help="So many rows of this table may be hidden from whoever sets no tenant; repeatable.",
+        help="Allow this many rows of this table to be hidden from whoever sets no tenant; repeatable.",
     ),
 ]
 
@@ -137,7 +139,7 @@ def run(  # noqa: PLR0917  # the options of a command
             *(f"changed {change}" for change in report.changes),
             *(f"unknown, left alone: {name}" for name in report.unknown),
         ]
-        emit(output, asdict(report), *(lines or ["Everything is applied already."]))
+        emit(output, asdict(report), *(lines or ["Everything is already applied."]))
 
 
 @app.command()

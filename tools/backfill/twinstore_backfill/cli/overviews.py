@@ -77,7 +77,7 @@ def _plan_texts(document: Document) -> Iterator[RenderableType]:
     pending = document["pending_migrations"]
     yield f"Pending migrations of the target: {', '.join(pending) or 'none'}."
     if document["effects"]:
-        yield "A copy is refused until `twinstore migrate run` on the target has the consent to"
+        yield "A copy is refused until `twinstore migrate run` on the target has your consent to"
         yield from (f"  {item['text']}: {item['option']}" for item in document["effects"])
     estimate = document["estimate"]
     yield (
@@ -94,7 +94,10 @@ def status(  # noqa: PLR0917  # the options of a command
     job: Annotated[str | None, typer.Option("--job", help="Only the job with this id.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Write the quarantine and the conflicts of the job there (the latest)."),
+        typer.Option(
+            "--out",
+            help="Write the quarantine and the conflicts of the job (default: the latest) to this directory.",
+        ),
     ] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
@@ -134,5 +137,5 @@ def _status_texts(document: Document) -> Iterator[RenderableType]:
 
 def _lease(lease: Document | None) -> str:
     if lease is None:
-        return "nobody holds it"
+        return "not held"
     return f"held by {lease['holder']} until {lease['expires_at']}"

@@ -74,7 +74,7 @@ AsOf = Annotated[
     str | None,
     typer.Option(
         "--as-of",
-        help="Instant that retention is judged by, such as 2025-10-26T14:05:00+00:00. Default: the start.",
+        help="Instant as of which retention is judged, such as 2025-10-26T14:05:00+00:00. Default: the start.",
     ),
 ]
 
@@ -100,7 +100,7 @@ def instant_option(text: str | None, name: str) -> datetime | None:
     """Return the instant of an option.
 
     Raises:
-        ValidationError: it is no instant.
+        ValidationError: it is not an instant.
     """
     if text is None:
         return None

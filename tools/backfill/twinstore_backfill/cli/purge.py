@@ -27,7 +27,8 @@ def purge(  # noqa: PLR0917  # the options of a command
     context: typer.Context,
     module: ModuleName = None,
     before: Annotated[
-        str | None, typer.Option("--before", help="Remove what ended then or earlier. Default: by retention.")
+        str | None,
+        typer.Option("--before", help="Remove what ended at this instant or earlier. Default: by retention."),
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")] = None,
     backend: Backend = None,

@@ -63,21 +63,21 @@ def verify(  # noqa: PLR0917  # the options of a command
     entity: Entities = None,
     tenant: Tenants = None,
     mode: Annotated[Mode, typer.Option("--mode", help="Compare every document, or a sample.")] = Mode.FULL,
-    seed: Annotated[int, typer.Option("--seed", help="Chooses the sample.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed that chooses the sample.")] = 0,
     sample_size: Annotated[int, typer.Option("--sample-size", help="Documents to sample per entity.")] = 1000,
     as_of: AsOf = None,
     jobs: Annotated[int, typer.Option("--jobs", help="Processes.")] = 1,
     range_size: Annotated[int, typer.Option("--range-size", help="Documents per range.")] = 10_000,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Directory for the report as JSON, JUnit XML, Markdown, HTML."),
+        typer.Option("--out", help="Directory for the report as JSON, JUnit XML, Markdown and HTML."),
     ] = None,
     start_clean: StartClean = False,  # noqa: FBT002  # Typer makes a flag of it
     reason: Annotated[str | None, typer.Option("--reason", help="Why a fresh start is right.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Prove that two stores hold the same. Nobody may write to them meanwhile; writes nothing itself."""
+    """Prove that two stores hold the same. Nobody may write to them meanwhile; the command itself writes nothing."""
     name = side_module(common(context), module, source_config, target_config)
     options = VerifyOptions(
         entities=entity or (),

@@ -64,7 +64,7 @@ __all__ = ["DEFAULT_OUT", "run_copy"]
 log = getLogger(__name__)
 
 DEFAULT_OUT: Final = Path("backfill")
-RESUME: Final = "What is finished is saved; run the same command again to go on."
+RESUME: Final = "Finished ranges are saved; run the same command again to continue."
 
 
 def run_copy(

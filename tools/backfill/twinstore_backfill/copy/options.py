@@ -121,7 +121,7 @@ def _settings(
 
 
 def with_places(settings: Mapping[str, str], source: BulkPort, target: BulkPort) -> Mapping[str, str]:
-    """Return the settings of a job with what people call its stores; that is no part of its id."""
+    """Return the settings of a job with what people call its stores; that is not part of its id."""
     return {**settings, "source_place": source.place, "target_place": target.place}
 
 

@@ -132,7 +132,7 @@ def status_document(target: Store, only: str | None = None, out: Path | None = N
     jobs = [job for job in ledger.jobs() if only in {None, job.id}] if ledger else []
     if only is not None and not jobs:
         raise UnknownJobError(
-            f"There is no job {only!r} in {target.bulk.place}; leave --job out to see the jobs there are."
+            f"Job {only!r} does not exist in {target.bulk.place}; leave out --job to see every job."
         )
     if ledger is None:
         return {"target": target.described(), "jobs": []}

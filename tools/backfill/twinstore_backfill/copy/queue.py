@@ -132,7 +132,7 @@ class RangeQueue:
     def _is_stopped(self) -> bool:
         job = self._ledger.find(self._job_id)
         if job is not None and job.stop:
-            self.stopped = job.stop_reason or "somebody stopped the job"
+            self.stopped = job.stop_reason or "the job was stopped"
         return self.stopped is not None
 
     def _say_begun(self, entity: Entity) -> None:

@@ -126,7 +126,7 @@ class RangeReader:
     def _unfit(self, record: Record) -> str | None:
         """Return why a record cannot be moved, ``None`` when it can.
 
-        The model trims ids. A stored id with outer blanks would become another row's id, or its tenant
+        The model trims ids. A stored id with leading or trailing whitespace would become another row's id, or its tenant
         another tenant.
         """
         if record.model is None or record.key is None:
@@ -137,7 +137,8 @@ class RangeReader:
         for wire, name in self._identity:
             if stored[wire] != getattr(record.model, name):
                 return (
-                    f"the stored {wire} has outer blanks, or is not in normal form; correct it at the source"
+                    f"the stored {wire} has leading or trailing whitespace or is not normalised; "
+                    "correct it at the source"
                 )
         return None
 
@@ -148,7 +149,7 @@ class RangeReader:
         if accounted != Counter(tally.read):
             raise TwinstoreError(
                 f"The target driver accounted for {accounted.total()} of {self.read.total()} records "
-                f"of a range of {self.entity.name}; nothing of it was committed. The driver is at fault.",
+                f"of a range of {self.entity.name}; nothing of it was committed. This is a bug in the target driver.",
                 entity=self.entity.name,
             )
 
@@ -156,7 +157,7 @@ class RangeReader:
 def no_key(entity: Entity) -> str:
     """Say that what is stored where the key belongs is none."""
     if all(part.type is KeyType.TEXT for part in entity.key_parts):
-        return "the stored key is no text"
+        return "the stored key is not a string"
     wanted = ", ".join(f"{part.field} ({part.type.value})" for part in entity.key_parts)
     return f"the stored key is not made of {wanted}"
 

@@ -143,7 +143,7 @@ class RangeReport(Frozen):
 
 
 class Named(Frozen):
-    """One key; ``null`` where what is stored is no key of the entity."""
+    """One key; ``null`` where what is stored is not a key of the entity."""
 
     key: Key | None
     tenant: str
@@ -256,7 +256,7 @@ def parse_report(content: bytes, name: str) -> ParityReport:
     """Return a report that was written before.
 
     Raises:
-        ValidationError: the content is no parity report of this format.
+        ValidationError: the content is not a parity report of this format.
     """
     try:
         return ParityReport.model_validate_json(content)
@@ -264,6 +264,6 @@ def parse_report(content: bytes, name: str) -> ParityReport:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "the top level"
         raise ValidationError(
-            f"{name} is no parity report of the format {FORMAT}: {place}: {first['msg']}. "
+            f"{name} is not a parity report of the format {FORMAT}: {place}: {first['msg']}. "
             "Make it with `twinstore backfill verify --out`."
         ) from None

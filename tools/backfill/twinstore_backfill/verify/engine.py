@@ -295,8 +295,8 @@ def next_step(verdict: Verdict, options: VerifyOptions, store: Store) -> str:
         return "Empty the target, or verify without --start-clean."
     if verdict == "FAIL":
         return (
-            "Look at what differs. Copying again with --on-conflict overwrite --execute writes missing and "
-            "different rows once more; extra rows are removed by hand. Then verify again."
+            "Look at what differs. Copying again with --on-conflict overwrite --execute rewrites missing "
+            "and different rows; extra rows must be removed by hand. Then verify again."
         )
     if verdict == "INCONCLUSIVE":
         return "Resolve what the reasons list, then verify again in full."

@@ -103,7 +103,7 @@ def _unequal(
             problem = f"page {number}, row {common + 1}: only the {name} has {_shown(side.rows[common])}"
             return ListFinding(query.name, "fail", rows, problem)
     if left.token is None and right.token is not None:
-        return ListFinding(query.name, "fail", rows, f"page {number}: the list goes on in the target only")
+        return ListFinding(query.name, "fail", rows, f"page {number}: the list continues in the target only")
     return None
 
 

@@ -67,7 +67,7 @@ def keyed(
 def _disorder(side: str, key: Key, where: str) -> TwinstoreError:
     return TwinstoreError(
         f"The scan of the {side} returned key {'/'.join(map(str, key))!r} {where}, so it cannot be trusted. "
-        "This is a fault in the driver."
+        "This is a bug in the driver."
     )
 
 

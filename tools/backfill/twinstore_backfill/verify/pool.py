@@ -81,7 +81,7 @@ def _alone(tasks: Iterable[Task[R] | None], context: Context, stop: StopSwitch) 
 def _together(
     pool: ProcessPoolExecutor, tasks: Iterable[Task[R] | None], context: Context, ahead: int, stop: StopSwitch
 ) -> Iterator[R]:
-    """Give the others enough to do, and do the next task here whenever they have that."""
+    """Keep every worker busy; run the next task here while they are."""
     waiting: deque[Future[R]] = deque()
     for task in tasks:
         stop.check()
