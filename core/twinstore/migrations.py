@@ -131,7 +131,8 @@ class Consent:
         """Refuse what would agree to any removal."""
         if self.kind is EffectKind.TTL and self.rows is None:
             raise ValidationError(
-                f"A consent to remove rows of {self.name} must say how many; give the number that the plan shows."
+                f"A consent to remove rows of {self.name} must say how many; give the number "
+                "that the plan shows."
             )
 
     def covers(self, effect: Effect) -> bool:

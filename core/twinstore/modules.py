@@ -120,7 +120,8 @@ def module_plugin(name: str) -> ModulePlugin:
 
     Raises:
         ConfigurationError: nobody or more than one distribution provides the module; its plug-in cannot be
-            imported, is not a :class:`ModulePlugin`, or has another name. The message says which and what to do.
+            imported, is not a :class:`ModulePlugin`, or has another name. The message says which and what
+            to do.
     """
     known = _registrations()
     registration = the_only(
@@ -265,8 +266,8 @@ def _loaded(registration: Registration) -> ModulePlugin:
     """Import the plug-in of a claim."""
     if not NAME.fullmatch(registration.point.name) or registration.key in RESERVED:
         raise registration.error(
-            "has a name that no module can have; its author must choose one made of lower-case letters, digits "
-            f"and underscores other than {', '.join(sorted(RESERVED))}."
+            "has a name that no module can have; its author must choose one made of lower-case letters, "
+            f"digits and underscores other than {', '.join(sorted(RESERVED))}."
         )
     try:
         plugin: object = registration.point.load()

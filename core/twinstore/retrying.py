@@ -30,7 +30,8 @@ def pauses(
 ) -> Iterator[float]:
     """Return the pauses between attempts, in seconds: they double from 5 ms to 250 ms.
 
-    With jitter, so that competing writers do not retry together. After the last pause follows the last attempt.
+    With jitter, so that competing writers do not retry together. After the last pause follows the last
+    attempt.
 
     Args:
         attempts: at most so many attempts, at least 1; ``None`` for any number.

@@ -35,7 +35,7 @@ def checked(
         model: the class of the entity.
 
     Raises:
-        ValidationError: ``change`` is not a function; and the result raises what :func:`check_written` raises.
+        ValidationError: ``change`` is not a function. The result raises what :func:`check_written` raises.
     """
     if not callable(change):
         raise ValidationError(f"Argument change should be a function, not {type(change).__name__}.")

@@ -138,7 +138,7 @@ COPY = ("backfill", "copy", "--module", "scheduler", "--from", "Memory", "--to",
         ((*COPY, "--entity", "rnus"), "Unknown entity 'rnus'"),
         (
             ("backfill", "copy", "--module", "sched", "--from", "Memory", "--to", "Memory"),
-            "no module 'sched'",
+            "Unknown module 'sched'",
         ),
         (
             ("backfill", "copy", "--module", "scheduler", "--from", "Mango", "--to", "Memory"),

@@ -115,7 +115,8 @@ def test_an_unset_switch_names_the_key_its_environment_spelling_and_the_drivers(
 def test_an_unknown_driver_names_key_source_near_match_and_the_allowed_ones() -> None:
     message = refusal(PERSISTENCE__SCHEDULER="Postgress")
     assert message.startswith(
-        "Persistence:Scheduler = 'Postgress' (environment variable PERSISTENCE__SCHEDULER) does not name a driver."
+        "Persistence:Scheduler = 'Postgress' (environment variable PERSISTENCE__SCHEDULER) does not name a "
+        "driver."
     )
     assert "Did you mean Postgres? Allowed: Memory, Mongo, Postgres." in message
 
@@ -584,7 +585,7 @@ def test_both_worker_sections_may_not_contradict_each_other_or_the_switch() -> N
 
 
 def test_there_is_no_other_role() -> None:
-    with pytest.raises(ConfigurationError, match="only role is worker"):
+    with pytest.raises(ConfigurationError, match="Unknown role 'cook'; known: worker"):
         load().for_role("cook")
 
 

@@ -284,7 +284,7 @@ def test_a_storage_is_opened_once_and_the_same_by_attribute_and_by_name() -> Non
     with open_storage(memory(Scheduler="Memory")) as storage:
         assert storage.scheduler is storage.scheduler is storage.module("Scheduler")
         assert storage.module("scheduler", twinstore.SchedulerStorage) is storage.scheduler
-        with pytest.raises(ValidationError, match="is a SchedulerStorage, no LibraryStorage"):
+        with pytest.raises(ValidationError, match="is a SchedulerStorage, not a LibraryStorage"):
             storage.module("scheduler", LibraryStorage)
 
 

@@ -210,7 +210,7 @@ def _given_options(module: str, keys: ModuleSettings, given: Mapping[str, object
                 yield SettingsEntry((*path, str(key)), inner, OPTIONS)
         else:
             raise ConfigurationError(
-                f"The option {name!r} of {module!r} takes a mapping of names to texts, not {type(value).__name__}."
+                f"The option {name!r} of {module!r} takes texts by their names, not {type(value).__name__}."
             )
 
 

@@ -37,9 +37,7 @@ def migration(
     module: Annotated[str, typer.Argument(help="Module, or twinstore for the ledger of copies.")],
     words: Annotated[str, typer.Argument(help="What it does, such as create_workers.")] = "",
     backend: Annotated[str | None, typer.Option("--backend", help="Only this driver.")] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit code 1 if one is missing.")
-    ] = False,  # noqa: FBT002  # Typer makes a flag of it
+    check: Annotated[bool, typer.Option("--check", help="Only check; exit 1 if one is missing.")] = False,  # noqa: FBT002  # Typer makes a flag of it
 ) -> None:
     """Write the next migration of a module: what its descriptions ask for and no shipped one makes."""
     spec = described_module(module)
@@ -66,9 +64,7 @@ def schema(
     context: typer.Context,
     module: Annotated[str, typer.Argument(help="Module.")],
     backend: Backend = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit code 1 if it is stale.")
-    ] = False,  # noqa: FBT002  # Typer makes a flag of it
+    check: Annotated[bool, typer.Option("--check", help="Only check; exit 1 if it is stale.")] = False,  # noqa: FBT002  # Typer makes a flag of it
 ) -> None:
     """Write what a server holds after all migrations of a module, in the file that is shipped beside them.
 
@@ -114,9 +110,7 @@ def snapshot_file(store: Store) -> tuple[Path, str]:
 @app.command()
 def aio(
     module: Annotated[str, typer.Argument(help="Module.")],
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit code 1 if one is stale.")
-    ] = False,  # noqa: FBT002  # Typer makes a flag of it
+    check: Annotated[bool, typer.Option("--check", help="Only check; exit 1 if one is stale.")] = False,  # noqa: FBT002  # Typer makes a flag of it
 ) -> None:
     """Write the classes of a module for asyncio: the package aio inside the package of the module."""
     spec = module_spec(module)

@@ -74,7 +74,7 @@ AsOf = Annotated[
     str | None,
     typer.Option(
         "--as-of",
-        help="Instant as of which retention is judged, such as 2025-10-26T14:05:00+00:00. Default: the start.",
+        help="Instant for judging retention, such as 2025-10-26T14:05:00+00:00. Default: the start.",
     ),
 ]
 

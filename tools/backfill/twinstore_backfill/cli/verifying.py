@@ -77,7 +77,7 @@ def verify(  # noqa: PLR0917  # the options of a command
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Prove that two stores hold the same. Nobody may write to them meanwhile; the command itself writes nothing."""
+    """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
     name = side_module(common(context), module, source_config, target_config)
     options = VerifyOptions(
         entities=entity or (),

@@ -126,8 +126,8 @@ class RangeReader:
     def _unfit(self, record: Record) -> str | None:
         """Return why a record cannot be moved, ``None`` when it can.
 
-        The model trims ids. A stored id with leading or trailing whitespace would become another row's id, or its tenant
-        another tenant.
+        The model trims ids. A stored id with leading or trailing whitespace would become another row's id, or
+        its tenant another tenant.
         """
         if record.model is None or record.key is None:
             return record.error or no_key(self.entity)
@@ -149,7 +149,8 @@ class RangeReader:
         if accounted != Counter(tally.read):
             raise TwinstoreError(
                 f"The target driver accounted for {accounted.total()} of {self.read.total()} records "
-                f"of a range of {self.entity.name}; nothing of it was committed. This is a bug in the target driver.",
+                f"of a range of {self.entity.name}; nothing of it was committed. This is a bug in the target "
+                "driver.",
                 entity=self.entity.name,
             )
 
