@@ -16,7 +16,7 @@ from typing_extensions import override
 from twinstore import jsontext
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.fields import explain
-from twinstore.modelrules import Rule
+from twinstore.modelrules import ModelRule
 from twinstore.rulechecks import check_fields, validator_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class CanonicalModel(BaseModel):
     that has a list of its own repeats those of its bases in it (``rules = (*Base.rules, ...)``).
     """
 
-    rules: ClassVar[tuple[Rule, ...]] = ()
+    rules: ClassVar[tuple[ModelRule, ...]] = ()
     _keep_rules: ClassVar[object]
 
     model_config = ConfigDict(

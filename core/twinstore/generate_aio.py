@@ -22,7 +22,7 @@ from twinstore.errors import ConfigurationError
 from twinstore.generate_stubs import shipped_modules, stubs
 from twinstore.modules import ModuleSpec, module_spec
 
-__all__ = ["Facade", "aio_files", "facades", "settle"]
+__all__ = ["Facade", "aio_files", "facades", "update_files"]
 
 # Under a name of its own, because a module may have an entity of that name.
 THREADS: Final = "CallThreads"
@@ -335,7 +335,7 @@ def formatted(path: Path, text: str) -> str:
     return text
 
 
-def settle(wanted: dict[Path, str], *, check: bool) -> bool:
+def update_files(wanted: dict[Path, str], *, check: bool) -> bool:
     """Write the files and remove what else stands beside them; return whether anything was not current.
 
     Args:
@@ -363,7 +363,7 @@ def main() -> int:
     wanted = {path: formatted(path, text) for path, text in stubs().items()}
     for name in shipped_modules():
         wanted |= aio_files(module_spec(name))
-    stale = settle(wanted, check=check)
+    stale = update_files(wanted, check=check)
     if check:
         print("stale: run python -m twinstore.generate_aio" if stale else "current")  # noqa: T201  # a script
     return int(check and stale)

@@ -46,7 +46,7 @@ SPELLINGS: Final = {name.casefold(): name for name in ("Filesystem", "Memory", "
 hookspec = HookspecMarker("twinstore")
 hookimpl = HookimplMarker("twinstore")
 
-State = Literal["ready", "missing extra", "broken"]
+BackendState = Literal["ready", "missing extra", "broken"]
 
 
 class BackendHooks:
@@ -77,7 +77,7 @@ class BackendInfo:
     name: str
     distribution: str
     version: str
-    state: State
+    state: BackendState
     detail: str = ""
     modules: tuple[str, ...] = ()
 
@@ -259,7 +259,9 @@ def _misspelt_modules(spec: BackendSpec) -> str:
     return " ".join(hints)
 
 
-def _info(registration: Registration, state: State, detail: str, modules: tuple[str, ...]) -> BackendInfo:
+def _info(
+    registration: Registration, state: BackendState, detail: str, modules: tuple[str, ...]
+) -> BackendInfo:
     return BackendInfo(
         name=registration.name,
         distribution=registration.distribution,

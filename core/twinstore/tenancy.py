@@ -31,7 +31,7 @@ class Tenant:
     id: str
 
 
-class Special(Enum):
+class TenantSentinel(Enum):
     """The scopes and owners that are not a tenant."""
 
     NO_TENANT = "no tenant"
@@ -43,16 +43,16 @@ class Special(Enum):
         return self.name
 
 
-NO_TENANT: Final = Special.NO_TENANT
+NO_TENANT: Final = TenantSentinel.NO_TENANT
 """The rows without a tenant, where an entity admits them."""
-ALL_TENANTS: Final = Special.ALL_TENANTS
+ALL_TENANTS: Final = TenantSentinel.ALL_TENANTS
 """Every row, whoever owns it; system scope."""
-UNKNOWN_TENANT: Final = Special.UNKNOWN_TENANT
+UNKNOWN_TENANT: Final = TenantSentinel.UNKNOWN_TENANT
 """The owner of a stored row whose tenant field holds no tenant id; never the scope of a call."""
 
-NoTenant = Literal[Special.NO_TENANT]
-AllTenants = Literal[Special.ALL_TENANTS]
-UnknownTenant = Literal[Special.UNKNOWN_TENANT]
+NoTenant = Literal[TenantSentinel.NO_TENANT]
+AllTenants = Literal[TenantSentinel.ALL_TENANTS]
+UnknownTenant = Literal[TenantSentinel.UNKNOWN_TENANT]
 
 Owner = Tenant | NoTenant
 """Who owns a row."""

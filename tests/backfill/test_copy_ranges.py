@@ -23,7 +23,7 @@ from twinstore_backfill.copy.holder import Holder, start_time, worker_id
 from twinstore_backfill.copy.lease import LeaseKeeper
 from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings, released_settings
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.progress import Silent
+from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_memory.bulk import MemoryBulk
 from twinstore_memory.range_writer import MemoryRangeWriter
@@ -65,7 +65,7 @@ class Impatient(StopSwitch):
 
 def copied(pair: MemoryPair, stop: StopSwitch | None = None, **options: object) -> CopyResult:
     given = {"out": pair.directory, "as_of": AS_OF, "range_size": 3, "execute": True, "jobs": 1, **options}
-    return run_copy(pair.source, pair.target, CopyOptions(**given), Silent(), stop or Impatient())  # type: ignore[arg-type]  # the options of a test
+    return run_copy(pair.source, pair.target, CopyOptions(**given), SilentProgress(), stop or Impatient())  # type: ignore[arg-type]  # the options of a test
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, key: Key, problems: Sequence[Exception]) -> list[Exception]:
@@ -206,7 +206,7 @@ class TestSharing:
         ledger = pair.target.ledger
         claims: list[Claim] = []
 
-        class Colleague(Silent):
+        class Colleague(SilentProgress):
             """Takes a range of the runs as soon as they begin, and finishes it when the audit is done."""
 
             def start(self, name: str, total: int, done: int = 0) -> None:
@@ -228,7 +228,7 @@ class TestSharing:
     def test_a_stop_of_the_job_is_obeyed_and_the_same_command_goes_on(self, pair: MemoryPair) -> None:
         ledger = pair.target.ledger
 
-        class Operator(Silent):
+        class Operator(SilentProgress):
             """Stops the job when the runs begin."""
 
             def start(self, name: str, total: int, done: int = 0) -> None:

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.differential.access_dealer import EVERYTHING, OURS, THEIRS
+from tests.differential.access_generators import EVERYTHING, OURS, THEIRS
 from tests.differential.access_operations import (
     FIRST,
     a_read,

@@ -114,7 +114,7 @@ class DocumentAccess(AccessDefaults):
 
     @override
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
-        ruled = LastWord(rule)
+        ruled = NoRetryRule(rule)
         try:
             return self._steps.take(lambda unit: self._changed(unit, refs, ruled))
         except RuleEndedError as ended:
@@ -159,7 +159,7 @@ class RuleEndedError(Exception):
         self.error = error
 
 
-class LastWord:
+class NoRetryRule:
     """A rule whose own error is never taken for a lost race."""
 
     def __init__(self, rule: Rule) -> None:

@@ -44,7 +44,7 @@ class RangeLedger(JobLedger):
         """Take the rows of the ledger; see :class:`LedgerRows`."""
         super().__init__(access, atomic=atomic)
         # When a worker last said here that it lives, by the monotonic clock.
-        self._signs: dict[tuple[str, str], float] = {}
+        self._last_beats: dict[tuple[str, str], float] = {}
 
     def plan(self, lease: Lease, entity: str, ranges: Sequence[KeyRange]) -> None:
         """Store the ranges of an entity, all or none; does nothing when they are stored already.
@@ -105,12 +105,12 @@ class RangeLedger(JobLedger):
             return CopyWorker(job_id=job_id, worker=worker, expires_at=now() + lease)
 
         change_model(self._access, WORKERS, (job_id, worker), alive)
-        self._signs[job_id, worker] = sign
+        self._last_beats[job_id, worker] = sign
 
     def leave(self, job_id: str, worker: str) -> None:
         """Say that a worker is gone, so that its ranges are free at once."""
         where = (Equals("jobId", job_id), Equals("worker", worker))
-        self._signs.pop((job_id, worker), None)
+        self._last_beats.pop((job_id, worker), None)
         self._access.remove(WORKERS, self._query(WORKERS, where, key_order(WORKERS), 1))
 
     def take(self, job_id: str, worker: str, entity: str, lease: timedelta) -> Claim | None:
@@ -193,7 +193,7 @@ class RangeLedger(JobLedger):
         All threads of a worker share one row. Were it written for every range, they would wait for each
         other, and one that is stopped meanwhile would keep others from finding out that it is dead.
         """
-        last = self._signs.get((job_id, worker))
+        last = self._last_beats.get((job_id, worker))
         if last is None or time.monotonic() - last > lease.total_seconds() / 3:
             self.beat(job_id, worker, lease)
 
@@ -214,7 +214,7 @@ class RangeLedger(JobLedger):
         """Take the range of a worker that gives no sign of life; its later commit fails on the fence."""
         for item in self.ranges(job_id, entity, state=RangeState.COPYING):
             if item.worker is not None and item.worker != worker and self._is_dead(job_id, item.worker):
-                claim = self._steal(job_id, worker, item)
+                claim = self._take_from(job_id, worker, item)
                 if claim is not None:
                     return claim
         return None
@@ -229,7 +229,7 @@ class RangeLedger(JobLedger):
         change_model(self._access, WORKERS, (job_id, worker), look)
         return dead
 
-    def _steal(self, job_id: str, worker: str, seen: RangeProgress) -> Claim | None:
+    def _take_from(self, job_id: str, worker: str, seen: RangeProgress) -> Claim | None:
         """Take one range over; where rows are locked, one that is just being committed is passed over."""
         where = (
             Equals("jobId", job_id),

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from twinstore.scheduler.triggers import Trigger
 __all__ = ["SchedulerLists"]
 
-Query = ListQuery[SchedulerStorage]
+SchedulerList = ListQuery[SchedulerStorage]
 NEXT: Final = 100
-PROBES: Final = 2
+FILTER_IDS: Final = 2
 FIRST_INSTANT: Final = datetime(1, 1, 1, tzinfo=UTC)
 LAST_INSTANT: Final = datetime(9999, 12, 31, tzinfo=UTC)
 OPEN_STATES: Final = (RunState.PLANNING, RunState.QUEUED, RunState.RUNNING)
@@ -46,7 +46,7 @@ class SchedulerLists:
         self._cutoffs = cutoffs
         self._page = page
 
-    def of_tenant(self, tenant: str, source: SchedulerStorage) -> Iterator[Query]:
+    def of_tenant(self, tenant: str, source: SchedulerStorage) -> Iterator[SchedulerList]:
         """Return the lists of a tenant; some filter by ids that the source shows first."""
         yield from self._definitions(tenant)
         yield from self._runs(tenant)
@@ -55,7 +55,7 @@ class SchedulerLists:
         yield from self._snapshots_of(tenant, _first_runs(source, tenant))
         yield self._next_fires(tenant)
 
-    def over_all(self) -> Iterator[Query]:
+    def over_all(self) -> Iterator[SchedulerList]:
         """Return the lists in system scope."""
         yield from map(self._in_state, RunState)
         yield ListQuery(
@@ -64,7 +64,7 @@ class SchedulerLists:
             ("schedules", "triggers"),
         )
 
-    def _in_state(self, state: RunState) -> Query:
+    def _in_state(self, state: RunState) -> SchedulerList:
         return ListQuery(
             f"runs in state {state}, all tenants",
             lambda side, token: self._run_rows(
@@ -73,7 +73,7 @@ class SchedulerLists:
             ("runs",),
         )
 
-    def _next_fires(self, tenant: str) -> Query:
+    def _next_fires(self, tenant: str) -> SchedulerList:
         """Return the list of the first triggers of a tenant that have a next instant."""
         start = encode_token(
             "triggers", queries.triggers(Tenant(tenant), NEXT, None).fingerprint, (FIRST_INSTANT, "")
@@ -87,7 +87,7 @@ class SchedulerLists:
             due=True,
         )
 
-    def _definitions(self, tenant: str) -> Iterator[Query]:
+    def _definitions(self, tenant: str) -> Iterator[SchedulerList]:
         for name, options in SCHEDULE_FILTERS.items():
             yield _schedule_list(f"{name} of {tenant}", tenant, replace(options, limit=self._page))
         yield ListQuery(
@@ -98,7 +98,7 @@ class SchedulerLists:
             ("triggers",),
         )
 
-    def _runs(self, tenant: str) -> Iterator[Query]:
+    def _runs(self, tenant: str) -> Iterator[SchedulerList]:
         yield self._run_list(f"runs of {tenant}, newest first", tenant, RunQueryOptions())
         yield self._run_list(f"runs of {tenant}, oldest first", tenant, RunQueryOptions(ascending=True))
         yield self._run_list(f"open runs of {tenant}", tenant, RunQueryOptions(states=OPEN_STATES))
@@ -110,12 +110,12 @@ class SchedulerLists:
             ("runs",),
         )
 
-    def _runs_of(self, tenant: str, schedules: Iterable[str]) -> Iterator[Query]:
+    def _runs_of(self, tenant: str, schedules: Iterable[str]) -> Iterator[SchedulerList]:
         for schedule in schedules:
             options = RunQueryOptions(schedule_id=schedule)
             yield self._run_list(f"runs of schedule {schedule} of {tenant}", tenant, options)
 
-    def _run_list(self, name: str, tenant: str, options: RunQueryOptions) -> Query:
+    def _run_list(self, name: str, tenant: str, options: RunQueryOptions) -> SchedulerList:
         def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
             return self._run_rows(
                 side.runs.list(tenant, replace(options, limit=self._page, page_token=token))
@@ -123,7 +123,7 @@ class SchedulerLists:
 
         return ListQuery(name, ask, ("runs",))
 
-    def _records(self, tenant: str) -> Iterator[Query]:
+    def _records(self, tenant: str) -> Iterator[SchedulerList]:
         yield ListQuery(
             f"audit of {tenant}",
             lambda side, token: paged(
@@ -146,11 +146,11 @@ class SchedulerLists:
             ("impact_snapshots",),
         )
 
-    def _snapshots_of(self, tenant: str, runs: Iterable[str]) -> Iterator[Query]:
+    def _snapshots_of(self, tenant: str, runs: Iterable[str]) -> Iterator[SchedulerList]:
         for run in runs:
             yield self._snapshots_of_run(tenant, run)
 
-    def _snapshots_of_run(self, tenant: str, run: str) -> Query:
+    def _snapshots_of_run(self, tenant: str, run: str) -> SchedulerList:
         return ListQuery(
             f"impact snapshots of run {run} of {tenant}",
             lambda side, token: self._snapshot_rows(
@@ -185,7 +185,7 @@ SCHEDULE_FILTERS: Final[Mapping[str, ScheduleQueryOptions]] = {
 }
 
 
-def _schedule_list(name: str, tenant: str, options: ScheduleQueryOptions) -> Query:
+def _schedule_list(name: str, tenant: str, options: ScheduleQueryOptions) -> SchedulerList:
     def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
         return paged(side.schedules.list(tenant, replace(options, page_token=token)), schedule_row)
 
@@ -215,7 +215,9 @@ def summary_row(summary: RunSummary) -> ListedRow:
 
 def _first_schedules(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:
     try:
-        return tuple(item.id for item in source.schedules.list(tenant, ScheduleQueryOptions(limit=PROBES)))
+        return tuple(
+            item.id for item in source.schedules.list(tenant, ScheduleQueryOptions(limit=FILTER_IDS))
+        )
     except TwinstoreError:
         # The list itself is among the queries and is judged there.
         return ()
@@ -223,6 +225,6 @@ def _first_schedules(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:
 
 def _first_runs(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:
     try:
-        return tuple(item.id for item in source.runs.list(tenant, RunQueryOptions(limit=PROBES)))
+        return tuple(item.id for item in source.runs.list(tenant, RunQueryOptions(limit=FILTER_IDS)))
     except TwinstoreError:
         return ()

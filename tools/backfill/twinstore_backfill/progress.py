@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.progress import Task, TaskID
 
-__all__ = ["Progress", "Silent", "progress_on"]
+__all__ = ["Progress", "SilentProgress", "progress_on"]
 
 SECONDS_BETWEEN_LINES: Final = 5.0
 
@@ -41,7 +41,7 @@ class Progress(Protocol):
         ...
 
 
-class Silent:
+class SilentProgress:
     """Says nothing."""
 
     def start(self, name: str, total: int, done: int = 0) -> None:
@@ -64,7 +64,7 @@ class ProgressPart:
     started: float
 
 
-class Lines:
+class LineProgress:
     """Writes a line every few seconds and one at the end of each part."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -111,7 +111,7 @@ class RateColumn(ProgressColumn):
         return Text(f"{speed:,.0f}/s" if speed else "", style="progress.data.speed")
 
 
-class Bars:
+class BarProgress:
     """A bar per part on a terminal."""
 
     def __init__(self, progress: RichProgress) -> None:
@@ -140,7 +140,7 @@ def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
     """Show progress on a stream, stderr by default, in the way it can."""
     shown: TextIO = stream or sys.stderr
     if not shown.isatty():
-        yield Lines(shown)
+        yield LineProgress(shown)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -150,4 +150,4 @@ def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
         TimeRemainingColumn(),
     )
     with RichProgress(*columns, console=Console(file=shown)) as progress:
-        yield Bars(progress)
+        yield BarProgress(progress)

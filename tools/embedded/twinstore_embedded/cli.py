@@ -41,7 +41,7 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True)
-class Line:
+class ServerLine:
     """One running server."""
 
     name: str
@@ -51,11 +51,11 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Report:
+class StartReport:
     """What ``up`` prints."""
 
     config: str
-    servers: list[Line]
+    servers: list[ServerLine]
     settings: dict[str, str]
 
 
@@ -135,12 +135,12 @@ def _stop(data_dir: Path, only: Only | None) -> Sequence[str]:
 
 def _report(
     mongo: MongoServer | None, postgres: PostgresServer | None, path: Path, *, show_secrets: bool
-) -> Report:
+) -> StartReport:
     from twinstore_embedded.appsettings import settings_of  # noqa: PLC0415  # see _start
 
     running = {"MongoDB": mongo, "PostgreSQL": postgres}
     servers = [
-        Line(name, server.port, server.pid, str(server.log))
+        ServerLine(name, server.port, server.pid, str(server.log))
         for name, server in running.items()
         if server is not None
     ]
@@ -149,14 +149,14 @@ def _report(
         for section, values in settings_of(mongo, postgres).items()
         for key, value in values.items()
     }
-    return Report(str(path), servers, settings)
+    return StartReport(str(path), servers, settings)
 
 
 def _json(value: object) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
 
-def _text(report: Report, *, show_secrets: bool) -> str:
+def _text(report: StartReport, *, show_secrets: bool) -> str:
     lines = [f"{server.name:<10}  127.0.0.1:{server.port:<5}  pid {server.pid}" for server in report.servers]
     if show_secrets:
         lines += [_export(name, value) for name, value in report.settings.items()]

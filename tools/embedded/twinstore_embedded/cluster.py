@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from twinstore_embedded.accounts import Account
 
-__all__ = ["Cluster", "Start", "create", "data_of", "exists", "log_of", "reset_password", "start"]
+__all__ = ["Cluster", "StartOutcome", "create", "data_of", "exists", "log_of", "reset_password", "start"]
 
 SETTINGS_FILE = "twinstore.conf"
 START_SECONDS = 60
@@ -33,7 +33,7 @@ ORPHANS = "shared memory block"
 VOLATILE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 
 
-class Start(Enum):
+class StartOutcome(Enum):
     """How an attempt to start ended."""
 
     DONE = auto()
@@ -120,22 +120,22 @@ def reset_password(place: Cluster, password: str) -> None:
         raise ConfigurationError(message)
 
 
-def start(place: Cluster, port: int, *, durable: bool) -> Start:
+def start(place: Cluster, port: int, *, durable: bool) -> StartOutcome:
     """Start the postmaster in the background and wait until it accepts connections."""
     _write_settings(place, port, durable=durable)
     _drop_stale_pid(data_of(place.home))
-    outcome = Start.FAILED
+    outcome = StartOutcome.FAILED
 
     def attempt() -> bool:
         nonlocal outcome
         outcome = _pg_ctl_start(place)
-        return outcome is not Start.FAILED or ORPHANS not in log_tail(log_of(place.home))
+        return outcome is not StartOutcome.FAILED or ORPHANS not in log_tail(log_of(place.home))
 
     wait_until(attempt, ORPHAN_SECONDS)
     return outcome
 
 
-def _pg_ctl_start(place: Cluster) -> Start:
+def _pg_ctl_start(place: Cluster) -> StartOutcome:
     log = log_of(place.home)
     log.unlink(missing_ok=True)
     log.touch(mode=0o600)
@@ -143,8 +143,8 @@ def _pg_ctl_start(place: Cluster) -> Start:
     command: list[str | Path] = [place.binaries / "pg_ctl", "start", "-w", "-t", str(START_SECONDS), "-s"]
     command += ["-D", data_of(place.home), "-l", log]
     if run(command, account=place.account, cwd=data_of(place.home)).code == 0:
-        return Start.DONE
-    return Start.PORT_TAKEN if ADDRESS_IN_USE in log_tail(log) else Start.FAILED
+        return StartOutcome.DONE
+    return StartOutcome.PORT_TAKEN if ADDRESS_IN_USE in log_tail(log) else StartOutcome.FAILED
 
 
 def _write_settings(place: Cluster, port: int, *, durable: bool) -> None:

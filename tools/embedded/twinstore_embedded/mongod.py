@@ -24,7 +24,7 @@ from twinstore_embedded.ports import HOST, on_free_port
 from twinstore_embedded.processes import end, find_server, log_tail, rotate_log, run
 from twinstore_embedded.replica_set import SET_NAME, Login, is_primary, is_standalone
 from twinstore_embedded.state import (
-    State,
+    ServerState,
     exclusive,
     existing_home,
     load_state,
@@ -152,7 +152,7 @@ def start_mongo(
             server = _ready(home, kind)
         if server is None:
             raise _failed(home, "ended right after its start")
-        mine = owners.claim(home, owned=owned, launched=launched)
+        mine = owners.decide_owner(home, owned=owned, launched=launched)
     if mine:
         owners.watch(home)
     return replace(server, owned=mine)
@@ -224,7 +224,7 @@ def _launch(home: Path, kind: MongodKind, *, cache_gb: float) -> None:
     mongod = find_mongod()
     _data(home).mkdir(mode=0o700, exist_ok=True)
     rotate_log(_log(home))
-    state = load_state(home) or State()
+    state = load_state(home) or ServerState()
     if kind is MongodKind.WITH_USERS and ADMIN not in state.passwords:
         state = state.model_copy(update={"passwords": {ADMIN: secrets.token_urlsafe(PASSWORD_BYTES)}})
 

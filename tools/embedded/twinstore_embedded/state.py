@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = [
-    "State",
+    "ServerState",
     "exclusive",
     "existing_home",
     "load_state",
@@ -35,7 +35,7 @@ POLL_SECONDS = 0.02
 UNSAFE = frozenset('"$`\\\n\r')
 
 
-class State(BaseModel):
+class ServerState(BaseModel):
     """The memory of one server directory.
 
     Attributes:
@@ -148,15 +148,15 @@ def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
     return True
 
 
-def load_state(home: Path) -> State | None:
+def load_state(home: Path) -> ServerState | None:
     """Read the state; ``None`` when there is none or nobody can read it any more."""
     try:
-        return State.model_validate_json((home / STATE_FILE).read_bytes())
+        return ServerState.model_validate_json((home / STATE_FILE).read_bytes())
     except (FileNotFoundError, ValidationError):
         return None
 
 
-def save_state(home: Path, state: State) -> None:
+def save_state(home: Path, state: ServerState) -> None:
     """Replace the state in one step, readable by the owner only."""
     write_private(home / STATE_FILE, state.model_dump_json(indent=2).encode())
 

@@ -13,14 +13,14 @@ from rich.console import RenderableType
 from twinstore_backfill.cli.output import emit, left_out_texts, table
 from twinstore_backfill.cli.params import (
     AsOf,
-    Entities,
     Format,
     FromBackend,
     ModuleName,
+    OnlyEntities,
+    OnlyTenants,
     OutputFormat,
     SourceConfig,
     TargetConfig,
-    Tenants,
     ToBackend,
     common,
     instant_option,
@@ -43,7 +43,7 @@ DRY_COLUMNS = ("read", "would write", *COLUMNS[2:])
 Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only read and compare.")]
 
 
-class Conflicts(StrEnum):
+class ConflictOption(StrEnum):
     """What to do with a row that the target has with other content."""
 
     FAIL = "fail"
@@ -57,18 +57,18 @@ def copy(  # noqa: PLR0917  # the options of a command
     module: ModuleName = None,
     source_config: SourceConfig = None,
     target_config: TargetConfig = None,
-    entity: Entities = None,
-    tenant: Tenants = None,
+    entity: OnlyEntities = None,
+    tenant: OnlyTenants = None,
     jobs: Annotated[int, typer.Option("--jobs", help="Ranges copied at the same time.")] = 2,
     max_rate: Annotated[
         float | None, typer.Option("--max-rate", help="Maximum number of documents read per second.")
     ] = None,
     on_conflict: Annotated[
-        Conflicts,
+        ConflictOption,
         typer.Option(
             "--on-conflict", help="What to do with rows that the target has with different content."
         ),
-    ] = Conflicts.FAIL,
+    ] = ConflictOption.FAIL,
     max_conflicts: Annotated[
         int, typer.Option("--max-conflicts", help="Stop after more conflicts than this.")
     ] = 0,

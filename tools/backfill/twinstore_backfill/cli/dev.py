@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from twinstore.errors import ConfigurationError, MigrationError, ValidationError
-from twinstore.generate_aio import aio_files, settle
+from twinstore.generate_aio import aio_files, update_files
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.migrations import MigrationDraft, MigrationState, TakesSnapshots
 from twinstore.modules import ModuleSpec, module_spec
@@ -115,7 +115,7 @@ def aio(
     """Write the classes of a module for asyncio: the package aio inside the package of the module."""
     spec = module_spec(module)
     wanted = aio_files(spec)
-    stale = settle(wanted, check=check)
+    stale = update_files(wanted, check=check)
     if not stale:
         typer.echo(f"{spec.package}.aio is current.")
     elif not check:

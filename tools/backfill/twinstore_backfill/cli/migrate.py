@@ -40,7 +40,7 @@ RunCategory = Annotated[
         "--category", help="release: after the schema, also the steps that only an operator asks for."
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
 AcceptTtl = Annotated[
     list[str] | None,
     typer.Option(
@@ -114,7 +114,7 @@ def run(  # noqa: PLR0917  # the options of a command
     accept_ttl: AcceptTtl = None,
     accept_validator: AcceptValidator = None,
     accept_rls: AcceptRls = None,
-    dry_run: DryRun = False,  # noqa: FBT002  # Typer makes a flag of it
+    dry_run: DryRunOption = False,  # noqa: FBT002  # Typer makes a flag of it
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Apply what is pending and bring indexes in line; safe to repeat and from several places at once.

@@ -19,14 +19,14 @@ __all__ = [
     "AsOf",
     "Backend",
     "Common",
-    "Entities",
     "Format",
     "FromBackend",
     "ModuleName",
+    "OnlyEntities",
+    "OnlyTenants",
     "OutputFormat",
     "SourceConfig",
     "TargetConfig",
-    "Tenants",
     "ToBackend",
     "common",
     "instant_option",
@@ -68,8 +68,8 @@ SourceConfig = Annotated[
 TargetConfig = Annotated[
     Path | None, typer.Option("--target-config", help="Settings file of the target instead of --config.")
 ]
-Entities = Annotated[list[str] | None, typer.Option("--entity", help="Only this entity; repeatable.")]
-Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only this tenant; repeatable.")]
+OnlyEntities = Annotated[list[str] | None, typer.Option("--entity", help="Only this entity; repeatable.")]
+OnlyTenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only this tenant; repeatable.")]
 AsOf = Annotated[
     str | None,
     typer.Option(

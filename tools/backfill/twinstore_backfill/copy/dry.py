@@ -36,7 +36,7 @@ def content_of(record: Record) -> bytes:
     return jsontext.dumps_sorted({"doc": model.wire() if model else None, "storage": dict(record.storage)})
 
 
-class WouldWrite:
+class DryWriter:
     """What writing records would amount to. Without a view of the target all of them would be written."""
 
     def __init__(self, entity: Entity, target: BulkView | None, on_conflict: OnConflict) -> None:
@@ -146,7 +146,7 @@ class DryRun:
         with ExitStack() as stack:
             view = stack.enter_context(self._source.bulk.view())
             there = stack.enter_context(self._target.bulk.view()) if self._compared else None
-            writer = WouldWrite(entity, there, self._options.on_conflict)
+            writer = DryWriter(entity, there, self._options.on_conflict)
             for batch in self._rows.records(view, entity, within):
                 self._stop.check()
                 self._limiter.take(len(batch))

@@ -117,7 +117,7 @@ def _work(context: CopyContext) -> None:
     try:
         while (claim := context.queue.take()) is not None:
             try:
-                _settle(context, claim)
+                _process(context, claim)
             finally:
                 context.queue.returned()
     except StopRequestedError:
@@ -127,7 +127,7 @@ def _work(context: CopyContext) -> None:
         raise
 
 
-def _settle(context: CopyContext, claim: Claim) -> None:
+def _process(context: CopyContext, claim: Claim) -> None:
     """Copy a range, or give it back."""
     try:
         tally = _copy_patiently(context, claim)

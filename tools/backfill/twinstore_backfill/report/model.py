@@ -45,7 +45,7 @@ EXITS: Final[Mapping[Verdict, Exit]] = {
     "INCONCLUSIVE": Exit.INCONCLUSIVE,
 }
 # Without coercion: a number in a key stays a number, and a text that looks like one a text.
-Key = tuple[StrictStr | StrictInt, ...]
+ReportKey = tuple[StrictStr | StrictInt, ...]
 Hex = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
@@ -135,8 +135,8 @@ class RangeReport(Frozen):
     """One range of one entity: ``lower`` is included, ``upper`` is not, ``null`` is unbounded."""
 
     tenant: str | None
-    lower: Key | None
-    upper: Key | None
+    lower: ReportKey | None
+    upper: ReportKey | None
     source: SideDigest
     target: SideDigest
     equal: bool
@@ -145,7 +145,7 @@ class RangeReport(Frozen):
 class Named(Frozen):
     """One key; ``null`` where what is stored is not a key of the entity."""
 
-    key: Key | None
+    key: ReportKey | None
     tenant: str
 
 
@@ -159,7 +159,7 @@ class KeyList(Frozen):
 class Differing(Frozen):
     """One document that differs: where, but not what."""
 
-    key: Key
+    key: ReportKey
     tenant: str
     source_digest: str
     target_digest: str

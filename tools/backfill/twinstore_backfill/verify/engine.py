@@ -40,7 +40,7 @@ from twinstore_backfill.verify.checks import (
 )
 from twinstore_backfill.verify.pool import run_tasks
 from twinstore_backfill.verify.sampling import sample_rates
-from twinstore_backfill.verify.tasks import Context, ListResult, ListTask, RangeTask
+from twinstore_backfill.verify.tasks import ListResult, ListTask, RangeTask, VerifyContext
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -79,7 +79,7 @@ def run_verify(
     state = SourceState() if options.approval else inspect_source(source)
     preflight(target.storage.check_ready)
     require_tenants((source, target), options.tenants)
-    context = Context(source, target, as_of, options.batch_size, state.absent)
+    context = VerifyContext(source, target, as_of, options.batch_size, state.absent)
     run = Verification(context, options, progress, stop, state.warnings)
     try:
         with tuned_collector():
@@ -95,7 +95,7 @@ class Verification:
 
     def __init__(
         self,
-        context: Context,
+        context: VerifyContext,
         options: VerifyOptions,
         progress: Progress,
         stop: StopSwitch,

@@ -18,7 +18,7 @@ from twinstore.errors import TwinstoreError
 from twinstore_backfill.copy.worker import tuned_collector
 from twinstore_backfill.secrets import log_to_stderr
 from twinstore_backfill.stopping import StopSwitch
-from twinstore_backfill.verify.tasks import Context
+from twinstore_backfill.verify.tasks import VerifyContext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,12 +34,14 @@ AHEAD: Final = 2
 
 # What a worker process holds open, and the context of its tasks; both are set once when it starts.
 _open = ExitStack()
-_context: list[Context] = []
+_context: list[VerifyContext] = []
 # Why this worker process could not open its stores; its first task says so to the parent.
 _failures: list[TwinstoreError] = []
 
 
-def run_tasks(tasks: Iterable[Task[R] | None], context: Context, jobs: int, stop: StopSwitch) -> Iterator[R]:
+def run_tasks(
+    tasks: Iterable[Task[R] | None], context: VerifyContext, jobs: int, stop: StopSwitch
+) -> Iterator[R]:
     """Yield the result of each task in the order of the tasks. This process is one of the ``jobs``.
 
     At ``None`` every result so far is yielded before the next task is asked for.
@@ -71,7 +73,7 @@ def run_tasks(tasks: Iterable[Task[R] | None], context: Context, jobs: int, stop
             raise
 
 
-def _alone(tasks: Iterable[Task[R] | None], context: Context, stop: StopSwitch) -> Iterator[R]:
+def _alone(tasks: Iterable[Task[R] | None], context: VerifyContext, stop: StopSwitch) -> Iterator[R]:
     for task in tasks:
         stop.check()
         if task is not None:
@@ -79,7 +81,11 @@ def _alone(tasks: Iterable[Task[R] | None], context: Context, stop: StopSwitch) 
 
 
 def _together(
-    pool: ProcessPoolExecutor, tasks: Iterable[Task[R] | None], context: Context, ahead: int, stop: StopSwitch
+    pool: ProcessPoolExecutor,
+    tasks: Iterable[Task[R] | None],
+    context: VerifyContext,
+    ahead: int,
+    stop: StopSwitch,
 ) -> Iterator[R]:
     """Keep every worker busy; run the next task here while they are."""
     waiting: deque[Future[R]] = deque()
@@ -107,7 +113,7 @@ def _done(result: R) -> Future[R]:
     return future
 
 
-def _shared(context: Context) -> tuple[datetime, int, frozenset[str]]:
+def _shared(context: VerifyContext) -> tuple[datetime, int, frozenset[str]]:
     """Return the part of a context that can be sent to another process."""
     return context.as_of, context.batch_size, context.absent
 
@@ -127,7 +133,7 @@ def _start(
         # An initialiser that fails would break the pool and leave its traceback on stderr.
         _failures.append(error)
     else:
-        _context.append(Context(left, right, *shared))
+        _context.append(VerifyContext(left, right, *shared))
 
 
 def _run(task: Task[R]) -> R:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CappedList",
-    "Comparison",
+    "RangeComparison",
     "RangeResult",
     "RowDifference",
     "RowName",
@@ -118,7 +118,7 @@ class RangeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RangeComparison:
     """The two sides and what is compared."""
 
     source: BulkPort
@@ -133,7 +133,7 @@ class Comparison:
         return view.rows(self.entity, within, tenant_id=self.tenant, batch_size=self.batch_size)
 
 
-def compare_range(work: Comparison, within: KeyRange) -> RangeResult:
+def compare_range(work: RangeComparison, within: KeyRange) -> RangeResult:
     """Compare a range in full."""
     comparison = RowComparison(work, RangeResult(work.entity.name, work.tenant, within))
     with work.source.view() as left, work.target.view() as right:
@@ -144,7 +144,7 @@ def compare_range(work: Comparison, within: KeyRange) -> RangeResult:
 class RowComparison:
     """Decides what a pair of rows means and counts it."""
 
-    def __init__(self, work: Comparison, result: RangeResult) -> None:
+    def __init__(self, work: RangeComparison, result: RangeResult) -> None:
         """Take what is compared and where findings go."""
         self.result = result
         self._work = work

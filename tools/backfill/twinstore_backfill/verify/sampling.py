@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkView, KeyRange, ScanRow
     from twinstore.catalog import Entity
     from twinstore.keys import Key
-    from twinstore_backfill.verify.ranges import Comparison
+    from twinstore_backfill.verify.ranges import RangeComparison
 
 __all__ = ["compare_sample", "sample_rates"]
 
@@ -29,7 +29,9 @@ def sample_rates(counts: Mapping[str, int], sample_size: int) -> dict[str, float
     return {tenant: min(1.0, quota / count) for tenant, count in counts.items() if count}
 
 
-def compare_sample(work: Comparison, within: KeyRange, rates: Mapping[str, float], seed: int) -> RangeResult:
+def compare_sample(
+    work: RangeComparison, within: KeyRange, rates: Mapping[str, float], seed: int
+) -> RangeResult:
     """Compare the chosen documents of a range; rows that only the target has are not looked for."""
     comparison = RowComparison(work, RangeResult(work.entity.name, work.tenant, within))
     with work.source.view() as left, work.target.view() as right:

@@ -10,7 +10,7 @@ from twinstore.bulk import KeyRange
 from twinstore.modules import module_spec
 from twinstore_backfill.copy.retention import cutoff
 from twinstore_backfill.verify.lists import AnyStorage, ListFinding, compare_list
-from twinstore_backfill.verify.ranges import Comparison, RangeResult, compare_range
+from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_range
 from twinstore_backfill.verify.sampling import compare_sample
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from twinstore.checks import ListQuery, ModuleChecks
     from twinstore_backfill.stores import Store
 
-__all__ = ["Context", "ListResult", "ListTask", "RangeTask", "Task"]
+__all__ = ["ListResult", "ListTask", "RangeTask", "Task", "VerifyContext"]
 
 R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class VerifyContext:
     """The open stores of the process that runs a task. Retention is the target's.
 
     Attributes:
@@ -51,7 +51,7 @@ class Context:
 class Task(Protocol[R_co]):
     """A piece of work that can be sent to another process."""
 
-    def run(self, context: Context) -> R_co:
+    def run(self, context: VerifyContext) -> R_co:
         """Do the work."""
         ...
 
@@ -66,10 +66,10 @@ class RangeTask:
     rates: Mapping[str, float] | None = None
     seed: int = 0
 
-    def run(self, context: Context) -> RangeResult:
+    def run(self, context: VerifyContext) -> RangeResult:
         """Compare."""
         entity = context.entity(self.entity)
-        work = Comparison(
+        work = RangeComparison(
             source=context.source.bulk,
             target=context.target.bulk,
             entity=entity,
@@ -93,7 +93,7 @@ class ListTask:
     page: int
     target_only: bool = False
 
-    def run(self, context: Context) -> ListResult:
+    def run(self, context: VerifyContext) -> ListResult:
         """Compare."""
         source = context.target if self.target_only else context.source
         entities = context.target.bulk.entities()

@@ -12,12 +12,12 @@ from twinstore.forks import renew_in_child
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ["Claims"]
+__all__ = ["RowLocks"]
 
 PATIENCE_SECONDS: Final = 5.0
 
 
-class Claims:
+class RowLocks:
     """Who may write which row. Between processes the store compares when it commits: see the guide.
 
     Of two units of callers the first writer wins, so the other one loses at once instead of waiting for a
@@ -36,7 +36,7 @@ class Claims:
         """Forget in a forked child the units of the parent."""
         self._owners, self._changed = {}, Condition()
 
-    def claim(self, unit: object, row: Hashable, *, isolated: bool) -> None:
+    def acquire(self, unit: object, row: Hashable, *, isolated: bool) -> None:
         """Give a unit the right to a row until :meth:`release`.
 
         Args:
