@@ -53,6 +53,8 @@ M = TypeVar("M", bound=CanonicalModel)
 M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalModel)
 
 NO_STORAGE: Final[Mapping[str, object]] = MappingProxyType({})
+# Rows are counted page by page, because every query has a limit; larger pages save round trips, and all rows
+# of one are in memory.
 PAGE: Final = 500
 
 
@@ -302,8 +304,11 @@ class AccessDefaults(ABC):
 
         def replaced(rows: Rows, now: Moment) -> Rows:
             del now
+            # A write of the same row would still count as a change, and make another writer of it lose.
             if rows[0] == row:
                 return (None,)
+            # Decided in the rule, where the row is held: a look before it could be overtaken by another
+            # insert.
             if rows[0] is not None and entity.append_only:
                 raise duplicate(entity, key, self.binding.driver)
             return (row,)
@@ -323,6 +328,8 @@ class AccessDefaults(ABC):
         """Set fields row by row, each only while it still matches; see :class:`Access`."""
         marked: list[Row[M]] = []
         for row in self.page(entity, query):
+            # One step per row: the page was read without locks, so each row must match once more when it is
+            # held.
             ref = Ref(entity, query.scope, entity.key_of(row.model, row.storage))
             marking = Marking(entity, query, sets)
             self.change([ref], marking)
@@ -352,10 +359,12 @@ class Marking(Generic[M]):
 
     def __call__(self, rows: Rows, now: Moment) -> Rows:
         """Return the row with the fields set, unless it matches no longer."""
+        # The rule may be called again after a lost race, so nothing of an earlier call may stay.
         (stored,) = rows
         if stored is None or not matches(self._entity, self._query, stored):
             self.done = None
             return (None,)
+        # Validated as a whole: a change of one field may break a rule between two.
         model = self._entity.model.model_validate(stored.model.__dict__ | self._values(stored, now))
         self.done = Row(model, stored.storage)
         return (self.done,)
@@ -387,6 +396,8 @@ def _every_row(access: AccessDefaults, entity: Entity[M], query: Query) -> list[
     rows: list[Row[M]] = []
     after: tuple[str | int, ...] | None = None
     while True:
+        # In the order of the key, whatever the list says: a count does not see the order, and the key alone
+        # is always a total one from which the next page can start.
         part = replace(query, order=key_order(entity), limit=PAGE, after=after)
         found = access.page(entity, part)
         rows += found

@@ -42,6 +42,7 @@ __all__ = [
     "wrong_handle",
 ]
 
+# Raised when drivers of the version before no longer fit; since 2 a driver implements ``Access``.
 BACKEND_API_VERSION: Final = 2
 SESSION_OR_UNIT: Final = "This session or unit of work"
 
@@ -92,7 +93,7 @@ class Capabilities:
             ValueError: no capability has that name.
         """
         if name not in CAPABILITY_NAMES:
-            raise ValueError(f"unknown capability {name!r}")  # a programmer's mistake
+            raise ValueError(f"there is no capability {name!r}")  # a programmer's mistake
         if not getattr(self, name):
             server = f" {self.server_version}" if self.server_version else ""
             remedy = self.remedy or "Use a driver or server that has it."
@@ -159,6 +160,7 @@ class SharedResources:
             renews_itself: the resource starts anew in a forked child by itself, so it is not forgotten there.
         """
         with self._lock:
+            # Created under the lock, so that two modules that open at the same moment do not connect twice.
             if key not in self._resources:
                 made = create()
                 self._resources[key] = Resource(made, partial(close, made), renews_itself)
@@ -166,11 +168,13 @@ class SharedResources:
 
     def renew(self) -> None:
         """Forget in a forked child what has connections of the parent."""
+        # Kept from the garbage collector, whose finalisers would say good-bye to the parent's server.
         keep(self._resources)
         self._resources = {key: found for key, found in self._resources.items() if found.renews_itself}
 
     def close(self) -> None:
         """Close what was created here; a second call does nothing."""
+        # An exit stack, because one resource that fails to close must not keep the others open.
         with self._lock, ExitStack() as closing:
             for resource in self._resources.values():
                 closing.callback(resource.close)
@@ -251,6 +255,7 @@ class UnitState:
         """
         self.aborted = False
         self.closed = False
+        # None for what outlives a fork: a process would refuse its repositories in every child.
         self._process = None if unbound else OwnProcess()
 
     def check(self) -> None:

@@ -124,6 +124,7 @@ class Retention:
     where: tuple[Condition, ...] = ()
 
 
+# Without slots, which leave no place for cached properties; equal by name, since functions never are.
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Entity(Generic[M_co]):
     """One stored entity.
@@ -184,6 +185,7 @@ class Entity(Generic[M_co]):
     def __post_init__(self) -> None:
         """Refuse a description that contradicts itself, or that the stores would understand differently."""
         if not self.collection:
+            # The class is frozen, and the default follows from another field.
             object.__setattr__(self, "collection", self.name)
         problem = next(problems(self), None)
         if problem is not None:
@@ -231,6 +233,7 @@ class Entity(Generic[M_co]):
         """Every name that a query, key or index may use, with its kind; a marker hides a field."""
         kinds = {wire: shape.value.kind for wire, shape in self.shapes.items()}
         kinds |= {derived.name: derived.kind for derived in self.derived}
+        # Markers last: where a model repeats one as a field, the marker is what stores index.
         return kinds | {marker.name: marker.kind for marker in self.storage}
 
     @cached_property
@@ -288,6 +291,7 @@ class Entity(Generic[M_co]):
 
     def key_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> Key:
         """Return the key of a row."""
+        # Most keys have one part, and each call of a repository passes here: no list is built for them.
         if self._single_reader is not None:
             return (_key_value(self._single_reader(model, storage)),)
         return tuple([_key_value(self._readers[name](model, storage)) for name in self.key])

@@ -36,6 +36,7 @@ def truncate_to_millisecond(value: datetime) -> datetime:
         instant = value.astimezone(UTC)
     except OverflowError:
         raise ValueError(f"{value.isoformat()} lies outside the years 1 to 9999 in UTC") from None
+    # Cut and not rounded: a rounded instant could lie in the future. Both stores then hold the same one.
     return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
 
 

@@ -25,6 +25,7 @@ __all__ = ["HORIZON_YEARS", "CronError", "CronExpression", "parse_rule", "valida
 
 # PostgreSQL cannot index text much longer than this, and every list of five fields fits.
 LONGEST_EXPRESSION: Final = 1000
+# The longest wait for a day that exists is eight years: for 29 February around a year such as 2100.
 HORIZON_YEARS: Final = 10
 
 MACROS: Final = {
@@ -91,6 +92,7 @@ def validate_cron(expression: str) -> str:
     return parse_rule(expression).text
 
 
+# Every schedule that is read is validated, and services have far fewer expressions than schedules.
 @lru_cache(maxsize=2048)
 def parse_rule(expression: str) -> CronExpression:
     """Parse an expression, or raise the :class:`CronError` that explains what is wrong with it."""
@@ -100,6 +102,7 @@ def parse_rule(expression: str) -> CronExpression:
         )
     parts = expression.split()
     _check_shape(parts)
+    # Before the check that it ever fires, which only makes sense for an expression that is understood.
     plain = " ".join(_plain(rule, part) for rule, part in zip(FIELDS, parts, strict=True))
     _check_possible(" ".join(parts), plain)
     return CronExpression(" ".join(parts), plain, every_hour=parts[1] == "*")
@@ -152,6 +155,7 @@ def _member(rule: CronField, member: str) -> range:
             else range(low, low + 1)
         )
     high = _value(rule, member, high_text)
+    # In "fri-sun" Sunday ends the week, although its number is 0.
     if high_text.lower() == "sun" and low:
         high = 7
     if high < low:
@@ -163,6 +167,7 @@ def _member(rule: CronField, member: str) -> range:
 
 
 def _step(rule: CronField, member: str, text: str) -> int:
+    # At most four digits: int() of a text of any length would take quadratic time.
     if not re.fullmatch("[0-9]{1,4}", text) or int(text) == 0:
         raise CronError(f"cron field {rule.name}: step of {member[:40]!r} must be a number from 1")
     return int(text)

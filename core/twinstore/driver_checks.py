@@ -32,6 +32,7 @@ def opened(spec: BackendSpec, request: OpenRequest) -> ModuleBackend[object]:
     """
     try:
         backend = spec.factory(request)
+    # It already says which setting is wrong; wrapped it would say only that something is.
     except TwinstoreError:
         raise
     except Exception as error:
@@ -73,6 +74,7 @@ def _takes_a_request(value: object) -> bool:
         inspect.signature(value).bind(None)
     except TypeError:
         return False
+    # A function written in C may tell no signature.
     except ValueError:
         return True
     return True

@@ -20,6 +20,7 @@ class NumberedEnum(StrEnum):
         """Give the member its text and its number."""
         member = str.__new__(cls, text)
         member._value_ = text
+        # Members are made in order, so this is the number of those before.
         member.number = len(cls.__members__)
         return member
 

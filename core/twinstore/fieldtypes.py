@@ -63,6 +63,7 @@ def field_types(model: type[BaseModel], name: str, where: str) -> FieldTypes:
 
 
 def _inside(outer: FieldTypes, part: str, where: str) -> FieldTypes:
+    # A union with something that has no fields: the name would be right for some values only.
     if len(outer.models) != len(outer.types):
         raise TypeError(
             f"{where}, but {part!r} is looked for in something that is not a model; correct the name"

@@ -39,6 +39,7 @@ class Renewable(Protocol):
         ...
 
 
+# Weak, so that being renewable keeps no storage alive after its host has dropped it.
 _renewed: Final[WeakSet[Renewable]] = WeakSet()
 _kept: Final[list[object]] = []
 
@@ -54,6 +55,7 @@ def keep(thing: object) -> None:
 
 
 def _renew_all() -> None:
+    # A copy: what renews itself may drop other members of the set, or make new ones.
     for thing in list(_renewed):
         try:
             thing.renew()

@@ -317,6 +317,7 @@ def formatted(path: Path, text: str) -> str:
     Raises:
         ConfigurationError: ruff is not installed, or refuses the text.
     """
+    # Imports are sorted first, because sorting may leave lines that the formatter joins.
     for command in (["check", "--fix", "--quiet", "--select", "I,RUF022"], ["format", "--quiet"]):
         done = subprocess.run(  # noqa: S603  # the formatter of this environment
             [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(path), "-"],

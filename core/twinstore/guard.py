@@ -57,6 +57,7 @@ class GuardedAccess:
     @property
     def binding(self) -> Binding:
         """What the calls are bound to; raises ``ConfigurationError`` once the storage is closed."""
+        # Asked here, because every call passes: on a closed storage a driver would connect again.
         if self.lifetime is not None and self.lifetime.closed:
             self.lifetime.check()
         return self.inner.binding
@@ -102,6 +103,7 @@ class GuardedAccess:
 
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
         """Change some rows in one step; see the Protocol."""
+        # Wrapped before the driver sees it: a driver writes whatever the rule returns.
         checked = CheckedRule(refs, rule, self._check_writable().driver)
         try:
             return self.inner.change(refs, checked)
@@ -177,6 +179,7 @@ class GuardedAccess:
             raise write_refused(binding.driver)
         return binding
 
+    # Outside a unit there is nothing to abort: the next call begins a transaction of its own.
     def _abort(self) -> None:
         binding = self.binding
         if binding.in_unit:
@@ -229,6 +232,8 @@ def check_query(entity: Entity, query: Query, *by: str) -> None:
         ValidationError: it names a field that has no column; names those that have.
         LookupError: it leaves open whose rows it is about; those of a parent are found through it.
     """
+    # Checked on every driver, although a document store could answer: a list that one of them refuses would
+    # only fail after the switch.
     named = (*(item.field for item in query.where), *(key.field for key in query.order), *by)
     for field in named:
         if field not in entity.queried:

@@ -163,6 +163,7 @@ class AllOrNone(ModelRule):
 
     @override
     def breach(self, reads: Reads) -> str:
+        # A set of truth values has two members where some fields are absent and others are not.
         absent = ", ".join(f"{name} is None" for name in map(reads.sometimes, self.fields))
         return f"len({{{absent}}}) > 1"
 

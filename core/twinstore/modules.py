@@ -189,6 +189,7 @@ def _checked(registration: Registration, plugin: ModulePlugin, spec: object) -> 
     if not isinstance(spec, ModuleSpec):
         raise registration.error(f"returned {type(spec).__name__} instead of a ModuleSpec; ask its author.")
     found = cast("ModuleSpec[object]", spec)
+    # The names of classes and functions come from the plug-in, the schema from what is stored.
     if (found.name, found.title) != (plugin.name, plugin.title):
         raise registration.error(
             f"stores {found.name!r} ({found.title}), but its plug-in says {plugin.name!r} ({plugin.title}); "
@@ -208,6 +209,7 @@ def _registrations() -> list[Registration]:
 def _all() -> Mapping[str, ModulePlugin | ConfigurationError]:
     """Return by name the plug-in, or why there is none; every load of settings asks several times."""
     installed = registrations(MODULE_GROUP, KIND)
+    # By what is installed and not once for all: a host may put a distribution on its path while it runs.
     key = tuple(
         (
             registration.name,
@@ -220,6 +222,7 @@ def _all() -> Mapping[str, ModulePlugin | ConfigurationError]:
     if found is None:
         # No lock: a plug-in may ask for modules while it is imported, and two threads read the same.
         found = _plugins()
+        # Only the latest state is worth keeping; an earlier one does not come back.
         _read.clear()
         _read[key] = found
     return found
@@ -230,6 +233,7 @@ def _plugins() -> dict[str, ModulePlugin | ConfigurationError]:
     known = _registrations()
     sections: dict[str, Registration] = {}
     for registration in known:
+        # A name that several distributions claim is judged once, and is then nobody's.
         if registration.key in found:
             continue
         try:
@@ -241,6 +245,7 @@ def _plugins() -> dict[str, ModulePlugin | ConfigurationError]:
                     KIND,
                 )
             )
+            # Ours come first, so that a section of ours stays ours.
             _take_sections(registration, plugin, sections)
         except ConfigurationError as error:
             log.warning("A module is left out of the settings: %s", error.message)

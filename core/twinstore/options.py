@@ -60,6 +60,7 @@ class ModuleSettings:
             raise ValueError(f"the section of a module is a name of its own, not {self.section!r}")
         if set(self.option_paths) != set(self.options.model_fields):
             raise ValueError(f"option_paths of {self.section} names other options than its model has")
+        # One top section for each module: by it the keys of a host are told from ours.
         for path in (*self.option_paths.values(), self.mode or self.storage):
             if path[0] != self.section or len(path) == 1:
                 raise ValueError(f"{':'.join(path)} does not stand below {self.section}")

@@ -110,6 +110,7 @@ def _check_key(model: type[BaseModel], key: str | Ranked) -> None:
     name = key if isinstance(key, str) else key.field
     where = f"Ordered names {name!r} of {model.__name__}"
     shape = field_types(model, name, where)
+    # Python cannot sort None among other values, and no order of ours says where it belongs.
     if shape.optional:
         raise TypeError(f"{where}, which may be absent; take a field that never is")
     if isinstance(key, Ranked) and not shape.is_ranked_by(key.members):

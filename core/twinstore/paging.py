@@ -26,6 +26,7 @@ T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
 KeyPart = str | int | datetime | None
 
+# In the token, because clients keep tokens over an upgrade of the service.
 TOKEN_VERSION: Final = 1
 
 
@@ -62,6 +63,8 @@ class SortKey:
 
 def fingerprint(filters: object) -> str:
     """Return what binds a token to its filter, direction and tenant: 16 hex digits."""
+    # 64 bits: it guards against mistakes, not against attacks. Whoever forges a token sees no row that the
+    # tenant of the call does not see.
     return sha256(jsontext.dumps_sorted(filters)).hexdigest()[:16]
 
 
@@ -93,6 +96,7 @@ def decode_token(token: str, entity: str, print_: str, order: Sequence[SortKey])
 
 def _token_content(token: str) -> dict[str, jsontext.JsonValue]:
     try:
+        # The padding is left out of tokens, so that they need no escaping in a URL.
         padded = token.encode("ascii") + b"=" * (-len(token) % 4)
         content = jsontext.parse_json(base64.b64decode(padded, altchars=b"-_", validate=True))
     except (AttributeError, ValueError, binascii.Error, RecursionError) as error:
@@ -103,6 +107,7 @@ def _token_content(token: str) -> dict[str, jsontext.JsonValue]:
 
 
 def _key_part(part: jsontext.JsonValue, key: SortKey) -> KeyPart:
+    # What a token holds comes from a client: each part is checked before any server compares with it.
     if part is None and key.nullable:
         return None
     if key.number:

@@ -39,6 +39,7 @@ __all__ = [
 ENTRY_POINT_GROUP: Final = "twinstore.backends"
 KIND: Final = "driver"
 HOOK: Final = "twinstore_register_backend"
+# 1 had no ``Access``; nothing of core could work with such a driver.
 OLDEST_API_VERSION: Final = 2
 GUIDE: Final = "docs/writing-a-driver.md"
 SPELLINGS: Final = {name.casefold(): name for name in ("Filesystem", "Memory", "Mongo", "Postgres")}
@@ -126,6 +127,7 @@ def _registrations() -> list[Registration]:
 
 def _describe(registration: Registration) -> BackendSpec:
     """Load the plug-in and ask its hook."""
+    # A manager for each driver: one that is broken must not be registered beside another.
     manager = PluginManager("twinstore")
     manager.add_hookspecs(BackendHooks)
     _register(manager, registration)
@@ -215,6 +217,7 @@ def _missing_extra(registration: Registration, spec: BackendSpec) -> str:
 
 def _importable(name: str) -> bool:
     try:
+        # Looked for and not imported: a client library may take a second, and listing drivers should not.
         return find_spec(name) is not None
     except (ImportError, ValueError):
         # A missing parent package, or a module that was put into sys.modules by hand.
@@ -235,6 +238,7 @@ def _requirement(registration: Registration, extra: str) -> str:
 
 def _inspect(registration: Registration, same_name: Sequence[Registration]) -> BackendInfo:
     try:
+        # Two distributions of one name are both shown as broken, because neither would be loaded.
         the_only(same_name, registration.name, same_name, KIND)
         spec = _describe(registration)
     except ConfigurationError as error:

@@ -15,7 +15,9 @@ __all__ = ["CONTENTION_SECONDS", "pauses", "repeat"]
 
 T = TypeVar("T")
 
+# Short, because most races are over as soon as the winner has committed.
 FIRST_PAUSE: Final = 0.005
+# At least forty attempts in the time there is; longer pauses would leave a row unused that is free again.
 LONGEST_PAUSE: Final = 0.25
 # By time and not by number: how often an action loses depends on how many writers compete, and how long a
 # caller may wait does not.
@@ -43,6 +45,7 @@ def pauses(
     """
     if attempts is not None and attempts < 1:
         raise ValidationError(f"Argument attempts should be at least 1, not {attempts!r}.")
+    # Counted from the first attempt, because a generator begins when it is first asked.
     end = clock() + seconds
     pause, number = FIRST_PAUSE, 1
     while (attempts is None or number < attempts) and clock() < end:

@@ -38,7 +38,9 @@ def first_broken(rules: tuple[ModelRule, ...]) -> Callable[[BaseModel], ModelRul
 def _compiled(rules: tuple[ModelRule, ...], broken: str, kept: str) -> object:
     reads = Reads()
     checks = [f"if {rule.breach(reads)}: {broken.format(rule=reads.constant(rule))}" for rule in rules]
+    # Each field is read once, whatever the number of rules; absent nested models read as None.
     lines = ["def check(model):", "values = model.__dict__", *reads.statements, *checks, kept]
+    # Members and functions go in as values, so that no text of theirs is ever compiled.
     names = {"refusal": _refusal, **reads.constants}
     exec(compile("\n    ".join(lines), f"<{__name__}>", "exec"), names)  # noqa: S102  # holds no text of a user
     return names["check"]

@@ -102,6 +102,7 @@ class FieldShape:
         return not self.optional and not self.left_out
 
 
+# A model never changes, and drivers ask for every row that they compile a statement for.
 @cache
 def shapes_of(model: type[BaseModel]) -> tuple[FieldShape, ...]:
     """Return the fields of a model in canonical order."""

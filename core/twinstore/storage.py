@@ -73,6 +73,7 @@ class Storage(ModuleAttributes):
     def close(self) -> None:
         """Close every module that was opened, then the resources they share."""
         self._lifetime.closed = True
+        # The modules before what they share, which they may still need while they close.
         for storage in self._opened.values():
             storage.close()
         self._resources.close()
@@ -154,6 +155,7 @@ def storage_of(
             f"The module {module!r} has no storage class; its author must name one in its ModuleSpec.",
             module=module,
         )
+    # A module that is opened alone closes what it opened; one of several must not.
     resources = SharedResources() if shared is None else shared
     opened = module_on_driver(spec, backend, settings, resources, clock, read_only=read_only)
     return spec.storage(opened, clock, resources if shared is None else None, settings.options(module))

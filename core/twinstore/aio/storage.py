@@ -101,6 +101,7 @@ class AsyncModuleStorage(Generic[S, A]):
 
         See :meth:`twinstore.module_storage.ModuleStorage.transact`.
         """
+        # Not ``repeat``, which sleeps in the thread: here the event loop must go on meanwhile.
         for pause in pauses(attempts):
             try:
                 return await self._attempt(fn, tenant_id, purpose)
@@ -127,6 +128,8 @@ async def _in_one_thread(
     Leaving is shielded: a cancelled task must not leave a transaction open, and because the thread works
     in order, the end comes after a call that still runs.
     """
+    # One thread of its own: all calls of a unit go through one connection or client session, which must get
+    # them in the order in which they were made.
     threads = CallThreads(1, "twinstore-unit")
     try:
         session = await threads.run(opening.__enter__)
@@ -168,6 +171,7 @@ class AsyncStorage(AsyncModuleAttributes):
             ValidationError: the module has a storage of another class.
         """
         key = name.casefold()
+        # No lock: nothing is awaited between the look and the store, so no other task gets in between.
         if key not in self._opened:
             self._opened[key] = facade_of(key)(self._storage.module(key), self._threads)
         found = self._opened[key]
@@ -179,6 +183,7 @@ class AsyncStorage(AsyncModuleAttributes):
 
     async def close(self) -> None:
         """Close what was opened; a second call does nothing."""
+        # In a thread of asyncio's own, because calls that still wait may keep all of ours.
         await asyncio.to_thread(self._storage.close)
         self._threads.close()
 

@@ -48,4 +48,6 @@ class CallThreads:
 
     def close(self) -> None:
         """Accept no further calls; those that were made end by themselves."""
+        # Without waiting: a call may wait for a lock of the server, and the event loop would stand still with
+        # it.
         self._threads.shutdown(wait=False)

@@ -36,6 +36,7 @@ def build_settings(spec: BackendSpec, entries: Entries, section: Path) -> Backen
     except ValidationError as error:
         problems = [
             _problem(spec, spelled, section, fold(map(str, detail["loc"])), detail["type"], detail["msg"])
+            # Without input and context, which hold the value that was refused.
             for detail in error.errors(include_url=False, include_context=False, include_input=False)
         ]
     # Outside the handler: pydantic's error holds the input, and a context would show it in a traceback.
@@ -90,6 +91,7 @@ def _problem(  # noqa: PLR0917  # the parts of one pydantic error, passed on onc
     text = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if mentions_secret(text, _secrets(spec, spelled)):
         text = WITHHELD
+    # The key as the user wrote it, with its source; the model knows neither.
     where = ", ".join(f"{entry.key} ({entry.source})" for entry in concerned) or ":".join(section)
     return f"{where} is not valid: {mask_secret_url(text).rstrip('.')}."
 

@@ -95,6 +95,7 @@ def collect(entries: Iterable[SettingsEntry]) -> dict[Path, SettingsEntry]:
     """
     found: dict[Path, SettingsEntry] = {}
     for entry in entries:
+        # The first one stays, so that the message can name both places.
         first = found.setdefault(fold(entry.path), entry)
         if first is not entry:
             sources = " and ".join(dict.fromkeys((first.source, entry.source)))
@@ -111,6 +112,7 @@ def merge(layers: Iterable[Entries]) -> dict[Path, SettingsEntry]:
     merged: dict[Path, SettingsEntry] = {}
     for layer in layers:
         merged.update(layer)
+    # After merging: a value in the file and a section in the environment are each fine alone.
     refuse_overlap(merged)
     return merged
 

@@ -58,6 +58,7 @@ READERS: Final[Mapping[str, Callable[[Path], Mapping[str, object]]]] = {
     ".json": lambda path: JsonFile(BaseSettings, path).json_data,
     ".yaml": lambda path: YamlFile(BaseSettings, path).yaml_data,
     ".yml": lambda path: YamlFile(BaseSettings, path).yaml_data,
+    # TOML itself forbids to repeat a key; spellings that differ in case are found when entries are collected.
     ".toml": lambda path: TomlConfigSettingsSource(BaseSettings, path).toml_data,
 }
 
@@ -83,6 +84,7 @@ def read_file(path: Path, origin: str) -> Mapping[str, object]:
         )
     try:
         return reader(path)
+    # Before ValueError, whose subclass it is: this message names a key, never a value.
     except RepeatedKeyError as error:
         raise ConfigurationError(f"Settings file {path}: {error}. Keep one of them.") from None
     except OSError as error:
@@ -112,6 +114,7 @@ def _mapping(data: object) -> dict[str, object]:
     if not isinstance(data, dict):
         raise TypeError("the top level is not an object")
     items = cast("dict[object, object]", data).items()
+    # YAML has keys of other types. None of ours is one, and all others belong to the host.
     return {key: value for key, value in items if isinstance(key, str)}
 
 

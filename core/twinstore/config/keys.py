@@ -77,6 +77,7 @@ def key_tree() -> Section:
         storage = root.at(settings.storage)
         storage.drivers = True
         for path in (path for paths in settings.roles.values() for path in paths):
+            # The same object, so that a role may set whatever stands below the storage section of its module.
             root.at(path[:-1]).sections[path[-1]] = storage
     return root
 
@@ -102,6 +103,7 @@ def module_keys(module: str) -> ModuleSettings:
 
 def allowed_drivers(keys: ModuleSettings) -> tuple[str, ...]:
     """Return the driver names a module may be switched to: our own for it, and every other installed one."""
+    # Which modules a driver of somebody else stores is known once it is imported, and settings import none.
     others = {name for name in installed_backend_names() if name not in OWN_DRIVERS}
     return tuple(sorted({*keys.drivers, *others}, key=str.casefold))
 

@@ -47,6 +47,7 @@ def load_settings(
     root = key_tree()
     tops = top_sections(root)
     layers = (
+        # Each source by itself: a key given twice in one is a mistake, in two of them the later one wins.
         collect(_file_entries(path, environment, tops)),
         collect(_environment_entries(environment, tops)),
         collect(walk(mapping, "the explicit mapping", tops)),

@@ -103,6 +103,8 @@ class Settings:
             return keys.options.model_validate(values)
         except ValidationError as error:
             detail = error.errors(include_url=False)[0]
+            # Only taken from the error here and raised below, since pydantic's error holds the value and
+            # would be shown as the context of ours.
             location = tuple(map(str, detail["loc"]))
             message = detail["msg"].removeprefix("Value error, ")
         entry = _concerned(found[location[0]], location)
@@ -149,6 +151,7 @@ class Settings:
         ]
         for first, second in combinations(mirrored, 2):
             for path in first.keys() & second.keys():
+                # Two sections of one role may say the same; which one would win otherwise nobody could tell.
                 if first[path].text != second[path].text:
                     raise _contradiction(first[path], second[path])
         return Settings(MappingProxyType(merge([self.entries, *mirrored])))
@@ -170,6 +173,7 @@ class Settings:
         """Return the driver of a module, or ``None``; refuse two switches that disagree."""
         found = [entry for path in (keys.switch, keys.mode) if (entry := self.entries.get(fold(path)))]
         names = [canonical_driver(entry, keys) for entry in found]
+        # Two keys may name the driver. Neither wins: a host that reads only one of them would be surprised.
         if len(set(names)) > 1:
             raise _contradiction(*found)
         return names[0] if names else None

@@ -123,7 +123,9 @@ class DocumentBulk:
         lower: Key | None = None
         with self.view() as view:
             batches = view.rows(entity, KeyRange(), tenant_id=tenant_id, batch_size=rows)
+            # From the second batch on: the first range has no lower end, so that nothing lies before it.
             for first, *_ in islice(batches, 1, None):
+                # What is not a key cannot bound a range, and belongs to the one that is open.
                 if first.key is not None:
                     yield KeyRange(lower, first.key)
                     lower = first.key
@@ -181,6 +183,8 @@ class DocumentView:
         if unowned(entity, tenant_id):
             return iter(())
         rows = self._unit.scan(entity, within, scope_of(tenant_id))
+        # One statement where the copy reads page by page: a fault in paging would hide rows from both
+        # otherwise.
         return of_one_process(batched(map(scan_row, rows), batch_size), VIEW)
 
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
@@ -193,6 +197,7 @@ class DocumentView:
         if unowned(entity, tenant_id):
             return
         scope, lower = scope_of(tenant_id), within.lower
+        # A page starts after a key, but a range includes its lower end.
         if lower is not None and (first := self._unit.get(entity, lower, scope)) is not None:
             yield first
         page = Query(
@@ -226,6 +231,7 @@ class DocumentWriter:
         self._unit = unit
         self._entity = entity
         self._entities = entities
+        # Not even a copy that overwrites changes an audit trail.
         self._overwrite = on_conflict == "overwrite" and not entity.append_only
         self._written: Counter[str] = Counter()
         self._unchanged: Counter[str] = Counter()
@@ -264,6 +270,7 @@ class DocumentWriter:
             self._rejected.append(Rejected(record, record.error or "the row has no model or no key"))
             return
         row = encode(self._entity, record.model, as_stored(record))
+        # In every scope: a row of another tenant under this key is a conflict too, not a place that is free.
         held = hold(self._unit, self._entity, ALL_TENANTS, row.key)
         if held.row is None:
             self._store(record, held, row)
@@ -277,6 +284,7 @@ class DocumentWriter:
     def _store(self, record: Record, held: Held, row: DocumentRow) -> None:
         try:
             store(self._unit, ALL_TENANTS, held, row)
+        # One record that is refused must not cost the range; ``store`` refuses before it writes anything.
         except (DuplicateError, NotFoundError) as error:
             self._rejected.append(Rejected(record, error.message))
             return

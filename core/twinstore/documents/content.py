@@ -58,6 +58,7 @@ def content(row: DocumentRow) -> bytes:
     document = {
         name: value
         for name, value in row.document.items()
+        # The wire form leaves these out when they are empty, yet a row of another writer may hold them.
         if value or name not in left_out_when_empty(row.entity.model)
     }
     return jsontext.dumps_sorted({"doc": plain(row, document), "storage": plain(row, row.markers)})
@@ -107,12 +108,14 @@ def plain(row: DocumentRow, value: object, path: Path = ()) -> object:
     if isinstance(value, (list, tuple)):
         return [plain(row, item, path) for item in cast("Sequence[object]", value)]
     if isinstance(value, str):
+        # A lone surrogate has no UTF-8 and would end the comparison; as an escape it takes part in it.
         return str(value).encode("utf-8", "backslashreplace").decode()
     return value if value is None or isinstance(value, (bool, datetime)) else number_or_other(value)
 
 
 def number_or_other(value: object) -> object:
     """Return a number in its canonical spelling, and anything else as extended JSON."""
+    # A store may keep 3 as 3.0, which means the same; the canonical form has one spelling.
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int) and jsontext.INT64_MIN <= value <= jsontext.INT64_MAX:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RowLocks"]
 
+# As long as the memory driver waits, so that rivals lose alike on both.
 PATIENCE_SECONDS: Final = 5.0
 
 
@@ -53,6 +54,7 @@ class RowLocks:
             while (found := self._owners.get(row, (unit, thread, isolated)))[0] is not unit:
                 _, of_thread, of_caller = found
                 remaining = deadline - time.monotonic()
+                # The holder can only end in its own thread, so waiting for it in that thread would never end.
                 if of_thread == thread or (isolated and of_caller) or remaining <= 0:
                     raise ConcurrencyError(
                         "Another unit of work has changed the same row and has not ended; try again later.",
@@ -65,4 +67,5 @@ class RowLocks:
         """Take back every right of a unit; a second call does nothing."""
         with self._changed:
             self._owners = {row: owner for row, owner in self._owners.items() if owner[0] is not unit}
+            # All, because each waits for rows of its own, and only it can tell whether they are free now.
             self._changed.notify_all()

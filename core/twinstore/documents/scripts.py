@@ -69,6 +69,7 @@ class ScriptInitializer(ABC):
     ) -> MigrationReport:
         """Apply what is pending; see the Protocol."""
         del release, accept
+        # Before anything is applied: a schema that is newer than this library must not be touched.
         self._check(self.status())
         done = {script.name: self.apply(script) for script in self._scripts}
         return MigrationReport(

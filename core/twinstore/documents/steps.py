@@ -77,5 +77,6 @@ class OneUnit:
 
     def take(self, action: Callable[[DocumentUnit], T]) -> T:
         """Take the step in the unit; one that fails takes back what it wrote, where the store can."""
+        # A caller may catch the error of a step and commit; half of the step must not be in it then.
         with self._unit.part():
             return action(self._unit)

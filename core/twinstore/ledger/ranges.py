@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_ATTEMPTS", "RangeLedger"]
 
 # A range that was given back so often is not tried again by itself.
+# Not one or two: each claim counts, also that of a worker which was killed and whose range was taken over.
 MAX_ATTEMPTS: Final = 5
 BY_NUMBER: Final = (SortKey("number", number=True),)
 
@@ -58,9 +59,11 @@ class RangeLedger(JobLedger):
         planned: list[CopyRange] = []
 
         def grow(job: CopyJob) -> CopyJob:
+            # Numbered inside the rule, from the count that it has locked: two entities never share a number.
             planned[:] = planned_ranges(job, entity, ranges)
             return job.evolve(planned=job.planned + len(planned))
 
+        # Looked for before the lease is: a job that is resumed has planned long ago and writes nothing here.
         if self._first(unit, RANGES, of_entity(lease.job_id, entity)) is None:
             self._leased(lease, grow, unit)
             for item in planned:
@@ -86,10 +89,12 @@ class RangeLedger(JobLedger):
         Raises:
             LeaseLostError: the lease expired or was taken.
         """
+        # A unit for each: there may be thousands, and servers bound the time of a transaction.
         for number in numbers:
             self._in_unit(partial(self._reopen, lease, number))
 
     def _reopen(self, lease: Lease, number: int, unit: Access) -> None:
+        # Unchanged, but written: another holder of the lease then conflicts with this unit.
         self._leased(lease, lambda job: job, unit)
         change_model(unit, RANGES, (lease.job_id, number), reopened)
         self._forget_lines(unit, lease.job_id, number)
@@ -98,6 +103,7 @@ class RangeLedger(JobLedger):
 
     def beat(self, job_id: str, worker: str, lease: timedelta) -> None:
         """Say that a worker lives, for the length of the lease from now on."""
+        # Before the statement, so that the time it takes counts as silence, never as life.
         sign = time.monotonic()
 
         def alive(stored: CopyWorker | None, now: Moment) -> CopyWorker:
@@ -126,8 +132,10 @@ class RangeLedger(JobLedger):
         job = self.find(job_id)
         if job is None:
             raise self._unknown(job_id)
+        # Asked for each range, so that a stop from any process is obeyed within one range.
         if job.stop:
             return None
+        # Pending ones first: a worker that only seems dead gets the longest time to come back.
         return self._take_pending(job_id, worker, entity) or self._take_over(job_id, worker, entity)
 
     def claim(self, job_id: str, worker: str, number: int) -> Claim:
@@ -167,6 +175,7 @@ class RangeLedger(JobLedger):
         """
 
         def live(stored: CopyRange | None, now: Moment) -> CopyRange:
+            # In the transaction of the rows: a worker that was held for dead commits none of them.
             own = self._own(stored, claim)
             return own.evolve(state=RangeState.LIVE, tally=tally.lines(), finished_at=now())
 
@@ -194,6 +203,7 @@ class RangeLedger(JobLedger):
         other, and one that is stopped meanwhile would keep others from finding out that it is dead.
         """
         last = self._last_beats.get((job_id, worker))
+        # A third, so that two signs may be lost before the worker counts as dead.
         if last is None or time.monotonic() - last > lease.total_seconds() / 3:
             self.beat(job_id, worker, lease)
 
@@ -235,6 +245,7 @@ class RangeLedger(JobLedger):
             Equals("jobId", job_id),
             Equals("number", seen.number),
             Equals("state", RangeState.COPYING.value),
+            # Only as it was seen: if another worker took it over since, its fence has grown.
             Equals("fence", seen.fence),
         )
         marked = self._access.mark(RANGES, self._query(RANGES, where, BY_NUMBER, 1), taken_by(worker))

@@ -27,6 +27,7 @@ __all__ = ["LedgerRows", "change_model"]
 M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
 
+# Bounds what is in memory at a time.
 PAGE: Final = 1000
 
 

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["SchedulerLists"]
 
 SchedulerList = ListQuery[SchedulerStorage]
+# The default limit of both lists, which is what a service asks for.
 NEXT: Final = 100
+# Two ids show that a filter filters; more would only repeat the question.
 FILTER_IDS: Final = 2
 FIRST_INSTANT: Final = datetime(1, 1, 1, tzinfo=UTC)
 LAST_INSTANT: Final = datetime(9999, 12, 31, tzinfo=UTC)
@@ -60,6 +62,7 @@ class SchedulerLists:
         yield from map(self._in_state, RunState)
         yield ListQuery(
             "due schedules, all tenants",
+            # At the end of time every enabled schedule is due, so the order is compared and not the clock.
             lambda side, _: whole(side.schedules.get_due_schedules(LAST_INSTANT, limit=NEXT), schedule_row),
             ("schedules", "triggers"),
         )
@@ -75,6 +78,7 @@ class SchedulerLists:
 
     def _next_fires(self, tenant: str) -> SchedulerList:
         """Return the list of the first triggers of a tenant that have a next instant."""
+        # Triggers without a next instant come first, so the list starts behind them, by a token of its own.
         start = encode_token(
             "triggers", queries.triggers(Tenant(tenant), NEXT, None).fingerprint, (FIRST_INSTANT, "")
         )
@@ -163,6 +167,7 @@ class SchedulerLists:
         limit = self._cutoffs.get("runs")
 
         def row(run: Run) -> ListedRow | None:
+            # Retention may have removed it on one side already, which is no difference.
             expired = limit is not None and run.finished_at is not None and run.finished_at <= limit
             return None if expired else (run.id,)
 

@@ -63,11 +63,14 @@ class RunState(NumberedEnum):
     @property
     def terminal(self) -> bool:
         """Whether no further move is allowed."""
+        # By position: the terminal states are the last ones. A new state that is not terminal needs another
+        # test.
         return self.number >= FIRST_TERMINAL
 
     @property
     def rank(self) -> int:
         """Progress of the run: planning 0, queued 1, running 2, terminal 3."""
+        # The terminal states share a rank: none of them is further than another.
         return min(self.number, FIRST_TERMINAL)
 
 

@@ -45,6 +45,8 @@ class AuditService:
                 **event.__dict__,
                 "id": event.id or f"audit_{uuid4().hex}",
                 "occurred_at": event.occurred_at or self._clock.now(),
+                # Keys in lower case before they are merged, or a default would stand beside the value of the
+                # event.
                 "metadata": {**self._normalised_defaults(), **event.metadata},
             }
         )
@@ -104,6 +106,7 @@ class SummaryService:
         updated_at = instant if before is None else max(instant, before.updated_at)
         window = tuple(RunSnapshot.of(run) for run in runs)
         summary = summarised(tenant_id.strip(), schedule_id.strip(), window, updated_at)
+        # Compared with what was read before the runs were: a projection in between must not be lost.
         stored = self._summaries.modify(
             tenant_id, schedule_id, lambda stored: summary if stored == before else None
         )
