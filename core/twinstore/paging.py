@@ -1,4 +1,8 @@
-"""Pages and page tokens: keyset paging that continues on either backend."""
+"""Pages and page tokens: keyset paging that continues on either backend.
+
+A token is the URL-safe base64 of a JSON object: the entity, the sort key of the last row shown, a print of
+filter, order and tenant, and a version. It names no driver, so it stays valid after a switch.
+"""
 
 from __future__ import annotations
 

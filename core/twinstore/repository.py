@@ -79,8 +79,7 @@ class Repository:
 
     def _special(self, operation: str, general: Callable[P, T]) -> Callable[P, T]:
         """Return the driver's own statement of a hot operation, or the general way."""
-        # Safe, because a special operation has the signature of the general way; the kit compares their
-        # answers.
+        # Safe, because a special operation takes the arguments of the general way and gives the same answer.
         return cast("Callable[P, T]", self._access.special(operation) or general)
 
     def _required(self, found: T | None, entity: Entity, key: str) -> T:

@@ -1,4 +1,8 @@
-"""Opening storage: the one switch that decides which driver answers."""
+"""Opening storage: the one switch that decides which driver answers.
+
+settings -> name of the driver -> its plug-in (BackendSpec) -> OpenRequest -> its factory (ModuleBackend)
+-> storage of the module over it; the driver connects at the first call, not before
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Brings the sources of the settings together."""
+"""Brings the sources of the settings together.
+
+file, environment, mapping -> entries of known top sections -> one layer each, no key twice
+-> merged, later wins -> every key spelled properly or refused -> Settings, which check switches and options
+"""
 
 from __future__ import annotations
 

@@ -139,6 +139,7 @@ class BarProgress:
 def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
     """Show progress on a stream, stderr by default, in the way it can."""
     shown: TextIO = stream or sys.stderr
+    # Bars redraw a line, which fills a log with control characters.
     if not shown.isatty():
         yield LineProgress(shown)
         return

@@ -41,6 +41,7 @@ class Redactor:
     def add(self, secrets: Iterable[str]) -> None:
         """Remember some secrets; very short ones would blot out ordinary words and are left to the masks."""
         known = {*self._known, *(secret for secret in secrets if len(secret) >= SHORTEST)}
+        # The longest first: a secret that is a part of another one would leave the rest in sight.
         self._known = sorted(known, key=len, reverse=True)
 
     def clean(self, text: str) -> str:

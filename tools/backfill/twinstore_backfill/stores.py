@@ -162,6 +162,7 @@ def open_store(
     with open_module(module, name, settings, read_only=read_only) as storage:
         # The data of the memory driver lives in this process, so no other can open it again.
         spec = None if name == "Memory" else StoreSpec.of(module, name, settings, read_only=read_only)
+        # Connects: a wrong address or password is told before any work begins.
         preflight(lambda: storage.capabilities)
         yield Store(name, storage, settings.options(module), spec, module=module)
 

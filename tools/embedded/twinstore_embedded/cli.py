@@ -117,6 +117,7 @@ def _start(data_dir: Path, only: Only | None) -> tuple[MongoServer | None, Postg
             postgres.start_postgres(data_dir)
         case None:
             lifecycle.start(data_dir)
+    # Looked for again, because a server that was not asked for may run all the same.
     mongo, relational = mongod.find_mongo(data_dir), postgres.find_postgres_server(data_dir)
     return mongo, relational, appsettings.write_appsettings(data_dir, mongo, relational)
 

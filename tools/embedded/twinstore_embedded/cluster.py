@@ -30,6 +30,7 @@ ORPHAN_SECONDS = 15.0
 ADDRESS_IN_USE = "could not bind"
 # Backends of a killed postmaster notice its death and go, but not in the same instant.
 ORPHANS = "shared memory block"
+# For tests: after a crash of the machine the data may be broken, but nobody needs it then.
 VOLATILE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 
 
@@ -79,6 +80,7 @@ def create(place: Cluster, password: str, *, durable: bool) -> None:
         SUPERUSER,
         "--auth=scram-sha-256",
     ]
+    # In the C locale text sorts by code point, as every list of the library promises.
     command += ["--encoding=UTF8", "--locale=C", "--no-instructions"]
     command += [] if durable else ["--no-sync"]
     with _password_file(place, password) as file:
@@ -88,6 +90,7 @@ def create(place: Cluster, password: str, *, durable: bool) -> None:
         raise ConfigurationError(message)
     with (unfinished / "postgresql.conf").open("a", encoding="utf-8") as file:
         file.write(f"\ninclude_if_exists = '{SETTINGS_FILE}'\n")
+    # The last step, and a single one: a process that is killed before leaves nothing that looks complete.
     unfinished.rename(data_of(place.home))
 
 
@@ -137,6 +140,7 @@ def start(place: Cluster, port: int, *, durable: bool) -> StartOutcome:
 
 def _pg_ctl_start(place: Cluster) -> StartOutcome:
     log = log_of(place.home)
+    # Only this attempt is to be in it: what it says decides whether another port may help.
     log.unlink(missing_ok=True)
     log.touch(mode=0o600)
     _give(log, place.account)
@@ -151,6 +155,7 @@ def _write_settings(place: Cluster, port: int, *, durable: bool) -> None:
     settings = {
         "listen_addresses": f"'{HOST}'",
         "port": str(port),
+        # No socket file: its path would be limited to about a hundred characters.
         "unix_socket_directories": "''",
         "max_connections": "200",
         "shared_buffers": "64MB",

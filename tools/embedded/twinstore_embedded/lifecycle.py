@@ -49,6 +49,7 @@ def start(directory: str | Path, *, durable: bool = True, owned: bool = False) -
         mongo = pool.submit(mongod.start_mongo, directory, owned=owned)
         relational = pool.submit(postgres.start_postgres, directory, durable=durable, owned=owned)
     try:
+        # After the block, so that both have started or failed by now.
         return Servers(mongo.result(), relational.result())
     except BaseException:
         _stop_owned(mongo)
@@ -63,6 +64,7 @@ def _stop_owned(task: Future[mongod.MongoServer] | Future[postgres.PostgresServe
 
 def _release(server: mongod.MongoServer | postgres.PostgresServer) -> None:
     if server.owned:
+        # As the watcher does it: only while the server still belongs to this process.
         stop_orphan(server.home, os.getpid())
 
 

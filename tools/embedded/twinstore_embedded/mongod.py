@@ -1,4 +1,10 @@
-"""A mongod on 127.0.0.1: a replica set of one node, with or without users, or a standalone server."""
+"""A mongod on 127.0.0.1: a replica set of one node, with or without users, or a standalone server.
+
+    lock its directory -> reuse the server that runs there, else launch one on a free port
+    -> wait until it takes writes -> decide who owns it -> watch over it for its owner
+
+PostgreSQL goes the same way; see :mod:`twinstore_embedded.postgres`.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +45,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DIRECTORIES", "MongoServer", "find_mongo", "start_mongo", "stop_home", "stop_mongo"]
 
+# The smallest that a mongod admits; the default would take half of the memory of a laptop.
 CACHE_GB = 0.25
+# Reads at a point in time and change streams need some history; the default is 5 % of the disk.
 OPLOG_MB = 1024
+# An election takes a moment, the recovery after a crash on a busy machine may take long.
 READY_SECONDS = 60.0
 STOP_SECONDS = 30.0
 EXIT_PORT_TAKEN = 48
@@ -152,6 +161,7 @@ def start_mongo(
             server = _ready(home, kind)
         if server is None:
             raise _failed(home, "ended right after its start")
+        # Under the lock of the directory: two processes must not both think that the server is theirs.
         mine = owners.decide_owner(home, owned=owned, launched=launched)
     if mine:
         owners.watch(home)
@@ -192,6 +202,7 @@ def _running(home: Path, kind: MongodKind) -> MongoServer | None:
     pid, state = _find(home), load_state(home)
     if pid is None:
         return None
+    # The lock file of a mongod names its process, not its port.
     if state is None or state.port is None:
         message = f"A mongod (pid {pid}) uses {_data(home)}, but its port is unknown; end it and try again."
         raise ConfigurationError(message)

@@ -61,6 +61,7 @@ def watch(home: Path) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        # A signal from the terminal goes to the whole group and would end the watcher before its owner.
         start_new_session=True,
     )
 
@@ -70,6 +71,7 @@ def unwatch(home: Path) -> None:
     watcher = _watchers.pop(home, None)
     if watcher is None:
         return
+    # Killed before its pipe is closed, because the end of the pipe is its sign to stop the server.
     watcher.kill()
     if watcher.stdin is not None:
         watcher.stdin.close()

@@ -111,6 +111,7 @@ def start_postgres(directory: str | Path, *, durable: bool = True, owned: bool =
             server = _ready(home)
         if server is None:
             raise _failed(home, "ended right after its start")
+        # At each start: a process may have been killed between the cluster and its roles.
         ensure_roles(server.superuser_url(), server.passwords)
         mine = owners.decide_owner(home, owned=owned, launched=launched)
     if mine:
@@ -198,6 +199,7 @@ def _prepare(place: cluster.Cluster, *, durable: bool) -> ServerState:
     known = state if state and set(ROLES) <= set(state.passwords) else None
     if known is None:
         known = ServerState(passwords={role: secrets.token_urlsafe(PASSWORD_BYTES) for role in ROLES})
+        # The passwords are lost, and a new one can be set in a stopped cluster only.
         _end(place.home)
     if not cluster.exists(place.home):
         cluster.create(place, known.passwords[SUPERUSER], durable=durable)

@@ -56,6 +56,7 @@ def run(command: Sequence[str | Path], *, account: Account | None, cwd: Path, te
                 check=False,
                 user=account.uid if account else None,
                 group=account.gid if account else None,
+                # None of root's groups either, or the server could read what only root should.
                 extra_groups=[] if account else None,
             )
         except OSError as error:
@@ -104,6 +105,7 @@ def find_server(pid_file: Path, data: Path) -> int | None:
     if pid is None or not is_alive(pid):
         return None
     arguments = _arguments(pid)
+    # It is dying and may still hold the port and the lock of its data.
     if not arguments:
         wait_until(lambda: not is_alive(pid), DYING_SECONDS)
     return pid if str(data) in arguments else None

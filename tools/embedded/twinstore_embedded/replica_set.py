@@ -57,6 +57,7 @@ def client_of(port: int, login: Login | None = None) -> Client:
         HOST,
         port,
         directConnection=True,
+        # Short, because the caller asks again until its own time is over.
         serverSelectionTimeoutMS=1000,
         socketTimeoutMS=10000,
         username=login.user if login else None,
@@ -95,6 +96,7 @@ def _repair(client: Client, port: int, error: OperationFailure) -> None:
             client.admin.command("replSetInitiate", {"_id": SET_NAME, "members": [member]})
         elif error.code == INVALID_CONFIG:
             config = client.admin.command("replSetGetConfig")["config"]
+            # Forced, because a set whose only member has another port has no primary that could agree.
             changed = {
                 **config,
                 "version": config["version"] + 1,

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 STATE_FILE = "server.json"
+# Longer than a start or a stop may take: whoever holds the lock ends within those limits.
 LOCK_SECONDS = 120.0
 POLL_SECONDS = 0.02
 # pg_ctl hands these to a shell inside double quotes.
@@ -93,6 +94,7 @@ def existing_home(directory: str | Path, directory_name: str) -> Path | None:
     """
     home = locate_home(directory, directory_name)
     try:
+        # Opened and not only looked for: a directory of another user can be seen without being usable.
         os.close(os.open(home, os.O_RDONLY))
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -168,5 +170,6 @@ def write_private(path: Path, content: bytes) -> None:
         file.write(content)
         if os.geteuid() == 0:
             owner = path.parent.stat()
+            # Root may write into the directory of a user, whose file it stays.
             os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
     Path(name).replace(path)

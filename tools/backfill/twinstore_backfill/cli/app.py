@@ -21,6 +21,7 @@ app = typer.Typer(
     "130/143 interrupted.",
     no_args_is_help=True,
     add_completion=False,
+    # Its tracebacks can show local variables, and those hold documents and passwords.
     pretty_exceptions_enable=False,
 )
 

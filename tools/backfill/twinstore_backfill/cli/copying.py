@@ -36,6 +36,7 @@ from twinstore_backfill.stopping import stop_on_signals
 __all__ = ["copy"]
 
 COLUMNS = ("read", "written", "unchanged", "conflicts", "quarantined", "expired")
+# As many as fit on a screen; the report lists more.
 NAMED = 10
 DRY_COLUMNS = ("read", "would write", *COLUMNS[2:])
 
@@ -106,6 +107,7 @@ def copy(  # noqa: PLR0917  # the options of a command
     sides = both_sides(common(context), name, (source, source_config), (target, target_config))
     with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
         result = run_copy(left, right, options, progress, stop)
+        # While the stores are open: it asks them for their identity and version.
         document = report_document(result)
     emit(output, document, *_texts(result, out or DEFAULT_OUT))
     raise typer.Exit(result.exit)

@@ -46,6 +46,7 @@ def migration(
             f"A migration is named by what it does, in words such as create_workers, not {words!r}."
         )
     drafts = drafts_of(spec, backend)
+    # Before anything is written: what is missing cannot be told from what is made in another way.
     refuse_contradictions(spec, drafts)
     missing = [draft for draft in drafts if draft.text is not None]
     if not missing:
@@ -170,6 +171,7 @@ def written(spec: ModuleSpec[object], draft: MigrationDraft, words: str) -> Path
     folder = writable(spec, draft.folder)
     folder.mkdir(parents=True, exist_ok=True)
     numbers = [int(match[1]) for file in folder.iterdir() if (match := NUMBER.fullmatch(file.name))]
+    # Released files keep their numbers, so the next one goes behind all of them.
     number = max((number for number in numbers if number < RELEASES), default=0) + 1
     path = folder / f"{number:03}_{words}{draft.suffix}"
     path.write_text(draft.text or "", encoding="utf-8")

@@ -131,6 +131,7 @@ def run(  # noqa: PLR0917  # the options of a command
     consents = {consent_option(kind, text) for kind, texts in accepted.items() for text in texts or ()}
     with opened(common(context), module, backend) as store:
         if dry_run:
+            # A release applies the schema too, so its plan shows every category.
             _emit_plan(store, None if release else category.value, output)
             return
         report = store.storage.initializer.ensure_migrations(release=release, accept=consents)
@@ -202,6 +203,7 @@ def consent_option(kind: EffectKind, text: str) -> Consent:
         ValidationError: it has not the form NAME=ROWS, or leaves the number out where it is needed.
     """
     name, _, number = text.partition("=")
+    # "runs=" is a mistake, not a consent to any number of rows.
     if not name or ("=" in text and not number.isdecimal()):
         raise ValidationError(f"--accept-{kind} {text!r} should be NAME=ROWS, such as runs=500.")
     return Consent(kind, name, int(number) if number else None)

@@ -103,6 +103,7 @@ def status(  # noqa: PLR0917  # the options of a command
 ) -> None:
     """Say how far the copies into a target are, and who works on them."""
     settings = side_settings(common(context), target_config)
+    # Before the store is opened, so that a directory that cannot be written to costs no connection.
     if out is not None:
         require_writable(out)
     with open_store(chosen_module(module, settings), target, settings) as store:

@@ -92,6 +92,7 @@ def side_settings(options: Common, file: Path | None) -> Settings:
 
 def remembered(settings: Settings) -> Settings:
     """Return the settings after their secrets are known to whoever prints."""
+    # Before anything can fail with these settings and say so.
     REDACTOR.learn(settings)
     return settings
 

@@ -92,6 +92,7 @@ def verify(  # noqa: PLR0917  # the options of a command
         switch=_switch(common(context).settings(), name),
     )
     if out is not None:
+        # Before the run: an old PASS must not lie there when this run fails half-way.
         clear_reports(out)
     sides = both_sides(common(context), name, (source, source_config), (target, target_config))
     with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:

@@ -145,6 +145,7 @@ class DryRun:
         reader = RangeReader(entity, expired=expired, lines=self._lines)
         with ExitStack() as stack:
             view = stack.enter_context(self._source.bulk.view())
+            # A target without our schema cannot be asked for rows; then all of them would be written.
             there = stack.enter_context(self._target.bulk.view()) if self._compared else None
             writer = DryWriter(entity, there, self._options.on_conflict)
             for batch in self._rows.records(view, entity, within):

@@ -56,6 +56,7 @@ class Holder:
     @property
     def dead(self) -> bool:
         """Whether the process ran where this one runs and is certainly gone."""
+        # All three: a container may have the host name of another one, and after a boot pids begin again.
         here = (socket.gethostname(), _boot(), _namespace())
         if not all(here) or (self.host, self.boot, self.namespace) != here:
             return False
@@ -82,6 +83,8 @@ def start_time(pid: int) -> str | None:
         return None
     # The name of the program, in parentheses, may contain blanks and parentheses itself.
     fields = stat.rpartition(")")[2].split()
+    # A zombie keeps its pid until it is reaped, but it commits nothing any more. The start is field 22 of the
+    # file, of which pid and name are cut off here.
     return "" if fields[0] in {"Z", "X"} else fields[19]
 
 

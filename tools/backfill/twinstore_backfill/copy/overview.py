@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_document", "status_document"]
 
+# Enough to tell minutes from hours without making the plan slow.
 SAMPLE: Final = 2000
 # Reading is about half of the work of a copy; the other half writes.
 SHARE_OF_READING: Final = 0.4

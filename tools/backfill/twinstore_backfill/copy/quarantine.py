@@ -1,5 +1,7 @@
 """What could not be moved, kept with its reason and its original content; and what stood in the way.
 
+    record -> line, spooled while the range is read -> ledger, in the transaction of the range -> file
+
 Both are lines of the ledger, committed with the range that they belong to. The files are exports of it.
 """
 
@@ -40,7 +42,9 @@ __all__ = [
 
 QUARANTINE: Final = "quarantine.ndjson"
 CONFLICTS: Final = "conflicts.ndjson"
+# A report should open in an editor; the files hold every line.
 SHOWN: Final = 100
+# For each thread; a range whose rows are all bad and large would otherwise be in memory as a whole.
 KEPT_IN_MEMORY: Final = 4 * 1024 * 1024
 # MongoDB takes no document beyond 16 MB, and a reader pages through the parts.
 LARGEST_PART: Final = 1_000_000
@@ -159,6 +163,7 @@ def parts_of(text: object) -> Iterator[str | None]:
 def _cut(content: bytes, start: int) -> int:
     """Return where the part that begins at ``start`` ends."""
     end = min(start + LARGEST_PART, len(content))
+    # Back to the first byte of a character, so that each part is text of its own.
     while end < len(content) and content[end] & 0xC0 == CONTINUES:
         end -= 1
     return end

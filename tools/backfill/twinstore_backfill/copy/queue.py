@@ -63,6 +63,7 @@ class RangeQueue:
         Nothing is left, a parent has failed, or the job or this process is to stop: ``None``.
         """
         while not self._must_end():
+            # Before looking: what is returned between the look and the wait then wakes this thread at once.
             seen = self._changes
             claim = self._next()
             if claim is not None or self._is_over() or self._must_end():
@@ -70,6 +71,7 @@ class RangeQueue:
             with self._changed:
                 if self._changes == seen:
                     self._changed.wait(IDLE_SECONDS)
+            # While there is nothing to do: a process that was killed may hold the last ranges.
             dismiss_dead_workers(self._ledger, self._job_id)
         return None
 
@@ -84,6 +86,7 @@ class RangeQueue:
             if entity.name in self._ended or not self._may_begin(entity):
                 continue
             self._say_begun(entity)
+            # Again, because telling that an entity begins counts its rows, which may take long.
             if self._stop.requested:
                 return None
             # All threads of a worker give their sign of life in one row, and any may lose it to another one.
@@ -110,6 +113,7 @@ class RangeQueue:
     def _note_end(self, entity: Entity) -> None:
         """Note that an entity has no open range left, here or with another worker."""
         counts = self._ledger.counts(self._job_id, entity.name)
+        # Without ranges the coordinator has not planned the entity yet; it is not at its end.
         if not counts or any(counts.get(state.value) for state in OPEN):
             return
         with self._telling:

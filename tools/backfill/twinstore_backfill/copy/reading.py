@@ -41,6 +41,7 @@ class SourceRows:
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""
+        # With several tenants the same ranges are read once for each, so they are cut over all rows.
         tenant = self._tenants[0] if len(self._tenants) == 1 else None
         return self.port.cut(entity, rows, tenant_id=tenant)
 
@@ -96,6 +97,7 @@ class RangeReader:
             expired=dict(self._expired_rows),
             text_timestamp=dict(self._text_timestamp),
         )
+        # Before the commit: a driver that loses a record must not have its range called live.
         self._check_complete(tally)
         return tally
 
@@ -104,7 +106,9 @@ class RangeReader:
         self.read[label] += 1
         if record.text_timestamp:
             self._text_timestamp[label] += 1
+        # Asked for every record, also an unfit one: it remembers the key for the next.
         repeated = self._repeated(record)
+        # Before retention: a record that cannot be read has no instant to judge by.
         if reason := self._unfit(record) or repeated:
             self._undecodable[label] += 1
             self._lines.quarantine(quarantine_entry(self.entity, record, reason))

@@ -52,6 +52,7 @@ Hex = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 class Frozen(BaseModel):
     """Base of every part."""
 
+    # An unknown part is refused: a report of a later format must not be rendered in part.
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 

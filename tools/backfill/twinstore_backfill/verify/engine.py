@@ -1,4 +1,10 @@
-"""A verification from beginning to end. Both sides must be at rest while it runs."""
+"""A verification from beginning to end. Both sides must be at rest while it runs.
+
+    count both sides -> cut the source into ranges -> compare each range (in several processes)
+    -> ask both sides for their lists -> checks C1 to C7 -> verdict, the weightiest of them -> report
+
+A fresh start only counts the target (C0) and asks it for its lists.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +63,9 @@ if TYPE_CHECKING:
 __all__ = ["run_verify"]
 
 DOCUMENTS: Final = "documents"
+# The default limit of most lists, and so what a service reads.
 LARGEST_PAGE: Final = 50
+# Both sides hold a page at the same time; this bounds it also where documents are near their largest size.
 PAGE_BYTES: Final = 16_000_000
 
 
@@ -183,6 +191,7 @@ class Verification:
     def _counted(self, entity: Entity) -> dict[str, tuple[int, int]]:
         """Return the rows that each side counts, by tenant."""
         wanted = set(self._options.tenants)
+        # Counted before the scans: a number that differs from what is read then tells of a writer.
         source, target = (side.bulk.counts(entity) for side in (self._context.source, self._context.target))
         return {
             tenant: (source.get(tenant, 0), target.get(tenant, 0))
@@ -212,6 +221,7 @@ class Verification:
     def _list_tasks(self, tenants: Sequence[str]) -> Iterator[ListTask]:
         yield from (ListTask(tenant, self._page()) for tenant in tenants)
         if not self._options.tenants:
+            # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
             yield ListTask(None, self._page())
 
     def report(self, as_of: datetime, seconds: float) -> ParityReport:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AnyStorage", "ListFinding", "compare_list"]
 
+# The first page needs no token, the second takes the source's, the third the target's.
 PAGES = 3
 AnyStorage = ModuleStorage[object, object]
 
@@ -66,6 +67,7 @@ def compare_list(
 def _answer(query: ListQuery[AnyStorage], storage: AnyStorage, token: str | None) -> ListAnswer:
     try:
         page = query.ask(storage, token)
+    # By its class: the message names the driver, so two sides never refuse in the same words.
     except (DocumentDecodeError, ValidationError) as error:
         return ListAnswer((), None, type(error).__name__)
     return ListAnswer([row for row in page if row is not None], page.next_page_token)

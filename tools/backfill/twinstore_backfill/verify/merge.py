@@ -56,6 +56,7 @@ def keyed(
                 continue
             if last is not None and key <= last:
                 raise _disorder(side, key, "after a later or equal key")
+            # Only the first can lie before the range, since the keys rise from there; the same for the last.
             if last is None and within.lower is not None and key < within.lower:
                 raise _disorder(side, key, "before its range")
             last = key

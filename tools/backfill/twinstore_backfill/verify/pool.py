@@ -1,4 +1,9 @@
-"""Running the pieces of a verification, in this process or in several."""
+"""Running the pieces of a verification, in this process or in several.
+
+    tasks, made lazily -> workers that have room, else this process -> results in the order of the tasks
+
+Tasks are made one by one, because later ones depend on earlier results: ``None`` among them waits for all.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["run_tasks"]
 
 R = TypeVar("R")
+# One task that runs and one that waits for each process: none is idle, and few results pile up.
 AHEAD: Final = 2
 
 # What a worker process holds open, and the context of its tasks; both are set once when it starts.
@@ -95,6 +101,7 @@ def _together(
             yield from _rest(waiting, stop)
             continue
         busy = sum(not future.done() for future in waiting)
+        # Results leave in the order of the tasks, so that the ranges of an entity are merged in key order.
         waiting.append(pool.submit(_run, task) if busy < ahead else _done(task.run(context)))
         while waiting and waiting[0].done():
             yield waiting.popleft().result()
@@ -145,5 +152,7 @@ def _run(task: Task[R]) -> R:
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
+        # A killed parent cannot end its children, and they would keep their connections.
         parent.join()
+        # Not sys.exit, which would end this thread alone.
         os._exit(1)

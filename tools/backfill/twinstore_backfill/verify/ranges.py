@@ -29,6 +29,7 @@ __all__ = [
     "compare_range",
 ]
 
+# Enough to see the pattern; counts are exact however many there are.
 LISTED: Final = 100
 PATHS: Final = 20
 T = TypeVar("T")
@@ -216,6 +217,7 @@ class RowComparison:
         number = document_number(content)
         result.source.add(number)
         result.target.add(number)
+        # Equal on both sides and yet unreadable for the service: that is no proof that it can switch.
         if not self._contents.decodable(content):
             result.counts["undecodable"] += 1
             self.result.undecodable.add(RowName(source.key, tenant))
@@ -227,6 +229,7 @@ class RowComparison:
     def _unequal(self, source: ScanRow, target: ScanRow) -> None:
         left, right = self._contents.canonical(source.content), self._contents.canonical(target.content)
         tenant = source.label
+        # Digests are of the canonical form where there is one, so that equivalent documents have one digest.
         self.result.tenants[tenant].source.add(document_number(left or source.content))
         self.result.tenants[target.label].target.add(document_number(right or target.content))
         if left is None and right is None:
@@ -261,6 +264,7 @@ class RowComparison:
 
     def _only_source(self, row: ScanRow) -> None:
         tenant = row.label
+        # The copy keeps such a row back, so its absence in the target is known and not a loss.
         if self._contents.canonical(row.content) is None:
             self.result.tenants[tenant].counts["quarantined"] += 1
             self.result.quarantined.add(RowName(row.key, tenant))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_sample", "sample_rates"]
 
+# Rows of the target are fetched by key: so many at a time keep round trips few and statements short.
 FETCHED: Final = 500
 WHOLE: Final = 2**64
 
@@ -55,7 +56,9 @@ def compare_sample(
 def is_chosen(row: ScanRow, entity: Entity, rates: Mapping[str, float], seed: int) -> bool:
     """Tell whether a row belongs to the sample; depends on seed, entity and key alone."""
     text = "\n".join((str(seed), entity.name, *map(str, row.key or ())))
+    # A hash and not a random number: the same seed chooses the same rows in any order and any process.
     place = int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")
+    # A tenant that the counts do not know appeared meanwhile and is looked at in full.
     return place < rates.get(row.label, 1.0) * WHOLE
 
 

@@ -41,6 +41,7 @@ class VerifyContext:
 
     def entity(self, name: str) -> Entity:
         """Return an entity by name."""
+        # By name, because a task is sent between processes and functions in a description cannot be.
         return next(entity for entity in self.source.bulk.entities() if entity.name == name)
 
     def cutoff(self, entity: Entity) -> datetime | None:
