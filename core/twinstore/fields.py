@@ -145,7 +145,7 @@ def _datetime_from_text(text: str) -> datetime:
         try:
             return datetime.fromisoformat(text.upper())
         except ValueError:
-            pass
+            pass  # a day that no calendar has, such as 30 February; refused below like any other text
     raise PydanticCustomError(
         "timestamp_text",
         "Input should be ISO 8601 text with seconds and an offset, such as 2025-10-26T14:05:00+00:00",

@@ -216,9 +216,11 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         """Close what this storage opened; a second call does nothing, another one is refused."""
         # First, so that no thread connects again through a resource that is about to be closed.
         self._lifetime.closed = True
-        self._backend.close()
-        if self._owned is not None:
-            self._owned.close()
+        try:
+            self._backend.close()
+        finally:
+            if self._owned is not None:
+                self._owned.close()
 
     def __enter__(self) -> Self:
         """Return the storage."""

@@ -230,7 +230,7 @@ def _requirement(registration: Registration, extra: str) -> str:
         try:
             extras = distribution(name).metadata.get_all("Provides-Extra") or []
         except (PackageNotFoundError, ValueError):
-            continue
+            continue  # no metadata to look into; the extra may be that of the other distribution
         if extra in extras:
             return f"{name}[{extra}]"
     return extra

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -11,7 +12,9 @@ from twinstore.errors import ConcurrencyError, ValidationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CONTENTION_SECONDS", "pauses", "repeat"]
+__all__ = ["CONTENTION_SECONDS", "note_lost_race", "pauses", "repeat"]
+
+log = logging.getLogger("twinstore.retrying")
 
 T = TypeVar("T")
 
@@ -65,6 +68,14 @@ def repeat(
     for pause in pauses(attempts, seconds=seconds, clock=clock):
         try:
             return action()
-        except ConcurrencyError:
+        except ConcurrencyError as error:
+            note_lost_race(error, pause)
             sleep(pause)
     return action()
+
+
+def note_lost_race(error: ConcurrencyError, pause: float) -> None:
+    """Log that something lost against another writer and is repeated after a pause, in seconds."""
+    # Expected under contention, so that a host sees it only when it looks for it; without the key, as in
+    # every line of a log.
+    log.debug("lost against another writer on %s; repeated in %.0f ms", error.driver, 1000 * pause)

@@ -6,6 +6,7 @@ settings -> name of the driver -> its plug-in (BackendSpec) -> OpenRequest -> it
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self, TypeVar, overload
 
 from twinstore.backend import Lifetime, OpenRequest, SharedResources
@@ -77,10 +78,12 @@ class Storage(ModuleAttributes):
     def close(self) -> None:
         """Close every module that was opened, then the resources they share."""
         self._lifetime.closed = True
-        # The modules before what they share, which they may still need while they close.
-        for storage in self._opened.values():
-            storage.close()
-        self._resources.close()
+        # An exit stack, because a module that fails to close must not keep the others open. It closes in
+        # reverse: what the modules share comes last, since they may still need it while they close.
+        with ExitStack() as closing:
+            closing.callback(self._resources.close)
+            for storage in self._opened.values():
+                closing.callback(storage.close)
 
     def __enter__(self) -> Self:
         """Return the storage."""
@@ -102,8 +105,8 @@ def open_storage(
     """Return the storage that the configuration names; it does no I/O and is a context manager.
 
     Args:
-        config: a mapping, the path of a JSON, TOML or YAML file, settings, or ``None`` for the file
-            that ``TWINSTORE_CONFIG`` names; the environment is read in each case but the last.
+        config: a mapping, the path of a JSON, TOML or YAML file, or ``None`` for the file that
+            ``TWINSTORE_CONFIG`` names, each with the environment; or settings, which are taken as they are.
         clock: the clock of the services; default: the system's, in UTC with whole milliseconds.
         options: options of modules by module and name, for what a host only knows at run time; they win over
             the configuration.

@@ -288,6 +288,25 @@ def test_a_storage_is_opened_once_and_the_same_by_attribute_and_by_name() -> Non
             storage.module("scheduler", LibraryStorage)
 
 
+def test_a_module_that_fails_to_close_keeps_nothing_else_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    class CloseFailedError(OSError):
+        pass
+
+    def fail(_: object) -> None:
+        raise CloseFailedError
+
+    closed: list[str] = []
+    storage = open_storage(memory(Scheduler="Memory"))
+    backend = storage.scheduler._backend  # noqa: SLF001  # the part that fails
+    storage._resources.share("pool", object, lambda _: closed.append("pool"))  # noqa: SLF001  # what it shares
+    monkeypatch.setattr(type(backend), "close", fail)
+    with pytest.raises(CloseFailedError):
+        storage.close()
+    assert closed == ["pool"]
+    with pytest.raises(ConfigurationError, match="closed"):
+        storage.scheduler.runs.get("t", "r")
+
+
 # ------------------------------------------------------------------------------------- an outsider
 
 BOOK = Book(id="first", tenant_id="acme", title="On stores")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
 from twinstore.aio.installed import AsyncModuleAttributes, facade_of
 from twinstore.aio.threads import DEFAULT_CONCURRENCY, CallThreads
 from twinstore.errors import ConcurrencyError, ValidationError
-from twinstore.retrying import pauses
+from twinstore.retrying import note_lost_race, pauses
 from twinstore.storage import open_storage as open_sync_storage
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ class AsyncModuleStorage(Generic[S, A]):
         for pause in pauses(attempts):
             try:
                 return await self._attempt(fn, tenant_id, purpose)
-            except ConcurrencyError:
+            except ConcurrencyError as error:
+                note_lost_race(error, pause)
                 await asyncio.sleep(pause)
         return await self._attempt(fn, tenant_id, purpose)
 
@@ -136,6 +137,7 @@ async def _in_one_thread(
         try:
             yield facade(session, threads)
         except BaseException as error:
+            # True: the session has dealt with the error, as any context manager may.
             if not await asyncio.shield(
                 threads.run(opening.__exit__, type(error), error, error.__traceback__)
             ):

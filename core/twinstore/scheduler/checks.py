@@ -232,4 +232,5 @@ def _first_runs(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:
     try:
         return tuple(item.id for item in source.runs.list(tenant, RunQueryOptions(limit=FILTER_IDS)))
     except TwinstoreError:
+        # As above.
         return ()

@@ -83,15 +83,20 @@ def _required(name: str) -> Account:
 
 
 def _service_account() -> Account:
-    account = _by_name(ACCOUNT) or _create(ACCOUNT)
-    for name in FALLBACKS:
-        account = account or _by_name(name)
+    account = _by_name(ACCOUNT) or _create(ACCOUNT) or _fallback()
     if account is None:
         message = (
             f"PostgreSQL refuses to run as root and the user {ACCOUNT!r} cannot be created. "
             f"Create an unprivileged user and name it in {USER_VARIABLE}, or do not run as root."
         )
         raise ConfigurationError(message)
+    return account
+
+
+def _fallback() -> Account | None:
+    account = next(filter(None, map(_by_name, FALLBACKS)), None)
+    if account is not None:
+        _logger.warning("the user %s cannot be created: PostgreSQL runs as %s", ACCOUNT, account.name)
     return account
 
 
@@ -102,11 +107,12 @@ def _create(name: str) -> Account | None:
     command = [program, "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
     # Another process may hold the lock of /etc/passwd, or create the same user this moment.
     for _ in range(CREATE_ATTEMPTS):
-        subprocess.run(  # noqa: S603  # our own argument list, no shell
+        done = subprocess.run(  # noqa: S603  # our own argument list, no shell
             [*command, "--shell", "/usr/sbin/nologin", name], check=False, capture_output=True
         )
         if account := _by_name(name):
             return account
+        _logger.debug("useradd could not create %s: exit code %d", name, done.returncode)
     return None
 
 

@@ -69,6 +69,7 @@ def exists(home: Path) -> bool:
 def create(place: Cluster, password: str, *, durable: bool) -> None:
     """Create the cluster beside its final place and move it there, so that it is complete or absent."""
     unfinished = place.home / "data.new"
+    # What cannot be removed lets the next line fail, which names it.
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(mode=0o700)
     _give(unfinished, place.account)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["Servers", "servers", "start", "stop", "stop_orphan"]
+
+_logger = logging.getLogger("twinstore.embedded")
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,21 @@ def start(directory: str | Path, *, durable: bool = True, owned: bool = False) -
     try:
         # After the block, so that both have started or failed by now.
         return Servers(mongo.result(), relational.result())
-    except BaseException:
-        _stop_owned(mongo)
-        _stop_owned(relational)
+    except BaseException as error:
+        _stop_owned(mongo, error)
+        _stop_owned(relational, error)
         raise
 
 
-def _stop_owned(task: Future[mongod.MongoServer] | Future[postgres.PostgresServer]) -> None:
-    if task.exception() is None:
+def _stop_owned(
+    task: Future[mongod.MongoServer] | Future[postgres.PostgresServer], raised: BaseException
+) -> None:
+    failure = task.exception()
+    if failure is None:
         _release(task.result())
+    elif failure is not raised:
+        # Only one error can be raised, and the user would meet this one at the next attempt.
+        _logger.warning("the other server did not start either: %s", failure)
 
 
 def _release(server: mongod.MongoServer | postgres.PostgresServer) -> None:

@@ -48,7 +48,7 @@ def _becomes_free(port: int) -> bool:
 def _is_free(port: int) -> bool:
     try:
         return _bind(port) == port
-    except OSError:
+    except OSError:  # another program listens there
         return False
 
 

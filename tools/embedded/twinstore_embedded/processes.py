@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from twinstore_embedded.accounts import Account
 
 __all__ = ["Finished", "end", "find_server", "is_alive", "log_tail", "read_pid", "rotate_log", "run"]
+
+_logger = logging.getLogger("twinstore.embedded")
 
 LOG_LINES = 12
 KILL_SECONDS = 10.0
@@ -123,11 +126,15 @@ def _arguments(pid: int) -> list[str]:
 
 def end(pid: int, stop_signal: signal.Signals, *, timeout: float) -> None:
     """Ask a process to stop, wait until it is gone, and kill it when it does not go."""
+    # No such process: it has ended by itself, which is what was wanted.
     with suppress(ProcessLookupError):
         os.kill(pid, stop_signal)
-        if not wait_until(lambda: not is_alive(pid), timeout):
-            os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: not is_alive(pid), KILL_SECONDS)
+        if wait_until(lambda: not is_alive(pid), timeout):
+            return
+        _logger.warning("process %d did not stop within %g s and is killed", pid, timeout)
+        os.kill(pid, signal.SIGKILL)
+        if not wait_until(lambda: not is_alive(pid), KILL_SECONDS):
+            _logger.warning("process %d is still there %g s after it was killed", pid, KILL_SECONDS)
 
 
 def log_tail(log: Path) -> str:

@@ -25,7 +25,7 @@ def is_ready(url: str) -> bool:
     """Tell whether the server accepts a connection."""
     try:
         psycopg.connect(url, connect_timeout=CONNECT_SECONDS).close()
-    except psycopg.OperationalError:
+    except psycopg.OperationalError:  # not up yet; asked again many times a second, so not logged
         return False
     return True
 

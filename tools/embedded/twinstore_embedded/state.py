@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import tempfile
 import time
@@ -27,6 +28,8 @@ __all__ = [
     "wait_until",
     "write_private",
 ]
+
+_logger = logging.getLogger("twinstore.embedded")
 
 STATE_FILE = "server.json"
 # Longer than a start or a stop may take: whoever holds the lock ends within those limits.
@@ -154,7 +157,11 @@ def load_state(home: Path) -> ServerState | None:
     """Read the state; ``None`` when there is none or nobody can read it any more."""
     try:
         return ServerState.model_validate_json((home / STATE_FILE).read_bytes())
-    except (FileNotFoundError, ValidationError):
+    except FileNotFoundError:
+        return None
+    except ValidationError:
+        # Without the error, which quotes the file and with it the passwords.
+        _logger.warning("%s is damaged; port, owner and passwords in it are lost", home / STATE_FILE)
         return None
 
 

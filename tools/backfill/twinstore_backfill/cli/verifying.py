@@ -119,6 +119,7 @@ def _switch(settings: Settings, module: str) -> str | None:
     try:
         return settings.backend_name(module)
     except ConfigurationError:
+        # A comparison needs no switch; the report then says that none is set.
         return None
 
 

@@ -103,6 +103,7 @@ def _boot() -> str:
     try:
         return BOOT.read_text(encoding="ascii").strip()
     except OSError:
+        # As on macOS; then no process is ever known to be gone, and its lease has to expire.
         return ""
 
 
@@ -110,4 +111,5 @@ def _namespace() -> str:
     try:
         return str(NAMESPACE.stat().st_ino)
     except OSError:
+        # The same.
         return ""

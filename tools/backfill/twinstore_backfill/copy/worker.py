@@ -125,6 +125,7 @@ def _work(context: CopyContext) -> None:
                 # Also after a failure: a range that is open again may be what another thread waits for.
                 context.queue.returned()
     except StopRequestedError:
+        # Whoever asked for the stop says why; the range is rolled back by now.
         return
     except BaseException:
         context.stop.request()

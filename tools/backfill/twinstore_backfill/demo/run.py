@@ -162,6 +162,7 @@ class Demo:
 
 def remove_earlier_demo(folder: Path) -> None:
     """Remove the servers and reports of an earlier demo, so that every demo shows the same."""
+    # There may be none. What cannot be removed is named by the start of the servers, which uses it.
     shutil.rmtree(folder / "servers", ignore_errors=True)
     for old in (*folder.glob("*.json"), *folder.glob("*.ndjson"), *folder.glob("parity-report.*")):
         old.unlink(missing_ok=True)

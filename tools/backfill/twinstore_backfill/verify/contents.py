@@ -44,6 +44,7 @@ class ContentDecoder:
             try:
                 self._validate_json(content[len(DOC) : -len(NO_STORAGE)])
             except pydantic.ValidationError:
+                # Not logged: the report names the key, and the error would repeat the document.
                 return False
             return True
         return self.canonical(content) is not None
@@ -56,6 +57,7 @@ class ContentDecoder:
             model = self._model.model_validate(document)
             markers = self._markers(cast("JsonObject", storage))
         except ValueError:
+            # Not logged, for the same reason.
             return None
         if not self._identifies_itself(cast("JsonObject", document), model):
             return None

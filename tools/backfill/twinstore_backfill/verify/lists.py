@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from logging import getLogger
 from typing import TYPE_CHECKING, Literal
 
 from twinstore.errors import DocumentDecodeError, ValidationError
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from twinstore.checks import ListedRow, ListQuery
 
 __all__ = ["AnyStorage", "ListFinding", "compare_list"]
+
+log = getLogger(__name__)
 
 # The first page needs no token, the second takes the source's, the third the target's.
 PAGES = 3
@@ -69,6 +72,7 @@ def _answer(query: ListQuery[AnyStorage], storage: AnyStorage, token: str | None
         page = query.ask(storage, token)
     # By its class: the message names the driver, so two sides never refuse in the same words.
     except (DocumentDecodeError, ValidationError) as error:
+        log.debug("the list %s cannot be read on %s: %s", query.name, storage.driver, error)
         return ListAnswer((), None, type(error).__name__)
     return ListAnswer([row for row in page if row is not None], page.next_page_token)
 
