@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, Protocol
 
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import duplicate
@@ -110,6 +110,7 @@ class ServerTime:
 class Unset:
     """Makes an optional field absent."""
 
+    @override
     def __repr__(self) -> str:
         """Return the name under which the value is exported."""
         return "UNSET"
@@ -150,10 +151,12 @@ class Access(Protocol):
     """
 
     @property
+    @abstractmethod
     def binding(self) -> Binding:
         """What the calls are bound to."""
         ...
 
+    @abstractmethod
     def find(
         self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[Row[M] | None, ...]:
@@ -163,6 +166,7 @@ class Access(Protocol):
         """
         ...
 
+    @abstractmethod
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
         """Return a page of a list in one round trip, in the order of the query. Empty: an empty page."""
         ...
@@ -174,6 +178,7 @@ class Access(Protocol):
         """
         ...
 
+    @abstractmethod
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         """Insert a row in one round trip and return it.
 
@@ -196,6 +201,7 @@ class Access(Protocol):
         """
         ...
 
+    @abstractmethod
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
         """Read, decide and write some rows as one serialised step; return the rows as they are stored then.
 
@@ -235,10 +241,12 @@ class Access(Protocol):
         """
         ...
 
+    @abstractmethod
     def remove(self, entity: Entity, query: Query) -> int:
         """Remove the first rows of a list, with their children; return how many of the entity went."""
         ...
 
+    @abstractmethod
     def unit(self, scope: Tenants, *, atomic: bool = True) -> AbstractContextManager[Access]:
         """Open a transaction, or go on in the one that is open.
 
@@ -259,47 +267,17 @@ class Access(Protocol):
         ...
 
 
-class AccessDefaults(ABC):
+class AccessDefaults(Access, ABC):
     """Base of a driver's access: the four operations that the other six can do."""
 
-    @property
-    @abstractmethod
-    def binding(self) -> Binding:
-        """What the calls are bound to."""
-
-    @abstractmethod
-    def find(
-        self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
-    ) -> tuple[Row[M] | None, ...]:
-        """Return the rows of some keys; see :class:`Access`."""
-
-    @abstractmethod
-    def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
-        """Return a page of a list; see :class:`Access`."""
-
-    @abstractmethod
-    def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
-        """Insert a row; see :class:`Access`."""
-
-    @abstractmethod
-    def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
-        """Change some rows in one step; see :class:`Access`."""
-
-    @abstractmethod
-    def remove(self, entity: Entity, query: Query) -> int:
-        """Remove the first rows of a list; see :class:`Access`."""
-
-    @abstractmethod
-    def unit(self, scope: Tenants, *, atomic: bool = True) -> AbstractContextManager[Access]:
-        """Open a transaction or go on in one; see :class:`Access`."""
-
+    @override
     def special(self, operation: str) -> Callable[..., object] | None:
         """Return nothing: every operation goes the general way."""
         del operation
         return None
 
+    @override
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
-        """Insert or replace a row; see :class:`Access`."""
         key = entity.key_of(row.model, row.storage)
 
         def replaced(rows: Rows, now: Moment) -> Rows:
@@ -316,16 +294,16 @@ class AccessDefaults(ABC):
         self.change([Ref(entity, scope, key)], replaced)
         return row
 
+    @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
-        """Count by reading every row; see :class:`Access`."""
         counted: dict[str, int] = {}
         for row in _every_row(self, entity, query):
             label = label_of_value(entity.value(row.model, row.storage, by))
             counted[label] = counted.get(label, 0) + 1
         return counted
 
+    @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
-        """Set fields row by row, each only while it still matches; see :class:`Access`."""
         marked: list[Row[M]] = []
         for row in self.page(entity, query):
             # One step per row: the page was read without locks, so each row must match once more when it is
@@ -337,8 +315,8 @@ class AccessDefaults(ABC):
                 marked.append(marking.done)
         return tuple(marked)
 
+    @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
-        """Append under the lock of the parent, which is written to serialise; see :class:`Access`."""
         from twinstore.appending import append_rows  # noqa: PLC0415  # it needs this module
 
         if self.binding.in_unit:

@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic
 
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog_checks import problems
@@ -191,14 +191,17 @@ class Entity(Generic[M_co]):
         if problem is not None:
             raise ValueError(f"{self.name} {problem}")  # met by programmers only
 
+    @override
     def __hash__(self) -> int:
         """Return a hash by identity of module and name."""
         return hash((self.module, self.name))
 
+    @override
     def __eq__(self, other: object) -> bool:
         """Whether it is the entity of the same module and name."""
         return isinstance(other, Entity) and (self.module, self.name) == (other.module, other.name)
 
+    @override
     def __repr__(self) -> str:
         """Return module and name."""
         return f"<Entity {self.module}.{self.name}>"

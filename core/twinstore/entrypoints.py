@@ -12,6 +12,8 @@ from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
+from typing_extensions import override
+
 from twinstore.errors import ConfigurationError
 
 __all__ = ["Registration", "brief", "did_you_mean", "near_matches", "registrations", "the_only"]
@@ -48,6 +50,7 @@ class Registration:
         """Version of the distribution."""
         return self.point.dist.version if self.point.dist else ""
 
+    @override
     def __str__(self) -> str:
         return (
             f"{self.name} ({self.distribution or 'unknown distribution'} {self.version}: {self.point.value})"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Self
 
+from typing_extensions import override
+
 __all__ = ["NumberedEnum"]
 
 
@@ -30,6 +32,7 @@ class NumberedEnum(StrEnum):
         return {}
 
     @classmethod
+    @override
     def _missing_(cls, value: object) -> Self | None:
         wire = cls.aliases().get(value) if isinstance(value, str) else None
         return None if wire is None else cls(wire)

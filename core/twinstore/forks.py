@@ -15,6 +15,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from weakref import WeakSet
 
+from typing_extensions import override
+
 from twinstore.errors import TransactionAbortedError
 
 if TYPE_CHECKING:
@@ -29,10 +31,12 @@ T = TypeVar("T")
 
 
 class Renewable(Protocol):
-    """Something that outlives a fork by starting anew."""
+    """Something that outlives a fork, renewed in the child."""
+
+    __slots__ = ("__weakref__",)
 
     def renew(self) -> None:
-        """Start anew in a forked child: with free locks and without a connection.
+        """Begin again in a forked child: with free locks and without a connection.
 
         It must not take a lock, wait, raise, or say a word to a server: the connections are the parent's.
         """
@@ -95,16 +99,17 @@ class OwnProcess:
             )
 
 
-class ForkSafeLock:
+class ForkSafeLock(Renewable):
     """A lock that is free in a forked child, whoever held it in the parent at the moment of the fork."""
 
-    __slots__ = ("__weakref__", "_lock")
+    __slots__ = ("_lock",)
 
     def __init__(self) -> None:
         """Start free."""
         self._lock = Lock()
         renew_in_child(self)
 
+    @override
     def renew(self) -> None:
         """Be free in a forked child."""
         self._lock = Lock()

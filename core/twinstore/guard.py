@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
-from twinstore.access import Moment, Ref, Row, Rows, Rule, UniqueKey
+from typing_extensions import override
+
+from twinstore.access import Access, Moment, Ref, Row, Rows, Rule, UniqueKey
 from twinstore.backend import write_refused
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog import TenancyKind
@@ -30,7 +32,7 @@ from twinstore.query import Equals
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant, Tenants, admits
 
 if TYPE_CHECKING:
-    from twinstore.access import Access, Binding, Sets
+    from twinstore.access import Binding, Sets
     from twinstore.backend import Lifetime
     from twinstore.catalog import Entity, Key
     from twinstore.query import Query
@@ -48,13 +50,14 @@ WRITE_ERRORS: Final[Errors] = (*STORE_ERRORS, NotFoundError)
 
 
 @dataclass(frozen=True, slots=True)
-class GuardedAccess:
+class GuardedAccess(Access):
     """Implements :class:`~twinstore.access.Access` over that of a driver."""
 
     inner: Access
     lifetime: Lifetime | None = None
 
     @property
+    @override
     def binding(self) -> Binding:
         """What the calls are bound to; raises ``ConfigurationError`` once the storage is closed."""
         # Asked here, because every call passes: on a closed storage a driver would connect again.
@@ -62,27 +65,28 @@ class GuardedAccess:
             self.lifetime.check()
         return self.inner.binding
 
+    @override
     def find(
         self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[Row[M] | None, ...]:
-        """Return the rows of some keys; see the Protocol."""
         self.binding.state.check()
         return self.inner.find(entity, scope, keys) if keys else ()
 
+    @override
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
         """Return a page of a list; a query that matches nothing asks no server."""
         self.binding.state.check()
         check_query(entity, query)
         return Page(()) if query.matches_nothing else self.inner.page(entity, query)
 
+    @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
-        """Count the rows of a list; see the Protocol."""
         self.binding.state.check()
         check_query(entity, query, by)
         return {} if query.matches_nothing else self.inner.count(entity, query, by)
 
+    @override
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
-        """Insert a row; see the Protocol."""
         self._check_writable()
         check_row(entity, scope, row)
         try:
@@ -91,8 +95,8 @@ class GuardedAccess:
             self._abort()
             raise
 
+    @override
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
-        """Insert or replace a row; see the Protocol."""
         self._check_writable()
         check_row(entity, scope, row)
         try:
@@ -101,8 +105,8 @@ class GuardedAccess:
             self._abort()
             raise
 
+    @override
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
-        """Change some rows in one step; see the Protocol."""
         # Wrapped before the driver sees it: a driver writes whatever the rule returns.
         checked = CheckedRule(refs, rule, self._check_writable().driver)
         try:
@@ -112,8 +116,8 @@ class GuardedAccess:
                 self._abort()
             raise
 
+    @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
-        """Set fields of the first rows of a list; see the Protocol."""
         check_query(entity, query)
         self._check_writable()
         try:
@@ -122,8 +126,8 @@ class GuardedAccess:
             self._abort()  # rows before the one that failed are marked already
             raise
 
+    @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
-        """Append to an ordered log; see the Protocol."""
         self._check_writable()
         for row in rows:
             check_row(entity, parent.scope, row)
@@ -134,8 +138,8 @@ class GuardedAccess:
             self._abort()
             raise
 
+    @override
     def remove(self, entity: Entity, query: Query) -> int:
-        """Remove the first rows of a list; see the Protocol."""
         check_query(entity, query)
         self._check_writable()
         try:
@@ -156,8 +160,8 @@ class GuardedAccess:
             self._abort()
             raise
 
+    @override
     def special(self, operation: str) -> Callable[..., object] | None:
-        """Return the driver's own statement; see the Protocol."""
         statement = self.inner.special(operation)
         return None if statement is None else self._guarded(statement)
 

@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, overload
 
 import pydantic_core
+from typing_extensions import override
 
 from twinstore import jsontext
 from twinstore.errors import ValidationError
@@ -41,6 +42,7 @@ class Page(Sequence[T_co], Generic[T_co]):
     items: tuple[T_co, ...]
     next_page_token: str | None = None
 
+    @override
     def __len__(self) -> int:
         """Return the number of items on this page."""
         return len(self.items)
@@ -49,6 +51,7 @@ class Page(Sequence[T_co], Generic[T_co]):
     def __getitem__(self, index: int) -> T_co: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[T_co, ...]: ...
+    @override
     def __getitem__(self, index: int | slice) -> T_co | tuple[T_co, ...]:
         """Return an item, or a tuple of them."""
         return self.items[index]

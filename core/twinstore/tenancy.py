@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
 
+from typing_extensions import override
+
 __all__ = [
     "ALL_TENANTS",
     "NO_TENANT",
@@ -38,6 +40,7 @@ class TenantSentinel(Enum):
     ALL_TENANTS = "all tenants"
     UNKNOWN_TENANT = "unknown tenant"
 
+    @override
     def __repr__(self) -> str:
         """Return the name under which the value is exported."""
         return self.name

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from threading import current_thread
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from twinstore.errors import ValidationError
-from twinstore.forks import renew_in_child
+from twinstore.forks import Renewable, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["OpenUnits"]
 
 
-class OpenUnits:
+class OpenUnits(Renewable):
     """The open units of one storage, by the asyncio task or else the thread that opened each."""
 
     def __init__(self) -> None:
@@ -47,6 +49,7 @@ class OpenUnits:
         finally:
             self._owners.discard(owner)
 
+    @override
     def renew(self) -> None:
         """Forget in a forked child the units of the parent."""
         self._owners = set()

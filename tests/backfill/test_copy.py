@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from typing_extensions import override
 
 from tests.backfill.toolkit import (
     AS_OF,
@@ -356,6 +357,7 @@ class TestInterruption:
         stop = StopSwitch()
 
         class Interrupter(SilentProgress):
+            @override
             def start(self, name: str, total: int, done: int = 0) -> None:
                 del total, done
                 if name == part:
@@ -413,6 +415,7 @@ def test_the_limiter_makes_callers_wait_until_their_documents_fit() -> None:
     waits: list[float] = []
 
     class Patience(StopSwitch):
+        @override
         def pause(self, seconds: float) -> None:
             waits.append(seconds)
             clock[0] += seconds

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from typing_extensions import override
 
 from tests.backfill.toolkit import AS_OF, MemoryPair, fill, invoke, memory_pair, write_config
 from twinstore.errors import UnavailableError
@@ -153,6 +154,7 @@ def test_an_interrupted_run_exports_what_is_known_so_far(pair: MemoryPair) -> No
     stop = StopSwitch()
 
     class Interrupter(SilentProgress):
+        @override
         def start(self, name: str, total: int, done: int = 0) -> None:
             del total, done
             if name == "audit":

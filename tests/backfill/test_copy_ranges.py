@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from typing_extensions import override
 
 from tests.backfill.toolkit import AS_OF, COPIED, MemoryPair, fill, invoke, memory_pair, rows_of, write_config
 from twinstore.bulk import KeyRange
@@ -58,6 +59,7 @@ class Impatient(StopSwitch):
         super().__init__()
         self.pauses: list[float] = []
 
+    @override
     def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
         self.check()
@@ -209,11 +211,13 @@ class TestSharing:
         class Colleague(SilentProgress):
             """Takes a range of the runs as soon as they begin, and finishes it when the audit is done."""
 
+            @override
             def start(self, name: str, total: int, done: int = 0) -> None:
                 del total, done
                 if name == "runs" and (claim := ledger.take(job_of(pair).id, "colleague", "runs", LONG)):
                     claims.append(claim)
 
+            @override
             def finish(self, name: str) -> None:
                 if name == "audit":
                     copy_one(pair, claims[0])
@@ -231,6 +235,7 @@ class TestSharing:
         class Operator(SilentProgress):
             """Stops the job when the runs begin."""
 
+            @override
             def start(self, name: str, total: int, done: int = 0) -> None:
                 del total, done
                 if name == "runs":

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, TypeVar
 from hypothesis import given, note
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from tests.differential.generators import BAD_IDS, IDS, ValueGenerator
 from tests.differential.machine import DivergenceError
@@ -58,10 +59,12 @@ Rows = dict[tuple[object, ...], tuple[object, ...]]
 class NarrowGenerator(ValueGenerator):
     """Picks among few ids of one tenant, mostly the first one, so that units meet in the same rows."""
 
+    @override
     def an_id(self) -> str:
         (key,) = self.choices(IDS[:3], (6, 3, 1))
         return key
 
+    @override
     def id(self) -> object:
         return self.mostly((self.an_id(),), BAD_IDS, one_in=40)
 
@@ -83,6 +86,7 @@ def stored_before(history: Sequence[int]) -> list[Operation]:
 class OneIdGenerator(NarrowGenerator):
     """Picks one id."""
 
+    @override
     def an_id(self) -> str:
         return IDS[0]
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from tests.contract.deployments.memory import MemoryDeployment, MemoryProbe, memory_deployments
 from tests.mutants import Mutant, Patch, declaring, replacing
@@ -108,6 +109,7 @@ class Migrated(MemoryInitializer):
     compares_names = True
     writes_when_asked = False
 
+    @override
     def status(self) -> tuple[MigrationStatus, ...]:
         if self.writes_when_asked:
             LEDGER.setdefault(LOOKED, "")
@@ -125,6 +127,7 @@ class Migrated(MemoryInitializer):
         if self.compares_names and newer:
             raise MigrationMissingError(f"{newer} is not shipped")
 
+    @override
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:

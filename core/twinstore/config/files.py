@@ -17,6 +17,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
     YamlConfigSettingsSource,
 )
+from typing_extensions import override
 
 from twinstore.errors import ConfigurationError
 
@@ -33,6 +34,7 @@ class RepeatedKeyError(ValueError):
 class JsonFile(JsonConfigSettingsSource):
     """A JSON file in which no object repeats a key."""
 
+    @override
     def _read_file(self, file_path: Path | Traversable) -> dict[str, object]:
         return _mapping(json.loads(file_path.read_text(ENCODING), object_pairs_hook=_unique))
 
@@ -40,7 +42,10 @@ class JsonFile(JsonConfigSettingsSource):
 class UniqueKeyLoader(yaml.SafeLoader):
     """Refuses a mapping that repeats a key, of which plain YAML loaders silently keep the last."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:  # noqa: FBT001, FBT002  # signature of yaml
+    @override
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Hashable, object]:  # signature of yaml
         """Build a mapping after checking its keys."""
         _unique((str(key.value), None) for key, _ in node.value)
         built: dict[Hashable, object] = super().construct_mapping(node, deep)
@@ -50,6 +55,7 @@ class UniqueKeyLoader(yaml.SafeLoader):
 class YamlFile(YamlConfigSettingsSource):
     """A YAML file in which no mapping repeats a key."""
 
+    @override
     def _read_file(self, file_path: Path | Traversable) -> dict[str, object]:
         return _mapping(yaml.load(file_path.read_text(ENCODING), UniqueKeyLoader))  # noqa: S506  # a SafeLoader
 

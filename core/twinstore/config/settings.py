@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final, cast
 
 from pydantic import SecretStr, ValidationError
+from typing_extensions import override
 
 from twinstore.backend import BackendSettings, BackendSpec
 from twinstore.config.driver_settings import build_settings
@@ -48,6 +49,7 @@ class Settings:
             self._driver(keys)
             self._options(keys)
 
+    @override
     def __repr__(self) -> str:
         switches = (f"{keys.section}={self._driver(keys) or 'unset'}" for keys in modules().values())
         return f"Settings({', '.join(switches)})"

@@ -6,8 +6,10 @@ import time
 from threading import Condition, get_ident
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from twinstore.errors import ConcurrencyError
-from twinstore.forks import renew_in_child
+from twinstore.forks import Renewable, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -18,7 +20,7 @@ __all__ = ["RowLocks"]
 PATIENCE_SECONDS: Final = 5.0
 
 
-class RowLocks:
+class RowLocks(Renewable):
     """Who may write which row. Between processes the store compares when it commits: see the guide.
 
     Of two units of callers the first writer wins, so the other one loses at once instead of waiting for a
@@ -33,6 +35,7 @@ class RowLocks:
         self._changed = Condition()
         renew_in_child(self)
 
+    @override
     def renew(self) -> None:
         """Forget in a forked child the units of the parent."""
         self._owners, self._changed = {}, Condition()

@@ -6,8 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from twinstore.canonical import CanonicalJsonSerializer
-from twinstore.checks import Cutoffs, ListedRow, ListQuery, paged, whole
+from twinstore.checks import Cutoffs, ListedRow, ListQuery, ModuleChecks, paged, whole
 from twinstore.errors import TwinstoreError
 from twinstore.jsontext import format_timestamp
 from twinstore.paging import Page, encode_token
@@ -40,7 +42,7 @@ LAST_INSTANT: Final = datetime(9999, 12, 31, tzinfo=UTC)
 OPEN_STATES: Final = (RunState.PLANNING, RunState.QUEUED, RunState.RUNNING)
 
 
-class SchedulerLists:
+class SchedulerLists(ModuleChecks[SchedulerStorage]):
     """Builds the queries for one tenant, and those over all tenants."""
 
     def __init__(self, cutoffs: Cutoffs, page: int) -> None:
@@ -48,6 +50,7 @@ class SchedulerLists:
         self._cutoffs = cutoffs
         self._page = page
 
+    @override
     def of_tenant(self, tenant: str, source: SchedulerStorage) -> Iterator[SchedulerList]:
         """Return the lists of a tenant; some filter by ids that the source shows first."""
         yield from self._definitions(tenant)
@@ -57,6 +60,7 @@ class SchedulerLists:
         yield from self._snapshots_of(tenant, _first_runs(source, tenant))
         yield self._next_fires(tenant)
 
+    @override
     def over_all(self) -> Iterator[SchedulerList]:
         """Return the lists in system scope."""
         yield from map(self._in_state, RunState)

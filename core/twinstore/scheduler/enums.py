@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from typing_extensions import override
+
 from twinstore.enums import NumberedEnum
 
 __all__ = [
@@ -35,6 +37,7 @@ class RunTrigger(NumberedEnum):
     CONTENT_REFRESH = "content-refresh"
 
     @classmethod
+    @override
     def aliases(cls) -> dict[str, str]:
         """Accept the historical names of the two feeds."""
         return {
@@ -56,6 +59,7 @@ class RunState(NumberedEnum):
     CANCELLED = "cancelled"
 
     @classmethod
+    @override
     def aliases(cls) -> dict[str, str]:
         """Accept the American spelling."""
         return {"canceled": "cancelled"}

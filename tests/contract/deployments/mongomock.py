@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import mongomock
 from mongomock.codec_options import CodecOptions
+from typing_extensions import override
 
 import twinstore
 from tests.contract.deployments.mongo import MongoProbe, condition, module_backend
@@ -36,13 +37,16 @@ class MongomockProbe(MongoProbe):
         aware = CodecOptions(tz_aware=True)  # type: ignore[no-untyped-call]  # mongomock ships no types
         self._database = client.get_database(name, codec_options=aware)
 
+    @override
     def stamp(self, entity: Entity, key: Key) -> object | None:
         document = self._of(entity).find_one(condition(entity, key))
         return None if document is None else repr(document)
 
+    @override
     def changes(self, entity: Entity) -> None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # it has no feed
         del entity
 
+    @override
     def _set(self, entity: Entity, key: Key, values: dict[str, Any]) -> None:
         self._of(entity).update_one(condition(entity, key), {"$set": values})
 

@@ -6,6 +6,8 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from twinstore.redaction import MASK, is_secret_key, mask_secret_url, secrets_in
 from twinstore_backfill.provenance import TOOL_NAME
 
@@ -61,6 +63,7 @@ REDACTOR: Final = Redactor()
 class RedactingFormatter(logging.Formatter):
     """Formats a log record, traceback included, without any secret."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
         """Return the cleaned line or lines."""
         return REDACTOR.clean(super().format(record))

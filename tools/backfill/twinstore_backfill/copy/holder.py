@@ -9,6 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Final, Self
 
+from typing_extensions import override
+
 __all__ = ["Holder", "start_time", "worker_id"]
 
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -50,6 +52,7 @@ class Holder:
         host, pid, started, boot, namespace = (*text.split("/"), *([""] * 4))[:5]
         return cls(host, int(pid), started, boot, namespace) if pid.isdecimal() and started else None
 
+    @override
     def __str__(self) -> str:
         return "/".join((self.host, str(self.pid), self.started, self.boot, self.namespace))
 

@@ -13,6 +13,7 @@ from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import orjson
+from typing_extensions import override
 
 from twinstore import jsontext
 from twinstore.ledger import ConflictLine, QuarantineLine
@@ -93,7 +94,7 @@ class LineSink(Protocol):
         ...
 
 
-class RangeLines:
+class RangeLines(LineSink):
     """The lines of one range, on disk where they are many, until the transaction of the range takes them."""
 
     def __init__(self, claim: Claim) -> None:
@@ -112,10 +113,12 @@ class RangeLines:
         self._bad.close()
         self._conflicts.close()
 
+    @override
     def quarantine(self, entry: JsonLine) -> None:
         """Keep the line of a document that cannot be moved."""
         self._bad.write(line_of(entry))
 
+    @override
     def conflict(self, entry: JsonLine) -> None:
         """Keep the line of a row that the target has with other content."""
         self._conflicts.write(line_of(entry))

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
+from typing_extensions import override
+
 from twinstore.bulk import KeyRange
 from twinstore.modules import module_spec
 from twinstore_backfill.copy.retention import cutoff
@@ -58,7 +60,7 @@ class Task(Protocol[R_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class RangeTask:
+class RangeTask(Task[RangeResult]):
     """Compare one range; with ``rates`` only a sample of it."""
 
     entity: str
@@ -67,6 +69,7 @@ class RangeTask:
     rates: Mapping[str, float] | None = None
     seed: int = 0
 
+    @override
     def run(self, context: VerifyContext) -> RangeResult:
         """Compare."""
         entity = context.entity(self.entity)
@@ -84,7 +87,7 @@ class RangeTask:
 
 
 @dataclass(frozen=True, slots=True)
-class ListTask:
+class ListTask(Task["ListResult"]):
     """Ask for the lists of one tenant, or with ``None`` those over all tenants.
 
     With ``target_only`` the target is asked twice: then the lists only have to work.
@@ -94,6 +97,7 @@ class ListTask:
     page: int
     target_only: bool = False
 
+    @override
     def run(self, context: VerifyContext) -> ListResult:
         """Compare."""
         source = context.target if self.target_only else context.source
