@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.query import Condition
 
-__all__ = ["problems"]
+__all__ = ["is_present", "problems"]
 
 
 def problems(entity: Entity) -> Iterator[str]:
@@ -28,7 +28,7 @@ def problems(entity: Entity) -> Iterator[str]:
         yield "is an ordered log, but names no parent that is versioned"
     for index in entity.uniques:
         # Some stores hold two absent values to be equal, others do not.
-        absent = [name for name in index.names if not _is_present(entity, name, index.where)]
+        absent = [name for name in index.names if not is_present(entity, name, index.where)]
         if absent:
             yield f"may lack {', '.join(absent)} of {index.name}; narrow it with IsPresent"
 
@@ -40,7 +40,7 @@ def _problems_of_parent(entity: Entity) -> Iterator[str]:
         return
     if len(entity.parent.entity.key_parts) != 1:
         yield f"has the parent {entity.parent.entity.name}, whose key has several parts"
-    if entity.tenancy.kind is TenancyKind.PARENT and not _is_present(entity, entity.parent.field):
+    if entity.tenancy.kind is TenancyKind.PARENT and not is_present(entity, entity.parent.field):
         yield f"belongs to the tenant of a parent, but may lack {entity.parent.field}"
     if entity.tenancy.kind is TenancyKind.PARENT and entity.parent.field not in entity.key:
         # A key alone must tell which parent decides who sees the row.
@@ -59,7 +59,7 @@ def _named(entity: Entity) -> Iterator[str]:
     yield from (name for name in (entity.tenancy.field, entity.sequence) if name is not None)
 
 
-def _is_present(entity: Entity, name: str, where: tuple[Condition, ...] = ()) -> bool:
+def is_present(entity: Entity, name: str, where: tuple[Condition, ...] = ()) -> bool:
     """Whether every row that satisfies some conditions has a field."""
     if any(item.field == name and not isinstance(item, IsNull) for item in where):
         return True

@@ -18,6 +18,7 @@ from twinstore.access import Access, Moment, Ref, Row, Rows, Rule, UniqueKey
 from twinstore.backend import write_refused
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog import TenancyKind
+from twinstore.catalog_checks import is_present
 from twinstore.errors import (
     ConcurrencyError,
     DuplicateError,
@@ -29,6 +30,7 @@ from twinstore.errors import (
 from twinstore.failures import duplicate
 from twinstore.paging import Page
 from twinstore.query import Equals
+from twinstore.shapes import Kind
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant, Tenants, admits
 
 if TYPE_CHECKING:
@@ -235,6 +237,7 @@ def check_query(entity: Entity, query: Query, *by: str) -> None:
     Raises:
         ValidationError: it names a field that has no column; names those that have.
         LookupError: it leaves open whose rows it is about; those of a parent are found through it.
+        ValueError: its order says something else of a field than the description; a programmer's mistake.
     """
     # Checked on every driver, although a document store could answer: a list that one of them refuses would
     # only fail after the switch.
@@ -243,11 +246,32 @@ def check_query(entity: Entity, query: Query, *by: str) -> None:
         if field not in entity.queried:
             known = ", ".join(sorted(entity.queried))
             raise ValidationError(f"{entity.name} has no field {field!r}; it has {known}.")
+    check_order(entity, query)
     if entity.parent is None or entity.tenancy.kind is not TenancyKind.PARENT or query.scope is ALL_TENANTS:
         return
     field = entity.parent.field
     if not any(isinstance(item, Equals) and item.field == field for item in query.where):
         raise LookupError(f"a list of {entity.name} must name the {field} that it is about")
+
+
+def check_order(entity: Entity, query: Query) -> None:
+    """Refuse an order whose flags are not those of its fields: some drivers would sort 1000 before 9.
+
+    Raises:
+        ValueError: a flag is missing or wrong; names the field and what it should be.
+    """
+    for key in query.order:
+        kind = entity.known[key.field]
+        time, number = kind is Kind.INSTANT, kind is Kind.INTEGER
+        # Any field may be called nullable; one that may be absent must be, unless a condition excludes that.
+        # Keys and assigned numbers are there in every stored row, also where a model may lack them.
+        stored = key.field in entity.key or key.field == entity.sequence
+        nullable = key.nullable or not (stored or is_present(entity, key.field, query.where))
+        if (key.time, key.number, key.nullable) != (time, number, nullable):
+            raise ValueError(
+                f"a list of {entity.name} sorts by {key.field!r}, which is {kind.value!r}; "
+                f"write SortKey({key.field!r}, {time=}, {number=}, {nullable=})"
+            )
 
 
 def check_row(entity: Entity, scope: Tenants, row: Row) -> None:
