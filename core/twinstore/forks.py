@@ -2,7 +2,7 @@
 
 A forked child has the memory and the sockets of its parent, but none of its threads. A lock that another
 thread held is never released, and two processes that share a socket read each other's answers. What holds
-a lock, a thread or a connection starts anew in the child (:func:`renew_in_child`), and what lives on one
+a lock, a thread or a connection starts fresh in the child (:func:`renew_in_child`), and what lives on one
 connection (a session, a unit of work, a stream) is refused there (:class:`OwnProcess`).
 """
 

@@ -56,7 +56,7 @@ class SharedResources(Renewable):
             key: tells this resource from others.
             create: makes it.
             close: ends it; never called in a forked child for what the parent made.
-            renews_itself: the resource starts anew in a forked child by itself, so it is not forgotten there.
+            renews_itself: the resource renews itself in a forked child, so it is not forgotten there.
         """
         with self._lock:
             # Created under the lock, so that two modules that open at the same moment do not connect twice.

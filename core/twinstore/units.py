@@ -40,8 +40,8 @@ class OpenUnits(Renewable):
         owner = present_owner()
         if owner in self._owners:
             raise ValidationError(
-                "This thread or task has a unit of work of this storage open, and units do not nest; use the "
-                "open one, or end it first."
+                "This thread or task already has an open unit of work of this storage, "
+                "and units do not nest; use the open one, or end it first."
             )
         self._owners.add(owner)
         try:

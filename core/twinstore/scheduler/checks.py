@@ -171,7 +171,7 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
         limit = self._cutoffs.get("runs")
 
         def row(run: Run) -> ListedRow | None:
-            # Retention may have removed it on one side already, which is no difference.
+            # Retention may have removed it on one side already, which does not count as a difference.
             expired = limit is not None and run.finished_at is not None and run.finished_at <= limit
             return None if expired else (run.id,)
 

@@ -148,7 +148,7 @@ def open_store(
         module: name of the module.
         backend: name of the driver.
         config: settings, or the file that holds them.
-        read_only: it is the source of a copy or a comparison; any role that may read will do.
+        read_only: it is the source of a copy or a comparison; any role that may read is enough.
 
     Raises:
         ConfigurationError: unreadable settings, an unknown or incomplete driver, a wrong password.

@@ -81,7 +81,7 @@ def _release(server: mongod.MongoServer | postgres.PostgresServer) -> None:
 def servers(directory: str | Path, *, durable: bool = True) -> Iterator[Servers]:
     """Run both servers for the length of a ``with`` block.
 
-    What ran before goes on running afterwards. What this block started is stopped at its end, and also
+    What ran before keeps running afterwards. What this block started is stopped at its end, and also
     when the process is killed, unless somebody asked for it to stay meanwhile (``twinstore up``).
     """
     running = start(directory, durable=durable, owned=True)

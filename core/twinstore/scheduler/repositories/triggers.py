@@ -1,4 +1,4 @@
-"""Triggers: written with their schedules, or calculated anew from the stored one."""
+"""Triggers: written with their schedules, or recalculated from the stored one."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def _check_instant(schedule: Schedule, name: str, instant: datetime) -> None:
 def synchronised(trigger: Trigger | None, stored: StoredSchedule) -> Trigger:
     """Return the trigger that belongs to a schedule after it was written.
 
-    The next instant is computed anew only for a new trigger, one that was disabled, or a changed time
+    The next instant is recomputed only for a new trigger, one that was disabled, or a changed time
     rule; otherwise it is left alone, so that a write of other fields neither skips nor repeats a firing.
     """
     schedule = stored.schedule

@@ -28,7 +28,7 @@ def both_sides(
 ) -> Iterator[tuple[Store, Store]]:
     """Open both sides, each given by its driver and its own settings file, if it has one.
 
-    The source is only read, so a user who may do nothing else will do.
+    The source is only read, so a user with no other right is enough.
     """
     left = side_settings(options, source[1])
     right = side_settings(options, target[1])

@@ -173,7 +173,7 @@ def _cut(content: bytes, start: int) -> int:
 
 
 def export_lines(ledger: Ledger, job: CopyJob, directory: Path) -> Exported:
-    """Write both files anew from the ledger, readable by their owner alone; return their first lines."""
+    """Rewrite both files from the ledger, readable by their owner alone; return their first lines."""
     return Exported(
         _export(quarantined(ledger, job), directory / QUARANTINE),
         _export(conflicts(ledger, job), directory / CONFLICTS),

@@ -2,7 +2,7 @@
 
 The way of a range: claimed in the ledger, read through a view of the source, written to the target, and
 committed together with its lines and its entry in the ledger. What fails is given back and tried again; the
-job goes on with the other ranges.
+job continues with the other ranges.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def _refused(
 def _unequal(
     query: ListQuery[AnyStorage], left: ListAnswer, right: ListAnswer, number: int, rows: int
 ) -> ListFinding | None:
-    """Judge a page. Where expired rows were left out, one side may show more if the other goes on."""
+    """Judge a page. Where expired rows were left out, one side may show more if the other has a next page."""
     common = min(len(left.rows), len(right.rows))
     for place in range(common):
         if left.rows[place] != right.rows[place]:

@@ -217,7 +217,7 @@ class RowComparison:
         number = document_number(content)
         result.source.add(number)
         result.target.add(number)
-        # Equal on both sides and yet unreadable for the service: that is no proof that it can switch.
+        # Equal on both sides and yet unreadable for the service: that does not prove that it can switch.
         if not self._contents.decodable(content):
             result.counts["undecodable"] += 1
             self.result.undecodable.add(RowName(source.key, tenant))
