@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from twinstore_embedded.mongod import MongoServer
     from twinstore_embedded.postgres import PostgresServer
 
-__all__ = ["Format", "Only", "down", "up"]
+__all__ = ["Format", "ServerChoice", "down", "up"]
 
 PASSWORD = re.compile(r"(://[^:/@]+:)[^@/]+@")
 
 
-class Only(StrEnum):
+class ServerChoice(StrEnum):
     """One of the two servers."""
 
     MONGO = "mongo"
@@ -60,14 +60,14 @@ class StartReport:
 
 
 DataDir = Annotated[Path, typer.Option("--data-dir", help="Directory of data, state and logs.")]
-OnlyOne = Annotated[Only | None, typer.Option("--only", help="One server instead of both.")]
+OnlyServer = Annotated[ServerChoice | None, typer.Option("--only", help="One server instead of both.")]
 OutputFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
 ShowSecrets = Annotated[bool, typer.Option("--show-secrets", help="Print passwords instead of ***.")]
 
 
 def up(
     data_dir: DataDir = Path(".twinstore"),
-    only: OnlyOne = None,
+    only: OnlyServer = None,
     output: OutputFormat = Format.TEXT,
     show_secrets: ShowSecrets = False,  # noqa: FBT002  # Typer makes a flag of it
 ) -> None:
@@ -83,7 +83,7 @@ def up(
 
 def down(
     data_dir: DataDir = Path(".twinstore"),
-    only: OnlyOne = None,
+    only: OnlyServer = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Stop the servers that `twinstore up` started. The data stays."""
@@ -106,14 +106,16 @@ def _extra() -> Iterator[None]:
         raise ConfigurationError(message) from error
 
 
-def _start(data_dir: Path, only: Only | None) -> tuple[MongoServer | None, PostgresServer | None, Path]:
+def _start(
+    data_dir: Path, only: ServerChoice | None
+) -> tuple[MongoServer | None, PostgresServer | None, Path]:
     # Imported late: the drivers belong to an extra, and other commands need none of this.
     from twinstore_embedded import appsettings, lifecycle, mongod, postgres  # noqa: PLC0415
 
     match only:
-        case Only.MONGO:
+        case ServerChoice.MONGO:
             mongod.start_mongo(data_dir)
-        case Only.POSTGRES:
+        case ServerChoice.POSTGRES:
             postgres.start_postgres(data_dir)
         case None:
             lifecycle.start(data_dir)
@@ -122,13 +124,13 @@ def _start(data_dir: Path, only: Only | None) -> tuple[MongoServer | None, Postg
     return mongo, relational, appsettings.write_appsettings(data_dir, mongo, relational)
 
 
-def _stop(data_dir: Path, only: Only | None) -> Sequence[str]:
+def _stop(data_dir: Path, only: ServerChoice | None) -> Sequence[str]:
     from twinstore_embedded import lifecycle, mongod, postgres  # noqa: PLC0415  # see _start
 
     match only:
-        case Only.MONGO:
+        case ServerChoice.MONGO:
             return ["mongo"] if mongod.stop_mongo(data_dir) else []
-        case Only.POSTGRES:
+        case ServerChoice.POSTGRES:
             return ["postgres"] if postgres.stop_postgres(data_dir) else []
         case None:
             return lifecycle.stop(data_dir)

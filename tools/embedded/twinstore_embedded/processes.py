@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from twinstore_embedded.accounts import Account
 
-__all__ = ["Finished", "end", "find_server", "is_alive", "log_tail", "read_pid", "rotate_log", "run"]
+__all__ = ["CompletedCommand", "end", "find_server", "is_alive", "log_tail", "read_pid", "rotate_log", "run"]
 
 _logger = logging.getLogger("twinstore.embedded")
 
@@ -32,14 +32,16 @@ DYING_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Finished:
+class CompletedCommand:
     """The end of a command: its exit code and what it printed."""
 
     code: int
     output: str
 
 
-def run(command: Sequence[str | Path], *, account: Account | None, cwd: Path, text: str = "") -> Finished:
+def run(
+    command: Sequence[str | Path], *, account: Account | None, cwd: Path, text: str = ""
+) -> CompletedCommand:
     """Run a command to its end as the given account, with ``text`` as its input.
 
     Raises:
@@ -69,7 +71,7 @@ def run(command: Sequence[str | Path], *, account: Account | None, cwd: Path, te
             )
             raise ConfigurationError(message) from error
         output.seek(0)
-        return Finished(done.returncode, output.read())
+        return CompletedCommand(done.returncode, output.read())
 
 
 def _environment() -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from twinstore_backfill.cli import backends, backfill, config, demo, dev, migrate, purge
-from twinstore_backfill.cli.params import Common
+from twinstore_backfill.cli.params import CommonOptions
 from twinstore_embedded.cli import down, up
 
 __all__ = ["app"]
@@ -36,7 +36,7 @@ def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show log and traceback of a failure.")] = False,  # noqa: FBT002  # Typer makes a flag of it
 ) -> None:
     """Keep what stands in front of the command."""
-    context.obj = Common(config_file, debug)
+    context.obj = CommonOptions(config_file, debug)
 
 
 app.command()(backends.backends)

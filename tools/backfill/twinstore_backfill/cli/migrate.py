@@ -16,7 +16,7 @@ from twinstore import jsontext
 from twinstore.errors import ValidationError
 from twinstore.migrations import Consent, Effect, EffectKind, MigrationState, MigrationStatus
 from twinstore_backfill.cli.output import emit, emit_text, table
-from twinstore_backfill.cli.params import Backend, Common, Format, ModuleName, OutputFormat, common
+from twinstore_backfill.cli.params import Backend, CommonOptions, Format, ModuleName, OutputFormat, common
 from twinstore_backfill.outcome import Exit, effect_document
 from twinstore_backfill.stores import Store, chosen_module, open_store
 
@@ -68,7 +68,7 @@ AcceptRls = Annotated[
 
 
 @contextmanager
-def opened(options: Common, module: str | None, backend: str | None) -> Iterator[Store]:
+def opened(options: CommonOptions, module: str | None, backend: str | None) -> Iterator[Store]:
     """Open the module on the named driver, or on the one of the settings."""
     settings = options.settings()
     name = chosen_module(module, settings)

@@ -18,7 +18,7 @@ from twinstore_backfill.secrets import REDACTOR
 __all__ = [
     "AsOf",
     "Backend",
-    "Common",
+    "CommonOptions",
     "Format",
     "FromBackend",
     "ModuleName",
@@ -42,7 +42,7 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
+class CommonOptions:
     """The options in front of the command."""
 
     config: Path | None = None
@@ -79,13 +79,13 @@ AsOf = Annotated[
 ]
 
 
-def common(context: typer.Context) -> Common:
+def common(context: typer.Context) -> CommonOptions:
     """Return the options in front of the command."""
-    found = context.find_object(Common)
-    return found or Common()
+    found = context.find_object(CommonOptions)
+    return found or CommonOptions()
 
 
-def side_settings(options: Common, file: Path | None) -> Settings:
+def side_settings(options: CommonOptions, file: Path | None) -> Settings:
     """Return the settings of one side: its own file, or those of the command."""
     return remembered(load_settings(file)) if file is not None else options.settings()
 

@@ -31,7 +31,7 @@ from twinstore_backfill.copy.options import (
     released_settings,
     with_places,
 )
-from twinstore_backfill.copy.quarantine import Exported, export_lines
+from twinstore_backfill.copy.quarantine import ExportedLines, export_lines
 from twinstore_backfill.copy.queue import RangeQueue
 from twinstore_backfill.copy.reading import SourceRows
 from twinstore_backfill.copy.reporting import (
@@ -114,7 +114,7 @@ class Copy:
         self._ledger = target.ledger
         self._limits = Limits(options, stop)
         self._rows = SourceRows(source.bulk, options.tenants, options.batch_size)
-        self._exported = Exported()
+        self._exported = ExportedLines()
 
     def run(self, entities: Sequence[Entity], started: datetime) -> CopyResult:
         """Copy what is not copied yet.

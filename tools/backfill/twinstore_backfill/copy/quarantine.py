@@ -33,7 +33,7 @@ __all__ = [
     "CONFLICTS",
     "QUARANTINE",
     "SHOWN",
-    "Exported",
+    "ExportedLines",
     "LineSink",
     "RangeLines",
     "conflict_entry",
@@ -172,16 +172,16 @@ def _cut(content: bytes, start: int) -> int:
     return end
 
 
-def export_lines(ledger: Ledger, job: CopyJob, directory: Path) -> Exported:
+def export_lines(ledger: Ledger, job: CopyJob, directory: Path) -> ExportedLines:
     """Rewrite both files from the ledger, readable by their owner alone; return their first lines."""
-    return Exported(
+    return ExportedLines(
         _export(quarantined(ledger, job), directory / QUARANTINE),
         _export(conflicts(ledger, job), directory / CONFLICTS),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportedLines:
     """The first lines of both files, without the original content."""
 
     quarantine: Sequence[JsonLine] = ()
