@@ -1,4 +1,4 @@
-"""Plug-ins by entry point: who claims a name, and the sentences that all kinds of plug-ins share.
+"""Plug-ins by entry point: who registers a name, and the sentences that all kinds of plug-ins share.
 
 Drivers and modules come through the same door. A name belongs to one distribution, it is compared without
 case, and a plug-in that cannot be loaded is an error of its own that takes nobody else down.
@@ -65,7 +65,7 @@ class Registration:
 
 
 def registrations(group: str, kind: str, spellings: Mapping[str, str] | None = None) -> list[Registration]:
-    """Return all claims of a group in the order of their distributions, without importing any.
+    """Return all registrations of a group in the order of their distributions, without importing any.
 
     Args:
         group: the group of entry points.
@@ -107,10 +107,10 @@ def _changed(place: str) -> tuple[int, int, int] | None:
 def the_only(
     matching: Sequence[Registration], name: str, known: Sequence[Registration], kind: str
 ) -> Registration:
-    """Return the one claim of a name.
+    """Return the one registration of a name.
 
     Raises:
-        ConfigurationError: nobody claims it, or more than one does.
+        ConfigurationError: nobody registers it, or more than one does.
     """
     if not matching:
         names = sorted({registration.name for registration in known}, key=str.casefold)
@@ -124,7 +124,7 @@ def the_only(
     if len(matching) > 1:
         listed = ", ".join(sorted(map(str, matching)))
         raise failure(
-            f"The {kind} name {matching[0].name!r} is claimed more than once: {listed}. "
+            f"The {kind} name {matching[0].name!r} is registered more than once: {listed}. "
             "Uninstall all but one.",
             kind,
             matching[0].name,

@@ -199,7 +199,7 @@ def _checked(registration: Registration, plugin: ModulePlugin, spec: object) -> 
 
 
 def _registrations() -> list[Registration]:
-    """Return who claims which name; ours first, so that nobody takes a section of the settings from us."""
+    """Return who registers which name; ours first, so that nobody takes a section of the settings from us."""
     return sorted(
         registrations(MODULE_GROUP, KIND),
         key=lambda registration: (registration.distribution != OURS, registration.key),
@@ -233,7 +233,7 @@ def _plugins() -> dict[str, ModulePlugin | ConfigurationError]:
     known = _registrations()
     sections: dict[str, Registration] = {}
     for registration in known:
-        # A name that several distributions claim is judged once, and is then nobody's.
+        # A name that several distributions register is judged once, and is then nobody's.
         if registration.key in found:
             continue
         try:
@@ -262,13 +262,13 @@ def _take_sections(registration: Registration, plugin: ModulePlugin, taken: dict
     for top in sorted(tops):
         if (other := taken.get(top.casefold())) is not None:
             raise registration.error(
-                f"claims the section {top} of the settings, which belongs to {other.name}; ask its author."
+                f"uses the section {top} of the settings, which belongs to {other.name}; ask its author."
             )
     taken.update(dict.fromkeys((top.casefold() for top in tops), registration))
 
 
 def _loaded(registration: Registration) -> ModulePlugin:
-    """Import the plug-in of a claim."""
+    """Import the plug-in of a registration."""
     if not NAME.fullmatch(registration.point.name) or registration.key in RESERVED:
         raise registration.error(
             "has a name that no module can have; its author must choose one made of lower-case letters, "

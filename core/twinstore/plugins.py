@@ -256,7 +256,7 @@ def _misspelt_modules(spec: BackendSpec) -> str:
     """Return a warning of modules that nobody has and that look like one, or nothing."""
     known = module_plugins()
     hints = [
-        f"It claims to store the module {name!r}, which does not exist.{did_you_mean(name, known)}"
+        f"It names the module {name!r}, which does not exist.{did_you_mean(name, known)}"
         for name in sorted(spec.modules or ())
         if name not in known and near_matches(name, known)
     ]

@@ -105,7 +105,7 @@ def test_two_distributions_claiming_one_name_are_refused(install: Install) -> No
     install("one-shop", plugin())
     install("other-shop", plugin())
     message = refusal("shop").message
-    assert "The module name 'shop' is claimed more than once" in message
+    assert "The module name 'shop' is registered more than once" in message
     assert "one-shop 1.2" in message
     assert "other-shop 1.2" in message
     assert message.endswith("Uninstall all but one.")
@@ -210,7 +210,7 @@ def test_contents_that_cannot_be_imported_leave_the_names_of_others_alone(
 @pytest.mark.parametrize("section", ["Scheduler", "worker"])
 def test_a_section_of_the_settings_belongs_to_one_module(install: Install, section: str) -> None:
     install("one-shop", plugin(section=section))
-    assert f"claims the section {section} of the settings" in broken_modules()["shop"].message
+    assert f"uses the section {section} of the settings" in broken_modules()["shop"].message
     assert load_settings({"Persistence": {"Scheduler": "Memory"}}, environ={}).backend_name("scheduler")
 
 

@@ -119,7 +119,7 @@ def test_two_distributions_claiming_one_name_are_refused_even_when_the_case_diff
     install("cask-driver", plugin())
     install("other-driver", plugin(), entry="CASK")
     error = failure("cask")
-    assert "claimed more than once" in error.message
+    assert "registered more than once" in error.message
     assert "cask-driver 1.2" in error.message
     assert "other-driver 1.2" in error.message
     assert "Uninstall all but one" in error.message
