@@ -61,7 +61,7 @@ class Capabilities:
         row_level_security: the server checks the tenant once more.
         server_clock: leases are judged by a clock outside the client.
         cross_process_locks: locks exclude other processes.
-        point_in_time_reads: exports and scans can be read as of a position.
+        point_in_time_reads: views can read the state as of a position.
         change_stream: changes can be followed.
         bulk: tools can copy and verify; a first driver may do without.
         time_precision_ms: the finest stored step of an instant, in milliseconds.

@@ -36,7 +36,7 @@ def held(state: LeaseState, now: datetime) -> bool:
 def acquired(
     state: LeaseState, holder: str, now: datetime, duration: timedelta, *, dead: Collection[str] = ()
 ) -> LeaseState | None:
-    """Return the lease in the hands of a new owner, ``None`` while another one holds it.
+    """Return the lease in the hands of a new holder, ``None`` while another one holds it.
 
     A holder that asks again gets a new fence, so that what it began before is refused. ``dead`` names holders
     that are known to be gone.
@@ -51,7 +51,7 @@ def renewed(
     state: LeaseState, holder: str, fence: int, now: datetime, duration: timedelta
 ) -> LeaseState | None:
     """Return the lease extended from now on, ``None`` when it is another one's or has expired."""
-    # An expired lease is not renewed even by its owner: another one may have acted on its end already.
+    # An expired lease is not renewed even by its holder: another one may have acted on its end already.
     if not owned(state, holder, fence) or not held(state, now):
         return None
     return replace(state, expires_at=now + duration)
@@ -59,7 +59,7 @@ def renewed(
 
 def released(state: LeaseState, holder: str, fence: int) -> LeaseState | None:
     """Return the lease given back, ``None`` when it is another one's; the fence stays."""
-    # The fence stays, because it tells late writers of this owner from the next one.
+    # The fence stays, because it tells late writers of this holder from the next one.
     return LeaseState(None, state.fence, None) if owned(state, holder, fence) else None
 
 

@@ -31,14 +31,14 @@ class RowLocks(Renewable):
         """Take the name of the driver, for messages, and how long to wait, in seconds."""
         self._driver = driver
         self._patience = patience
-        self._owners: dict[Hashable, tuple[object, int, bool]] = {}
+        self._holders: dict[Hashable, tuple[object, int, bool]] = {}
         self._changed = Condition()
         renew_in_child(self)
 
     @override
     def renew(self) -> None:
         """Forget in a forked child the units of the parent."""
-        self._owners, self._changed = {}, Condition()
+        self._holders, self._changed = {}, Condition()
 
     def acquire(self, unit: object, row: Hashable, *, isolated: bool) -> None:
         """Give a unit the right to a row until :meth:`release`.
@@ -54,7 +54,7 @@ class RowLocks(Renewable):
         thread = get_ident()
         with self._changed:
             deadline = time.monotonic() + self._patience
-            while (found := self._owners.get(row, (unit, thread, isolated)))[0] is not unit:
+            while (found := self._holders.get(row, (unit, thread, isolated)))[0] is not unit:
                 _, of_thread, of_caller = found
                 remaining = deadline - time.monotonic()
                 # The holder can only end in its own thread, so waiting for it in that thread would never end.
@@ -64,11 +64,11 @@ class RowLocks(Renewable):
                         driver=self._driver,
                     )
                 self._changed.wait(remaining)
-            self._owners[row] = (unit, thread, isolated)
+            self._holders[row] = (unit, thread, isolated)
 
     def release(self, unit: object) -> None:
         """Take back every right of a unit; a second call does nothing."""
         with self._changed:
-            self._owners = {row: owner for row, owner in self._owners.items() if owner[0] is not unit}
+            self._holders = {row: holder for row, holder in self._holders.items() if holder[0] is not unit}
             # All, because each waits for rows of its own, and only it can tell whether they are free now.
             self._changed.notify_all()

@@ -84,7 +84,7 @@ class CopyWorker(CanonicalModel):
 
 
 class TallyLine(CanonicalModel):
-    """How many rows of one owner met one fate; ``label`` is that of the owner."""
+    """How many rows of one owner had one outcome; ``label`` is that of the owner."""
 
     kind: Text
     label: Text
