@@ -166,7 +166,7 @@ def test_counts_are_kept_by_entity_and_tenant(pair: MemoryPair) -> None:
 
 
 def test_an_unknown_entity_is_refused_before_anything_is_written(pair: MemoryPair) -> None:
-    with pytest.raises(ValidationError, match="no entity 'rnus'; there are schedules, triggers, runs"):
+    with pytest.raises(ValidationError, match="Unknown entity 'rnus'; known: schedules, triggers, runs"):
         pair.copy(entities=["rnus"])
     assert list(pair.target.ledger.jobs()) == []
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from twinstore.config.entries import Entries, Path, SettingsEntry, fold
+from twinstore.config.entries import ConfigPath, Entries, SettingsEntry, fold
 from twinstore.entrypoints import did_you_mean
 from twinstore.errors import ConfigurationError
 from twinstore.modules import broken_modules, module_plugins
@@ -43,14 +43,14 @@ class Section:
     drivers: bool = False
     open: bool = False
 
-    def at(self, path: Path) -> Section:
+    def at(self, path: ConfigPath) -> Section:
         """Return the section of a path below this one; it is made if there is none."""
         section = self
         for name in path:
             section = section.sections.setdefault(name, Section())
         return section
 
-    def add_value(self, path: Path) -> None:
+    def add_value(self, path: ConfigPath) -> None:
         """Let a value stand at a path."""
         parent = self.at(path[:-1])
         parent.values = (*parent.values, path[-1])
@@ -126,7 +126,7 @@ def canonical_driver(entry: SettingsEntry, keys: ModuleSettings) -> str:
     )
 
 
-def check_keys(entries: Entries, root: Section) -> dict[Path, SettingsEntry]:
+def check_keys(entries: Entries, root: Section) -> dict[ConfigPath, SettingsEntry]:
     """Return the entries with their keys in proper spelling.
 
     Args:
@@ -137,7 +137,7 @@ def check_keys(entries: Entries, root: Section) -> dict[Path, SettingsEntry]:
         ConfigurationError: a key is unknown, or a value stands where a section is expected.
     """
     drivers = tuple(sorted({*OWN_DRIVERS, *installed_backend_names()}, key=str.casefold))
-    found: dict[Path, SettingsEntry] = {}
+    found: dict[ConfigPath, SettingsEntry] = {}
     for path, entry in entries.items():
         proper = tuple(_spell(entry, root, drivers))
         found[path] = SettingsEntry(proper, entry.value, entry.source)

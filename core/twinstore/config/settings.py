@@ -14,8 +14,8 @@ from typing_extensions import override
 from twinstore.backend import BackendSettings, BackendSpec
 from twinstore.config.driver_settings import build_settings
 from twinstore.config.entries import (
+    ConfigPath,
     Entries,
-    Path,
     SettingsEntry,
     collect,
     env_spelling,
@@ -182,17 +182,19 @@ class Settings:
 
     def _driver_entries(self, keys: ModuleSettings, backend: str) -> Entries:
         """Return the entries of a driver by folded path relative to its section; the module wins."""
-        found: dict[Path, SettingsEntry] = {}
+        found: dict[ConfigPath, SettingsEntry] = {}
         for section in (("Persistence", backend), (*keys.storage, backend)):
             found.update(self._below(fold(section)))
         refuse_overlap(found)
         return found
 
-    def _below(self, section: Path) -> Iterator[tuple[Path, SettingsEntry]]:
+    def _below(self, section: ConfigPath) -> Iterator[tuple[ConfigPath, SettingsEntry]]:
         size = len(section)
         return ((path[size:], entry) for path, entry in self.entries.items() if path[:size] == section)
 
-    def _mirrored(self, section: Path, storage: Path) -> Iterator[tuple[Path, SettingsEntry]]:
+    def _mirrored(
+        self, section: ConfigPath, storage: ConfigPath
+    ) -> Iterator[tuple[ConfigPath, SettingsEntry]]:
         """Yield the entries of the section of a role as entries of the storage section of its module."""
         for path, entry in self._below(section):
             proper = (*storage, *entry.path[len(section) :])

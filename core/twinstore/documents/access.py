@@ -185,7 +185,7 @@ def seen(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKe
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldRow:
     """What was found when a row was held. Others may commit afterwards, but then this unit will not.
 
     Attributes:
@@ -199,10 +199,10 @@ class Held:
     taken: bool = False
 
 
-NOTHING: Final = Held()
+NOTHING: Final = HeldRow()
 
 
-def hold(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKey) -> Held:
+def hold(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKey) -> HeldRow:
     """Find a row that no other unit can change until this one ends.
 
     Where there is none under a key, no other unit can insert it.
@@ -217,15 +217,15 @@ def hold(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKe
     return NOTHING
 
 
-def _held(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key) -> Held:
+def _held(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key) -> HeldRow:
     # Before it is read: what is read afterwards cannot change any more.
     unit.hold(entity, key)
     row = unit.get(entity, key, scope)
     taken = row is None and scope is not ALL_TENANTS and unit.get(entity, key) is not None
-    return Held(key, row, taken)
+    return HeldRow(key, row, taken)
 
 
-def store(unit: DocumentUnit, scope: Tenants, held: Held, row: DocumentRow) -> None:
+def store(unit: DocumentUnit, scope: Tenants, held: HeldRow, row: DocumentRow) -> None:
     """Replace the row that is held, or insert one where none is.
 
     Raises:

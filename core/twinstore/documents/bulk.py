@@ -28,7 +28,7 @@ from twinstore.bulk import (
     Survey,
 )
 from twinstore.catalog import TenancyKind
-from twinstore.documents.access import Held, discard, hold, store
+from twinstore.documents.access import HeldRow, discard, hold, store
 from twinstore.documents.content import content, record_of, scan_row
 from twinstore.documents.rows import encode
 from twinstore.documents.steps import OneUnit
@@ -330,7 +330,7 @@ class DocumentWriter(RangeWriter):
             if self._overwrite:
                 self._store(record, held, row)
 
-    def _store(self, record: Record, held: Held, row: DocumentRow) -> None:
+    def _store(self, record: Record, held: HeldRow, row: DocumentRow) -> None:
         try:
             store(self._unit, ALL_TENANTS, held, row)
         # One record that is refused must not cost the range; ``store`` refuses before it writes anything.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import Key
     from twinstore.catalog import Entity
     from twinstore.documents.rows import DocumentRow
-    from twinstore.shapes import Path
+    from twinstore.shapes import FieldPath
 
 __all__ = ["content", "extended_json", "has_text_timestamp", "key_of", "record_of", "scan_row"]
 
@@ -86,7 +86,7 @@ def has_text_timestamp(row: DocumentRow) -> bool:
     return any(isinstance(value, str) for source in sources for value in instants(row.entity, source))
 
 
-def instants(entity: Entity, value: object, path: Path = ()) -> Iterator[object]:
+def instants(entity: Entity, value: object, path: FieldPath = ()) -> Iterator[object]:
     """Yield what is stored where instants belong, at any depth."""
     if path in entity.instants:
         yield value
@@ -98,7 +98,7 @@ def instants(entity: Entity, value: object, path: Path = ()) -> Iterator[object]
             yield from instants(entity, item, path)
 
 
-def plain(row: DocumentRow, value: object, path: Path = ()) -> object:
+def plain(row: DocumentRow, value: object, path: FieldPath = ()) -> object:
     """Return a stored value as canonical JSON has it; nulls inside objects are left out."""
     if path in row.entity.instants and (found := instant(value)) is not None:
         return found

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity, Index, Key
     from twinstore.paging import KeyPart, SortKey
-    from twinstore.shapes import Path
+    from twinstore.shapes import FieldPath
     from twinstore.tenancy import StoredOwner
 
 __all__ = [
@@ -183,7 +183,7 @@ def _restored(entity: Entity, document: Mapping[str, object]) -> Mapping[str, ob
     }
 
 
-def _with_instants(entity: Entity, value: object, path: Path) -> object:
+def _with_instants(entity: Entity, value: object, path: FieldPath) -> object:
     if isinstance(value, str):
         found = instant(value) if path in entity.instants else None
         # Only the spelling that we write: another one is a finding, and would be lost as a datetime.
