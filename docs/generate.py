@@ -47,7 +47,8 @@ def static_parts() -> dict[str, Callable[[], str]]:
         "hooks": drivers.hook_table,
         "backend-spec": drivers.spec_table,
         "contracts": drivers.contract_table,
-        "driver-interface": interface.interface_table,
+        "driver-interface": interface.driver_table,
+        "module-interface": interface.module_table,
         **outsiders.parts(),
         "internal-fields": partial(entities.internal_fields_table, MODULE),
     }

@@ -54,7 +54,8 @@ def instant(value: object) -> datetime:
         raise PydanticCustomError(
             "timestamp_range", "Timestamp is outside the years 1 to 9999 in UTC"
         ) from None
-    return value.replace(microsecond=value.microsecond // 1000 * 1000)
+    day, time = value.date(), value.time()
+    return datetime.combine(day, time.replace(microsecond=time.microsecond // 1000 * 1000), UTC)
 
 
 def instant_of_text(text: str) -> datetime:

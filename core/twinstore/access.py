@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol
 from typing_extensions import TypeVar, override
 
 from twinstore.canonical import CanonicalModel
-from twinstore.failures import duplicate
 from twinstore.query import Query, holds, key_order, label_of_value
 from twinstore.retrying import repeat
 from twinstore.tenancy import Tenants
@@ -147,7 +146,7 @@ class Access(Protocol):
     and unique values are taken. Every method raises the errors of the library only; all of them may raise
     ``UnavailableError`` and those that return rows ``DocumentDecodeError``. Outside a unit each is atomic;
     ``mark`` is so row by row. A row whose description has a parent is inserted only where the parent is seen.
-    Where both the parent is absent and the key is taken, either error may be raised.
+    Where both the parent is absent and the key is taken, the parent is told.
     """
 
     @property
@@ -279,20 +278,20 @@ class AccessDefaults(Access, ABC):
     @override
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         key = entity.key_of(row.model, row.storage)
+        is_taken = False
 
         def replaced(rows: Rows, now: Moment) -> Rows:
+            nonlocal is_taken
             del now
-            # A write of the same row would still count as a change, and make another writer of it lose.
-            if rows[0] == row:
-                return (None,)
             # Decided in the rule, where the row is held: a look before it could be overtaken by another
             # insert.
-            if rows[0] is not None and entity.append_only:
-                raise duplicate(entity, key, self.binding.driver)
-            return (row,)
+            is_taken = entity.append_only and rows[0] is not None and rows[0] != row
+            # A write of the same row would still count as a change, and make another writer of it lose.
+            return (None if rows[0] == row or is_taken else row,)
 
         self.change([Ref(entity, scope, key)], replaced)
-        return row
+        # An insert is refused for the reason that every insert tells first, which may be the parent.
+        return self.insert(entity, scope, row) if is_taken else row
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:

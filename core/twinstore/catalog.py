@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic
 from typing_extensions import TypeVar, override
 
 from twinstore.canonical import CanonicalModel
-from twinstore.catalog_checks import problems
+from twinstore.catalog_checks import problems, problems_of_module
 from twinstore.errors import ValidationError
 from twinstore.indexes import Index, StoreKind
 from twinstore.keys import Key, KeyPart, KeyType, int64, text, uuid
@@ -360,6 +360,12 @@ class Module:
 
     name: str
     entities: tuple[Entity, ...] = field(default_factory=tuple)
+
+    def __post_init__(self) -> None:
+        """Refuse entities that cannot be told apart or do not belong together."""
+        problem = next(problems_of_module(self), None)
+        if problem is not None:
+            raise ValueError(f"module {self.name} {problem}")  # met by programmers only
 
     def entity(self, name: str) -> Entity:
         """Return the entity with that name.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 from twinstore.query import IsNull
 from twinstore.tenancy import TenancyKind
@@ -10,14 +12,20 @@ from twinstore.tenancy import TenancyKind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.catalog import Entity
+    from twinstore.catalog import Entity, Module
     from twinstore.query import Condition
 
-__all__ = ["is_present", "problems"]
+__all__ = ["NAME", "is_present", "problems", "problems_of_module"]
+
+# A name is a table, a schema, a part of the names of indexes, constraints and functions, and an attribute in
+# Python. PostgreSQL cuts what is longer than 63 bytes, silently, so that it would never be found again.
+NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
+NAME_RULE: Final = "use at most 40 lower-case letters, digits and underscores, a letter first"
 
 
 def problems(entity: Entity) -> Iterator[str]:
     """Yield what is wrong with a description, as the end of a sentence about the entity."""
+    yield from _problems_of_names(entity)
     unknown = sorted(set(_named(entity)) - entity.known.keys())
     if unknown:
         yield f"has no field {', '.join(unknown)}"
@@ -31,6 +39,39 @@ def problems(entity: Entity) -> Iterator[str]:
         absent = [name for name in index.names if not is_present(entity, name, index.where)]
         if absent:
             yield f"may lack {', '.join(absent)} of {index.name}; narrow it with IsPresent"
+
+
+def problems_of_module(module: Module) -> Iterator[str]:
+    """Yield what is wrong with the entities of a module together, as the end of a sentence about it."""
+    if not NAME.fullmatch(module.name):
+        yield f"cannot be a name; {NAME_RULE}"
+    for entity in module.entities:
+        if entity.module != module.name:
+            yield f"has the entity {entity.name}, which says that it belongs to {entity.module}"
+    for kind in ("name", "collection"):
+        for value, count in Counter(getattr(entity, kind) for entity in module.entities).items():
+            if count > 1:
+                yield f"has {count} entities with the {kind} {value}"
+    before: set[Entity] = set()
+    for entity in module.entities:
+        if entity.parent is not None and entity.parent.entity not in before:
+            # Whatever goes through the entities in order stores a child below its parent.
+            yield f"names {entity.name} before its parent {entity.parent.entity.name}; put the parent first"
+        before.add(entity)
+
+
+def _problems_of_names(entity: Entity) -> Iterator[str]:
+    if not NAME.fullmatch(entity.name):
+        yield f"cannot be a name; {NAME_RULE}"
+    if "$" in entity.collection or "\0" in entity.collection or entity.collection.startswith("system."):
+        yield f"has the collection {entity.collection!r}, which MongoDB refuses; choose another name"
+    for index in entity.indexes:
+        if not NAME.fullmatch(index.name):
+            yield f"has the index {index.name!r}; {NAME_RULE}"
+    names = Counter((index.name, store) for index in entity.indexes for store in index.stores)
+    for (name, store), count in names.items():
+        if count > 1:
+            yield f"has {count} indexes with the name {name} for {store.value}"
 
 
 def _problems_of_parent(entity: Entity) -> Iterator[str]:

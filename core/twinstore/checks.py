@@ -33,7 +33,8 @@ class ListQuery(Generic[St_contra]):
         ask: returns a page of a storage from a token on: of each row what identifies it and its place,
             ``None`` for a row that retention has due for removal and that the other side need not have.
         reads: the entities it is made of.
-        due: it is the order in which something is due next, which has a check of its own.
+        due: it is in the order in which rows are due next, which has a check of its own; see ``due_order`` of
+            :class:`~twinstore.modules.ModuleSpec`.
     """
 
     name: str

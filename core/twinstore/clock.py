@@ -8,8 +8,15 @@ from typing import Protocol, runtime_checkable
 from typing_extensions import override
 
 from twinstore.forks import ForkSafeLock
+from twinstore.instants import plain_utc, truncated
 
-__all__ = ["Clock", "FixedClock", "ManualClock", "SystemClock", "truncate_to_millisecond"]
+__all__ = [
+    "Clock",
+    "FixedClock",
+    "ManualClock",
+    "SystemClock",
+    "truncate_to_millisecond",
+]
 
 
 @runtime_checkable
@@ -35,11 +42,9 @@ def truncate_to_millisecond(value: datetime) -> datetime:
             f"{value.isoformat()} has no UTC offset; pass an aware datetime such as datetime.now(UTC)"
         )
     try:
-        instant = value.astimezone(UTC)
+        return truncated(plain_utc(value))
     except OverflowError:
         raise ValueError(f"{value.isoformat()} lies outside the years 1 to 9999 in UTC") from None
-    # Cut and not rounded: a rounded instant could lie in the future. Both stores then hold the same one.
-    return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
 
 
 class SystemClock(Clock):

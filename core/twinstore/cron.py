@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from croniter import CroniterBadDateError, croniter
 
 from twinstore.cronrule import HORIZON_YEARS, CronError, CronExpression, parse_rule, validate_cron
+from twinstore.instants import plain_utc
 
 __all__ = ["CronError", "count_fires", "next_fire", "validate_cron", "validate_timezone"]
 
@@ -180,4 +181,4 @@ def _instant(value: datetime) -> datetime:
         raise CronError(f"{value.isoformat()} has no UTC offset; pass an aware datetime")
     if not FIRST <= value <= LAST:
         raise CronError(f"{value.isoformat()} lies outside {FIRST.date()} to {LAST.date()}")
-    return value.astimezone(UTC)
+    return plain_utc(value)

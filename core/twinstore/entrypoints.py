@@ -7,11 +7,11 @@ case, and a plug-in that cannot be loaded is an error of its own that takes nobo
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from typing import Final
 
@@ -75,33 +75,26 @@ def registrations(group: str, kind: str, spellings: Mapping[str, str] | None = N
     known = spellings or {}
     return [
         Registration(point, kind, known.get(point.name.casefold(), point.name))
-        for point in _points(group, _installed())
+        for point in _entry_points(group, _places())
     ]
 
 
-# A load of settings asks several times, and each time many files would be read. Another state of the path
-# replaces what is kept.
-@lru_cache(maxsize=4)
-def _points(group: str, installed: Hashable) -> tuple[EntryPoint, ...]:
-    """Return the entry points of a group."""
-    del installed
-    return tuple(entry_points(group=group))
+def _places() -> tuple[tuple[str, int], ...]:
+    """Return where distributions are found, each with the instant at which one was last added or removed."""
+    found: list[tuple[str, int]] = []
+    for place in sys.path:
+        try:
+            found.append((place, Path(place).stat().st_mtime_ns))
+        except OSError:  # no such folder yet; it counts once it is there
+            found.append((place, 0))
+    return tuple(found)
 
 
-def _installed() -> Hashable:
-    """Return what changes when a distribution is installed or removed: the path, and its folders.
-
-    As :mod:`importlib.metadata` does it, which remembers the distributions of a folder by its time of change.
-    """
-    return tuple((place, _changed(place or ".")) for place in sys.path), *map(id, sys.meta_path)
-
-
-def _changed(place: str) -> tuple[int, int, int] | None:
-    try:
-        found = Path(place).stat()
-    except OSError:
-        return None  # many paths name folders that do not exist
-    return found.st_dev, found.st_ino, found.st_mtime_ns
+@lru_cache(maxsize=8)
+def _entry_points(group: str, places: tuple[tuple[str, int], ...]) -> EntryPoints:
+    """Return the entry points of a group; each look-up would read many files."""
+    del places
+    return entry_points(group=group)
 
 
 def the_only(

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, PlainSerializer, PlainValidator, StringCons
 from pydantic.types import Strict
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from twinstore.instants import plain_utc, truncated
 from twinstore.jsontext import format_timestamp
 
 if TYPE_CHECKING:
@@ -134,10 +135,7 @@ def _normalised(value: object) -> datetime:
         raise PydanticCustomError(
             "timestamp_type", "Input should be a timestamp such as 2025-10-26T14:05:00+00:00"
         )
-    if value.tzinfo is not UTC:
-        value = _to_utc(value)
-    beyond = value.microsecond % MICROSECONDS
-    return value.replace(microsecond=value.microsecond - beyond) if beyond else value
+    return truncated(_to_utc(value))
 
 
 def _datetime_from_text(text: str) -> datetime:
@@ -158,7 +156,7 @@ def _to_utc(value: datetime) -> datetime:
             "timestamp_naive", "Timestamp has no offset; give an aware value, for example in UTC (+00:00)"
         )
     try:
-        return value.astimezone(UTC)
+        return plain_utc(value)
     except OverflowError:
         raise PydanticCustomError(
             "timestamp_range", "Timestamp is outside the years 1 to 9999 in UTC"

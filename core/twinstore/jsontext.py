@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import orjson
+
+from twinstore.instants import plain_utc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +55,7 @@ def dumps_sorted(value: object) -> bytes:
 
 def _unusual(value: object) -> str:
     if isinstance(value, datetime):
-        return format_timestamp(value if value.tzinfo is UTC else value.astimezone(UTC))
+        return format_timestamp(plain_utc(value))
     raise TypeError(f"{type(value).__name__} has no canonical JSON form")  # met by programmers only
 
 

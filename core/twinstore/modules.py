@@ -12,12 +12,13 @@ without a plug-in, because nobody configures it.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Final, Generic, Never, TypeVar, cast
 
+from twinstore.catalog_checks import NAME
 from twinstore.entrypoints import Registration, brief, registrations, the_only
 from twinstore.errors import ConfigurationError
 from twinstore.options import ModuleSettings
@@ -49,10 +50,10 @@ R_co = TypeVar("R_co", covariant=True)
 MODULE_GROUP: Final = "twinstore.modules"
 KIND: Final = "module"
 OURS: Final = "twinstore"
-# The name is an attribute of a storage, a part of names of functions, and a schema of PostgreSQL.
-NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
-# Attributes that every storage has, and the schema of the ledger.
-RESERVED: Final = frozenset({"close", "module", "twinstore"})
+# Attributes that every storage has, the schema of the ledger, and schemas that PostgreSQL fills itself.
+RESERVED: Final = frozenset({"close", "information_schema", "module", "public", "twinstore"})
+# What PostgreSQL keeps for its own schemas.
+PREFIX: Final = "pg_"
 
 # What the plug-ins said, by the entry points that were installed then.
 _read: dict[Hashable, Mapping[str, ModulePlugin | ConfigurationError]] = {}
@@ -72,6 +73,7 @@ class ModuleSpec(Generic[R_co]):
         session: the class of its sessions, whose annotations name the Protocols.
         checks: makes the lists that a verification compares, from the cut-offs of its entities and the rows
             per page; they are asked of ``storage``. ``None``: rows alone are compared.
+        due_order: what reports call the order in which rows are due next, where some of the lists are in it.
     """
 
     catalog: Module
@@ -81,6 +83,7 @@ class ModuleSpec(Generic[R_co]):
     storage: type[ModuleStorage[R_co, object]] | None = None
     session: type[object] | None = None
     checks: Callable[[Cutoffs, int], ModuleChecks[Never]] | None = None
+    due_order: str | None = None
 
     @property
     def name(self) -> str:
@@ -110,6 +113,12 @@ class ModulePlugin:
     settings: ModuleSettings
     position: int = 100
     spec: Callable[[], ModuleSpec[object]] | None = None
+
+
+def is_module_name(name: str) -> bool:
+    """Whether a module may have a name: it is an attribute of a storage and a schema of PostgreSQL."""
+    taken = name in RESERVED or name.startswith(PREFIX) or iskeyword(name)
+    return NAME.fullmatch(name) is not None and not taken
 
 
 def module_plugin(name: str) -> ModulePlugin:
@@ -269,10 +278,11 @@ def _take_sections(registration: Registration, plugin: ModulePlugin, taken: dict
 
 def _loaded(registration: Registration) -> ModulePlugin:
     """Import the plug-in of a registration."""
-    if not NAME.fullmatch(registration.point.name) or registration.key in RESERVED:
+    if not is_module_name(registration.point.name):
         raise registration.error(
-            "has a name that no module can have; its author must choose one made of lower-case letters, "
-            f"digits and underscores other than {', '.join(sorted(RESERVED))}."
+            "has a name that no module can have; its author must choose at most 40 lower-case letters, "
+            "digits and underscores: no keyword of Python, nothing that begins with pg_, and none of "
+            f"{', '.join(sorted(RESERVED))}."
         )
     try:
         plugin: object = registration.point.load()

@@ -30,7 +30,7 @@ from tests.differential.access_operations import (
     access_operation,
     access_seeds,
 )
-from tests.differential.outcomes import Raised, comparable, observe
+from tests.differential.outcomes import comparable, observe
 from tests.differential.sides import RollBackError
 from twinstore.query import Query, key_order
 from twinstore.scope import Scope
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from hypothesis import settings
 
     from tests.differential.access_operations import AccessOperation
-    from tests.differential.outcomes import Outcome
     from twinstore.access import Access
     from twinstore.backend import ModuleBackend
     from twinstore.tenancy import Tenants
@@ -53,12 +52,6 @@ BINDINGS: Final = st.sampled_from((OURS, OURS, OURS, THEIRS, ALL_TENANTS))
 SCOPES: Final = st.sampled_from((OURS, OURS, OURS, THEIRS, NO_TENANT, ALL_TENANTS))
 # An error ends the unit, so more would hardly ever be reached.
 MOST_IN_ONE: Final = 4
-
-
-def alike(one: Outcome, other: Outcome) -> bool:
-    """Whether two outcomes mean the same: of two reasons to refuse a row, either may be told."""
-    refused = {item.kind for item in (one, other) if isinstance(item, Raised)}
-    return one == other or refused == {"DuplicateError", "NotFoundError"}
 
 
 class AccessDivergenceError(AssertionError):
@@ -199,7 +192,7 @@ class AccessesAgree(RuleBasedStateMachine):
         """Do something on every side and compare what a caller observes."""
         outcomes = [observe(partial(act, side)) for side in self.sides]
         for side, outcome in zip(self.sides[1:], outcomes[1:], strict=True):
-            if not alike(outcome, outcomes[0]):
+            if outcome != outcomes[0]:
                 self.fail(what, outcomes[0], side, outcome)
 
     def compare_stored(self, what: object) -> None:

@@ -147,7 +147,7 @@ def test_the_next_migration_adds_what_is_missing(entity: Entity, gone: str, stat
 def test_a_new_entity_gets_its_table_and_its_rights(owner: psycopg.Connection[Any]) -> None:
     apply(owner, SCHEDULER.name, proposed_migration(SCHEDULER, ()))
     known = describe_schema(owner, SCHEDULER.name, APP_ROLE)
-    extra = replace(RUNS, name="extra", singular="extra run")
+    extra = replace(RUNS, name="extra", singular="extra run", collection="extra")
     grown = Module(name=SCHEDULER.name, entities=(*SCHEDULER.entities, extra))
     proposal = proposed_migration(grown, known)
     assert proposal is not None

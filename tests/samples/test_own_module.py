@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from docs.parts.interface import MODULE_PARTS
 from tests.backfill.toolkit import write_config
 from tests.outsiders import SAMPLES, imported, installed
 
@@ -76,6 +77,8 @@ def is_public(module: str, name: str) -> bool:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(FOLDER).as_posix())
 def test_it_imports_public_names_only(path: Path) -> None:
     assert [item for item in imported(path) if not is_public(*item)] == []
+    generated = path.is_relative_to(PACKAGE / "aio")
+    assert [module for module, _ in imported(path) if module not in MODULE_PARTS and not generated] == []
 
 
 def test_its_distribution_has_all_files(outsider: Outsider) -> None:

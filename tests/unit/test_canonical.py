@@ -197,6 +197,20 @@ def test_an_instant_means_the_same_in_every_offset() -> None:
     assert CanonicalJsonSerializer.digest(run(createdAt=local)) == CanonicalJsonSerializer.digest(run())
 
 
+class DriverInstant(datetime):
+    """An instant as a driver or a data library hands it over: a subclass."""
+
+
+@pytest.mark.parametrize("offset", [UTC, timezone(timedelta(hours=-7))])
+@pytest.mark.parametrize("microsecond", [0, 123_000, 123_456])
+def test_an_instant_of_a_subclass_becomes_a_plain_one(offset: timezone, microsecond: int) -> None:
+    handed = DriverInstant(2025, 10, 26, 14, 5, 0, microsecond, offset)
+    plain = datetime(2025, 10, 26, 14, 5, 0, microsecond, offset)
+    made = run(createdAt=handed)
+    assert type(made.created_at) is datetime
+    assert CanonicalJsonSerializer.serialize(made) == CanonicalJsonSerializer.serialize(run(createdAt=plain))
+
+
 def test_python_names_and_wire_names_mean_the_same() -> None:
     assert (
         Run.model_validate(

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from twinstore.catalog import Entity, Index, Marker, Parent, Tenancy, text, uuid
+from twinstore.catalog import Entity, Index, Marker, Module, Parent, Tenancy, text, uuid
 from twinstore.query import (
     After,
     AtLeast,
@@ -77,6 +78,14 @@ def described(entity: Entity[Any], **changes: Any) -> Entity[Any]:  # noqa: ANN4
             {"indexes": (Index(fields=("serial",), name="s", unique=True, where=(IsNull("serial"),)),)},
             "may lack serial of s",
         ),
+        (NOTES, {"collection": "a$b"}, "which MongoDB refuses"),
+        (NOTES, {"collection": "system.views"}, "which MongoDB refuses"),
+        (NOTES, {"indexes": (Index(fields=("title",), name="by title"),)}, "has the index 'by title'; use"),
+        (
+            NOTES,
+            {"indexes": (Index(fields=("title",), name="t"), Index(fields=("body",), name="t"))},
+            "has 2 indexes with the name t for",
+        ),
     ],
 )
 def test_a_description_that_contradicts_itself_is_refused(
@@ -85,6 +94,27 @@ def test_a_description_that_contradicts_itself_is_refused(
     with pytest.raises(ValueError, match=problem) as refusal:
         described(entity, **changes)
     assert str(refusal.value).startswith(f"{entity.name} ")
+
+
+@pytest.mark.parametrize("name", ["", "Notes", "my notes", "1st", 'a"b', "a" * 41, "ä"])
+def test_a_name_that_a_server_would_change_or_cut_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be a name; use at most 40 lower-case letters"):
+        described(NOTES, name=name)
+    with pytest.raises(ValueError, match=f"module {re.escape(name)} cannot be a name"):
+        Module(name=name)
+
+
+def test_a_module_has_entities_that_can_be_told_apart_parents_first() -> None:
+    twin = described(PLACES, collection=NOTES.collection)
+    for entities, problem in (
+        ((NOTES, NOTES), "has 2 entities with the name notes"),
+        ((NOTES, twin), "has 2 entities with the collection notes"),
+        ((DEVICES, described(NOTES, module="other")), "notes, which says that it belongs to other"),
+        ((PARTS, DEVICES), "names parts before its parent devices; put the parent first"),
+        ((PARTS,), "names parts before its parent devices"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            Module(name=NOTES.module, entities=entities)
 
 
 @pytest.mark.parametrize(

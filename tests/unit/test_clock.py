@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from twinstore.clock import Clock, FixedClock, ManualClock, SystemClock, truncate_to_millisecond
+from twinstore.cron import next_fire
 
 START = datetime(2025, 10, 26, 14, 5, 0, 123_999, tzinfo=UTC)
 
@@ -30,6 +31,19 @@ def test_truncation_converts_another_offset_to_utc() -> None:
     local = datetime(2025, 10, 26, 16, 5, tzinfo=timezone(timedelta(hours=2)))
     assert truncate_to_millisecond(local) == datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
     assert truncate_to_millisecond(local).tzinfo is UTC
+
+
+class DriverInstant(datetime):
+    """What a date library hands over: a subclass, which stays one through conversion and arithmetic."""
+
+
+@pytest.mark.parametrize("offset", [UTC, timezone(timedelta(hours=2))])
+def test_a_clock_tells_plain_instants_whatever_it_was_given(offset: timezone) -> None:
+    local = DriverInstant(2025, 10, 26, 14, 5, 0, 123_456, offset)
+    told = FixedClock(local).now()
+    assert type(told) is datetime
+    assert told == datetime(2025, 10, 26, 14, 5, 0, 123_000, offset)
+    assert type(next_fire("* * * * *", "UTC", local)) is datetime
 
 
 def test_a_naive_instant_is_refused() -> None:

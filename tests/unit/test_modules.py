@@ -151,7 +151,10 @@ def test_contents_that_cannot_be_imported_keep_their_cause_and_harm_nobody_befor
             "describes itself as 'store'; its entry point must have the same name",
         ),
         (plugin(name="Shop"), "Shop", "has a name that no module can have"),
-        (plugin(name="twinstore"), "twinstore", "has a name that no module can have"),
+        *(
+            (plugin(name=name), name, "has a name that no module can have")
+            for name in ("twinstore", "public", "pg_shop", "class", "information_schema", "a" * 41)
+        ),
         (plugin(spec="return 3"), "shop", "returned int instead of a ModuleSpec"),
         (
             plugin(spec="from twinstore.scheduler.module import MODULE; return MODULE"),

@@ -10,7 +10,7 @@ import pytest
 from twinstore.catalog import Entity, Index, Module
 from twinstore.options import ModuleOptions
 from twinstore.query import AtLeast, Equals, IsNull, IsPresent, OneOf
-from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUN_SUMMARIES, SCHEDULER, TRIGGERS
+from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUN_SUMMARIES, SCHEDULER, SCHEDULES, TRIGGERS
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.options import SchedulerOptions
 from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, EVENTS, KIT, NOTES
@@ -41,7 +41,8 @@ def test_the_shipped_steps_create_what_the_description_wants() -> None:
 def test_a_new_entity_is_proposed_whole_and_a_new_index_alone() -> None:
     worn = Index(fields=("lastRunId", "-createdAt"), name="last_run")
     wider = replace(TRIGGERS, indexes=(*TRIGGERS.indexes, worn))
-    grown = replace(SCHEDULER, entities=(wider, *KIT.entities[-1:]))
+    counters = replace(COUNTERS, module=SCHEDULER.name)
+    grown = replace(SCHEDULER, entities=(SCHEDULES, wider, counters))
     text = proposed_step(grown, SHIPPED)
     assert text is not None
     assert json.loads(text) == {

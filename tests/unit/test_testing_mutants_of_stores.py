@@ -72,8 +72,7 @@ def repeating_the_database(patch: Patch) -> None:
         error.__cause__ = RuntimeError(said)
         return error
 
-    for module in (writing, access):
-        patch.setattr(module, "duplicate", told)
+    patch.setattr(writing, "duplicate", told)
 
 
 def without_schema(*_: Any) -> Any:

@@ -10,7 +10,6 @@ from typing_extensions import override
 
 from twinstore.access import AccessDefaults, Binding, Marking, Row
 from twinstore.canonical import CanonicalModel
-from twinstore.failures import duplicate
 from twinstore.query import label_of_value
 from twinstore_memory.compile import matches, ordered, select, sort_key
 from twinstore_memory.rows import decode, encode, table
@@ -81,10 +80,9 @@ class MemoryAccess(AccessDefaults):
         wanted = encode(entity, row.model, row.storage)
         with self._link.working() as unit:
             held = hold(unit, scope, entity, wanted.key)
-            if held is not None and held != wanted and entity.append_only:
-                raise duplicate(entity, wanted.key, DRIVER)
             if held != wanted:
-                store(unit, scope, held, wanted)
+                # An insert is refused for the reason that every insert tells first.
+                store(unit, scope, None if entity.append_only else held, wanted)
         return row
 
     @override

@@ -17,6 +17,7 @@ from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.lease import holding
 from twinstore_mongo.mongosh import script
 from twinstore_mongo.schema import Schema
+from twinstore_mongo.shared_database import check_other_modules
 from twinstore_mongo.special import carry_overs_of
 from twinstore_mongo.steps import RELEASE, AppliedStep, Step, load_steps
 from twinstore_mongo.validators import validator_of
@@ -229,6 +230,8 @@ class MongoInitializer:
         collections = tuple(item for step in wanted for item in step.collections)
         validators = self._validators() if self.validators and store.complete else {}
         pending = tuple(step for step in wanted if step.name not in rows)
+        if check and pending:
+            check_other_modules(store.collection(LEDGER), self.module, {item.name for item in collections})
         return MigrationPlan(tuple(wanted), pending, Schema(store, collections, validators, self.options))
 
     def _validators(self) -> dict[str, Document]:

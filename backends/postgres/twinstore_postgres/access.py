@@ -88,7 +88,8 @@ class PostgresAccess(AccessDefaults):
     @override
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         table = table_of(entity)
-        if statements.looks_at_parent(table, sight(scope)):
+        # An absent parent would break the foreign key, which the server looks at after a key that is taken.
+        if table.parent is not None:
             if not self._insert_unless_stored(table, scope, row):
                 raise self._in_the_way(table, scope, row)
             return row
@@ -103,10 +104,10 @@ class PostgresAccess(AccessDefaults):
             return self._put_once(table, scope, row)
         kind, told, owner = view(table, scope)
         values = table.encode(row.model, row.storage)
-        own = statements.is_put_own(table, kind)
+        own = statements.is_put_own(table)
         if not own:
             key = entity.key_of(row.model, row.storage)
-            parent = owner if statements.looks_at_parent(table, kind) else ()
+            parent = () if table.parent is None else owner_values(table.parent, scope)
             values = (*values, *key, *owner, *parent, *key, *owner)
         step = (statements.put(table, kind), values)
         for _ in range(TRIES):
@@ -160,10 +161,10 @@ class PostgresAccess(AccessDefaults):
         return row
 
     def _insert_unless_stored(self, table: Table, scope: Tenants, row: Row) -> bool:
-        kind, told, owner = view(table, scope)
+        kind, told, _ = view(table, scope)
         values = table.encode(row.model, row.storage)
-        if statements.looks_at_parent(table, kind):
-            values = (*values, *owner)
+        if table.parent is not None:
+            values = (*values, *owner_values(table.parent, scope))
         step = (statements.insert_unless_stored(table, kind), values)
         (inserted,) = self.execution.write(told, Subject(table.entity, row=row), step)
         return inserted.count > 0
@@ -171,7 +172,7 @@ class PostgresAccess(AccessDefaults):
     def _in_the_way(self, table: Table, scope: Tenants, row: Row) -> TwinstoreError:
         """Return why a row was not inserted: its parent is out of sight, or its key is taken."""
         entity = table.entity
-        if entity.parent is not None and statements.looks_at_parent(table, sight(scope)):
+        if entity.parent is not None:
             key = table.parent_key(row)
             if self.find(entity.parent.entity, scope, (key,)) == (None,):
                 return not_found(entity.parent.entity, entity.parent.entity.key_text(key), DRIVER)

@@ -94,7 +94,7 @@ class RowWrite:
         kind = sight(self.ref.scope)
         if own:
             return statements.insert(table), values
-        parent = owner_values(table, self.ref.scope) if statements.looks_at_parent(table, kind) else ()
+        parent = () if table.parent is None else owner_values(table.parent, self.ref.scope)
         return statements.insert_unless_stored(table, kind), (*values, *parent)
 
     @property
@@ -240,7 +240,7 @@ def whole(read: datetime) -> datetime:
 def check_parents(
     steps: TransactionSteps, refs: Sequence[Ref], rows: Sequence[Row | None], writes: Sequence[RowWrite]
 ) -> None:
-    """Refuse new rows whose parent is out of sight; an absent one would break the foreign key anyway.
+    """Refuse new rows whose parent is out of sight or absent, before the server meets a key that is taken.
 
     What is written before such a row may be refused for a reason of its own, which then is the one to tell.
 
@@ -261,7 +261,7 @@ def check_parents(
     for item in below:
         table, kind = table_of(item.ref.entity), sight(item.ref.scope)
         above = table.parent
-        if above is None or not statements.looks_at_parent(table, kind):
+        if above is None:
             continue
         key = table.parent_key(item.after)
         step = (statements.find(above, kind), (*key, *owner_values(above, item.ref.scope)))

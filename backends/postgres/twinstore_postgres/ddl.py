@@ -58,6 +58,7 @@ RESERVED: Final = frozenset(  # in the order of the manual
 )
 SETTING: Final = "current_setting('app.tenant_id', true)"
 POLICY: Final = "tenant_isolation"
+LONGEST_NAME: Final = 63
 # The setting is read in a sub-select, which the server evaluates once per statement, not once per row. CASE
 # instead of OR: with OR the planner counts the tenant twice, and sorts where an index has the order.
 SECURE: Final = """
@@ -78,6 +79,13 @@ class Piece:
 
     name: str
     sql: str
+
+    def __post_init__(self) -> None:
+        """Refuse a name that the server would cut, because it would never be found again."""
+        if len(self.name.encode()) > LONGEST_NAME:
+            raise TypeError(  # met by programmers only
+                f"{self.name} has more than {LONGEST_NAME} bytes; shorten the entity, the field or the index"
+            )
 
 
 def create_table(entity: Entity) -> str:

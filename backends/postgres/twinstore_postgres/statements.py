@@ -113,7 +113,7 @@ def insert(table: Table) -> bytes:
 @cache
 def insert_unless_stored(table: Table, kind: Sight) -> bytes:
     """Return the statement that inserts a row unless its key is taken or its parent is out of sight."""
-    if not looks_at_parent(table, kind):
+    if table.parent is None:
         return table.statement(INSERT_UNLESS_STORED)
     return table.statement(INSERT_UNDER_PARENT, parent=parent_condition(table, kind, sql.SQL("given")))
 
@@ -147,23 +147,16 @@ def delete_several(table: Table) -> bytes:
 def put(table: Table, kind: Sight) -> bytes:
     """Return the statement that inserts a row or replaces the own one, unless it is stored as given."""
     names = [column.name for column in table.columns]
-    if is_put_own(table, kind):
+    if is_put_own(table):
         return table.statement(PUT_OWN, excluded=listed(names, sql.SQL("excluded")))
-    parent = (
-        parent_condition(table, kind, sql.SQL("given")) if looks_at_parent(table, kind) else sql.SQL("true")
-    )
+    parent = sql.SQL("true") if table.parent is None else parent_condition(table, kind, sql.SQL("given"))
     given = listed(names, sql.SQL("given"))
     return table.statement(PUT, given=given, found=_found(table, kind, None, table.name), parent=parent)
 
 
-def is_put_own(table: Table, kind: Sight) -> bool:
+def is_put_own(table: Table) -> bool:
     """Whether a row that stands in the way of an insert is always one that may be replaced."""
-    return table.keys_are_own and not looks_at_parent(table, kind)
-
-
-def looks_at_parent(table: Table, kind: Sight) -> bool:
-    """Whether the parent of a new row may exist and be out of sight; an absent one breaks the foreign key."""
-    return table.parent is not None and table.parent.owned and kind is not Sight.EVERYBODY
+    return table.keys_are_own and table.parent is None
 
 
 @cache

@@ -106,9 +106,8 @@ class DocumentAccess(AccessDefaults):
             held = hold(unit, entity, scope, wanted.key)
             if held.row is not None and content(held.row) == content(wanted):
                 return
-            if held.row is not None and entity.append_only:
-                raise duplicate(entity, wanted.key, self._driver)
-            store(unit, scope, held, wanted)
+            # An insert is refused for the reason that every insert tells first.
+            store(unit, scope, NOTHING if entity.append_only else held, wanted)
 
         self._steps.take(replace)
         return row

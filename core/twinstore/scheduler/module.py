@@ -20,4 +20,5 @@ MODULE: Final = ModuleSpec(
     storage=SchedulerStorage,
     session=SchedulerSession,
     checks=SchedulerLists,
+    due_order="next fire order",
 )

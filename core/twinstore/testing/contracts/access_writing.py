@@ -14,6 +14,7 @@ from twinstore.testing.contracts.access_base import AccessCases, AccessWorkspace
 from twinstore.testing.datasets import (
     COUNTER,
     DEVICE,
+    EVENT,
     NOTE,
     OWNER_CASES,
     PLACE,
@@ -22,7 +23,7 @@ from twinstore.testing.datasets import (
     OwnerCase,
     RowFactory,
 )
-from twinstore.testing.entities import COUNTERS, DEVICES, NOTES, PLACES
+from twinstore.testing.entities import COUNTERS, DEVICES, EVENTS, NOTES, PLACES
 from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:
@@ -130,6 +131,15 @@ class AccessInsertContract(AccessCases):
             with pytest.raises(NotFoundError):
                 write(factory.entity, workspace.elsewhere.owner, factory.row(workspace.elsewhere))
         assert workspace.stored(factory, dataset) == []
+
+    def test_of_an_absent_parent_and_a_taken_key_the_parent_is_told(self, workspace: AccessWorkspace) -> None:
+        (held,) = EVENT.fill(workspace.access, workspace.dataset, 1)
+        orphan = EVENT.row(workspace.dataset, note_id=workspace.dataset.text(7))
+        for scope in (workspace.dataset.owner, ALL_TENANTS):
+            for write in (workspace.access.insert, workspace.access.put):
+                with pytest.raises(NotFoundError, match="note"):
+                    write(EVENTS, scope, orphan)
+        assert workspace.stored(EVENT, workspace.dataset) == [held]
 
     @each_root
     def test_a_row_of_another_owner_is_refused(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore import jsontext
 from twinstore.clock import truncate_to_millisecond
 from twinstore.config.keys import module_keys
+from twinstore.modules import module_spec
 from twinstore.tenancy import names_tenant
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.reporting import left_out_counts
@@ -145,7 +146,7 @@ class Verification:
             count_check(self._entities, sampled=self._sampled),
             content_check(self._entities),
             mode_check(self._entities, sampled=self._sampled),
-            *_list_checks(lists, other_spellings=bool(self._equivalences)),
+            *_list_checks(lists, self._context.target.module, other_spellings=bool(self._equivalences)),
             decode_check(self._entities),
         ]
 
@@ -167,7 +168,7 @@ class Verification:
                 Check(id=name, title=title, result="skipped", summary="approved fresh start")
                 for name, title in (("C1", "counts"), ("C2", "content"), ("C3", "mode"))
             ),
-            *_list_checks(self._own_lists(), other_spellings=False),
+            *_list_checks(self._own_lists(), self._context.target.module, other_spellings=False),
         ]
 
     def _results(self, tasks: Iterator[RangeTask | ListTask | None]) -> Iterator[RangeResult | ListResult]:
@@ -285,9 +286,13 @@ class Verification:
         )
 
 
-def _list_checks(found: ListResult, *, other_spellings: bool) -> tuple[Check, Check]:
+def _list_checks(found: ListResult, module: str, *, other_spellings: bool) -> tuple[Check, ...]:
+    """Return C5, and C4 where the module has a name for the order in which rows are due."""
+    due_order = module_spec(module).due_order
+    if due_order is None:
+        return (list_check("C5", "list order", [*found.due, *found.lists], other_spellings=other_spellings),)
     return (
-        list_check("C4", "next fire order", found.next_fires, other_spellings=other_spellings),
+        list_check("C4", due_order, found.due, other_spellings=other_spellings),
         list_check("C5", "list order", found.lists, other_spellings=other_spellings),
     )
 

@@ -118,7 +118,7 @@ class ListTask(Task["ListResult"]):
         queries = checks.over_all() if self.tenant is None else checks.of_tenant(self.tenant, source.storage)
         result = ListResult([])
         for query in queries:
-            (result.next_fires if query.due else result.lists).append(compared(query))
+            (result.due if query.due else result.lists).append(compared(query))
         return result
 
 
@@ -127,9 +127,9 @@ class ListResult:
     """What the lists showed."""
 
     lists: list[ListFinding]
-    next_fires: list[ListFinding] = field(default_factory=list[ListFinding])
+    due: list[ListFinding] = field(default_factory=list[ListFinding])
 
     def add(self, other: ListResult) -> None:
         """Add the lists of another tenant."""
         self.lists += other.lists
-        self.next_fires += other.next_fires
+        self.due += other.due

@@ -1,0 +1,91 @@
+"""Modules in one database of MongoDB, where no schema keeps their collections apart."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pymongo import MongoClient
+
+import tests.library.module
+import twinstore
+from tests.distributions import LIBRARY, install_distribution
+from tests.library.module import BOOKS
+from twinstore.catalog import Module
+from twinstore.errors import ConfigurationError
+from twinstore.options import ModuleOptions
+from twinstore_mongo.migrator import MongoInitializer
+from twinstore_mongo.steps import parse_step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pymongo.database import Database
+
+    from tests.databases import MongoDatabase
+    from twinstore.scheduler.storage import SchedulerStorage
+
+
+@pytest.fixture
+def database(mongo_database: MongoDatabase) -> Iterator[Database[dict[str, Any]]]:
+    with MongoClient[dict[str, Any]](mongo_database.url) as client:
+        yield client[mongo_database.name]
+
+
+@pytest.fixture
+def scheduler(mongo_database: MongoDatabase) -> Iterator[SchedulerStorage]:
+    with twinstore.add_scheduler_storage(mongo_database.config) as storage:
+        yield storage
+
+
+@pytest.fixture
+def books_are_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Module:
+    """Install a library that keeps its books in a collection of the scheduler."""
+    catalog = Module(name="library", entities=(replace(BOOKS, collection="runs"),))
+    monkeypatch.setattr(tests.library.module, "MODULE", replace(tests.library.module.MODULE, catalog=catalog))
+    install_distribution(monkeypatch, tmp_path, "acme-library", LIBRARY)
+    return catalog
+
+
+def initializer_of(catalog: Module, scheduler: SchedulerStorage) -> MongoInitializer:
+    """Return what migrates a module into the database of the scheduler."""
+    collections = [{"name": entity.collection, "indexes": []} for entity in catalog.entities]
+    step = parse_step("001_create", json.dumps({"collections": collections}).encode())
+    assert isinstance(scheduler.initializer, MongoInitializer)
+    return MongoInitializer(scheduler.initializer.connection, catalog, ModuleOptions(), (step,))
+
+
+def test_a_module_is_not_migrated_into_a_collection_of_another_one(
+    database: Database[dict[str, Any]], scheduler: SchedulerStorage, books_are_runs: Module
+) -> None:
+    scheduler.initializer.ensure_migrations()
+    before = list(database["_migrations"].find()), database.command("listCollections")["cursor"]["firstBatch"]
+    with pytest.raises(ConfigurationError, match="would write into runs, which the module scheduler has"):
+        initializer_of(books_are_runs, scheduler).ensure_migrations()
+    after = list(database["_migrations"].find()), database.command("listCollections")["cursor"]["firstBatch"]
+    assert after == before
+
+
+def test_ours_is_not_migrated_into_a_collection_of_an_outsider_either(
+    database: Database[dict[str, Any]], scheduler: SchedulerStorage, books_are_runs: Module
+) -> None:
+    initializer_of(books_are_runs, scheduler).ensure_migrations()
+    with pytest.raises(ConfigurationError, match="would write into runs, which the module library has"):
+        scheduler.initializer.ensure_migrations()
+    with pytest.raises(ConfigurationError, match="nothing was changed"):
+        scheduler.initializer.effects()
+    assert database["schedules"].index_information() == {}
+
+
+def test_modules_with_collections_of_their_own_share_a_database(
+    scheduler: SchedulerStorage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install_distribution(monkeypatch, tmp_path, "acme-library", LIBRARY)
+    scheduler.initializer.ensure_migrations()
+    books = initializer_of(Module(name="library", entities=(BOOKS,)), scheduler)
+    assert books.ensure_migrations().applied == ("001_create",)
+    assert books.ensure_migrations().applied == ()
+    scheduler.check_ready()
