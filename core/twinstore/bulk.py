@@ -77,7 +77,7 @@ class Record:
     """One row as a copy reads it.
 
     Attributes:
-        key: the key; ``None`` when what is stored is no key of the entity.
+        key: the key; ``None`` when what is stored is not a key of the entity.
         owner: who owns the row; "no tenant" and "cannot be told" are different.
         model: the decoded row, ``None`` when it cannot be decoded.
         storage: the storage markers of the entity, instants as datetimes; absent markers are left out.
@@ -146,7 +146,7 @@ class ScanRow:
     """One row as the verifier reads it.
 
     Attributes:
-        key: the key; ``None`` when what is stored is no key of the entity.
+        key: the key; ``None`` when what is stored is not a key of the entity.
         owner: who owns the row, as far as the stored value tells.
         content: JSON of ``{"doc": wire form, "storage": markers}`` with sorted keys and no blanks, taken from
             the stored values without the models; equal bytes mean equal content.

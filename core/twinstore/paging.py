@@ -1,4 +1,8 @@
-"""Pages and page tokens: keyset paging that continues on either backend."""
+"""Pages and page tokens: keyset paging that continues on either backend.
+
+A token is the URL-safe base64 of a JSON object: the entity, the sort key of the last row shown, a print of
+filter, order and tenant, and a version. It names no driver, so it stays valid after a switch.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, overload
 
 import pydantic_core
+from typing_extensions import override
 
 from twinstore import jsontext
 from twinstore.errors import ValidationError
@@ -26,6 +31,7 @@ T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
 KeyPart = str | int | datetime | None
 
+# In the token, because clients keep tokens over an upgrade of the service.
 TOKEN_VERSION: Final = 1
 
 
@@ -36,6 +42,7 @@ class Page(Sequence[T_co], Generic[T_co]):
     items: tuple[T_co, ...]
     next_page_token: str | None = None
 
+    @override
     def __len__(self) -> int:
         """Return the number of items on this page."""
         return len(self.items)
@@ -44,6 +51,7 @@ class Page(Sequence[T_co], Generic[T_co]):
     def __getitem__(self, index: int) -> T_co: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[T_co, ...]: ...
+    @override
     def __getitem__(self, index: int | slice) -> T_co | tuple[T_co, ...]:
         """Return an item, or a tuple of them."""
         return self.items[index]
@@ -62,6 +70,8 @@ class SortKey:
 
 def fingerprint(filters: object) -> str:
     """Return what binds a token to its filter, direction and tenant: 16 hex digits."""
+    # 64 bits: it guards against mistakes, not against attacks. Whoever forges a token sees no row that the
+    # tenant of the call does not see.
     return sha256(jsontext.dumps_sorted(filters)).hexdigest()[:16]
 
 
@@ -93,6 +103,7 @@ def decode_token(token: str, entity: str, print_: str, order: Sequence[SortKey])
 
 def _token_content(token: str) -> dict[str, jsontext.JsonValue]:
     try:
+        # The padding is left out of tokens, so that they need no escaping in a URL.
         padded = token.encode("ascii") + b"=" * (-len(token) % 4)
         content = jsontext.parse_json(base64.b64decode(padded, altchars=b"-_", validate=True))
     except (AttributeError, ValueError, binascii.Error, RecursionError) as error:
@@ -103,6 +114,7 @@ def _token_content(token: str) -> dict[str, jsontext.JsonValue]:
 
 
 def _key_part(part: jsontext.JsonValue, key: SortKey) -> KeyPart:
+    # What a token holds comes from a client: each part is checked before any server compares with it.
     if part is None and key.nullable:
         return None
     if key.number:

@@ -55,7 +55,7 @@ def capability_matrix(mongo: Mapping[str, object], postgres: Mapping[str, object
 def schema_parts(
     database: Database[dict[str, Any]], relational: schemas.Relational
 ) -> dict[str, Callable[[], str]]:
-    """Return the part with all entities, one on each store for what is no entity, and the policies."""
+    """Return the part with all entities, one on each store for what is not an entity, and the policies."""
     described = MODULE.catalog.entities
 
     def held(entity: Entity) -> str:

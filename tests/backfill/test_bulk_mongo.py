@@ -12,6 +12,7 @@ import pytest
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, monitoring
+from typing_extensions import override
 
 import twinstore
 from twinstore.access import Row
@@ -450,12 +451,15 @@ class Listener(monitoring.CommandListener):
     def __init__(self) -> None:
         self.commands: list[Document] = []
 
+    @override
     def started(self, event: monitoring.CommandStartedEvent) -> None:
         self.commands.append(dict(event.command))
 
+    @override
     def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
         pass
 
+    @override
     def failed(self, event: monitoring.CommandFailedEvent) -> None:
         pass
 

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 from pymongo import MongoClient
+from typing_extensions import override
 
 import twinstore
 import twinstore_embedded
@@ -29,6 +30,7 @@ R = TypeVar("R")
 class StandaloneProbe(MongoProbe):
     """There is no log: a stamp is the document itself, since only another one is a write."""
 
+    @override
     def stamp(self, entity: Entity, key: Key) -> object | None:
         document = self._of(entity).find_one(condition(entity, key))
         return None if document is None else repr(document)

@@ -117,7 +117,10 @@ def test_rows_without_tenant_are_a_scope_of_their_own(
     access: Access, app: Connection, dataset: Dataset, nobody: Dataset, entity: Entity
 ) -> None:
     fill(access, dataset, nobody)
-    assert (shown(app, entity, dataset), shown(app, entity, nobody)) == (0, 1)  # no setting is no tenant
+    assert (shown(app, entity, dataset), shown(app, entity, nobody)) == (
+        0,
+        1,
+    )  # without the setting there is no tenant
     settings = {dataset.tenant: (1, 0), "somebody-else": (0, 0), "": (0, 1), "system": (1, 1)}
     for setting, expected in settings.items():
         become(app, setting)

@@ -56,7 +56,7 @@ BAD_TOKENS: Final = ("", "x", "e30", "====", "\u00e9", "eyJlIjoicnVucyJ9", "not 
 BEGUN: Final = (RunState.PLANNING, RunState.QUEUED)
 
 
-class Dice(Random):
+class ValueGenerator(Random):
     """Picks values. What is named ``a_…`` or ``some_…`` is valid, everything else may be bad."""
 
     def __init__(self, seed: int, home: str | None = None) -> None:

@@ -164,7 +164,7 @@ def test_every_connection_is_set_up(
         )
         assert ("twinstore",) in names.fetchall()
     backend: Any = storage
-    connection = backend._backend._server.connect()  # noqa: SLF001  # the setting of a connection is no contract
+    connection = backend._backend._server.connect()  # noqa: SLF001  # the setting of a connection is not part of a contract
     with connection:
         shown = [
             connection.execute(f"SHOW {name}".encode()).fetchone()[0]

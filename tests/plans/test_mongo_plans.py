@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pymongo import MongoClient, monitoring
+from typing_extensions import override
 
 import twinstore
 from twinstore.bulk import KeyRange
@@ -49,13 +50,16 @@ class Listener(monitoring.CommandListener):
     def __init__(self) -> None:
         self.commands: list[Document] = []
 
+    @override
     def started(self, event: monitoring.CommandStartedEvent) -> None:
         if event.command_name in EXPLAINED:
             self.commands.append(dict(event.command))
 
+    @override
     def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
         pass
 
+    @override
     def failed(self, event: monitoring.CommandFailedEvent) -> None:
         pass
 

@@ -45,7 +45,7 @@ def described(entity: Entity[Any], **changes: Any) -> Entity[Any]:  # noqa: ANN4
         (
             ENTRIES,
             {"key_parts": (text("message"),)},
-            "belongs to the tenant of a parent, but deviceId is no part of its key",
+            "belongs to the tenant of a parent, but deviceId is not part of its key",
         ),
         (
             DEVICES,

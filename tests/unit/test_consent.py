@@ -44,7 +44,7 @@ def test_a_consent_covers_one_kind_one_name_and_no_more_rows(
 
 
 def test_nobody_agrees_to_any_removal() -> None:
-    with pytest.raises(ValidationError, match="A consent to remove rows of runs says how many"):
+    with pytest.raises(ValidationError, match="A consent to remove rows of runs must say how many"):
         Consent(EffectKind.TTL, "runs")
 
 

@@ -8,6 +8,7 @@ import psycopg
 import psycopg_pool
 import pytest
 from psycopg import errors as pg
+from typing_extensions import override
 
 from twinstore.access import Row
 from twinstore.errors import (
@@ -56,7 +57,8 @@ class FromServer(pg.UniqueViolation):
     table: str | None = None
 
     @property
-    def diag(self) -> Any:  # noqa: ANN401  # a stand-in for the diagnostics of a server
+    @override
+    def diag(self) -> Any:  # a stand-in for the diagnostics of a server
         return SimpleNamespace(constraint_name=self.constraint, table_name=self.table)
 
 

@@ -296,7 +296,7 @@ MUTANTS = [
     ),
     Mutant(
         "units nest",
-        replacing(units, "present_owner", object),
+        replacing(units, "present_context", object),
         lambda workspace: (
             IsolationContract().test_a_second_unit_in_the_same_thread_is_refused_and_the_first_goes_on(
                 workspace=workspace
@@ -305,7 +305,7 @@ MUTANTS = [
     ),
     Mutant(
         "units of other threads are refused",
-        replacing(units, "present_owner", lambda: 1),
+        replacing(units, "present_context", lambda: 1),
         lambda workspace: (
             IsolationContract().test_units_of_two_storages_and_of_two_threads_stand_beside_each_other(
                 workspace=workspace

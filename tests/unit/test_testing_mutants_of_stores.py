@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from tests.contract.deployments.memory import MemoryDeployment, MemoryProbe, memory_deployments
 from tests.mutants import Mutant, Patch, declaring, replacing
@@ -107,6 +108,7 @@ class Migrated(MemoryInitializer):
     compares_names = True
     writes_when_asked = False
 
+    @override
     def status(self) -> tuple[MigrationStatus, ...]:
         if self.writes_when_asked:
             LEDGER.setdefault(LOOKED, "")
@@ -124,6 +126,7 @@ class Migrated(MemoryInitializer):
         if self.compares_names and newer:
             raise MigrationMissingError(f"{newer} is not shipped")
 
+    @override
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
@@ -276,7 +279,7 @@ MUTANTS = [
             workspace.deployment
         ),
     ),
-    Mutant("what is no JSON is a ValueError", partial(unreadable_rows_are, ValueError), other_form),
+    Mutant("what is not JSON is a ValueError", partial(unreadable_rows_are, ValueError), other_form),
     Mutant("an unreadable row has no cause", partial(unreadable_rows_are, lambda error: error), other_form),
     Mutant("messages repeat the database", repeating_the_database, taken),
     Mutant("an outage is an error of the client library", partial(out_of_reach, OSError), unreachable),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import Key
     from twinstore.catalog import Entity
     from twinstore.documents.rows import DocumentRow
-    from twinstore.shapes import Path
+    from twinstore.shapes import FieldPath
 
 __all__ = ["content", "extended_json", "has_text_timestamp", "key_of", "record_of", "scan_row"]
 
@@ -58,6 +58,7 @@ def content(row: DocumentRow) -> bytes:
     document = {
         name: value
         for name, value in row.document.items()
+        # The wire form leaves these out when they are empty, yet a row of another writer may hold them.
         if value or name not in left_out_when_empty(row.entity.model)
     }
     return jsontext.dumps_sorted({"doc": plain(row, document), "storage": plain(row, row.markers)})
@@ -75,7 +76,7 @@ def extended_json(row: DocumentRow) -> str:
 
 
 def key_of(row: DocumentRow) -> Key | None:
-    """Return the key of a row, ``None`` when it can be no key of the entity."""
+    """Return the key of a row, ``None`` when it cannot be a key of the entity."""
     return row.key if row.entity.admits_key(row.key) else None
 
 
@@ -85,7 +86,7 @@ def has_text_timestamp(row: DocumentRow) -> bool:
     return any(isinstance(value, str) for source in sources for value in instants(row.entity, source))
 
 
-def instants(entity: Entity, value: object, path: Path = ()) -> Iterator[object]:
+def instants(entity: Entity, value: object, path: FieldPath = ()) -> Iterator[object]:
     """Yield what is stored where instants belong, at any depth."""
     if path in entity.instants:
         yield value
@@ -97,7 +98,7 @@ def instants(entity: Entity, value: object, path: Path = ()) -> Iterator[object]
             yield from instants(entity, item, path)
 
 
-def plain(row: DocumentRow, value: object, path: Path = ()) -> object:
+def plain(row: DocumentRow, value: object, path: FieldPath = ()) -> object:
     """Return a stored value as canonical JSON has it; nulls inside objects are left out."""
     if path in row.entity.instants and (found := instant(value)) is not None:
         return found
@@ -107,12 +108,14 @@ def plain(row: DocumentRow, value: object, path: Path = ()) -> object:
     if isinstance(value, (list, tuple)):
         return [plain(row, item, path) for item in cast("Sequence[object]", value)]
     if isinstance(value, str):
+        # A lone surrogate has no UTF-8 and would end the comparison; as an escape it takes part in it.
         return str(value).encode("utf-8", "backslashreplace").decode()
     return value if value is None or isinstance(value, (bool, datetime)) else number_or_other(value)
 
 
 def number_or_other(value: object) -> object:
     """Return a number in its canonical spelling, and anything else as extended JSON."""
+    # A store may keep 3 as 3.0, which means the same; the canonical form has one spelling.
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int) and jsontext.INT64_MIN <= value <= jsontext.INT64_MAX:

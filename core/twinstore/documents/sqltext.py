@@ -107,6 +107,7 @@ class SqlText:
     @property
     def literal(self) -> str:
         """The text with its values written out, for statements that take none: texts and whole numbers."""
+        # Safe for descriptions only, whose names and values are ours; data always goes as a parameter.
         return self.text.replace("?", "{}").format(*map(_literal, self.values))
 
     @staticmethod

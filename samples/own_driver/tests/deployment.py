@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from typing_extensions import override
+
 from twinstore import SchedulerStorage, add_scheduler_storage
 from twinstore.backend import OpenRequest, SharedResources
 from twinstore.clock import SystemClock
@@ -68,6 +70,7 @@ class SqliteProbe(ProbeDefaults):
             )
             self.execute(change, [stored, *TABLE.place(entity, key)])
 
+    @override
     def garble(self, entity: Entity, key: Key) -> bool:
         row = self.read(entity, key)
         assert row is not None
@@ -76,9 +79,11 @@ class SqliteProbe(ProbeDefaults):
         self.alter(entity, key, {name: [value] for name, value in found.items() if name not in kept})
         return True
 
+    @override
     def objects(self) -> frozenset[str]:
         return frozenset(row[0] for row in self.execute("SELECT name FROM sqlite_master"))
 
+    @override
     def tamper_migration(self, name: str) -> None:
         table = "schema_migrations WHERE module = 'scheduler' AND name = ?"
         found = self.execute(f"SELECT checksum FROM {table}", [name])

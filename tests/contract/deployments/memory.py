@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+from typing_extensions import override
+
 import twinstore
 from twinstore.clock import SystemClock
 from twinstore.scheduler.module import MODULE
@@ -55,6 +57,7 @@ class MemoryProbe(ProbeDefaults):
             replace(row, document={**row.document, **document}, markers={**row.markers, **markers}),
         )
 
+    @override
     def garble(self, entity: Entity, key: Key) -> bool:
         row = rows.stored_rows(self._store, entity)[key]
         kept = {*entity.identity, *(name for index in entity.indexes for name in index.names)}
@@ -103,6 +106,7 @@ class MemoryVariant(MemoryDeployment):
         super().__init__(name)
         self._backend = backend
 
+    @override
     def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
         del expiring
         return SchedulerStorage(self._backend(MODULE, shared_store(self._name)), clock or SystemClock())

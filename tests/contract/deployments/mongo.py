@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bson.codec_options import CodecOptions
 from pydantic import SecretStr
 from pymongo import MongoClient
+from typing_extensions import override
 
 import twinstore
 from tests.contract.deployments.wire import line_to
@@ -135,6 +136,7 @@ class MongoProbe(ProbeDefaults):
         names = marker_names(entity)
         self._set(entity, key, {names.get(name, name): value for name, value in values.items()})
 
+    @override
     def garble(self, entity: Entity, key: Key) -> bool:
         kept = {*entity.identity, *(name for index in entity.indexes for name in index.names)}
         document = self._of(entity).find_one(condition(entity, key)) or {}
@@ -145,6 +147,7 @@ class MongoProbe(ProbeDefaults):
         )
         return True
 
+    @override
     def objects(self) -> frozenset[str]:
         return frozenset(
             f"{collection}.{index}"
@@ -152,6 +155,7 @@ class MongoProbe(ProbeDefaults):
             for index in self._database[collection].index_information()
         )
 
+    @override
     def tamper_migration(self, name: str) -> None:
         ledger = self._database["_migrations"]
         recorded = ledger.find_one({"migration_name": name})
@@ -167,6 +171,7 @@ class MongoProbe(ProbeDefaults):
             changed = {"$set": {"checksum": recorded["checksum"][::-1]}}
             ledger.update_one({"_id": recorded["_id"]}, changed)
 
+    @override
     def removes_expired(self, entity: Entity) -> bool:
         indexes = self._of(entity).index_information().values()
         return any("expireAfterSeconds" in index for index in indexes)

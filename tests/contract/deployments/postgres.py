@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 from pydantic import SecretStr
 from pydantic.alias_generators import to_camel, to_snake
+from typing_extensions import override
 
 import twinstore
 from tests.contract.deployments.wire import line_to
@@ -104,6 +105,7 @@ class PostgresProbe(ProbeDefaults):
         # In one statement: the columns may depend on each other.
         self._update(entity, key, sql.SQL(", ").join(columns), *stored)
 
+    @override
     def garble(self, entity: Entity, key: Key) -> bool:
         if entity.layout is Layout.PAYLOAD:
             columns = ["payload"]
@@ -114,6 +116,7 @@ class PostgresProbe(ProbeDefaults):
             self._update(entity, key, sql.SQL("{} = jsonb_build_array({})").format(column, column))
         return bool(columns)
 
+    @override
     def objects(self) -> frozenset[str]:
         query = b"""
             SELECT n.nspname || '.' || c.relname AS name
@@ -122,6 +125,7 @@ class PostgresProbe(ProbeDefaults):
         """
         return frozenset(row["name"] for row in self._connection.execute(query))
 
+    @override
     def tamper_migration(self, name: str) -> None:
         execute = self._connection.execute
         recorded = execute(FIND_MIGRATION, [name]).fetchone()
@@ -130,6 +134,7 @@ class PostgresProbe(ProbeDefaults):
         else:
             execute(FORGET_MIGRATION if recorded["checksum"] == TAMPERED else CHANGE_MIGRATION, [name])
 
+    @override
     def shown_to(self, tenant_id: str, entity: Entity) -> int | None:
         with psycopg.connect(self._app_url) as app:
             app.execute("SELECT set_config('app.tenant_id', %s, true)", [tenant_id])

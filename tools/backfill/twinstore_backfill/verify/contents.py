@@ -39,10 +39,12 @@ class ContentDecoder:
 
     def decodable(self, content: bytes) -> bool:
         """Tell whether the model accepts the content; the way for rows that are equal on both sides."""
+        # Most rows have no markers; their document is validated as it stands, without being parsed here.
         if content.endswith(NO_STORAGE) and content.startswith(DOC):
             try:
                 self._validate_json(content[len(DOC) : -len(NO_STORAGE)])
             except pydantic.ValidationError:
+                # Not logged: the report names the key, and the error would repeat the document.
                 return False
             return True
         return self.canonical(content) is not None
@@ -55,6 +57,7 @@ class ContentDecoder:
             model = self._model.model_validate(document)
             markers = self._markers(cast("JsonObject", storage))
         except ValueError:
+            # Not logged, for the same reason.
             return None
         if not self._identifies_itself(cast("JsonObject", document), model):
             return None

@@ -44,6 +44,7 @@ def _differences(path: str, source: object, target: object) -> Iterator[str]:
 def _member(path: str, name: str) -> str:
     if PLAIN_NAME.fullmatch(name):
         return f"{path}.{name}" if path else name
+    # Keys of free maps are chosen by users, and may look like a path of their own.
     quoted = name.replace("\\", "\\\\").replace('"', '\\"')
     return f'{path}["{quoted}"]'
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CappedList",
-    "Comparison",
+    "RangeComparison",
     "RangeResult",
     "RowDifference",
     "RowName",
@@ -29,6 +29,7 @@ __all__ = [
     "compare_range",
 ]
 
+# Enough to see the pattern; counts are exact however many there are.
 LISTED: Final = 100
 PATHS: Final = 20
 T = TypeVar("T")
@@ -118,7 +119,7 @@ class RangeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RangeComparison:
     """The two sides and what is compared."""
 
     source: BulkPort
@@ -133,7 +134,7 @@ class Comparison:
         return view.rows(self.entity, within, tenant_id=self.tenant, batch_size=self.batch_size)
 
 
-def compare_range(work: Comparison, within: KeyRange) -> RangeResult:
+def compare_range(work: RangeComparison, within: KeyRange) -> RangeResult:
     """Compare a range in full."""
     comparison = RowComparison(work, RangeResult(work.entity.name, work.tenant, within))
     with work.source.view() as left, work.target.view() as right:
@@ -144,7 +145,7 @@ def compare_range(work: Comparison, within: KeyRange) -> RangeResult:
 class RowComparison:
     """Decides what a pair of rows means and counts it."""
 
-    def __init__(self, work: Comparison, result: RangeResult) -> None:
+    def __init__(self, work: RangeComparison, result: RangeResult) -> None:
         """Take what is compared and where findings go."""
         self.result = result
         self._work = work
@@ -216,6 +217,7 @@ class RowComparison:
         number = document_number(content)
         result.source.add(number)
         result.target.add(number)
+        # Equal on both sides and yet unreadable for the service: that does not prove that it can switch.
         if not self._contents.decodable(content):
             result.counts["undecodable"] += 1
             self.result.undecodable.add(RowName(source.key, tenant))
@@ -227,6 +229,7 @@ class RowComparison:
     def _unequal(self, source: ScanRow, target: ScanRow) -> None:
         left, right = self._contents.canonical(source.content), self._contents.canonical(target.content)
         tenant = source.label
+        # Digests are of the canonical form where there is one, so that equivalent documents have one digest.
         self.result.tenants[tenant].source.add(document_number(left or source.content))
         self.result.tenants[target.label].target.add(document_number(right or target.content))
         if left is None and right is None:
@@ -261,6 +264,7 @@ class RowComparison:
 
     def _only_source(self, row: ScanRow) -> None:
         tenant = row.label
+        # The copy keeps such a row back, so its absence in the target is known and not a loss.
         if self._contents.canonical(row.content) is None:
             self.result.tenants[tenant].counts["quarantined"] += 1
             self.result.quarantined.add(RowName(row.key, tenant))
