@@ -13,7 +13,7 @@ from twinstore.scheduler.enums import TERMINAL_STATES, RunState
 from twinstore.scheduler.runs import RunQueryOptions, RunStats
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.shapes import Kind
-from twinstore.testing.builders import moved
+from twinstore.testing.scheduler.builders import moved
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def expecting(path: str, model: Callable[[Dice], object]) -> Callable[[Dice], Op
     return lambda dice: MethodCall(path, (model(dice),), {"expected_updated_at": dice.moment()})
 
 
-def looked_up(item: Example[SchedulerSession], lookup: Lookup) -> Callable[[Dice], Operation]:
+def looked_up(item: Example, lookup: Lookup) -> Callable[[Dice], Operation]:
     """Return look-ups of one row."""
     path = f"{item.repository}.{lookup.method.name}"
 
@@ -120,7 +120,7 @@ def looked_up(item: Example[SchedulerSession], lookup: Lookup) -> Callable[[Dice
     return look_up
 
 
-def listed_by(item: Example[SchedulerSession], listed: ListMethod) -> Callable[[Dice], Operation]:
+def listed_by(item: Example, listed: ListMethod) -> Callable[[Dice], Operation]:
     """Return lists without the filters that may be left out."""
     path = f"{item.repository}.{listed.method.name}"
 
@@ -135,7 +135,7 @@ def listed_by(item: Example[SchedulerSession], listed: ListMethod) -> Callable[[
     return ask
 
 
-def told(dice: Dice, item: Example[SchedulerSession], name: str) -> object:
+def told(dice: Dice, item: Example, name: str) -> object:
     """Return a value for a field by which a list chooses its rows."""
     shape = item.entity.shapes.get(name)
     members = shape is not None and shape.value.kind in {Kind.NUMBERED, Kind.NAMED}

@@ -11,10 +11,8 @@ import twinstore.testing
 from twinstore.generate_aio import facades
 from twinstore.modules import built_modules, module_spec
 from twinstore.scheduler.module import MODULE
-from twinstore.testing import AccessDefaultsContract, DriverContract, SchedulerContract
-from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS
-from twinstore.testing.listings import LISTINGS, SYSTEM_LISTINGS
-from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing import AccessDefaultsContract, DriverContract
+from twinstore.testing.scheduler import SCHEDULER_EXAMPLES, SchedulerContract
 
 # What a session has, by attribute.
 PROTOCOLS: dict[str, Any] = {
@@ -36,7 +34,9 @@ MIXINS = mixins_of(SchedulerContract)
 
 
 def test_every_method_of_every_repository_and_service_is_called_for_a_foreign_tenant() -> None:
-    assert {call.name for call in (*TENANT_CALLS, *SYSTEM_CALLS)} == METHODS
+    assert {
+        call.name for call in (*SchedulerContract.tenant_calls(), *SchedulerContract.system_calls())
+    } == METHODS
 
 
 def test_every_list_with_a_token_is_paged_through() -> None:
@@ -51,9 +51,9 @@ def test_every_list_with_a_token_is_paged_through() -> None:
         )
     }
     # The service passes the list of the repository on.
-    assert {item.name.split()[0] for item in (*LISTINGS, *SYSTEM_LISTINGS)} == paged - {
-        "run_summary_service.list"
-    }
+    assert {
+        item.name.split()[0] for item in (*SchedulerContract.listings(), *SchedulerContract.system_listings())
+    } == paged - {"run_summary_service.list"}
 
 
 def test_every_entity_has_an_example_with_the_protocol_of_its_repository() -> None:

@@ -9,8 +9,8 @@ from uuid import uuid4
 import mongomock
 from mongomock.codec_options import CodecOptions
 
-import twinstore
 from tests.contract.deployments.mongo import MongoProbe, condition, module_backend
+from twinstore.storage import open_module
 from twinstore.testing import DeploymentDefaults
 from twinstore_mongo.settings import MongoSettings
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from twinstore.backend import ModuleBackend
     from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
+    from twinstore.module_storage import ModuleStorage
     from twinstore.modules import ModuleSpec
-    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing import Deployment
 
 R = TypeVar("R")
@@ -32,7 +32,8 @@ R = TypeVar("R")
 class MongomockProbe(MongoProbe):
     """There is no log: a stamp is the document itself, since only another one is a write on MongoDB, too."""
 
-    def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401  # mongomock is no pymongo client by type
+    def __init__(self, client: Any, name: str, module: str) -> None:  # noqa: ANN401  # mongomock is no pymongo client by type
+        self._module = module
         aware = CodecOptions(tz_aware=True)  # type: ignore[no-untyped-call]  # mongomock ships no types
         self._database = client.get_database(name, codec_options=aware)
 
@@ -50,15 +51,16 @@ class MongomockProbe(MongoProbe):
 class MongomockDeployment(DeploymentDefaults):
     """A database in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: ModuleSpec[object]) -> None:
+        self._module = module
         self._client: MongoClient[dict[str, Any]] = mongomock.MongoClient()
         self._name = f"db_{uuid4().hex}"
-        self.probe = MongomockProbe(self._client, self._name)
+        self.probe = MongomockProbe(self._client, self._name, module.name)
 
-    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> ModuleStorage[object, object]:
         del expiring
         mongo = {"Client": self._client, "Database": self._name, "AllowStandalone": True}
-        return twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}}, clock=clock)
+        return open_module(self._module.name, "Mongo", {"Persistence": {"Mongo": mongo}}, clock=clock)
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
@@ -71,9 +73,9 @@ class MongomockDeployment(DeploymentDefaults):
 
 
 @contextmanager
-def mongomock_deployments(*, migrated: bool = True) -> Iterator[Deployment]:
+def mongomock_deployments(module: ModuleSpec[object], *, migrated: bool = True) -> Iterator[Deployment]:
     """Make a database of its own."""
-    deployment = MongomockDeployment()
+    deployment = MongomockDeployment(module)
     if migrated:
         with deployment.open() as storage:
             storage.initializer.ensure_migrations()

@@ -9,25 +9,25 @@ import pytest
 
 from twinstore.errors import TenantScopeError, TwinstoreError, ValidationError
 from twinstore.scope import system_scope_openings
-from twinstore.testing.base import Contract, needs
-from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS, StoredExamples, TenantCall, store_one_of_each
+from twinstore.testing.base import Contract, each, needs, of_tenants
+from twinstore.testing.calls import OneOfEach, TenantCall
 from twinstore.testing.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing.probe import Deployment
+    from twinstore.testing.workspace import AnyStorage
 
 __all__ = ["TenancyContract"]
 
 PURPOSE: Final = "contract kit"
-every_method = pytest.mark.parametrize("call", TENANT_CALLS, ids=lambda call: call.name)
-every_system_method = pytest.mark.parametrize("call", SYSTEM_CALLS, ids=lambda call: call.name)
+every_method = each("call", lambda kit: kit.tenant_calls())
+every_system_method = each("call", lambda kit: kit.system_calls())
 BAD_TENANTS: Final = ["", "  ", "a:b", "a\nb", "a\x00b", "x" * 129]
 
 
-def answer_of(call: TenantCall, workspace: Workspace, one_of_each: StoredExamples) -> object:
+def answer_of(call: TenantCall, workspace: Workspace, one_of_each: OneOfEach) -> object:
     """Return the result of a call, or the class of its error."""
     try:
         return call.invoke(workspace.storage.unbound, workspace.tenant, one_of_each)
@@ -39,7 +39,7 @@ class OtherTenant(NamedTuple):
     """A tenant that has rows of every entity; no test of the class may change them."""
 
     tenant: str
-    one_of_each: StoredExamples
+    one_of_each: OneOfEach
 
 
 def settled(call: TenantCall, workspace: Workspace, other_tenant: OtherTenant) -> object:
@@ -53,14 +53,14 @@ class TenancyContract(Contract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def other_tenant(cls, deployment: Deployment, storage: SchedulerStorage) -> OtherTenant:
-        """Store the rows of a other_tenant once for all tests of the class."""
-        workspace = Workspace(deployment, storage)
-        return OtherTenant(workspace.tenant, store_one_of_each(workspace))
+    def other_tenant(cls, deployment: Deployment, storage: AnyStorage) -> OtherTenant:
+        """Store the rows of another tenant once for all tests of the class."""
+        workspace = cls.workspace_class(deployment, storage)
+        return OtherTenant(workspace.tenant, cls.store_one_of_each(workspace))
 
     @pytest.fixture
     def unchanged(self, workspace: Workspace, other_tenant: OtherTenant) -> Iterator[OtherTenant]:
-        """Return the other_tenant and compare its stored rows before and after the test."""
+        """Return the other tenant and compare its stored rows before and after the test."""
         before = other_tenant.one_of_each.stored(workspace)
         yield other_tenant
         assert other_tenant.one_of_each.stored(workspace) == before
@@ -103,8 +103,8 @@ class TenancyContract(Contract):
         with workspace.storage.transaction(workspace.tenant) as unit:
             with pytest.raises(TenantScopeError):
                 call.invoke(unit, unchanged.tenant, unchanged.one_of_each)
-            unit.runs.create(workspace.run())
-        assert workspace.storage.runs.get(workspace.tenant, workspace.id("a")) is not None
+            model = self.store_subject(unit, workspace)
+        assert self.module.subject.found(workspace.storage.unbound, workspace.tenant, model) == model
 
     @every_method
     @needs("sessions")
@@ -172,8 +172,12 @@ class TenancyContract(Contract):
         with pytest.raises(ValidationError), workspace.storage.transaction(tenant):
             pass
 
+    @of_tenants
     @needs("transactions")
     def test_a_tenant_is_trimmed_when_a_unit_opens(self, workspace: Workspace) -> None:
         with workspace.storage.transaction(f" {workspace.tenant} ") as unit:
-            unit.runs.create(workspace.run())
-            assert unit.runs.get(f" {workspace.tenant} ", workspace.id("a")) is not None
+            model = self.store_subject(unit, workspace)
+            subject = self.module.subject
+            value = subject.value(workspace.tenant, model)
+            trimmed = subject.lookups[0](getattr(unit, subject.repository), f" {workspace.tenant} ", value)
+            assert trimmed == model
