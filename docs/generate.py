@@ -47,6 +47,7 @@ def static_parts() -> dict[str, Callable[[], str]]:
         "hooks": drivers.hook_table,
         "backend-spec": drivers.spec_table,
         "contracts": drivers.contract_table,
+        "contracts.scheduler": drivers.scheduler_contract_table,
         "driver-interface": interface.interface_table,
         **outsiders.parts(),
         "internal-fields": partial(entities.internal_fields_table, MODULE),

@@ -72,8 +72,9 @@ class ModuleSpec(Generic[R_co]):
         session: the class of its sessions, whose annotations name the Protocols.
         checks: makes the lists that a verification compares, from the cut-offs of its entities and the rows
             per page; they are asked of ``storage``. ``None``: rows alone are compared.
-        kit: imports and returns the contract that proves a driver for the module; it is called by tests
-            only, because the contract kit needs ``twinstore[testing]``. ``None``: the module has none.
+        kit: where the contract stands that proves a driver for the module, such as
+            ``acme_library.testing:LibraryContract``. It is imported by tests only, because the contract kit
+            needs ``twinstore[testing]``. ``None``: the module has none.
     """
 
     catalog: Module
@@ -83,7 +84,7 @@ class ModuleSpec(Generic[R_co]):
     storage: type[ModuleStorage[R_co, object]] | None = None
     session: type[object] | None = None
     checks: Callable[[Cutoffs, int], ModuleChecks[Never]] | None = None
-    kit: Callable[[], type[object]] | None = None
+    kit: str | None = None
 
     @property
     def name(self) -> str:

@@ -35,6 +35,7 @@ MODULES: Final = (
     "twinstore.retrying",
     "twinstore.scope",
     "twinstore.shapes",
+    "twinstore.storage",
     "twinstore.tenancy",
     "twinstore.testing",
 )

@@ -12,14 +12,6 @@ from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
 __all__ = ["MODULE"]
 
-
-def kit() -> type[object]:
-    """Return the contract of the scheduler; it needs ``twinstore[testing]``."""
-    from twinstore.testing.scheduler import SchedulerContract  # noqa: PLC0415  # the kit needs pytest
-
-    return SchedulerContract
-
-
 MODULE: Final = ModuleSpec(
     catalog=SCHEDULER,
     repositories=Repositories.over,
@@ -28,5 +20,5 @@ MODULE: Final = ModuleSpec(
     storage=SchedulerStorage,
     session=SchedulerSession,
     checks=SchedulerLists,
-    kit=kit,
+    kit="twinstore.testing.scheduler:SchedulerContract",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, ClassVar, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, ParamSpec, TypeGuard
 
 import hypothesis
 import pytest
@@ -39,7 +39,6 @@ __all__ = ["Contract", "CopyContract", "each", "each_example", "examples", "need
 # Before the contracts are imported, so that their failures show both sides of a comparison.
 pytest.register_assert_rewrite("twinstore.testing.contracts")
 
-C = TypeVar("C")
 P = ParamSpec("P")
 Choose = Callable[[type["Contract"]], Iterable[object]]
 Applies = Callable[[type["Contract"]], bool]
@@ -276,9 +275,7 @@ def needs(capability: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     def decorate(test: Callable[P, None]) -> Callable[P, None]:
         @wraps(test)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
-            workspace = next(
-                (item for item in (*args, *kwargs.values()) if isinstance(item, Workspace)), None
-            )
+            workspace = next(filter(_is_workspace, (*args, *kwargs.values())), None)
             assert workspace is not None, f"{test.__name__} takes no workspace"
             if getattr(workspace.storage.capabilities, capability):
                 test(*args, **kwargs)
@@ -288,6 +285,10 @@ def needs(capability: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
         return wrapper
 
     return decorate
+
+
+def _is_workspace(item: object) -> TypeGuard[Workspace]:
+    return isinstance(item, Workspace)
 
 
 def assert_refused(storage: AnyStorage, capability: str) -> None:

@@ -31,7 +31,7 @@ __all__ = ["AnyStorage", "Workspace", "all_pages", "in_thread", "outcomes", "rac
 
 AnyStorage = ModuleStorage[object, object]
 A = TypeVar("A")
-S = TypeVar("S", bound=AnyStorage, default=AnyStorage)
+S_co = TypeVar("S_co", bound=AnyStorage, covariant=True, default=AnyStorage)
 T = TypeVar("T")
 PATIENCE_SECONDS: Final = 60
 SWITCH_SECONDS: Final = 1e-6
@@ -46,7 +46,7 @@ def unique(prefix: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Workspace(Generic[S]):
+class Workspace(Generic[S_co]):
     """What a contract test of a module works with; ``S`` is the class of its storage.
 
     Attributes:
@@ -57,7 +57,7 @@ class Workspace(Generic[S]):
     """
 
     deployment: Deployment
-    storage: S
+    storage: S_co
     tenant: str = field(default_factory=lambda: unique("tenant"))
     foreign: str = field(default_factory=lambda: unique("foreign"))
     numbers: Iterator[int] = field(default_factory=count)
@@ -72,9 +72,9 @@ class Workspace(Generic[S]):
         """The same workspace seen by the foreign tenant."""
         return replace(self, tenant=self.foreign, foreign=self.tenant)
 
-    def on(self, storage: S) -> Self:
+    def on(self, storage: AnyStorage) -> Self:
         """Return the same workspace with another storage."""
-        return replace(self, storage=storage)
+        return replace(self, storage=cast("S_co", storage))
 
     def id(self, name: str) -> str:
         """Return an id that no other tenant uses."""
@@ -89,19 +89,19 @@ class Workspace(Generic[S]):
         return self.probe.count(entity, self.tenant)
 
     @contextmanager
-    def storages(self, number: int) -> Generator[list[S]]:
+    def storages(self, number: int) -> Generator[list[S_co]]:
         """Open more storages on the same data."""
         with ExitStack() as stack:
-            yield [cast("S", stack.enter_context(self.deployment.open())) for _ in range(number)]
+            yield [cast("S_co", stack.enter_context(self.deployment.open())) for _ in range(number)]
 
-    def race(self, action: Callable[[S, A], T], items: Sequence[A]) -> list[T | TwinstoreError]:
+    def race(self, action: Callable[[S_co, A], T], items: Sequence[A]) -> list[T | TwinstoreError]:
         """Run the action with every item at the same moment, on two more storages; see :func:`race`."""
         with self.storages(2) as storages:
             pairs = list(zip(cycle(storages), items, strict=False))
             return race(lambda pair: action(*pair), pairs)
 
     def rounds(
-        self, action: Callable[[S, A], T], items: Callable[[int], Sequence[A]]
+        self, action: Callable[[S_co, A], T], items: Callable[[int], Sequence[A]]
     ) -> list[list[T | TwinstoreError]]:
         """Race again and again on the same two storages; ``items`` makes those of a round before any begins.
 

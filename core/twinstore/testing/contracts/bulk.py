@@ -8,7 +8,7 @@ import pytest
 
 from twinstore import jsontext
 from twinstore.bulk import KeyRange
-from twinstore.tenancy import NO_TENANT, Owner, Tenant
+from twinstore.tenancy import NO_TENANT, Owner, Tenant, label_of
 from twinstore.testing.base import Contract, each
 from twinstore.testing.copying import (
     contents,
@@ -66,7 +66,7 @@ class BulkContract(Contract, capability="bulk"):
         self.populate(isolated_workspace.elsewhere)
         counts = isolated_workspace.storage.bulk.counts(entity)
         if not is_owned(entity):
-            assert counts == {NO_TENANT.label: isolated_workspace.count(entity)}
+            assert counts == {label_of(NO_TENANT): isolated_workspace.count(entity)}
             return
         assert counts == {
             isolated_workspace.tenant: isolated_workspace.count(entity),

@@ -13,7 +13,7 @@ from twinstore.bulk import KeyRange
 from twinstore.catalog import TenancyKind
 from twinstore.clock import FixedClock
 from twinstore.errors import UnsupportedCapabilityError
-from twinstore.tenancy import NO_TENANT, Tenant
+from twinstore.tenancy import NO_TENANT, Tenant, Tenants
 from twinstore.testing.base import USES, Contract, assert_refused, needs, of_tenants, where
 from twinstore.testing.entities import by_access
 from twinstore.testing.examples import absent_key, is_owned
@@ -114,7 +114,7 @@ class CapabilitiesContract(Contract):
             return rows
 
         entity = self.module.entities[0]
-        owner = Tenant(workspace.tenant) if is_owned(entity) else NO_TENANT
+        owner: Tenants = Tenant(workspace.tenant) if is_owned(entity) else NO_TENANT
         ref = Ref(entity, owner, absent_key(entity))
         instant = at(0.007)  # of milliseconds, because the clock of the client is passed on as it is
         with workspace.deployment.open_module(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
+
 from twinstore.modules import complete_modules
 from twinstore.testing.contracts.access import AccessContract, AccessDefaultsContract
 
@@ -36,5 +38,7 @@ class DriverContract:
             if module.kit is not None:
                 name = f"Test{module.title}"
                 told = f"The kit of the module {module.name}."
-                found[name] = type(name, (module.kit(),), {"__doc__": told, "__module__": __name__})
+                found[name] = type(
+                    name, (resolve_name(module.kit),), {"__doc__": told, "__module__": __name__}
+                )
         return found

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from twinstore.testing.probe import BackendFactory, Deployment
+    from twinstore.testing.signatures import ListMethod, Lookup
 
 __all__ = ["InitializerContract"]
 
@@ -82,7 +83,8 @@ class InitializerContract(Contract):
             for item in self.module.examples:
                 model = item.small(workspace.tenant, workspace.id("a"))
                 value = item.value(workspace.tenant, model)
-                for question in (*item.lookups, *item.lists):
+                questions: list[Lookup | ListMethod] = [*item.lookups, *item.lists]
+                for question in questions:
                     with suppress(MigrationError, NotFoundError):
                         question(getattr(session, item.repository), workspace.tenant, value)
                 with suppress(MigrationError):

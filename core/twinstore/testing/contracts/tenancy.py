@@ -10,7 +10,8 @@ import pytest
 from twinstore.errors import TenantScopeError, TwinstoreError, ValidationError
 from twinstore.scope import system_scope_openings
 from twinstore.testing.base import Contract, each, needs, of_tenants
-from twinstore.testing.calls import OneOfEach, TenantCall
+from twinstore.testing.calls import TenantCall
+from twinstore.testing.examples import OneOfEach
 from twinstore.testing.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.clock import FixedClock
 from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.testing.scheduler import builders
 from twinstore.testing.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from twinstore.scheduler.audit import AuditRecord
     from twinstore.scheduler.impact_snapshots import ImpactSet
@@ -25,6 +27,12 @@ class SchedulerWorkspace(Workspace[SchedulerStorage]):
     """What a contract test of the scheduler works with."""
 
     __slots__ = ()
+
+    def opened_at(self, now: datetime) -> SchedulerStorage:
+        """Open another storage on the same data, whose clock stands still; the caller closes it."""
+        storage = self.deployment.open(clock=FixedClock(now))
+        assert isinstance(storage, SchedulerStorage)
+        return storage
 
     def schedule(self, name: str = "a", /, **changes: object) -> Schedule:
         """Build a schedule of the tenant."""

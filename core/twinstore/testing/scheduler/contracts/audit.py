@@ -137,7 +137,7 @@ class AuditServiceContract(SchedulerCases):
         assert workspace.storage.audit.get(workspace.tenant, record.id) == record
 
     def test_the_clock_of_the_storage_stamps_events(self, workspace: SchedulerWorkspace) -> None:
-        with workspace.deployment.open(clock=FixedClock(at(42))) as storage:
+        with workspace.opened_at(at(42)) as storage:
             first, second = (
                 storage.audit_service.write(make_audit_event(workspace.tenant)) for _ in range(2)
             )

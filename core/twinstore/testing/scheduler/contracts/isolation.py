@@ -17,15 +17,15 @@ from twinstore.testing.base import needs
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run_summary, moved
 from twinstore.testing.scheduler.cases import SchedulerCases
-from twinstore.testing.workspace import Workspace, in_thread, outcomes
+from twinstore.testing.scheduler.workspace import SchedulerWorkspace
+from twinstore.testing.workspace import in_thread, outcomes
 
 if TYPE_CHECKING:
     from twinstore.scheduler.run_summaries import RunSummary
-    from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
 __all__ = ["SchedulerIsolationContract"]
 
-Write: TypeAlias = Callable[[SchedulerSession, Workspace, int], object]
+Write: TypeAlias = Callable[[SchedulerSession, SchedulerWorkspace, int], object]
 Meet: TypeAlias = Callable[[], object]
 
 THREADS: Final = 8
@@ -314,7 +314,9 @@ class SchedulerIsolationContract(SchedulerCases):
     @needs("transactions")
     @pytest.mark.parametrize("write", [count_up, subscribe], ids=lambda write: write.__name__)
     def test_what_many_threads_read_and_write_back_through_transact_is_all_confirmed_and_kept(
-        self, workspace: SchedulerWorkspace, write: Callable[[SchedulerSession, Workspace, int, Meet], object]
+        self,
+        workspace: SchedulerWorkspace,
+        write: Callable[[SchedulerSession, SchedulerWorkspace, int, Meet], object],
     ) -> None:
         store_rows(workspace)
         meet = FirstMeeting(THREADS)

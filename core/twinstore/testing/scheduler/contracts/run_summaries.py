@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinstore.clock import FixedClock
 from twinstore.errors import ConflictError, NotFoundError, ValidationError
 from twinstore.fields import INT64_MAX
 from twinstore.scheduler.catalog import RUN_SUMMARIES
@@ -340,7 +339,7 @@ class RunSummaryServiceContract(SchedulerCases):
 
     def test_the_clock_of_the_storage_stamps_summaries(self, workspace: SchedulerWorkspace) -> None:
         run = workspace.run(schedule_id=workspace.id("s"))
-        with workspace.deployment.open(clock=FixedClock(at(42))) as storage:
+        with workspace.opened_at(at(42)) as storage:
             summary = storage.run_summary_service.project(run)
         assert summary is not None
         assert summary.updated_at == at(42)
