@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,14 +12,16 @@ import pytest
 
 from tests.backfill.toolkit import write_config
 from tests.outsiders import SAMPLES, imported, installed
+from tests.servers import MONGO_URL, POSTGRES_URL
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases import MongoServer, PostgresDatabase
     from tests.outsiders import Outsider
-    from tests.servers import Settings
+    from tests.servers import ServerUrls, Settings
 
+ROOT: Final = SAMPLES.parent
 FOLDER: Final = SAMPLES / "own_module"
 FILES: Final = sorted(FOLDER.rglob("*.py"))
 PACKAGE: Final = FOLDER / "acme_library"
@@ -91,6 +95,19 @@ def test_its_own_tests_pass(outsider: Outsider) -> None:
     result = outsider.run("pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-c", "pyproject.toml")
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
     assert " passed in" in result.stdout
+
+
+@pytest.mark.parametrize("tests", ["TestOnMongo", "TestOnPostgres"])
+def test_its_kit_passes_on_servers(outsider: Outsider, servers: ServerUrls, tests: str) -> None:
+    result = outsider.run(
+        "pytest",
+        *("-q", "-n", "0", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"),
+        f"{ROOT / 'tests' / 'samples' / 'library_on_servers.py'}::{tests}",
+        PYTHONPATH=f"{FOLDER}{os.pathsep}{ROOT}",
+        **{MONGO_URL: servers.mongo, POSTGRES_URL: servers.postgres},
+    )
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
+    assert re.search(r"^\d{3,} passed in", result.stdout, re.MULTILINE), result.stdout[-300:]
 
 
 @pytest.mark.parametrize("command", ["migration", "aio"])

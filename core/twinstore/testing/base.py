@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, ClassVar, Final, ParamSpec, TypeGuard
+from typing import TYPE_CHECKING, ClassVar, Final, ParamSpec, TypeGuard, cast
 
 import hypothesis
 import pytest
@@ -17,8 +17,9 @@ from twinstore.testing.calls import (
     system_calls_of,
     tenant_calls_of,
     touches_of,
+    write_calls_of,
 )
-from twinstore.testing.examples import NAME
+from twinstore.testing.examples import NAME, is_owned
 from twinstore.testing.listings import listings_of, system_listings_of
 from twinstore.testing.probe import BackendFactory, Deployment
 from twinstore.testing.scalars import EDGE_TEXTS
@@ -34,7 +35,17 @@ if TYPE_CHECKING:
     from twinstore.testing.examples import ModuleExamples, OneOfEach
     from twinstore.testing.listings import Listing
 
-__all__ = ["Contract", "CopyContract", "each", "each_example", "examples", "needs", "of_tenants", "where"]
+__all__ = [
+    "BulkCases",
+    "Contract",
+    "CopyContract",
+    "each",
+    "each_example",
+    "examples",
+    "needs",
+    "of_tenants",
+    "where",
+]
 
 # Before the contracts are imported, so that their failures show both sides of a comparison.
 pytest.register_assert_rewrite("twinstore.testing.contracts")
@@ -214,7 +225,9 @@ class Contract:
     @classmethod
     def tenant_calls(cls) -> tuple[TenantCall, ...]:
         """Return the methods that are about one tenant."""
-        return (*tenant_calls_of(cls.module), *cls.more_calls)
+        named = {call.name for call in cls.more_calls}
+        writes = (call for call in write_calls_of(cls.module) if call.name not in named)
+        return (*tenant_calls_of(cls.module), *writes, *cls.more_calls)
 
     @classmethod
     def system_calls(cls) -> tuple[TenantCall, ...]:
@@ -250,13 +263,34 @@ def _is_asked(kit: type[Contract], test: object) -> bool:
     return applies(kit) and all(any(True for _ in choose(kit)) for choose in _cases_of(test).values())
 
 
-class CopyContract(Contract):
+class BulkCases(Contract):
+    """Base of the contracts that look at whole entities."""
+
+    @pytest.fixture
+    def apart(self, request: pytest.FixtureRequest, entity: Entity) -> Workspace:
+        """Return a workspace in which other tests have no rows of an entity that its tenant would see.
+
+        What tenants own is kept apart by tenant; rows of nobody get a deployment of their own.
+        """
+        name = "workspace" if is_owned(entity) else "isolated_workspace"
+        return cast("Workspace", request.getfixturevalue(name))
+
+
+class CopyContract(BulkCases):
     """Base of the contracts about copies: their target has the schema of the ledger."""
 
     @property
     def entity(self) -> Entity:
         """The entity whose rows stand for all."""
         return self.module.subject.entity
+
+    @pytest.fixture
+    def isolated_workspace(self, backend_factory: BackendFactory) -> Iterator[Workspace]:
+        """Return a workspace on a deployment of its own that has the schema of the ledger."""
+        with backend_factory(self.module.module) as deployment, deployment.open() as storage:
+            if storage.capabilities.bulk:
+                storage.bulk.ledger_initializer.ensure_migrations()
+            yield self.workspace_class(deployment, storage)
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from twinstore.errors import DocumentDecodeError, NotFoundError, ValidationError
+from twinstore.errors import DocumentDecodeError, DuplicateError, NotFoundError, ValidationError
 from twinstore.testing.examples import NAME, OneOfEach
 from twinstore.testing.instants import at
 from twinstore.testing.signatures import fields_of, methods_of
@@ -33,6 +33,7 @@ __all__ = [
     "system_calls_of",
     "tenant_calls_of",
     "touches_of",
+    "write_calls_of",
 ]
 
 Step: TypeAlias = Callable[[object, Workspace, OneOfEach], object]
@@ -80,6 +81,25 @@ def tenant_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:
     """Yield the look-ups and lists that are about one tenant."""
     for item in module.examples:
         yield from questions_of(item, of_one_tenant=True)
+
+
+def write_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:
+    """Yield the methods that take a model of a tenant, about the keys of another one."""
+    for item in module.of_tenants:
+        if item.writer is not None and item.shares_keys and names_owner(item.entity):
+            yield TenantCall(f"{item.repository}.{item.writer}", partial(store_taken, item), DuplicateError)
+
+
+def names_owner(entity: Entity) -> bool:
+    """Whether a model says to whom its row belongs."""
+    return entity.tenant_field in entity.identity
+
+
+def store_taken(item: Example, session: object, tenant: str, one_of_each: OneOfEach) -> object:
+    """Store a row of a tenant under the key of the other tenant's."""
+    assert item.entity.tenant_field is not None
+    owner = item.entity.identity[item.entity.tenant_field]
+    return item.store(session, tenant, one_of_each.rows[item.entity].evolve(**{owner: tenant}))
 
 
 def system_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:

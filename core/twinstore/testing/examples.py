@@ -70,6 +70,7 @@ class Example:
         small: builds a model with few values from tenant and name.
         rich: builds a model with a value in every field.
         store: stores a model of a tenant through a session; returns what is stored then.
+        writer: the method behind ``store``, where it is one that takes the model.
         orders: the order of each list with a page token, by method, such as ``-createdAt id``.
         vary: builds the model of a key and a number for the lists; every :data:`TIES` numbers tie.
         remove: makes a stored row disappear from the lists, where the module can do that.
@@ -84,6 +85,7 @@ class Example:
     small: Build[CanonicalModel]
     rich: Build[CanonicalModel]
     store: Store[object, CanonicalModel]
+    writer: str | None
     orders: Mapping[str, str]
     vary: Vary[CanonicalModel]
     remove: Remove[object, CanonicalModel] | None
@@ -180,6 +182,7 @@ def example(
     ``store`` may be the name of the method that takes a model, and ``remove`` of one that takes its key.
     """
     attribute = repository or entity.name
+    writer = store if isinstance(store, str) else None
     if isinstance(store, str):
         store = stored_by(attribute, named(protocol, store))
     if isinstance(remove, str):
@@ -191,6 +194,7 @@ def example(
         small=small,
         rich=rich,
         store=cast("Store[object, CanonicalModel]", store),
+        writer=writer,
         orders=orders,
         vary=vary or varied(entity, small, orders),
         remove=cast("Remove[object, CanonicalModel] | None", remove),

@@ -9,7 +9,7 @@ import pytest
 from twinstore import jsontext
 from twinstore.bulk import KeyRange
 from twinstore.tenancy import NO_TENANT, Owner, Tenant, label_of
-from twinstore.testing.base import Contract, each
+from twinstore.testing.base import BulkCases, each
 from twinstore.testing.copying import (
     contents,
     owner_in,
@@ -35,7 +35,7 @@ def owner_of(entity: Entity, workspace: Workspace) -> Owner:
     return Tenant(workspace.tenant) if is_owned(entity) else NO_TENANT
 
 
-class BulkContract(Contract, capability="bulk"):
+class BulkContract(BulkCases, capability="bulk"):
     """Reading whole entities past the repositories, without losing anything."""
 
     @pytest.fixture(scope="class")
@@ -92,10 +92,8 @@ class BulkContract(Contract, capability="bulk"):
         assert len(found) == len(set(found)) == filled.count(entity)
 
     @each_entity
-    def test_nothing_is_covered_by_one_unbounded_range(
-        self, isolated_workspace: Workspace, entity: Entity
-    ) -> None:
-        bulk, tenant = isolated_workspace.storage.bulk, isolated_workspace.tenant
+    def test_nothing_is_covered_by_one_unbounded_range(self, apart: Workspace, entity: Entity) -> None:
+        bulk, tenant = apart.storage.bulk, apart.tenant
         assert list(bulk.cut(entity, 10, tenant_id=owner_in(entity, tenant))) == [EVERYTHING]
         assert records_of(bulk, entity, EVERYTHING, tenant) == []
 
@@ -192,9 +190,9 @@ class BulkContract(Contract, capability="bulk"):
 
     @each_entity
     def test_a_broken_row_is_exported_with_its_reason_and_still_scanned(
-        self, isolated_workspace: Workspace, entity: Entity
+        self, apart: Workspace, entity: Entity
     ) -> None:
-        workspace = isolated_workspace
+        workspace = apart
         self.populate(workspace)
         bulk = workspace.storage.bulk
         before = contents(bulk, entity, workspace.tenant)
