@@ -27,6 +27,7 @@ MODULES: Final = (
     "twinstore.jsontext",
     "twinstore.ledger",
     "twinstore.migrations",
+    "twinstore.module_storage",
     "twinstore.modules",
     "twinstore.options",
     "twinstore.paging",

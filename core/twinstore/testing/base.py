@@ -133,6 +133,11 @@ class Contract:
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Ask a test of each of its cases; pytest calls this for every test of the class."""
+        if not hasattr(self, "module"):
+            raise pytest.UsageError(
+                f"{type(self).__name__} is the contract of no module. Derive from the kit of a module, or "
+                "name its examples: module = ..."
+            )
         for argument, choose in _cases_of(metafunc.function).items():
             metafunc.parametrize(argument, list(choose(type(self))), ids=name_of)
 

@@ -21,7 +21,7 @@ __all__ = ["WeakSpot", "weak_spot"]
 
 # No model of ours has a property of this name.
 FOREIGN: Final = "foreign"
-# What makes a text that a field would admit one that it does not: no name has such a character, or is so long.
+# Added to a text that a field would admit: few texts may hold such a character, and no name is so long.
 CONTROL: Final = "\x01"
 FILLING: Final = "." * 10_000
 

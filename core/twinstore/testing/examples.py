@@ -3,7 +3,7 @@
 A module has one :class:`ModuleExamples`. From it and the description follow the cases of look-ups, lists,
 broken rows, values, sessions and units, so that a new entity is in all of them with its one example.
 
-All rows of one tenant and one name belong together: the run of that name is a run of the schedule of that
+All rows of one tenant and one name belong together: the child of that name is a child of the parent of that
 name, and whoever stores a child may rely on its parent.
 """
 
@@ -45,7 +45,6 @@ Store = Callable[[S, str, M], M]
 Draw = Callable[[str, str], "SearchStrategy[M]"]
 Markers = Callable[[str, M], Mapping[str, object]]
 Remove = Callable[[S, str, M], object]
-Change = Callable[[S, str, M, int], object]
 
 NO_ORDERS: Final[Mapping[str, str]] = MappingProxyType({})
 # So many rows of a list share an instant, so that the id decides; the next lie a millisecond later.
@@ -67,14 +66,14 @@ class Example:
         entity: its description.
         protocol: the Protocol of its repository.
         repository: the attribute of a session that is the repository.
-        small: builds a model with few values from tenant and name.
-        rich: builds a model with a value in every field.
+        small: builds a model with few values from tenant and name. What no tenant owns takes care of its key:
+            other tests store rows of the same entity.
+        rich: builds a model with a value in every field, under the same key.
         store: stores a model of a tenant through a session; returns what is stored then.
         writer: the method behind ``store``, where it is one that takes the model.
         orders: the order of each list with a page token, by method, such as ``-createdAt id``.
         vary: builds the model of a key and a number for the lists; every :data:`TIES` numbers tie.
         remove: makes a stored row disappear from the lists, where the module can do that.
-        change: puts other content, which a number decides, into a stored row, where the module can do that.
         markers: the storage markers of a model of a tenant.
         drawn: a strategy of models of a tenant and a key, ``None`` where another entity's covers it.
     """
@@ -89,7 +88,6 @@ class Example:
     orders: Mapping[str, str]
     vary: Vary[CanonicalModel]
     remove: Remove[object, CanonicalModel] | None
-    change: Change[object, CanonicalModel] | None
     markers: Markers[CanonicalModel]
     drawn: Draw[CanonicalModel] | None
 
@@ -173,7 +171,6 @@ def example(
     orders: Mapping[str, str] = NO_ORDERS,
     vary: Vary[M] | None = None,
     remove: Remove[S, M] | str | None = None,
-    change: Change[S, M] | None = None,
     markers: Markers[M] | None = None,
     drawn: Draw[M] | Literal["derived"] | None = "derived",
 ) -> Example:
@@ -198,7 +195,6 @@ def example(
         orders=orders,
         vary=vary or varied(entity, small, orders),
         remove=cast("Remove[object, CanonicalModel] | None", remove),
-        change=cast("Change[object, CanonicalModel] | None", change),
         markers=cast("Markers[CanonicalModel]", markers or no_markers),
         drawn=cast("Draw[CanonicalModel] | None", partial(rows, entity) if drawn == "derived" else drawn),
     )

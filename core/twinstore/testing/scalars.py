@@ -89,7 +89,7 @@ def tenant_ids() -> st.SearchStrategy[str]:
 
 
 def names() -> st.SearchStrategy[str]:
-    """Return names of schedules up to their full length."""
+    """Return names up to their full length."""
     full = st.sampled_from(EDGE_TEXTS).map(lambda text: text[0] * 200)
     return filled_texts(max_size=200) | full
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
     from twinstore.testing.workspace import Workspace
 
 __all__ = ["CapabilitiesContract"]
-
-LARGE: Final = 17 * 2**20
-TOUCHES: Final = 25
-SECOND: Final = timedelta(seconds=1)
-PATIENCE_SECONDS: Final = 60
 
 
 def tells_changes(kit: type[Contract]) -> bool:
@@ -82,6 +76,7 @@ class CapabilitiesContract(Contract):
             _, _, remedy = refusal.value.message.partition(f"has no {name.replace('_', ' ')}.")
             assert remedy.strip().endswith(".")
 
+    @where(lambda kit: any(entity.retention is not None for entity in kit.module.entities))
     def test_expired_rows_are_removed_by_the_store_exactly_when_declared(
         self, backend_factory: BackendFactory
     ) -> None:

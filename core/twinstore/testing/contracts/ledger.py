@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LedgerContract"]
 
-T = TypeVar("T")
 # The ledger knows entities by name alone.
 ANOTHER: Final = "another_entity"
 

@@ -60,7 +60,7 @@ class RangeWriterContract(CopyContract, capability="bulk"):
         workspace, owner = apart, label_of(owner_of(entity, apart))
         with self.in_memory() as memory:
             self.populate(workspace.on(memory))
-            # The parents first: a trigger needs its schedule.
+            # The parents first: a child needs its own.
             for parent in self.module.entities[: self.module.entities.index(entity)]:
                 copied(memory, workspace.storage, parent, workspace.tenant)
             first = copied(memory, workspace.storage, entity, workspace.tenant)

@@ -17,6 +17,8 @@ from twinstore.testing.workspace import Workspace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from twinstore.canonical import CanonicalModel
+    from twinstore.testing.examples import Example
     from twinstore.testing.probe import Deployment
     from twinstore.testing.workspace import AnyStorage
 
@@ -34,6 +36,14 @@ def answer_of(call: TenantCall, workspace: Workspace, one_of_each: OneOfEach) ->
         return call.invoke(workspace.storage.unbound, workspace.tenant, one_of_each)
     except TwinstoreError as error:
         return type(error)
+
+
+def found_or_refused(example: Example, session: object, tenant: str, model: CanonicalModel) -> object:
+    """Return what a look-up answers, or the error of a session that may not look."""
+    try:
+        return example.found(session, tenant, model)
+    except TenantScopeError:
+        return TenantScopeError
 
 
 class OtherTenant(NamedTuple):
@@ -154,6 +164,23 @@ class TenancyContract(Contract):
             call.invoke(workspace.storage.unbound, workspace.tenant, other_tenant.one_of_each)
         assert sum(system_scope_openings().values()) == before + 1
         assert [record.name for record in caplog.records] == ["twinstore.system_scope"]
+
+    @each("example", lambda kit: kit.module.of_nobody)
+    @needs("sessions")
+    def test_rows_of_nobody_are_the_same_for_every_tenant(
+        self, workspace: Workspace, example: Example
+    ) -> None:
+        session, tenant = workspace.storage.unbound, workspace.tenant
+        model = self.module.store_small(session, tenant, workspace.id("shared"), example.entity)
+        assert example.found(session, tenant, model) == model
+        seen: list[object] = []
+        for owner in (workspace, workspace.elsewhere):
+            with workspace.storage.sessions.open(owner.tenant) as bound:
+                seen.append(found_or_refused(example, bound, tenant, model))
+        # Whether sessions of a tenant read them at all, their repository decides.
+        assert seen in ([model, model], [TenantScopeError, TenantScopeError])
+        with workspace.storage.sessions.open(purpose=PURPOSE) as system:
+            assert example.found(system, tenant, model) == model
 
     @pytest.mark.parametrize(("tenant", "purpose"), [(None, None), ("both", "both")])
     def test_a_session_or_unit_has_either_a_tenant_or_a_purpose(

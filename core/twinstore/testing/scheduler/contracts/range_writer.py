@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
 from twinstore import add_scheduler_memory_storage
-from twinstore.bulk import KeyRange
 from twinstore.scheduler.catalog import AUDIT, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
 from twinstore.tenancy import Tenant
 from twinstore.testing.base import CopyContract, needs
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
 __all__ = ["SchedulerRangeWriterContract"]
-
-EVERYTHING: Final = KeyRange()
 
 
 class SchedulerRangeWriterContract(SchedulerCases, CopyContract, capability="bulk"):
