@@ -171,6 +171,20 @@ class BulkContract(BulkCases, capability="bulk"):
             assert found == {key: all_records[key] for key in wanted}
             assert list(view.records_of(entity, [])) == []
 
+    @each("entity", lambda kit: [entity for entity in kit.module.entities if entity.retention is not None])
+    def test_each_row_is_scanned_with_the_instant_by_which_it_expires(
+        self, filled: Workspace, entity: Entity
+    ) -> None:
+        assert entity.retention is not None
+        expected = {
+            record.key: entity.value(record.model, record.storage, entity.retention.field)
+            for record in records_of(filled.storage.bulk, entity, EVERYTHING, filled.tenant)
+            if record.model is not None
+        }
+        with filled.storage.bulk.view() as view:
+            batches = view.rows(entity, EVERYTHING, tenant_id=owner_in(entity, filled.tenant))
+            assert {row.key: row.expires for batch in batches for row in batch} == expected
+
     def test_a_view_reads_one_list_after_the_other(self, filled: Workspace) -> None:
         with filled.storage.bulk.view() as view:
             for entity in self.module.entities:

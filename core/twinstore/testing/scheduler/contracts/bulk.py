@@ -1,4 +1,4 @@
-"""What whole entities promise to tools: counts, ranges, views and range writers."""
+"""What a scan tells of the rows of the scheduler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["SchedulerBulkContract"]
 
 
 class SchedulerBulkContract(SchedulerCases, capability="bulk"):
-    """Reading whole entities past the repositories, without losing anything."""
+    """The instant by which each row expires, as a scan tells it."""
 
     def test_the_instant_of_retention_is_scanned(self, workspace: SchedulerWorkspace) -> None:
         self.populate(workspace)

@@ -1,4 +1,4 @@
-"""What is declared works, and what is not declared fails loudly."""
+"""What is declared, shown by rows of the scheduler."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def other_process(
 
 
 class SchedulerCapabilitiesContract(SchedulerCases):
-    """The declaration of the driver on the connected server."""
+    """Precision of instants, writers of other processes, a document of 17 megabytes."""
 
     def test_instants_keep_the_declared_precision(self, workspace: SchedulerWorkspace) -> None:
         step = workspace.storage.capabilities.time_precision_ms

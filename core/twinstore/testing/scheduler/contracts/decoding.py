@@ -1,4 +1,4 @@
-"""What happens when a stored document forms no model: loud, precise, and without its content."""
+"""What can still be done with and beside a broken row of the scheduler."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def snapshot_id(one_of_each: StoredExamples) -> str:
 
 
 class BrokenRowContract(SchedulerCases):
-    """Reads never skip a broken row, and writes never build on one."""
+    """Rows beside a broken one, lists over all tenants, removal of a broken row."""
 
     def test_a_broken_row_is_met_by_the_lists_over_all_tenants(
         self, isolated_workspace: SchedulerWorkspace

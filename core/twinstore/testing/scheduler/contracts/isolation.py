@@ -1,4 +1,4 @@
-"""What rival units of work do to each other: one state is read, the first writer wins, no update is lost."""
+"""What rival units of the scheduler do to each other: one state is read, the first writer wins."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class Overtaken:
 
 
 class SchedulerIsolationContract(SchedulerCases):
-    """Units beside units, and beside calls that stand alone."""
+    """Every write of a unit against rivals: the first one wins, no update is lost."""
 
     @needs("transactions")
     def test_a_unit_reads_one_state_and_its_own_writes(self, workspace: SchedulerWorkspace) -> None:

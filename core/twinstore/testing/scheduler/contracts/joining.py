@@ -1,4 +1,4 @@
-"""What repositories promise that join a transaction of their caller: its commit decides, and nothing else."""
+"""What repositories of the scheduler promise that join a transaction of their caller."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def renamed(workspace: SchedulerWorkspace, name: str) -> Rule:
 
 
 class SchedulerJoiningContract(SchedulerCases):
-    """``bind``: a handle of the caller, where the driver joins one."""
+    """A joined write of two rows that fails leaves no half of itself."""
 
     @needs("transactions")
     def test_a_joined_write_that_fails_leaves_no_half_of_itself(self, workspace: SchedulerWorkspace) -> None:

@@ -1,4 +1,4 @@
-"""What every list with a page token must do."""
+"""What lists of the scheduler with filters must do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["FilteredListContract"]
 
 
 class FilteredListContract(SchedulerCases):
-    """All pages make the whole list, whatever happens between them."""
+    """Tokens are bound to filter and direction; a page has a maximum."""
 
     def test_a_token_is_bound_to_filter_and_direction_but_not_to_the_limit(
         self, workspace: SchedulerWorkspace

@@ -1,4 +1,4 @@
-"""Whether the probe of the test module sees what it is asked for: the other contracts believe it."""
+"""Whether the probe sees and changes rows of the scheduler as it is told."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["SchedulerProbeContract"]
 
 
 class SchedulerProbeContract(SchedulerCases):
-    """Counts, stamps and changes past the repositories."""
+    """A stamp changes with every write; the probe alters what it is told."""
 
     def test_a_stamp_changes_with_a_write_and_with_nothing_else(self, workspace: SchedulerWorkspace) -> None:
         run = workspace.storage.runs.create(workspace.run())

@@ -1,4 +1,4 @@
-"""What rivals may do to each other, tried often enough to meet: twenty rounds, each over fresh rows."""
+"""What rivals for rows of the scheduler may do to each other: twenty rounds, each over fresh rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RIVALS: Final = 4
 
 
 class SchedulerRaceContract(SchedulerCases):
-    """One winner, and nothing lost, in every round."""
+    """One run, one record, and a trigger in step with its schedule, in every round."""
 
     @needs("transactions")
     def test_one_run_of_an_id_is_created_in_every_round(self, workspace: SchedulerWorkspace) -> None:

@@ -1,4 +1,4 @@
-"""What writing a range promises: all of it or nothing, and nothing that nobody asked for."""
+"""What writing a range promises for rows of the scheduler."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["SchedulerRangeWriterContract"]
 
 
 class SchedulerRangeWriterContract(SchedulerCases, CopyContract, capability="bulk"):
-    """Writing past the repositories, each range together with its entry in the ledger."""
+    """Conflicts, refused rows, removed rows with their children, and life after a copy."""
 
     @needs("transactions")
     @pytest.mark.parametrize("overwrite", [False, True])

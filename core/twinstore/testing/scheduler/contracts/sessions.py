@@ -1,4 +1,4 @@
-"""What sessions promise: reads see earlier writes, each call stands on its own."""
+"""What sessions of the scheduler promise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["SchedulerSessionContract"]
 
 
 class SchedulerSessionContract(SchedulerCases):
-    """Bound repositories without a transaction."""
+    """An error of one call, and methods that are atomic by themselves."""
 
     @needs("sessions")
     def test_an_error_of_one_call_does_not_end_the_session(self, workspace: SchedulerWorkspace) -> None:

@@ -1,4 +1,4 @@
-"""What units of work promise: all or nothing, and a failed one is never committed."""
+"""What units of work over the repositories of the scheduler promise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["SchedulerTransactionContract"]
 
 
 class SchedulerTransactionContract(SchedulerCases):
-    """One unit of work over all repositories."""
+    """Changes, removals, reads and races of rows that depend on each other."""
 
     @needs("transactions")
     def test_changes_and_removals_are_rolled_back_too(self, workspace: SchedulerWorkspace) -> None:

@@ -1,4 +1,4 @@
-"""Every value that a model admits comes back as it was written, and is stored as its canonical form."""
+"""Every value that a model of the scheduler admits comes back as it was written."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = ["SchedulerValueContract"]
 
 
 class SchedulerValueContract(SchedulerCases):
-    """Round trips over the full range of values."""
+    """Round trips of each model over the full range of its values."""
 
     @examples(12)
     @given(data=st.data())
