@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -72,6 +73,7 @@ class ResourceContract(Contract):
             with pytest.raises(ConfigurationError, match="closed"):
                 call.invoke(session, workspace.tenant, one_of_each)
         uses: list[Callable[[AnyStorage], object]] = [
+            *(attrgetter(item.repository) for item in self.module.examples),
             lambda it: it.unbound,
             lambda it: it.sessions.open(workspace.tenant).__enter__(),
             lambda it: it.transaction(workspace.tenant).__enter__(),
