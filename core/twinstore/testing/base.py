@@ -172,16 +172,16 @@ class Contract:
         return cls.module.store_each(workspace.storage.unbound, workspace.tenant, workspace.id(NAME))
 
     @classmethod
-    def store_subject(cls, session: object, workspace: Workspace, name: str = "a") -> CanonicalModel:
+    def store_typical(cls, session: object, workspace: Workspace, name: str = "a") -> CanonicalModel:
         """Store the small row of a name of the entity that stands for all; return it."""
-        entity = cls.module.subject.entity
+        entity = cls.module.typical.entity
         return cls.module.store_small(session, workspace.tenant, workspace.id(name), entity)
 
     @classmethod
-    def found_subject(cls, session: object, workspace: Workspace, name: str = "a") -> object:
+    def found_typical(cls, session: object, workspace: Workspace, name: str = "a") -> object:
         """Return the row of a name of the entity that stands for all. Absent: ``None``."""
-        subject = cls.module.subject
-        return subject.found(session, workspace.tenant, subject.small(workspace.tenant, workspace.id(name)))
+        typical = cls.module.typical
+        return typical.found(session, workspace.tenant, typical.small(workspace.tenant, workspace.id(name)))
 
     @classmethod
     def counts(cls, workspace: Workspace) -> list[int]:
@@ -287,7 +287,7 @@ class CopyContract(BulkCases):
     @property
     def entity(self) -> Entity:
         """The entity whose rows stand for all."""
-        return self.module.subject.entity
+        return self.module.typical.entity
 
     @pytest.fixture
     def isolated_workspace(self, backend_factory: BackendFactory) -> Iterator[Workspace]:

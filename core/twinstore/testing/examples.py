@@ -327,7 +327,7 @@ class ModuleExamples:
         return self._by_entity[entity]
 
     @property
-    def subject(self) -> Example:
+    def typical(self) -> Example:
         """The example whose rows stand for all in cases that are about one.
 
         Raises:

@@ -29,7 +29,7 @@ __all__ = ["CapabilitiesContract"]
 
 def tells_changes(kit: type[Contract]) -> bool:
     """Whether a feed of changes can tell the key of the rows that stand for all."""
-    return bool(kit.module.of_tenants) and kit.module.subject.entity.single_key is not None
+    return bool(kit.module.of_tenants) and kit.module.typical.entity.single_key is not None
 
 
 class CapabilitiesContract(Contract):
@@ -120,23 +120,23 @@ class CapabilitiesContract(Contract):
 
     @where(tells_changes)
     def test_changes_can_be_followed_exactly_when_declared(self, workspace: Workspace) -> None:
-        subject = self.module.subject
-        feed = workspace.probe.changes(subject.entity)
+        typical = self.module.typical
+        feed = workspace.probe.changes(typical.entity)
         assert (feed is not None) is workspace.storage.capabilities.change_stream
         if feed is not None:
             with feed as following:
-                model = self.store_subject(workspace.storage.unbound, workspace)
-                assert following() == subject.key(workspace.tenant, model)
+                model = self.store_typical(workspace.storage.unbound, workspace)
+                assert following() == typical.key(workspace.tenant, model)
 
     @of_tenants
     @needs("bulk")
     def test_reads_of_the_past_work_exactly_when_declared(self, workspace: Workspace) -> None:
         bulk, everything = workspace.storage.bulk, KeyRange()
-        subject, entity = self.module.subject, self.module.subject.entity
-        model = self.store_subject(workspace.storage.unbound, workspace, "before")
-        before = subject.key(workspace.tenant, model)
+        typical, entity = self.module.typical, self.module.typical.entity
+        model = self.store_typical(workspace.storage.unbound, workspace, "before")
+        before = typical.key(workspace.tenant, model)
         position = bulk.position()
-        self.store_subject(workspace.storage.unbound, workspace, "after")
+        self.store_typical(workspace.storage.unbound, workspace, "after")
         if workspace.storage.capabilities.point_in_time_reads:
             assert position is not None
             with bulk.view(as_of=position) as view:

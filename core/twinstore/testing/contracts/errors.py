@@ -84,15 +84,15 @@ class StoreErrorContract(Contract):
         if broken is None:
             assert workspace.deployment.settings() is None, "what other processes see can be out of reach"
             return
-        entity, tenant, name = self.module.subject.entity, workspace.tenant, workspace.id("a")
-        model = self.module.subject.small(tenant, name)
+        entity, tenant, name = self.module.typical.entity, workspace.tenant, workspace.id("a")
+        model = self.module.typical.small(tenant, name)
 
         def in_a_unit(storage: AnyStorage) -> None:
             with storage.transaction(tenant) as unit:
-                self.module.subject.found(unit, tenant, model)
+                self.module.typical.found(unit, tenant, model)
 
         calls: list[Callable[[AnyStorage], object]] = [
-            lambda it: self.module.subject.found(it.unbound, tenant, model),
+            lambda it: self.module.typical.found(it.unbound, tenant, model),
             lambda it: self.module.store_small(it.unbound, tenant, name, entity),
             in_a_unit,
         ]
@@ -102,4 +102,4 @@ class StoreErrorContract(Contract):
                     call(storage)
                 assert outage.value.driver == workspace.storage.driver
                 assert list(causes_of(outage.value)), "an error without its cause"
-        assert self.module.subject.found(workspace.storage.unbound, tenant, model) is None
+        assert self.module.typical.found(workspace.storage.unbound, tenant, model) is None

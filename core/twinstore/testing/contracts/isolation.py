@@ -18,8 +18,8 @@ class IsolationContract(Contract):
     @needs("transactions")
     def test_a_unit_sees_what_was_committed_before_its_first_call(self, workspace: Workspace) -> None:
         with workspace.storages(1) as (other,), workspace.storage.transaction(workspace.tenant) as unit:
-            model = self.store_subject(other.unbound, workspace)
-            assert self.found_subject(unit, workspace) == model
+            model = self.store_typical(other.unbound, workspace)
+            assert self.found_typical(unit, workspace) == model
 
     @of_tenants
     @needs("transactions")
@@ -28,16 +28,16 @@ class IsolationContract(Contract):
     ) -> None:
         storage, called = workspace.storage, list[str]()
         with storage.transaction(workspace.tenant) as unit:
-            self.store_subject(unit, workspace, "a")
+            self.store_typical(unit, workspace, "a")
             for tenant in (workspace.tenant, workspace.foreign):
                 with pytest.raises(ValidationError, match="do not nest"), storage.transaction(tenant):
                     called.append("nested")
             with pytest.raises(ValidationError, match="do not nest"):
                 storage.transact(lambda _: called.append("nested"), tenant_id=workspace.tenant)
-            self.store_subject(unit, workspace, "b")
-        assert (called, workspace.count(self.module.subject.entity)) == ([], 2)
+            self.store_typical(unit, workspace, "b")
+        assert (called, workspace.count(self.module.typical.entity)) == ([], 2)
         with storage.transaction(workspace.tenant) as unit:
-            assert None not in [self.found_subject(unit, workspace, name) for name in "ab"]
+            assert None not in [self.found_typical(unit, workspace, name) for name in "ab"]
 
     @of_tenants
     @needs("transactions")
@@ -46,10 +46,10 @@ class IsolationContract(Contract):
     ) -> None:
         def another(storage: AnyStorage, name: str) -> None:
             with storage.transaction(workspace.tenant) as unit:
-                self.store_subject(unit, workspace, name)
+                self.store_typical(unit, workspace, name)
 
         with workspace.storages(1) as (other,), workspace.storage.transaction(workspace.tenant) as unit:
-            self.store_subject(unit, workspace, "mine")
+            self.store_typical(unit, workspace, "mine")
             another(other, "other storage")
             assert outcomes([in_thread(lambda: another(workspace.storage, "other thread"))()]) == {"ok": 1}
-        assert workspace.count(self.module.subject.entity) == 3
+        assert workspace.count(self.module.typical.entity) == 3

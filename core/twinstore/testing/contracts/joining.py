@@ -50,16 +50,16 @@ class JoiningContract(Contract):
     def test_joining_again_commits_nothing_of_what_came_before(self, workspace: Workspace) -> None:
         def failing(handle: AbstractContextManager[object]) -> None:
             with handle as joined:
-                self.store_subject(workspace.storage.bind(joined, workspace.tenant), workspace, "first")
-                self.store_subject(workspace.storage.bind(joined, workspace.tenant), workspace, "second")
-                assert workspace.count(self.module.subject.entity) == 0
+                self.store_typical(workspace.storage.bind(joined, workspace.tenant), workspace, "first")
+                self.store_typical(workspace.storage.bind(joined, workspace.tenant), workspace, "second")
+                assert workspace.count(self.module.typical.entity) == 0
                 raise ZeroDivisionError
 
         handle = workspace.deployment.handle(workspace.tenant)
         if handle is not None:
             with pytest.raises(ZeroDivisionError):
                 failing(handle)
-            assert workspace.count(self.module.subject.entity) == 0
+            assert workspace.count(self.module.typical.entity) == 0
 
     def test_a_handle_of_another_kind_is_refused(self, workspace: Workspace) -> None:
         with pytest.raises(ConfigurationError):

@@ -209,7 +209,7 @@ class LedgerContract(CopyContract, capability="bulk"):
     ) -> None:
         ledger = ledger_of(workspace.storage)
         with self.in_memory() as memory:
-            self.store_subject(memory.unbound, workspace)
+            self.store_typical(memory.unbound, workspace)
             claims: list[Claim] = []
             copied(
                 memory,

@@ -74,23 +74,23 @@ class RangeWriterContract(CopyContract, capability="bulk"):
         assert (second.conflicts, second.rejected) == ((), ())
         assert [workspace.probe.stamp(entity, key) for key in keys] == before
 
-    @where(lambda kit: bool(kit.module.of_tenants) and kit.module.subject.shares_keys)
+    @where(lambda kit: bool(kit.module.of_tenants) and kit.module.typical.shares_keys)
     @needs("transactions")
     def test_a_row_of_another_tenant_under_the_same_key_is_a_conflict(self, workspace: Workspace) -> None:
-        subject, name = self.module.subject, workspace.id("a")
-        theirs = subject.small(workspace.foreign, name)
-        subject.store(workspace.storage.unbound, workspace.foreign, theirs)
+        typical, name = self.module.typical, workspace.id("a")
+        theirs = typical.small(workspace.foreign, name)
+        typical.store(workspace.storage.unbound, workspace.foreign, theirs)
         with self.in_memory() as memory:
-            subject.store(memory.unbound, workspace.tenant, subject.small(workspace.tenant, name))
+            typical.store(memory.unbound, workspace.tenant, typical.small(workspace.tenant, name))
             result = copied(memory, workspace.storage, self.entity, workspace.tenant)
         assert len(result.conflicts) == 1
-        assert subject.found(workspace.storage.unbound, workspace.foreign, theirs) == theirs
+        assert typical.found(workspace.storage.unbound, workspace.foreign, theirs) == theirs
 
     @of_tenants
     @needs("transactions")
     def test_a_lost_lease_writes_nothing(self, workspace: Workspace) -> None:
         with self.in_memory() as memory:
-            self.store_subject(memory.unbound, workspace)
+            self.store_typical(memory.unbound, workspace)
             with pytest.raises(LeaseLostError):
                 copied(memory, workspace.storage, self.entity, workspace.tenant, during=take_over)
         assert workspace.count(self.entity) == 0
@@ -102,7 +102,7 @@ class RangeWriterContract(CopyContract, capability="bulk"):
             raise ZeroDivisionError
 
         with self.in_memory() as memory:
-            self.store_subject(memory.unbound, workspace)
+            self.store_typical(memory.unbound, workspace)
             with pytest.raises(ZeroDivisionError):
                 copied(memory, workspace.storage, self.entity, workspace.tenant, during=fail)
         assert workspace.count(self.entity) == 0
@@ -115,7 +115,7 @@ class RangeWriterContract(CopyContract, capability="bulk"):
 
         with self.in_memory() as memory:
             for name in "abc":
-                self.store_subject(memory.unbound, workspace, name)
+                self.store_typical(memory.unbound, workspace, name)
             with pytest.raises(ZeroDivisionError) as failure:
                 copied(memory, workspace.storage, self.entity, workspace.tenant, before_commit=fail)
         assert workspace.count(self.entity) == 0
@@ -129,7 +129,7 @@ class RangeWriterContract(CopyContract, capability="bulk"):
         claim = claimed(ledger, self.entity)
         with self.in_memory() as memory:
             for name in "abc":
-                self.store_subject(memory.unbound, workspace, name)
+                self.store_typical(memory.unbound, workspace, name)
             with memory.bulk.view() as view, workspace.storage.bulk.writer(self.entity) as writer:
                 write_all(view, writer, claim, self.entity, workspace.tenant)
                 outcome = writer.flush()
@@ -143,7 +143,7 @@ class RangeWriterContract(CopyContract, capability="bulk"):
     @needs("transactions")
     def test_what_was_not_committed_is_rolled_back(self, workspace: Workspace) -> None:
         with self.in_memory() as memory:
-            self.store_subject(memory.unbound, workspace)
+            self.store_typical(memory.unbound, workspace)
             with workspace.storage.bulk.writer(self.entity) as writer:
                 writer.write(records_of(memory.bulk, self.entity, EVERYTHING, workspace.tenant))
                 assert dict(writer.flush().written) == {workspace.tenant: 1}

@@ -33,24 +33,24 @@ class ResourceContract(Contract):
 
     def _every_kind_of_call(self, workspace: Workspace) -> None:
         """Read, list, write, fail, and open what can be opened."""
-        storage, tenant, subject = workspace.storage, workspace.tenant, self.module.subject
+        storage, tenant, typical = workspace.storage, workspace.tenant, self.module.typical
         name, taken = workspace.next_id(), workspace.next_id()
-        model = self.module.store_small(storage.unbound, tenant, name, subject.entity)
-        self.module.store_small(storage.unbound, workspace.foreign, taken, subject.entity)
-        for listed in subject.lists:
+        model = self.module.store_small(storage.unbound, tenant, name, typical.entity)
+        self.module.store_small(storage.unbound, workspace.foreign, taken, typical.entity)
+        for listed in typical.lists:
             listed(
-                getattr(storage.unbound, subject.repository), tenant, subject.value(tenant, model), limit=1
+                getattr(storage.unbound, typical.repository), tenant, typical.value(tenant, model), limit=1
             )
-        if subject.shares_keys:
+        if typical.shares_keys:
             with pytest.raises(DuplicateError):
-                subject.store(storage.unbound, tenant, subject.small(tenant, taken))
+                typical.store(storage.unbound, tenant, typical.small(tenant, taken))
             with suppress(UnsupportedCapabilityError, DuplicateError), storage.transaction(tenant) as unit:
-                subject.store(unit, tenant, subject.small(tenant, taken))
-        assert subject.found(storage.unbound, tenant, model) == model
+                typical.store(unit, tenant, typical.small(tenant, taken))
+        assert typical.found(storage.unbound, tenant, model) == model
         with suppress(UnsupportedCapabilityError), storage.sessions.open(tenant) as session:
-            subject.found(session, tenant, model)
+            typical.found(session, tenant, model)
         with suppress(UnsupportedCapabilityError), storage.transaction(tenant) as unit:
-            subject.found(unit, tenant, model)
+            typical.found(unit, tenant, model)
 
     @of_tenants
     def test_no_call_leaves_a_connection_open(self, isolated_workspace: Workspace) -> None:
@@ -64,11 +64,11 @@ class ResourceContract(Contract):
     @of_tenants
     def test_a_closed_storage_refuses_every_call(self, workspace: Workspace) -> None:
         one_of_each = self.store_one_of_each(workspace)
-        subject, tenant = self.module.subject, workspace.tenant
-        model = one_of_each.rows[subject.entity]
+        typical, tenant = self.module.typical, workspace.tenant
+        model = one_of_each.rows[typical.entity]
         with workspace.storages(1) as (storage,):
             session, handle = storage.unbound, workspace.deployment.handle(workspace.tenant)
-            assert subject.found(session, tenant, model) == model
+            assert typical.found(session, tenant, model) == model
         for call in (*self.tenant_calls(), *self.system_calls()):
             with pytest.raises(ConfigurationError, match="closed"):
                 call.invoke(session, workspace.tenant, one_of_each)
@@ -87,4 +87,4 @@ class ResourceContract(Contract):
             with pytest.raises(ConfigurationError, match="closed"):
                 use(storage)
         storage.close()
-        assert subject.found(workspace.storage.unbound, tenant, model) == model
+        assert typical.found(workspace.storage.unbound, tenant, model) == model

@@ -33,22 +33,22 @@ class SessionContract(Contract):
     ) -> None:
         def failing(other: AnyStorage) -> None:
             with workspace.storage.sessions.open(workspace.tenant) as session:
-                model = self.store_subject(session, workspace)
-                assert self.found_subject(other.unbound, workspace) == model
+                model = self.store_typical(session, workspace)
+                assert self.found_typical(other.unbound, workspace) == model
                 raise ZeroDivisionError
 
         with workspace.storages(1) as (other,):
             with pytest.raises(ZeroDivisionError):
                 failing(other)
-            assert self.found_subject(other.unbound, workspace) is not None
+            assert self.found_typical(other.unbound, workspace) is not None
 
     @of_tenants
     @needs("sessions")
     def test_a_session_sees_what_others_write_meanwhile(self, workspace: Workspace) -> None:
         with workspace.storages(1) as (other,), workspace.storage.sessions.open(workspace.tenant) as session:
-            assert self.found_subject(session, workspace) is None
-            model = self.store_subject(other.unbound, workspace)
-            assert self.found_subject(session, workspace) == model
+            assert self.found_typical(session, workspace) is None
+            model = self.store_typical(other.unbound, workspace)
+            assert self.found_typical(session, workspace) == model
 
     @of_tenants
     @needs("sessions")
@@ -66,6 +66,6 @@ class SessionContract(Contract):
         opening = workspace.storage.sessions.open
         with opening(workspace.tenant) as mine, opening(workspace.foreign) as theirs:
             for session, owner in ((mine, workspace), (theirs, workspace.elsewhere)):
-                model = self.store_subject(session, owner)
-                assert self.found_subject(session, owner) == model
-                assert owner.count(self.module.subject.entity) == 1
+                model = self.store_typical(session, owner)
+                assert self.found_typical(session, owner) == model
+                assert owner.count(self.module.typical.entity) == 1

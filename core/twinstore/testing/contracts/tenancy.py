@@ -114,8 +114,8 @@ class TenancyContract(Contract):
         with workspace.storage.transaction(workspace.tenant) as unit:
             with pytest.raises(TenantScopeError):
                 call.invoke(unit, unchanged.tenant, unchanged.one_of_each)
-            model = self.store_subject(unit, workspace)
-        assert self.module.subject.found(workspace.storage.unbound, workspace.tenant, model) == model
+            model = self.store_typical(unit, workspace)
+        assert self.module.typical.found(workspace.storage.unbound, workspace.tenant, model) == model
 
     @every_method
     @needs("sessions")
@@ -204,8 +204,8 @@ class TenancyContract(Contract):
     @needs("transactions")
     def test_a_tenant_is_trimmed_when_a_unit_opens(self, workspace: Workspace) -> None:
         with workspace.storage.transaction(f" {workspace.tenant} ") as unit:
-            model = self.store_subject(unit, workspace)
-            subject = self.module.subject
-            value = subject.value(workspace.tenant, model)
-            trimmed = subject.lookups[0](getattr(unit, subject.repository), f" {workspace.tenant} ", value)
+            model = self.store_typical(unit, workspace)
+            typical = self.module.typical
+            value = typical.value(workspace.tenant, model)
+            trimmed = typical.lookups[0](getattr(unit, typical.repository), f" {workspace.tenant} ", value)
             assert trimmed == model

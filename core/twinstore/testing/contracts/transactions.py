@@ -55,7 +55,7 @@ class TransactionContract(Contract):
                 self.write_everywhere(unit, workspace)
                 assert set(self.counts(workspace)) == {0}
                 assert list(self._shown(other.unbound, workspace)) == []
-            assert self.found_subject(other.unbound, workspace) is not None
+            assert self.found_typical(other.unbound, workspace) is not None
         assert set(self.counts(workspace)) == {1}
 
     @of_tenants
@@ -78,13 +78,13 @@ class TransactionContract(Contract):
         one_of_each = self.store_one_of_each(workspace)
         error, step = self.harmless_steps()[name]
         with workspace.storage.transaction(workspace.tenant) as unit:
-            self.store_subject(unit, workspace, "before")
+            self.store_typical(unit, workspace, "before")
             with pytest.raises(error) as refusal:
                 step(unit, workspace, one_of_each)
             assert not isinstance(refusal.value, DuplicateError)
-            self.store_subject(unit, workspace, "after")
-        assert self.found_subject(workspace.storage.unbound, workspace, "before") is not None
-        assert self.found_subject(workspace.storage.unbound, workspace, "after") is not None
+            self.store_typical(unit, workspace, "after")
+        assert self.found_typical(workspace.storage.unbound, workspace, "before") is not None
+        assert self.found_typical(workspace.storage.unbound, workspace, "after") is not None
 
     @of_tenants
     @needs("transactions")
@@ -94,18 +94,18 @@ class TransactionContract(Contract):
         self.store_one_of_each(workspace.elsewhere)
 
         def catching(unit: object) -> None:
-            self.store_subject(unit, workspace, "before")
+            self.store_typical(unit, workspace, "before")
             with pytest.raises(DuplicateError):
                 self.fatal_steps()[name](unit, workspace, one_of_each)
             with pytest.raises(TransactionAbortedError):
-                self.found_subject(unit, workspace, NAME)
+                self.found_typical(unit, workspace, NAME)
             with pytest.raises(TransactionAbortedError):
-                self.store_subject(unit, workspace, "after")
+                self.store_typical(unit, workspace, "after")
 
         with pytest.raises(TransactionAbortedError):
             committed(workspace, catching)
-        assert self.found_subject(workspace.storage.unbound, workspace, "before") is None
-        assert self.found_subject(workspace.storage.unbound, workspace, "after") is None
+        assert self.found_typical(workspace.storage.unbound, workspace, "before") is None
+        assert self.found_typical(workspace.storage.unbound, workspace, "after") is None
 
     @of_tenants
     @needs("transactions")
@@ -118,10 +118,10 @@ class TransactionContract(Contract):
         with pytest.raises(DuplicateError):
             committed(
                 workspace,
-                lambda unit: self.store_subject(unit, workspace, "before"),
+                lambda unit: self.store_typical(unit, workspace, "before"),
                 lambda unit: self.fatal_steps()[name](unit, workspace, one_of_each),
             )
-        assert self.found_subject(workspace.storage.unbound, workspace, "before") is None
+        assert self.found_typical(workspace.storage.unbound, workspace, "before") is None
 
     @of_tenants
     @needs("transactions")
@@ -144,9 +144,9 @@ class TransactionContract(Contract):
     @needs("transactions")
     def test_transact_returns_the_result_of_a_committed_unit(self, workspace: Workspace) -> None:
         model = workspace.storage.transact(
-            lambda unit: self.store_subject(unit, workspace), tenant_id=workspace.tenant
+            lambda unit: self.store_typical(unit, workspace), tenant_id=workspace.tenant
         )
-        assert self.found_subject(workspace.storage.unbound, workspace) == model
+        assert self.found_typical(workspace.storage.unbound, workspace) == model
 
     @of_tenants
     @needs("transactions")
@@ -155,15 +155,15 @@ class TransactionContract(Contract):
 
         def third_time_lucky(unit: object) -> int:
             attempts.append(len(attempts))
-            self.store_subject(unit, workspace, str(len(attempts)))
+            self.store_typical(unit, workspace, str(len(attempts)))
             if len(attempts) < 3:
                 raise ConcurrencyError
             return len(attempts)
 
         assert workspace.storage.transact(third_time_lucky, tenant_id=workspace.tenant) == 3
-        found = [self.found_subject(workspace.storage.unbound, workspace, name) for name in "123"]
+        found = [self.found_typical(workspace.storage.unbound, workspace, name) for name in "123"]
         assert [model is not None for model in found] == [False, False, True]
-        assert workspace.count(self.module.subject.entity) == 1
+        assert workspace.count(self.module.typical.entity) == 1
 
     @of_tenants
     @needs("transactions")
@@ -173,12 +173,12 @@ class TransactionContract(Contract):
 
         def hopeless(unit: object) -> None:
             calls.append(1)
-            self.store_subject(unit, workspace)
+            self.store_typical(unit, workspace)
             raise ConcurrencyError
 
         with pytest.raises(ConcurrencyError):
             workspace.storage.transact(hopeless, tenant_id=workspace.tenant, attempts=attempts)
-        assert (len(calls), workspace.count(self.module.subject.entity)) == (attempts, 0)
+        assert (len(calls), workspace.count(self.module.typical.entity)) == (attempts, 0)
 
     @of_tenants
     @needs("transactions")
