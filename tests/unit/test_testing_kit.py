@@ -11,8 +11,10 @@ import pytest
 import twinstore.testing
 from tests.distributions import LIBRARY, install_distribution
 from tests.library.kit import LIBRARY_EXAMPLES, LibraryContract
+from twinstore.catalog import Entity
 from twinstore.generate_aio import facades
 from twinstore.modules import built_modules, module_spec
+from twinstore.scheduler.catalog import TRIGGERS, WORKERS
 from twinstore.scheduler.module import MODULE
 from twinstore.testing import (
     AccessDefaultsContract,
@@ -111,6 +113,12 @@ def test_a_module_is_asked_what_it_has() -> None:
 def test_a_module_must_give_an_example_of_each_entity() -> None:
     with pytest.raises(LookupError, match="no example of books"):
         ModuleExamples(LIBRARY_EXAMPLES.module, ())
+
+
+@pytest.mark.parametrize("entity", [TRIGGERS, WORKERS], ids=lambda entity: entity.name)
+def test_what_needs_a_parent_or_all_tenants_cannot_stand_for_all(entity: Entity) -> None:
+    with pytest.raises(LookupError, match=f"{entity.name} cannot stand for all; choose one of: schedules, "):
+        ModuleExamples(MODULE, SCHEDULER_EXAMPLES.examples, chosen=entity)
 
 
 def test_a_contract_without_module_says_what_to_do() -> None:

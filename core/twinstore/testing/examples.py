@@ -308,7 +308,7 @@ class ModuleExamples:
         """Sort the examples as the catalog sorts the entities.
 
         Raises:
-            LookupError: an entity has no example.
+            LookupError: an entity has no example, or the chosen one is not of tenants or needs a parent.
         """
         given = {item.entity: item for item in self.examples}
         missing = [entity.name for entity in self.entities if entity not in given]
@@ -316,6 +316,10 @@ class ModuleExamples:
             raise LookupError(f"the kit has no example of {', '.join(missing)}")  # met by programmers only
         object.__setattr__(self, "_by_entity", {entity: given[entity] for entity in self.entities})
         object.__setattr__(self, "examples", tuple(self._by_entity.values()))
+        candidates = [item.entity for item in self.of_tenants if item.entity.parent is None]
+        if self.chosen is not None and self.chosen not in candidates:
+            names = ", ".join(entity.name for entity in candidates) or "none"
+            raise LookupError(f"{self.chosen.name} cannot stand for all; choose one of: {names}")
 
     @property
     def entities(self) -> tuple[Entity, ...]:
