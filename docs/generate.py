@@ -47,6 +47,7 @@ def static_parts() -> dict[str, Callable[[], str]]:
         "hooks": drivers.hook_table,
         "backend-spec": drivers.spec_table,
         "contracts": drivers.contract_table,
+        "contracts.scheduler": drivers.scheduler_contract_table,
         "driver-interface": interface.driver_table,
         "module-interface": interface.module_table,
         **outsiders.parts(),

@@ -37,11 +37,12 @@ class Outsider:
     folder: Path
     python: Path
 
-    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run a module of Python in the folder of the project."""
+    def run(self, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a module of Python in the folder of the project; ``variables`` are added to its environment."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         environment["PYTHONPATH"] = str(self.folder)  # its files as they are now, also those of a copy
+        environment |= variables
         if SHARED_MEMORY.is_dir():
             environment["TMPDIR"] = str(SHARED_MEMORY)
         return subprocess.run(

@@ -74,6 +74,9 @@ class ModuleSpec(Generic[R_co]):
         checks: makes the lists that a verification compares, from the cut-offs of its entities and the rows
             per page; they are asked of ``storage``. ``None``: rows alone are compared.
         due_order: what reports call the order in which rows are due next, where some of the lists are in it.
+        kit: where the contract stands that proves a driver for the module, such as
+            ``acme_library.testing:LibraryContract``. It is imported by tests only, because the contract kit
+            needs ``twinstore[testing]``. ``None``: the module has none.
     """
 
     catalog: Module
@@ -84,6 +87,7 @@ class ModuleSpec(Generic[R_co]):
     session: type[object] | None = None
     checks: Callable[[Cutoffs, int], ModuleChecks[Never]] | None = None
     due_order: str | None = None
+    kit: str | None = None
 
     @property
     def name(self) -> str:

@@ -41,9 +41,8 @@ from twinstore.scheduler.catalog import (
     TRIGGERS,
 )
 from twinstore.tenancy import ALL_TENANTS, Tenant
-from twinstore.testing.builders import (
-    START,
-    at,
+from twinstore.testing.instants import START, at
+from twinstore.testing.scheduler.builders import (
     make_image,
     make_impact_set,
     make_run,

@@ -26,7 +26,8 @@ from twinstore.errors import LeaseLostError, TwinstoreError, ValidationError
 from twinstore.ledger import RangeState
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import at, make_audit_record, make_run, make_schedule
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.holder import Holder, start_time

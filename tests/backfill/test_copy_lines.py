@@ -12,7 +12,8 @@ from typing_extensions import override
 from tests.backfill.toolkit import AS_OF, MemoryPair, fill, invoke, memory_pair, write_config
 from twinstore.errors import UnavailableError
 from twinstore.scheduler.catalog import RUNS
-from twinstore.testing.builders import at, make_run
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy import quarantine
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions

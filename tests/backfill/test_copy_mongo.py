@@ -21,7 +21,7 @@ from twinstore.modules import ModuleSpec
 from twinstore.options import ModuleOptions
 from twinstore.scheduler.catalog import RUNS
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, UNKNOWN_TENANT, Tenant
-from twinstore.testing.builders import make_run
+from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import MemoryDatabase as MemoryStore

@@ -17,8 +17,9 @@ from twinstore.ledger import RangeState, RangeTally
 from twinstore.ledger.ledger import MAX_ATTEMPTS
 from twinstore.migrations import MigrationState, MigrationStatus
 from twinstore.scheduler.catalog import RUNS, SCHEDULES
-from twinstore.testing.builders import at, make_run
 from twinstore.testing.copying import in_the_end
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.holder import Holder, start_time, worker_id
 from twinstore_backfill.copy.lease import LeaseKeeper

@@ -16,7 +16,7 @@ from twinstore.config import load_settings
 from twinstore.errors import TwinstoreError, UnavailableError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import make_run
+from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.stopping import StopSwitch

@@ -22,7 +22,14 @@ from twinstore.scheduler.catalog import (
     TRIGGERS,
 )
 from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import at, make_audit_record, make_impact_set, make_run, make_schedule, moved
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import (
+    make_audit_record,
+    make_impact_set,
+    make_run,
+    make_schedule,
+    moved,
+)
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_backfill import stores
 from twinstore_backfill.cli import main

@@ -18,9 +18,10 @@ from twinstore.scheduler.module import MODULE as SCHEDULER_MODULE
 from twinstore.scheduler.repositories.schedules import DUE
 from twinstore.scope import Scope
 from twinstore.tenancy import NO_TENANT, Tenant
-from twinstore.testing.builders import at, make_schedule
 from twinstore.testing.datasets import COUNTER, DEVICE, NOTE, PART, Dataset
 from twinstore.testing.entities import COUNTERS, DEVICES, KIT, MODULE, NOTES, PARTS, Note
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_schedule
 from twinstore.testing.workspace import unique
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from twinstore.query import (
     key_order,
 )
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
-from twinstore.testing.builders import at
 from twinstore.testing.datasets import Dataset, factory_of
 from twinstore.testing.entities import (
     COUNTERS,
@@ -39,6 +38,7 @@ from twinstore.testing.entities import (
     Level,
     Spot,
 )
+from twinstore.testing.instants import at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

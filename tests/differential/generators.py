@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from twinstore.errors import ValidationError
 from twinstore.scheduler.enums import RunState, RunTrigger, SelectorScope
 from twinstore.scheduler.runs import RunStats
-from twinstore.testing.builders import (
-    at,
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import (
     make_audit_event,
     make_audit_record,
     make_image,

@@ -13,7 +13,7 @@ from twinstore.scheduler.enums import TERMINAL_STATES, RunState
 from twinstore.scheduler.runs import RunQueryOptions, RunStats
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.shapes import Kind
-from twinstore.testing.builders import moved
+from twinstore.testing.scheduler.builders import moved
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def expecting(path: str, model: Callable[[ValueGenerator], object]) -> Callable[
     )
 
 
-def looked_up(item: Example[SchedulerSession], lookup: Lookup) -> Callable[[ValueGenerator], Operation]:
+def looked_up(item: Example, lookup: Lookup) -> Callable[[ValueGenerator], Operation]:
     """Return look-ups of one row."""
     path = f"{item.repository}.{lookup.method.name}"
 
@@ -122,7 +122,7 @@ def looked_up(item: Example[SchedulerSession], lookup: Lookup) -> Callable[[Valu
     return look_up
 
 
-def listed_by(item: Example[SchedulerSession], listed: ListMethod) -> Callable[[ValueGenerator], Operation]:
+def listed_by(item: Example, listed: ListMethod) -> Callable[[ValueGenerator], Operation]:
     """Return lists without the filters that may be left out."""
     path = f"{item.repository}.{listed.method.name}"
 
@@ -137,7 +137,7 @@ def listed_by(item: Example[SchedulerSession], listed: ListMethod) -> Callable[[
     return ask
 
 
-def told(generator: ValueGenerator, item: Example[SchedulerSession], name: str) -> object:
+def told(generator: ValueGenerator, item: Example, name: str) -> object:
     """Return a value for a field by which a list chooses its rows."""
     shape = item.entity.shapes.get(name)
     members = shape is not None and shape.value.kind in {Kind.NUMBERED, Kind.NAMED}

@@ -27,7 +27,7 @@ from tests.differential.machine import DivergenceError
 from tests.differential.operations import OPERATIONS, MethodCall, Operation, any_operation, seeds
 from tests.differential.outcomes import Outcome, Raised, observe
 from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import make_impact_set, make_run_summary, make_schedule
+from twinstore.testing.scheduler.builders import make_impact_set, make_run_summary, make_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -22,7 +22,7 @@ from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.repositories import AuditRecords, Repositories, Runs, RunSummaries, Schedules
 from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.scope import instant_argument
-from twinstore.testing.builders import at
+from twinstore.testing.instants import at
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import MemoryDatabase, Unit
 

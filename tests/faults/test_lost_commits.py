@@ -13,7 +13,7 @@ import twinstore
 from tests.contract.deployments.wire import Line, line_to
 from tests.stores import kept
 from twinstore.errors import Outcome, UnavailableError
-from twinstore.testing.builders import make_run
+from twinstore.testing.scheduler.builders import make_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

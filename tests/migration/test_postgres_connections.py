@@ -22,7 +22,7 @@ from twinstore.errors import (
     UnavailableError,
     ValidationError,
 )
-from twinstore.testing.builders import make_run, make_schedule
+from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore_postgres import server as server_module
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
-from twinstore.testing.builders import (
-    START,
-    at,
+from twinstore.testing.instants import START, at
+from twinstore.testing.scheduler.builders import (
     make_audit_record,
     make_impact_set,
     make_run,

@@ -30,7 +30,7 @@ from twinstore.scheduler.repositories.impact_snapshots import row_of
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.tenancy import ALL_TENANTS, Tenant
-from twinstore.testing.builders import make_impact_set, make_run_summary
+from twinstore.testing.scheduler.builders import make_impact_set, make_run_summary
 from twinstore_postgres import statements
 from twinstore_postgres.codec import Json, Unprepared
 from twinstore_postgres.compile import compile_claim, compile_count, compile_query, compile_removal

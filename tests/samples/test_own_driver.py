@@ -57,7 +57,7 @@ def test_the_list_of_drivers_shows_it(outsider: Outsider) -> None:
     assert (sqlite["distribution"], sqlite["state"]) == ("twinstore-sqlite", "ready")
 
 
-@pytest.mark.parametrize("kit", [name for name in vars(DriverContract) if name.startswith("Test")])
+@pytest.mark.parametrize("kit", ["TestAccess", "TestDefaults", *DriverContract.kits()])
 def test_the_kit_passes(outsider: Outsider, kit: str) -> None:
     chosen = f"tests/test_sqlite.py::TestSqlite::{kit}"
     result = outsider.run("pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-c", "pyproject.toml", chosen)

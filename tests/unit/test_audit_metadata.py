@@ -11,7 +11,7 @@ import pytest
 import twinstore
 from twinstore import aio
 from twinstore.errors import ConfigurationError
-from twinstore.testing.builders import make_audit_event
+from twinstore.testing.scheduler.builders import make_audit_event
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

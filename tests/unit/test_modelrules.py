@@ -37,7 +37,7 @@ from twinstore.modelrules import (
 )
 from twinstore.rulechecks import first_broken
 from twinstore.scheduler import RunStats
-from twinstore.testing.builders import make_run
+from twinstore.testing.scheduler.builders import make_run
 
 
 class Words(TypedDict):

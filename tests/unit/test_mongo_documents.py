@@ -28,7 +28,9 @@ from twinstore.scheduler.repositories.schedules import deletion_of
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.selectors import selector_digest
 from twinstore.tenancy import Tenant
-from twinstore.testing.builders import (
+from twinstore.testing.datasets import DEVICE, ROW_FACTORIES, Dataset, RowFactory
+from twinstore.testing.entities import DEVICES
+from twinstore.testing.scheduler.builders import (
     make_audit_record,
     make_impact_set,
     make_run,
@@ -39,8 +41,6 @@ from twinstore.testing.builders import (
     rich_run_summary,
     rich_schedule,
 )
-from twinstore.testing.datasets import DEVICE, ROW_FACTORIES, Dataset, RowFactory
-from twinstore.testing.entities import DEVICES
 from twinstore_mongo.codec import FOREIGN_TYPES, codec_of
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from tests.mongomock_client import MongomockClient
 from twinstore.backend import SharedResources
 from twinstore.errors import ConfigurationError, UnsupportedCapabilityError, ValidationError
 from twinstore.tenancy import NO_TENANT, Tenant
-from twinstore.testing.builders import make_schedule, rich_run
 from twinstore.testing.datasets import COUNTER, NOTE, Dataset
 from twinstore.testing.entities import COUNTERS, KIT, NOTES, KitOptions
 from twinstore.testing.entities import MODULE as KIT_MODULE
+from twinstore.testing.scheduler.builders import make_schedule, rich_run
 from twinstore_mongo.backend import MongoBackend
 from twinstore_mongo.connection import Connection
 from twinstore_mongo.derive import collection_specs

@@ -26,7 +26,7 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
-from twinstore.testing.builders import make_schedule, make_trigger
+from twinstore.testing.scheduler.builders import make_schedule, make_trigger
 from twinstore_postgres.errors import STATES, Subject, kind_of, translate, translated
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from twinstore.ordering import Ordered
 from twinstore.scheduler.enums import RunState, SelectorScope
 from twinstore.scheduler.run_summaries import RunSummaryCounters
 from twinstore.scheduler.runs import DeltaSummary, RunReason, RunStats
-from twinstore.testing.builders import (
-    at,
-    digest_text,
+from twinstore.testing.instants import at
+from twinstore.testing.scalars import digest_text
+from twinstore.testing.scheduler.builders import (
     make_impact_set,
     make_run,
     make_run_summary,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.scheduler.catalog import TRIGGERS
 from twinstore.scheduler.enums import RunState
-from twinstore.testing import builders, scalars, strategies
+from twinstore.testing import scalars
+from twinstore.testing.scheduler import builders, strategies
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 EXAMPLES = SCHEDULER_EXAMPLES.examples

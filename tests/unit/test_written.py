@@ -11,7 +11,7 @@ from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS, SCHEDULES
 from twinstore.scheduler.impact_snapshots import ImpactSet
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule
-from twinstore.testing.builders import make_impact_set, make_run, make_schedule
+from twinstore.testing.scheduler.builders import make_impact_set, make_run, make_schedule
 from twinstore.written import check_written, checked
 
 if TYPE_CHECKING:

@@ -21,6 +21,9 @@ __all__ = ["WeakSpot", "weak_spot"]
 
 # No model of ours has a property of this name.
 FOREIGN: Final = "foreign"
+# Added to a text that a field would admit: few texts may hold such a character, and no name is so long.
+CONTROL: Final = "\x01"
+FILLING: Final = "." * 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,10 @@ def _spots_in(entity: Entity, shape: FieldShape, content: str) -> Iterator[WeakS
     elif shape.value.kind is Kind.MAP:
         # A map admits any key, and a free one any value as well; but never a list in its own place.
         yield WeakSpot(shape.wire, [content], merged=False)
-    elif not _admits(entity, shape, content):
-        yield WeakSpot(shape.wire, content, merged=False)
+    else:
+        for text in (content, content + CONTROL, content + FILLING):
+            if not _admits(entity, shape, text):
+                yield WeakSpot(shape.wire, text, merged=False)
 
 
 def _admits(entity: Entity, shape: FieldShape, content: str) -> bool:

@@ -11,12 +11,11 @@ from pydantic import SecretStr
 from pymongo import MongoClient
 from typing_extensions import override
 
-import twinstore
 from tests.contract.deployments.wire import line_to
 from tests.servers import mongo_config
 from tests.stores import kept
 from twinstore.backend import SharedResources
-from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.storage import open_module
 from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore.testing.entities import KitOptions
 from twinstore_mongo.backend import MongoBackend
@@ -37,14 +36,15 @@ if TYPE_CHECKING:
     from twinstore.backend import ModuleBackend
     from twinstore.catalog import Entity, Key, Module
     from twinstore.clock import Clock
+    from twinstore.module_storage import ModuleStorage
     from twinstore.modules import ModuleSpec
-    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing import BackendFactory, Deployment
 
 R = TypeVar("R")
 Document = dict[str, Any]
 AWARE: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
 TAMPERED = "tampered"
+KEPT_DAYS = 30
 
 
 def marker_names(entity: Entity) -> dict[str, str]:
@@ -84,10 +84,17 @@ def create_collections(catalog: Module, connection: Connection, options: KitOpti
     Schema(connection.store, step.collections, validators, options).create(step.collections)
 
 
+def retention_of(module: ModuleSpec[object], days: int) -> dict[str, object]:
+    """Return the options of a module with which it keeps its rows so many days; 0: for ever."""
+    kept_by = (entity.retention for entity in module.catalog.entities)
+    return {retention.option: days for retention in kept_by if retention is not None and retention.option}
+
+
 class MongoProbe(ProbeDefaults):
     """Reads and breaks documents past the repositories."""
 
-    def __init__(self, client: MongoClient[Document], name: str) -> None:
+    def __init__(self, client: MongoClient[Document], name: str, module: str) -> None:
+        self._module = module
         self._database = client.get_database(name, codec_options=AWARE)
         self._oplog = client["local"]["oplog.rs"]
 
@@ -161,9 +168,9 @@ class MongoProbe(ProbeDefaults):
         recorded = ledger.find_one({"migration_name": name})
         if recorded is None:
             # Beside them stand the lease of the migrations, and the steps of other modules.
-            example = ledger.find_one({"_id": {"$regex": f"^{SCHEDULER.name}:"}}) or {}
+            example = ledger.find_one({"_id": {"$regex": f"^{self._module}:"}}) or {}
             ledger.insert_one(
-                {**example, "_id": f"{SCHEDULER.name}:{name}", "migration_name": name, "checksum": TAMPERED}
+                {**example, "_id": f"{self._module}:{name}", "migration_name": name, "checksum": TAMPERED}
             )
         elif recorded["checksum"] == TAMPERED:
             ledger.delete_one({"_id": recorded["_id"]})
@@ -198,14 +205,17 @@ class MongoProbe(ProbeDefaults):
 class MongoDeployment:
     """A database on the server of the run."""
 
-    def __init__(self, database: MongoDatabase, client: MongoClient[Document]) -> None:
+    def __init__(
+        self, module: ModuleSpec[object], database: MongoDatabase, client: MongoClient[Document]
+    ) -> None:
+        self._module = module
         self._database = database
         self._client = client
-        self.probe = MongoProbe(client, database.name)
+        self.probe = MongoProbe(client, database.name, module.name)
 
-    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
-        settings = self._database.config if expiring else self.settings()
-        return twinstore.add_scheduler_mongo_storage(settings, clock=clock)
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> ModuleStorage[object, object]:
+        options = retention_of(self._module, KEPT_DAYS if expiring else 0)
+        return open_module(self._module.name, "Mongo", self.settings(), clock=clock, options=options)
 
     def settings(self) -> Settings:
         return kept(self._database.config)
@@ -219,17 +229,16 @@ class MongoDeployment:
             yield backend
 
     @contextmanager
-    def break_connection(self) -> Iterator[SchedulerStorage]:
+    def break_connection(self) -> Iterator[ModuleStorage[object, object]]:
         ((host, port),) = self._client.nodes
         with line_to((host, port or 27017)) as line:
             # Directly, because a replica set tells where its members are, past the line. A call that meets
             # the outage before the client has noticed it is repeated as long as any call may take.
             options = "directConnection=true&serverSelectionTimeoutMS=300&timeoutMS=3000"
             url = f"mongodb://127.0.0.1:{line.port}/?{options}"
-            with twinstore.add_scheduler_mongo_storage(
-                kept(mongo_config(url, self._database.name))
-            ) as storage:
-                storage.runs.get("tenant", "any")
+            settings = kept(mongo_config(url, self._database.name))
+            with open_module(self._module.name, "Mongo", settings) as storage:
+                storage.check_ready()
                 line.cut()
                 yield storage
 
@@ -244,9 +253,9 @@ def mongo_deployments(server: MongoServer) -> BackendFactory:
     """Return the factory of deployments on a server."""
 
     @contextmanager
-    def deployments(*, migrated: bool = True) -> Iterator[Deployment]:
+    def deployments(module: ModuleSpec[object], *, migrated: bool = True) -> Iterator[Deployment]:
         with server.database() as database:
-            deployment = MongoDeployment(database, server.client)
+            deployment = MongoDeployment(module, database, server.client)
             if migrated:
                 with deployment.open() as storage:
                     storage.initializer.ensure_migrations()

@@ -10,13 +10,11 @@ from uuid import uuid4
 from mongomock.codec_options import CodecOptions
 from typing_extensions import override
 
-from tests.contract.deployments.mongo import MongoProbe, condition, module_backend
+from tests.contract.deployments.mongo import MongoProbe, condition, module_backend, retention_of
 from tests.mongomock_client import MongomockClient
 from twinstore.backend import SharedResources
 from twinstore.clock import SystemClock
-from twinstore.scheduler.module import MODULE
-from twinstore.scheduler.options import SchedulerOptions
-from twinstore.scheduler.storage import SchedulerStorage
+from twinstore.config import load_settings
 from twinstore.testing import DeploymentDefaults
 from twinstore_mongo.backend import MongoBackend
 from twinstore_mongo.connection import Connection
@@ -28,14 +26,12 @@ if TYPE_CHECKING:
     from twinstore.backend import Capabilities, ModuleBackend
     from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
+    from twinstore.module_storage import ModuleStorage
     from twinstore.modules import ModuleSpec
     from twinstore.testing import Deployment
     from twinstore_mongo.bulk import MongoBulk
 
 R = TypeVar("R")
-
-# Its indexes do remove what is old, and tests finish their rows in the past.
-KEPT = SchedulerOptions(run_retention_days=0)
 
 
 class MongomockBackend(MongoBackend[R]):
@@ -56,7 +52,8 @@ class MongomockBackend(MongoBackend[R]):
 class MongomockProbe(MongoProbe):
     """There is no log: a stamp is the document itself, since only another one is a write on MongoDB, too."""
 
-    def __init__(self, client: MongomockClient, name: str) -> None:
+    def __init__(self, client: MongomockClient, name: str, module: str) -> None:
+        self._module = module
         aware = CodecOptions(tz_aware=True)  # type: ignore[no-untyped-call]  # mongomock ships no types
         self._database = client.mock.get_database(name, codec_options=aware)
 
@@ -77,18 +74,23 @@ class MongomockProbe(MongoProbe):
 class MongomockDeployment(DeploymentDefaults):
     """A database in this process; without validators, which mongomock does not know."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: ModuleSpec[object]) -> None:
         client = MongomockClient()
+        self._module = module
         self._settings = MongoSettings(
             client=client, database=f"db_{uuid4().hex}", allow_standalone=True, validators=False
         )
-        self.probe = MongomockProbe(client, self._settings.database or "")
+        self.probe = MongomockProbe(client, self._settings.database or "", module.name)
 
-    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
-        options, resources = SchedulerOptions() if expiring else KEPT, SharedResources()
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> ModuleStorage[object, object]:
+        # Its indexes do remove what is old, and tests finish their rows in the past.
+        kept = {} if expiring else retention_of(self._module, 0)
+        options = load_settings({}).with_options({self._module.name: kept}).options(self._module.name)
+        resources = SharedResources()
         connection = Connection(self._settings, resources)
-        backend = MongomockBackend(MODULE, connection, options, validators=False)
-        return SchedulerStorage(backend, clock or SystemClock(), resources, options)
+        backend = MongomockBackend(self._module, connection, options, validators=False)
+        assert self._module.storage is not None
+        return self._module.storage(backend, clock or SystemClock(), resources, options)
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
@@ -101,9 +103,9 @@ class MongomockDeployment(DeploymentDefaults):
 
 
 @contextmanager
-def mongomock_deployments(*, migrated: bool = True) -> Iterator[Deployment]:
+def mongomock_deployments(module: ModuleSpec[object], *, migrated: bool = True) -> Iterator[Deployment]:
     """Make a database of its own."""
-    deployment = MongomockDeployment()
+    deployment = MongomockDeployment(module)
     if migrated:
         with deployment.open() as storage:
             storage.initializer.ensure_migrations()
