@@ -12,7 +12,7 @@ from twinstore.query import AtMost, Condition, IsNull, Query, expired_query, key
 from twinstore.scheduler import ScheduleQueryOptions, queries
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS, SCHEDULER, SCHEDULES, TRIGGERS
 from twinstore.tenancy import ALL_TENANTS, Tenant
-from twinstore.testing.scheduler.builders import at
+from twinstore.testing.instants import at
 
 TENANT = Tenant("t")
 
