@@ -100,6 +100,7 @@ class Capabilities:
             )
 
 
+# The type is its text, because annotations are postponed in this file.
 CAPABILITY_NAMES: Final = frozenset(
     field.name for field in fields(Capabilities) if field.type in {"bool", bool}
 )
@@ -114,6 +115,7 @@ class BackendSettings(BaseModel):
         alias_generator=to_pascal,
         validate_by_alias=True,
         validate_by_name=True,
+        # What was refused may be a password or an URL that holds one.
         hide_input_in_errors=True,
         arbitrary_types_allowed=True,
     )

@@ -131,4 +131,5 @@ def reading(source: str, where: SqlText, order: str) -> SqlText:
 
 def as_text(value: object) -> object:
     """Return a value as the expression of its field gives it: instants are text that sorts like them."""
+    # The offset is always the same, and the "+" before it sorts before the "." of a fraction.
     return jsontext.format_timestamp(value) if isinstance(value, datetime) else value

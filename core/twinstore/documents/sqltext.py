@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["SqlText"]
 
 OPERATORS: Final = {After: ">", Before: "<", AtMost: "<=", AtLeast: ">="}
+# Not TRUE and FALSE, which some servers do not have.
 EVERYTHING: Final = "1 = 1"
 NOTHING: Final = "1 = 0"
 
@@ -60,6 +61,7 @@ class SqlText:
         match item:
             case Equals():
                 return cls(f"{expression} = ?", (value(item.value),))
+            # An empty list of IN is an error in most SQL.
             case OneOf(_, ()):
                 return cls(NOTHING)
             case OneOf():
@@ -83,6 +85,7 @@ class SqlText:
         value: Callable[[object], object],
     ) -> Self:
         """Return which rows come strictly after a sort key: beyond it in one part, equal in those before."""
+        # Not one comparison of rows: directions differ from part to part, and nothing compares with NULL.
         equal: list[Self] = []
         ways: list[Self] = []
         for key, bound in zip(order, after, strict=True):

@@ -231,6 +231,7 @@ def _states(states: Collection[RunState]) -> tuple[str, ...]:
 def member_texts(values: Collection[StrEnum], enum: type[StrEnum], name: str) -> tuple[str, ...]:
     """Return the texts of members of an enum, sorted, or raise ``ValidationError`` naming the argument."""
     try:
+        # Sorted, because a page token holds a print of the filter: the caller may name them in any order.
         return tuple(sorted({enum(value).value for value in values}))
     except ValueError as error:
         known = ", ".join(member.value for member in enum)

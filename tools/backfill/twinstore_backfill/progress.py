@@ -102,6 +102,7 @@ class LineProgress(Progress):
 
     def _write(self, name: str, *, left: bool) -> None:
         part = self._parts[name]
+        # A part may end within the resolution of the clock.
         rate = (part.done - part.before) / max(monotonic() - part.started, 1e-3)
         more = part.total - part.done
         remaining = f", about {more / rate:.0f} s left" if left and rate and more > 0 else ""

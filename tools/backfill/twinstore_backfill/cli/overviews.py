@@ -50,7 +50,7 @@ def plan(  # noqa: PLR0917  # the options of a command
     range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 5000,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Say what a copy would do: entities, ranges, what the target holds, what is pending. Writes nothing."""
+    """Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes nothing."""
     name = side_module(common(context), module, source_config, target_config)
     options = CopyOptions(
         entities=entity or (),
@@ -101,7 +101,7 @@ def status(  # noqa: PLR0917  # the options of a command
     ] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Say how far the copies into a target are, and who works on them."""
+    """Show how far the copies into a target are, and who works on them."""
     settings = side_settings(common(context), target_config)
     # Before the store is opened, so that a directory that cannot be written to costs no connection.
     if out is not None:

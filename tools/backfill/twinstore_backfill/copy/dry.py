@@ -45,6 +45,7 @@ class DryWriter:
         """Take the entity, the target, and what happens to rows with other content."""
         self._entity = entity
         self._target = target
+        # As the writers of all drivers: what is only ever appended is not overwritten by a copy either.
         self._overwrite = on_conflict == "overwrite" and not entity.append_only
         self._written: Counter[str] = Counter()
         self._unchanged: Counter[str] = Counter()
@@ -88,6 +89,7 @@ class FirstLines(LineSink):
     def quarantine(self, entry: dict[str, object]) -> None:
         """Keep a document that cannot be moved while there is room."""
         if len(self.bad) < SHOWN:
+            # Reports are passed on; content stays in the quarantine, which its owner alone can read.
             self.bad.append({**entry, "raw": None})
 
     @override

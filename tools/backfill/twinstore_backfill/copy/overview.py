@@ -39,7 +39,7 @@ __all__ = ["plan_document", "status_document"]
 
 # Enough to tell minutes from hours without making the plan slow.
 SAMPLE: Final = 2000
-# Reading is about half of the work of a copy; the other half writes.
+# What remains of the rate of reading alone when a copy also writes: a rough share, as the plan is.
 SHARE_OF_READING: Final = 0.4
 
 
@@ -118,6 +118,7 @@ def _reading_rate(source: Store, entities: Sequence[Entity]) -> float:
                 read += len(batch)
                 if read >= SAMPLE:
                     return read / max(monotonic() - started, 1e-6)
+    # An empty source may take no measurable time.
     return read / max(monotonic() - started, 1e-6)
 
 

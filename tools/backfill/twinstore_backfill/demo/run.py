@@ -64,6 +64,7 @@ def run_demo(folder: Path, *, runs: int = RUNS) -> int:
             time.monotonic() - started,
         )
         proved = Demo(console, folder, runs).run()
+    # After the block, so that the time holds the stop of the servers.
     print_step(console, "Everything together, with the stop of both servers", time.monotonic() - started)
     console.print(f"PASS: {proved:,} documents proved equal")
     return proved
@@ -142,6 +143,7 @@ class Demo:
             check=False,
             capture_output=True,
             text=True,
+            # The environment wins over the file, and could send the demo to a server of the user.
             env={key: value for key, value in os.environ.items() if not key.startswith("Persistence__")},
         )
         if done.returncode:

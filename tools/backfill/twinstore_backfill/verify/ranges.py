@@ -51,6 +51,7 @@ class CappedList(Generic[T]):
     def merge(self, other: CappedList[T]) -> None:
         """Add what comes later in order."""
         self.count += other.count
+        # Ranges are merged in order of their keys, so what is kept are the first of all.
         self.items.extend(other.items[: LISTED - len(self.items)])
 
 
