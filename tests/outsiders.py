@@ -56,14 +56,20 @@ class Outsider:
         )
 
 
-def installed(folder: Path, environment: Path) -> Outsider:
-    """Build a project, and install it into a new environment that has twinstore and the test libraries."""
+def installed(folder: Path, environment: Path, *others: Path) -> Outsider:
+    """Build a project, and install it into a new environment that has twinstore and the test libraries.
+
+    Args:
+        folder: the project.
+        environment: where to make the environment.
+        others: projects to install beside it.
+    """
     venv.create(environment, symlinks=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     (environment / "lib" / version / "site-packages" / "lent.pth").write_text(LENT)
     python = environment / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "install"]
-    offline = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", str(folder)]
+    offline = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", *map(str, (folder, *others))]
     subprocess.run([*pip, *offline], check=True, capture_output=True, text=True)
     return Outsider(folder, python)
 

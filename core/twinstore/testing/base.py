@@ -361,7 +361,7 @@ USES: Final[dict[str, Callable[[AnyStorage], None]]] = {
 
 def examples(number: int) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Return hypothesis settings for contracts: inherited by many classes, slow servers, shared fixtures."""
-    return hypothesis.settings(
+    bounded = hypothesis.settings(
         max_examples=number,
         deadline=None,
         suppress_health_check=[
@@ -371,3 +371,7 @@ def examples(number: int) -> Callable[[Callable[P, None]], Callable[P, None]]:
             hypothesis.HealthCheck.filter_too_much,
         ],
     )
+    # Threads of client libraries use the module random for their pauses, also while a row is drawn, and
+    # hypothesis takes that for the strategy's doing.
+    threads = pytest.mark.filterwarnings("ignore:Do not use the .random. module inside strategies")
+    return lambda test: threads(bounded(test))
