@@ -45,13 +45,16 @@ def attempt(
     """
     table, above = table_of(entity), table_of(parent.entity)
     _, key = above.locate(parent.key)
-    with execution.unit(setting(parent.scope), Subject(parent.entity, key)) as steps:
+    subject = Subject(parent.entity, key)
+    with execution.unit(setting(parent.scope), subject) as steps:
         last = (statements.last_number(table, sequence_field(entity)), key)
         held, number, stored = steps.run(lock_step(parent), last, stored_step(entity, parent.scope, rows))
         if held.first is None:
             raise not_found(parent.entity, key_text_of(parent), DRIVER)
         log = Log(entity, DRIVER, map(table.row, stored.rows), lambda: number.rows[0][0])
         appended = tuple(map(log.place, rows))
+        # A key may be taken by an entry that this scope does not see: the entry is told then, not its parent.
+        subject.others = tuple(Subject(entity, row=row) for row in log.new)
         new = [(statements.insert(table), table.encode(row.model, row.storage)) for row in log.new]
         writes: list[Step] = [(statements.touch(above), key), *new] if new else []
         steps.finish(*writes)
