@@ -132,7 +132,7 @@ def test_an_exhausted_pool_says_so(
     module_postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch, tenant: str
 ) -> None:
     monkeypatch.setattr(server_module, "WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(server_module, "IMPATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(server_module, "PROBE_AFTER_SECONDS", 0.1)
     with (
         open_at(module_postgres_database.app_url, PoolMax=1) as storage,
         storage.sessions.open(tenant),
