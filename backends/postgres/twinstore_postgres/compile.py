@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.columns import Column
     from twinstore_postgres.derive import Table
     from twinstore_postgres.execution import Step
-    from twinstore_postgres.owners import Sight
+    from twinstore_postgres.owners import ScopeKind
 
 __all__ = ["compile_claim", "compile_count", "compile_query", "compile_removal", "literal_condition"]
 
@@ -132,7 +132,7 @@ def _made(  # noqa: PLR0917  # the parts of the cache key
     table: Table,
     shape: Shape,
     order: tuple[SortKey, ...],
-    kind: Sight,
+    kind: ScopeKind,
     nulls: tuple[bool, ...] | None,
     by: str | None,
 ) -> bytes:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["Connection", "Lender", "Target", "adopt", "in_one_process", "let_go_in_child", "target_of"]
+__all__ = ["Connection", "ConnectionSource", "Target", "adopt", "in_one_process", "let_go_in_child", "target_of"]
 
 Connection = psycopg.Connection[Row]
 
@@ -55,7 +55,7 @@ REFUSALS: Final = {
 TOO_MANY: Final = "too many connections"
 
 
-class Lender(Protocol):
+class ConnectionSource(Protocol):
     """Lends connections in autocommit mode, each outside any transaction."""
 
     @property

@@ -18,7 +18,7 @@ from twinstore.scope import SYSTEM_TENANT
 from twinstore_postgres.columns import VERSION, index_name
 from twinstore_postgres.compile import literal_condition
 from twinstore_postgres.derive import table_of
-from twinstore_postgres.owners import Sight, parent_condition
+from twinstore_postgres.owners import ScopeKind, parent_condition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -168,7 +168,7 @@ def text(part: sql.Composable) -> str:
 def _own(table: Table) -> sql.Composable:
     """Return the condition under which the setting names the owner of a row."""
     if table.tenant is None:
-        return parent_condition(table, Sight.EVERYBODY)  # the policy of the parent says who sees it
+        return parent_condition(table, ScopeKind.EVERYBODY)  # the policy of the parent says who sees it
     equal = "IS NOT DISTINCT FROM" if table.entity.tenancy.kind is TenancyKind.OPTIONAL else "="
     return sql.SQL("{} {} (SELECT nullif({}, ''))").format(
         sql.Identifier(table.tenant), sql.SQL(equal), sql.SQL(SETTING)

@@ -24,14 +24,14 @@ from twinstore_postgres.batching import Result, Step, batch
 from twinstore_postgres.errors import NOWHERE, OF_PSYCOPG, Subject, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
-from twinstore_postgres.transactions import SET_TENANT, LentTransaction, Transaction, TransactionSteps
+from twinstore_postgres.transactions import SET_TENANT, PooledTransaction, Transaction, TransactionSteps
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from twinstore.scope import Scope
     from twinstore_postgres.codec import Row
-    from twinstore_postgres.connecting import Connection, Lender
+    from twinstore_postgres.connecting import Connection, ConnectionSource
 
 __all__ = [
     "Execution",
@@ -110,7 +110,7 @@ class Execution(ABC):
 class UnboundExecution(Execution):
     """Each call on a connection that is lent for it."""
 
-    def __init__(self, server: Lender, scope: Scope) -> None:
+    def __init__(self, server: ConnectionSource, scope: Scope) -> None:
         super().__init__(Binding(DRIVER, scope, UnitState(unbound=True)))
         self._server = server
 
@@ -125,7 +125,7 @@ class UnboundExecution(Execution):
 
     @override
     def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[TransactionSteps]:
-        return LentTransaction(self._server, tenant, subject)
+        return PooledTransaction(self._server, tenant, subject)
 
 
 class SessionExecution(Execution):

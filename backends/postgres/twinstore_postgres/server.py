@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.forks import ForkSafeLock, OwnProcess, Renewable, keep, renew_in_child
-from twinstore_postgres.connecting import OLDEST_VERSION, Connection, Lender, Target, adopt, target_of
+from twinstore_postgres.connecting import OLDEST_VERSION, Connection, ConnectionSource, Target, adopt, target_of
 from twinstore_postgres.errors import NOWHERE, loggable, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
@@ -56,7 +56,7 @@ CONNECTION_KEYWORDS: Final = frozenset(
 )
 
 
-class ServerConnections(Lender, Renewable):
+class ServerConnections(ConnectionSource, Renewable):
     """Connections of the application role, pooled and single.
 
     The first use opens one connection directly, because a pool hides why it cannot connect, and checks
@@ -118,14 +118,14 @@ class ServerConnections(Lender, Renewable):
             self._unsafe.add(schema)
 
     @override
-    def connection(self) -> Loan:
+    def connection(self) -> PooledConnection:
         """Lend a connection of the pool, in autocommit mode and outside any transaction.
 
         Raises:
             UnavailableError: the server does not answer, or all connections are in use.
             ConfigurationError: wrong password or database, unsafe role, closed storage.
         """
-        return Loan(self)
+        return PooledConnection(self)
 
     def connect(self) -> Connection:
         """Open a connection beside the pool; the caller closes it."""
@@ -226,7 +226,7 @@ class ServerConnections(Lender, Renewable):
         self.target.connect().close()
 
 
-class Loan:
+class PooledConnection:
     """A connection that goes back to its pool when the block ends, as it was taken.
 
     A class, because every call passes here and a generator would cost it three times as much.

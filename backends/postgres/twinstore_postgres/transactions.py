@@ -17,9 +17,9 @@ from twinstore_postgres.errors import NOWHERE, OF_PSYCOPG, Subject, loggable, tr
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from twinstore_postgres.connecting import Connection, Lender
+    from twinstore_postgres.connecting import Connection, ConnectionSource
 
-__all__ = ["SET_TENANT", "STEP", "UNIT", "LentTransaction", "Transaction", "TransactionSteps"]
+__all__ = ["SET_TENANT", "STEP", "UNIT", "PooledTransaction", "Transaction", "TransactionSteps"]
 
 log = logging.getLogger("twinstore.postgres")
 
@@ -161,12 +161,12 @@ class Transaction(TransactionSteps):
         return [(SET_TENANT, (self._tenant,))] if changed else []
 
 
-class LentTransaction:
+class PooledTransaction:
     """A transaction on a connection that is lent for it; a context manager."""
 
     __slots__ = ("_foreign", "_loan", "_subject", "_tenant", "_transaction")
 
-    def __init__(self, server: Lender, tenant: str, subject: Subject) -> None:
+    def __init__(self, server: ConnectionSource, tenant: str, subject: Subject) -> None:
         self._loan = server.connection()
         self._foreign = server.host_owned
         self._tenant = tenant

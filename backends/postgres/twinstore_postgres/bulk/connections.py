@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from twinstore.forks import ForkSafeLock, Renewable, ending, keep, renew_in_child
 from twinstore.scope import SYSTEM_TENANT, note_system_scope
-from twinstore_postgres.connecting import Lender
+from twinstore_postgres.connecting import ConnectionSource
 from twinstore_postgres.server import readable
 from twinstore_postgres.transactions import Transaction
 
@@ -26,7 +26,7 @@ __all__ = ["BulkConnections", "inside"]
 NO_LIMIT: Final = (b"SELECT set_config('statement_timeout', '0', true)", ())
 
 
-class BulkConnections(Lender, Renewable):
+class BulkConnections(ConnectionSource, Renewable):
     """Connections that were opened for bulk work; those at rest are lent again.
 
     A stream holds its connection for as long as its reader takes, and requests would miss it in the pool.

@@ -21,7 +21,7 @@ from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, Tenant
 from twinstore_postgres.bulk.converting import instant_of
 from twinstore_postgres.bulk.keys import storable_keys
 from twinstore_postgres.derive import table_of
-from twinstore_postgres.owners import Sight, owner_condition
+from twinstore_postgres.owners import ScopeKind, owner_condition
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
@@ -205,7 +205,7 @@ class TableScan:
             clauses = [sql.SQL(kind).format(clauses[0], lacking)]
         if tenant_id is not None:
             tenant = sql.SQL('{}::text COLLATE "C"').format(sql.Literal(tenant_id))
-            owner = owner_condition(table_of(self.entity), Sight.TENANT, tenant=tenant)
+            owner = owner_condition(table_of(self.entity), ScopeKind.TENANT, tenant=tenant)
             clauses += [] if owner is None else [owner]
         return sql.SQL(" AND ").join(clauses)
 
