@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BulkPort",
     "BulkView",
-    "Check",
+    "CommitCheck",
     "Conflict",
     "ImportOutcome",
     "Key",
@@ -57,7 +57,7 @@ __all__ = [
 
 Position = str
 OnConflict = Literal["fail", "overwrite"]
-Check = Callable[["Access"], None]
+CommitCheck = Callable[["Access"], None]
 """Run inside each transaction that a writer commits before the last one; raises to prevent the commit."""
 
 
@@ -238,7 +238,7 @@ class BulkPort(Protocol):
         ...
 
     def writer(
-        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
     ) -> AbstractContextManager[RangeWriter]:
         """Open a writer for one range; what it was not told to commit is rolled back at the end.
 

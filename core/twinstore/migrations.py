@@ -31,7 +31,7 @@ __all__ = [
     "SchemaSnapshot",
     "TakesSnapshots",
     "consent_required",
-    "unsettled",
+    "without_consent",
 ]
 
 # Whoever refuses or hides more rows than this learns nothing from the exact number, which costs a full scan.
@@ -146,7 +146,7 @@ class Consent:
         return self.rows is None or (not effect.more and effect.rows <= self.rows)
 
 
-def unsettled(effects: Iterable[Effect], accept: AbstractSet[Consent]) -> tuple[Effect, ...]:
+def without_consent(effects: Iterable[Effect], accept: AbstractSet[Consent]) -> tuple[Effect, ...]:
     """Return the effects that no consent covers."""
     return tuple(item for item in effects if not any(consent.covers(item) for consent in accept))
 

@@ -24,12 +24,12 @@ from twinstore.fields import parse_timestamp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["KeyPart", "Page", "SortKey", "decode_token", "encode_token"]
+__all__ = ["Page", "SortKey", "SortValue", "decode_token", "encode_token"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
-KeyPart = str | int | datetime | None
+SortValue = str | int | datetime | None
 
 # In the token, because clients keep tokens over an upgrade of the service.
 TOKEN_VERSION: Final = 1
@@ -75,14 +75,14 @@ def fingerprint(filters: object) -> str:
     return sha256(jsontext.dumps_sorted(filters)).hexdigest()[:16]
 
 
-def encode_token(entity: str, print_: str, key: Sequence[KeyPart]) -> str:
+def encode_token(entity: str, print_: str, key: Sequence[SortValue]) -> str:
     """Return the token that continues after the row with this sort key."""
     parts = [jsontext.format_timestamp(part) if isinstance(part, datetime) else part for part in key]
     text = jsontext.dumps({"e": entity, "f": print_, "k": parts, "v": TOKEN_VERSION})
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode("ascii")
 
 
-def decode_token(token: str, entity: str, print_: str, order: Sequence[SortKey]) -> tuple[KeyPart, ...]:
+def decode_token(token: str, entity: str, print_: str, order: Sequence[SortKey]) -> tuple[SortValue, ...]:
     """Return the sort key after which a list continues.
 
     Raises:
@@ -113,7 +113,7 @@ def _token_content(token: str) -> dict[str, jsontext.JsonValue]:
     return content
 
 
-def _key_part(part: jsontext.JsonValue, key: SortKey) -> KeyPart:
+def _key_part(part: jsontext.JsonValue, key: SortKey) -> SortValue:
     # What a token holds comes from a client: each part is checked before any server compares with it.
     if part is None and key.nullable:
         return None
@@ -153,7 +153,7 @@ def paginate(  # a page is made of exactly these
     entity: str,
     print_: str,
     item: Callable[[R], T],
-    key: Callable[[R], Sequence[KeyPart]],
+    key: Callable[[R], Sequence[SortValue]],
 ) -> Page[T]:
     """Return the page made of up to ``limit + 1`` rows; the extra row only tells that there is more."""
     shown = rows[:limit]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from twinstore.errors import ValidationError
 from twinstore.jsontext import format_timestamp
-from twinstore.paging import KeyPart, Page, SortKey, decode_token, fingerprint, paginate
+from twinstore.paging import Page, SortKey, SortValue, decode_token, fingerprint, paginate
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Query:
     where: tuple[Condition, ...]
     order: tuple[SortKey, ...]
     limit: int
-    after: tuple[KeyPart, ...] | None = None
+    after: tuple[SortValue, ...] | None = None
     fingerprint: str = ""
 
     @property
@@ -136,7 +136,7 @@ class Query:
         return any(isinstance(condition, OneOf) and not condition.values for condition in self.where)
 
     def page(
-        self, rows: Sequence[R], item: Callable[[R], T], key: Callable[[R], Sequence[KeyPart]]
+        self, rows: Sequence[R], item: Callable[[R], T], key: Callable[[R], Sequence[SortValue]]
     ) -> Page[T]:
         """Return the page made of up to ``limit + 1`` rows in order."""
         return paginate(rows, self.limit, entity=self.entity, print_=self.fingerprint, item=item, key=key)

@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from twinstore.access import Row
-from twinstore.paging import KeyPart
+from twinstore.paging import SortValue
 from twinstore.query import expired_query
 from twinstore.scheduler import queries
 from twinstore.scheduler.audit import AuditQueryOptions
@@ -84,7 +84,7 @@ SELECT 'a' || i, tenant, 'c' || i / 10 %% 4, 'done', at, wide, NULL, schedule, r
 INSERT INTO scheduler.run_summaries SELECT tenant, 's' || i, at, NULL, wide, '{}' FROM numbers
 """
 
-TOKEN_AFTER: dict[str, tuple[KeyPart, ...]] = {"time": (LATER, "m"), "text": ("name 3", "m")}
+TOKEN_AFTER: dict[str, tuple[SortValue, ...]] = {"time": (LATER, "m"), "text": ("name 3", "m")}
 
 
 def prepared(step: Step) -> tuple[bytes, list[Any]]:

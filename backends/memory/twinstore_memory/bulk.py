@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from twinstore.access import Access
     from twinstore.backend import Capabilities
-    from twinstore.bulk import Check, OnConflict, Position, ScanRow
+    from twinstore.bulk import CommitCheck, OnConflict, Position, ScanRow
     from twinstore.catalog import Entity, Key, Module
     from twinstore.migrations import Initializer
     from twinstore_memory.store import MemoryDatabase, Unit
@@ -110,7 +110,7 @@ class MemoryBulk(BulkPort):
     @contextmanager
     @override
     def writer(
-        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
     ) -> Iterator[MemoryRangeWriter]:
         """Open a writer; its one unit needs no ``check`` of its own."""
         del check

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from twinstore.access import Access
-    from twinstore.bulk import Check, Key, OnConflict, Position, Survey
+    from twinstore.bulk import CommitCheck, Key, OnConflict, Position, Survey
     from twinstore.catalog import Entity, Module
     from twinstore.migrations import Initializer
     from twinstore_mongo.bulk_owners import Chosen
@@ -132,7 +132,7 @@ class MongoBulk(BulkPort):
     @contextmanager
     @override
     def writer(
-        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
     ) -> Iterator[MongoRangeWriter]:
         """Open a writer for one range; heavy ranges are committed in parts."""
         note_system_scope("bulk write")

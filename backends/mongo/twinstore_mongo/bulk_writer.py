@@ -29,7 +29,7 @@ from twinstore_mongo.removing import remove_keys
 
 if TYPE_CHECKING:
     from twinstore.access import Access
-    from twinstore.bulk import Check, Key, Record
+    from twinstore.bulk import CommitCheck, Key, Record
     from twinstore.catalog import Entity
     from twinstore_mongo.context import RepositoryContext
 
@@ -87,7 +87,7 @@ class MongoRangeWriter(RangeWriter):
         entities: Sequence[Entity],
         *,
         overwrite: bool,
-        check: Check | None,
+        check: CommitCheck | None,
     ) -> None:
         """Take where to write, the entities that may be children, and what runs before each part."""
         self._context = context

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from twinstore.catalog import Key
-    from twinstore.paging import KeyPart, SortKey
+    from twinstore.paging import SortKey, SortValue
     from twinstore.query import Condition, Query
     from twinstore.tenancy import Tenants
     from twinstore_mongo.codec import Codec
@@ -91,7 +91,7 @@ def merged(clauses: Iterable[Document]) -> Document:
     return {**result, "$and": rest} if rest else result
 
 
-def following(order: tuple[SortKey, ...], after: tuple[KeyPart, ...], names: Names) -> list[Document]:
+def following(order: tuple[SortKey, ...], after: tuple[SortValue, ...], names: Names) -> list[Document]:
     """Return what holds for the rows strictly after a sort key.
 
     The first clause bounds the leading field, so that the scan of the index starts near the key; the second
@@ -111,7 +111,7 @@ def following(order: tuple[SortKey, ...], after: tuple[KeyPart, ...], names: Nam
     return [{name: {"$lte" if head.descending else "$gte": value}}, either]
 
 
-def strictly(name: str, value: KeyPart, key: SortKey) -> list[Document]:
+def strictly(name: str, value: SortValue, key: SortKey) -> list[Document]:
     """Return what may hold for the values after this one; nulls come before all others."""
     if value is None:
         return [] if key.descending else [{name: {"$gte": first_of(key)}}]

@@ -155,7 +155,7 @@ def duplicate(error: Exception, where: Where) -> TwinstoreError:
     index = violated_index(error)
     what = f" of index {index}" if index and index != ID_INDEX else ""
     return DuplicateError(
-        f"The key or a unique value{what} exists already: {where.subject}.", **where.location
+        f"The key or a unique value{what} already exists: {where.subject}.", **where.location
     )
 
 

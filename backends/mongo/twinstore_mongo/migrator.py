@@ -19,7 +19,7 @@ from twinstore.migrations import (
     MigrationState,
     MigrationStatus,
     consent_required,
-    unsettled,
+    without_consent,
 )
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.lease import holding
@@ -187,11 +187,11 @@ class MongoInitializer(Initializer):
         pending.
         """
         plan = self._plan(store, release=release)
-        missing = unsettled(plan.schema.effects(), accept)
+        missing = without_consent(plan.schema.effects(), accept)
         schema = replace(plan.schema, plain=bool(missing))
         seconds = {step.name: self._create(schema, lease, step) for step in plan.pending}
         changes = repaired(schema, lease, guarded=False)
-        missing = missing or unsettled(schema.effects(), accept)
+        missing = missing or without_consent(schema.effects(), accept)
         if missing:
             done = "Plain indexes were created; nothing else was changed."
             raise consent_required(missing, done, module=self.module, driver=DRIVER)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from twinstore.catalog import Entity, Key
-    from twinstore.paging import KeyPart, Page, SortKey
+    from twinstore.paging import Page, SortKey, SortValue
     from twinstore.query import Query
     from twinstore.tenancy import Tenants
     from twinstore_mongo.connection import Document
@@ -124,12 +124,12 @@ def second(pair: tuple[Document, Row[M] | None]) -> Row[M]:
 
 def sort_key(
     document: Mapping[str, Any], order: tuple[SortKey, ...], names: Mapping[str, str]
-) -> tuple[KeyPart, ...]:
+) -> tuple[SortValue, ...]:
     """Return the values by which a document is sorted, for a page token."""
     return tuple(key_part(document.get(names[key.field]), key) for key in order)
 
 
-def key_part(value: Any, key: SortKey) -> KeyPart:  # noqa: ANN401  # whatever is stored
+def key_part(value: Any, key: SortKey) -> SortValue:  # noqa: ANN401  # whatever is stored
     """Return one value of a sort key; an instant stored as text becomes one."""
     if value is None:
         return None

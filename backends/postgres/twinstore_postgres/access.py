@@ -23,7 +23,7 @@ from twinstore_postgres.changing import change, mark
 from twinstore_postgres.compile import compile_count, compile_query, compile_removal
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject
-from twinstore_postgres.owners import owner_values, setting, sight, view
+from twinstore_postgres.owners import owner_values, scope_kind, setting, view
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class PostgresAccess(AccessDefaults, Access):
         # The row of one key: without the list of candidates, which a removal of the first rows needs.
         if key is not None and len(query.where) == len(key):
             values = (*key, *owner_values(table, query.scope))
-            step = (statements.delete(table, sight(query.scope)), values)
+            step = (statements.delete(table, scope_kind(query.scope)), values)
         (result,) = self.execution.write(setting(query.scope), Subject(entity), step)
         return result.count
 
@@ -188,7 +188,7 @@ def find_several(
     """Return the rows of some keys in their order, read by one statement."""
     unique, _ = table.locate(keys[0])
     wanted = [table.locate(key)[1] for key in keys]
-    statement = statements.find_several(table, sight(scope), unique)
+    statement = statements.find_several(table, scope_kind(scope), unique)
     values = [*map(list, zip(*wanted, strict=True)), *owner_values(table, scope)]
     found = execution.read(setting(scope), Subject(table.entity), (statement, values))
     fields = table.entity.key if unique is None else table.entity.unique(unique).names

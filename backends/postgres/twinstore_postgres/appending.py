@@ -15,7 +15,7 @@ from twinstore_postgres import statements
 from twinstore_postgres.changing import lock_step
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject
-from twinstore_postgres.owners import owner_values, setting, sight
+from twinstore_postgres.owners import owner_values, scope_kind, setting
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -89,4 +89,4 @@ def stored_step(entity: Entity[M], scope: Tenants, rows: Sequence[Row[M]]) -> St
     table = table_of(entity)
     keys = keys_of(entity, rows)
     parts = map(list, zip(*keys, strict=True)) if keys else ([] for _ in entity.key)
-    return statements.find_several(table, sight(scope)), (*parts, *owner_values(table, scope))
+    return statements.find_several(table, scope_kind(scope)), (*parts, *owner_values(table, scope))

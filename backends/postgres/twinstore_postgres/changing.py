@@ -29,7 +29,7 @@ from twinstore_postgres import statements
 from twinstore_postgres.compile import compile_claim
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import NOWHERE, Subject
-from twinstore_postgres.owners import owner_values, setting, shared_setting, sight
+from twinstore_postgres.owners import owner_values, scope_kind, setting, shared_setting
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class RowWrite:
         if self.before is not None:
             key = table.entity.key_of(self.before.model, self.before.storage)
             return statements.update(table), (*values, *key)
-        kind = sight(self.ref.scope)
+        kind = scope_kind(self.ref.scope)
         if own:
             return statements.insert(table), values
         parent = () if table.parent is None else owner_values(table.parent, self.ref.scope)
@@ -216,7 +216,7 @@ def lock_step(ref: Ref, *, tell: bool = False) -> Step:
     table = table_of(ref.entity)
     unique, values = table.locate(ref.key)
     made = statements.lock_and_tell if tell else statements.lock
-    return made(table, sight(ref.scope), unique), (*values, *owner_values(table, ref.scope))
+    return made(table, scope_kind(ref.scope), unique), (*values, *owner_values(table, ref.scope))
 
 
 def row_of(table: Table, found: Result) -> Row | None:
@@ -261,7 +261,7 @@ def check_parents(
     entities = [ref.entity for ref in refs] * 2
     there = [(entity, row) for entity, row in zip(entities, rows, strict=True) if row is not None]
     for item in below:
-        table, kind = table_of(item.ref.entity), sight(item.ref.scope)
+        table, kind = table_of(item.ref.entity), scope_kind(item.ref.scope)
         above = table.parent
         if above is None:
             continue

@@ -10,7 +10,7 @@ from psycopg import sql
 from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
 from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.derive import by_code_point
-from twinstore_postgres.owners import owner_condition, owner_values, sight
+from twinstore_postgres.owners import owner_condition, owner_values, scope_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +62,7 @@ def compile_claim(query: Query, table: Table) -> Step:
 
 def compile_count(query: Query, table: Table, by: str) -> Step:
     """Return the statement that counts the rows of a list by one field; limit and start do not matter."""
-    counted = _made(COUNT, table, _shape(query, table), (), sight(query.scope), None, by)
+    counted = _made(COUNT, table, _shape(query, table), (), scope_kind(query.scope), None, by)
     return counted, _filter_values(query, table)
 
 
@@ -85,7 +85,7 @@ def literal_condition(condition: Condition, table: Table) -> sql.Composable:
 
 def _statement(template: LiteralString, query: Query, table: Table) -> bytes:
     nulls = None if query.after is None else tuple(part is None for part in query.after)
-    return _made(template, table, _shape(query, table), query.order, sight(query.scope), nulls, None)
+    return _made(template, table, _shape(query, table), query.order, scope_kind(query.scope), nulls, None)
 
 
 def _shape(query: Query, table: Table) -> Shape:

@@ -32,7 +32,15 @@ if TYPE_CHECKING:
 
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["Connection", "ConnectionSource", "Target", "adopt", "in_one_process", "let_go_in_child", "target_of"]
+__all__ = [
+    "Connection",
+    "ConnectionSource",
+    "Target",
+    "adopt",
+    "in_one_process",
+    "let_go_in_child",
+    "target_of",
+]
 
 Connection = psycopg.Connection[Row]
 

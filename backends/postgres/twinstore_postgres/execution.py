@@ -220,9 +220,9 @@ class JoinedExecution(Execution):
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         self._check_role()
         # In the same round trip: between two calls the caller's own statements see the caller's tenant.
-        lend, give_back = ((PUSH_TENANT, (tenant,)),), ((POP_TENANT, ()),)
+        take, give_back = ((PUSH_TENANT, (tenant,)),), ((POP_TENANT, ()),)
         with translated(subject, outcome=outcome):
-            return batch(self._connection, steps, foreign=True, before=lend, after=give_back)
+            return batch(self._connection, steps, foreign=True, before=take, after=give_back)
 
     @override
     @contextmanager

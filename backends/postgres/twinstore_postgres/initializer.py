@@ -10,7 +10,13 @@ from typing_extensions import override
 
 from twinstore.drivernames import bound_names
 from twinstore.errors import MigrationError
-from twinstore.migrations import Initializer, MigrationReport, TakesSnapshots, consent_required, unsettled
+from twinstore.migrations import (
+    Initializer,
+    MigrationReport,
+    TakesSnapshots,
+    consent_required,
+    without_consent,
+)
 from twinstore_postgres import migrator
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.datasource import source_class
@@ -198,7 +204,7 @@ def check_consent(
     accept: AbstractSet[Consent],
 ) -> None:
     """Refuse to hide rows of tables that nobody has named."""
-    missing = unsettled(hidden_rows(connection, module, pending), accept)
+    missing = without_consent(hidden_rows(connection, module, pending), accept)
     if missing:
         raise consent_required(missing, "Nothing was changed.", module=module.name, driver=DRIVER)
 

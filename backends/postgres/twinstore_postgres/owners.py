@@ -24,9 +24,9 @@ __all__ = [
     "owner_condition",
     "owner_values",
     "parent_condition",
+    "scope_kind",
     "setting",
     "shared_setting",
-    "sight",
     "view",
 ]
 
@@ -45,7 +45,7 @@ class ScopeKind(Enum):
     __hash__ = object.__hash__
 
 
-def sight(scope: Tenants) -> ScopeKind:
+def scope_kind(scope: Tenants) -> ScopeKind:
     """Return the kind of a scope."""
     if isinstance(scope, Tenant):
         return ScopeKind.TENANT
@@ -123,7 +123,7 @@ def owner_values(table: Table, scope: Tenants) -> tuple[str, ...]:
 
 
 def view(table: Table, scope: Tenants) -> tuple[ScopeKind, str, tuple[str, ...]]:
-    """Return what :func:`sight`, :func:`setting` and :func:`owner_values` say, which every read asks."""
+    """Return what :func:`scope_kind`, :func:`setting` and :func:`owner_values` say, which every read asks."""
     if isinstance(scope, Tenant):  # as nearly every scope
         return ScopeKind.TENANT, scope.id, ((scope.id,) if table.owned else ())
-    return sight(scope), setting(scope), ()
+    return scope_kind(scope), setting(scope), ()

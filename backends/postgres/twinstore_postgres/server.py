@@ -17,7 +17,14 @@ from typing_extensions import override
 
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.forks import ForkSafeLock, OwnProcess, Renewable, keep, renew_in_child
-from twinstore_postgres.connecting import OLDEST_VERSION, Connection, ConnectionSource, Target, adopt, target_of
+from twinstore_postgres.connecting import (
+    OLDEST_VERSION,
+    Connection,
+    ConnectionSource,
+    Target,
+    adopt,
+    target_of,
+)
 from twinstore_postgres.errors import NOWHERE, loggable, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
@@ -198,7 +205,7 @@ class ServerConnections(ConnectionSource, Renewable):
     def _reset(self, connection: Connection) -> None:
         """Clean a connection that comes back; our own statements leave nothing behind."""
 
-    def lend(self) -> tuple[Pool, Connection]:
+    def take(self) -> tuple[Pool, Connection]:
         """Take a connection, and tell the pool to which it goes back."""
         pool = self._open()
         return pool, self._take(pool)
@@ -239,7 +246,7 @@ class PooledConnection:
 
     def __enter__(self) -> Connection:
         """Take a connection, in autocommit mode."""
-        self._pool, self._connection = self._server.lend()
+        self._pool, self._connection = self._server.take()
         self._process = OwnProcess()
         self._autocommit = self._connection.autocommit
         if not self._autocommit:

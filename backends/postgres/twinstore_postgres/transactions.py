@@ -164,17 +164,17 @@ class Transaction(TransactionSteps):
 class PooledTransaction:
     """A transaction on a connection that is lent for it; a context manager."""
 
-    __slots__ = ("_foreign", "_loan", "_subject", "_tenant", "_transaction")
+    __slots__ = ("_foreign", "_pooled", "_subject", "_tenant", "_transaction")
 
     def __init__(self, server: ConnectionSource, tenant: str, subject: Subject) -> None:
-        self._loan = server.connection()
+        self._pooled = server.connection()
         self._foreign = server.host_owned
         self._tenant = tenant
         self._subject = subject
 
     def __enter__(self) -> Transaction:
         """Take a connection; nothing is sent yet."""
-        connection = self._loan.__enter__()
+        connection = self._pooled.__enter__()
         self._transaction = Transaction(connection, self._tenant, self._subject, foreign=self._foreign)
         return self._transaction
 
@@ -185,4 +185,4 @@ class PooledTransaction:
         try:
             self._transaction.__exit__(kind, error, trace)
         finally:
-            self._loan.__exit__(kind, error, trace)
+            self._pooled.__exit__(kind, error, trace)

@@ -43,7 +43,7 @@ from twinstore.tenancy import ALL_TENANTS, Tenant, label_of
 if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.backend import Capabilities
-    from twinstore.bulk import Check, OnConflict, Position, Record, ScanRow
+    from twinstore.bulk import CommitCheck, OnConflict, Position, Record, ScanRow
     from twinstore.catalog import Entity, Key
     from twinstore.documents.rows import DocumentRow
     from twinstore.documents.steps import Steps
@@ -175,7 +175,7 @@ class DocumentBulk(BulkPort):
 
     @contextmanager
     def writer(
-        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
     ) -> Generator[DocumentWriter]:
         """Open a writer; its one unit needs no ``check`` of its own."""
         del check

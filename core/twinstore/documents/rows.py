@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from twinstore.catalog import Entity, Index, Key
-    from twinstore.paging import KeyPart, SortKey
+    from twinstore.paging import SortKey, SortValue
     from twinstore.shapes import FieldPath
     from twinstore.tenancy import StoredOwner
 
@@ -144,12 +144,12 @@ def row_of_json(entity: Entity, document: str, markers: str, derived: str) -> Do
     return DocumentRow(entity, key, *values)
 
 
-def sort_key(row: DocumentRow, order: tuple[SortKey, ...]) -> tuple[KeyPart, ...]:
+def sort_key(row: DocumentRow, order: tuple[SortKey, ...]) -> tuple[SortValue, ...]:
     """Return the values by which a row is sorted, for a page token."""
     return tuple(sort_value(row, key) for key in order)
 
 
-def sort_value(row: DocumentRow, key: SortKey) -> KeyPart:
+def sort_value(row: DocumentRow, key: SortKey) -> SortValue:
     """Return one sort value of a row; what is stored with a wrong type counts as its text."""
     value = row.value(key.field)
     if key.time and (found := instant(value)) is not None:

@@ -10,7 +10,7 @@ from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPr
 from twinstore.query import Condition as QueryCondition
 
 if TYPE_CHECKING:
-    from twinstore.paging import KeyPart, SortKey
+    from twinstore.paging import SortKey, SortValue
     from twinstore.query import Query
 
 __all__ = ["SqlText"]
@@ -80,7 +80,7 @@ class SqlText:
     def follows(
         cls,
         order: tuple[SortKey, ...],
-        after: tuple[KeyPart, ...],
+        after: tuple[SortValue, ...],
         column: Callable[[str], str],
         value: Callable[[object], object],
     ) -> Self:
@@ -98,7 +98,7 @@ class SqlText:
 
     @classmethod
     def _beyond(
-        cls, name: str, bound: KeyPart, value: Callable[[object], object], *, descending: bool
+        cls, name: str, bound: SortValue, value: Callable[[object], object], *, descending: bool
     ) -> Self:
         """Return what lies beyond one value; absent values come first, so last when descending."""
         if bound is None:

@@ -43,7 +43,7 @@ from twinstore.testing.contracts.sessions import SessionContract
 from twinstore.testing.contracts.tenancy import TenancyContract
 from twinstore.testing.contracts.transactions import TransactionContract
 from twinstore.testing.contracts.values import ValueContract
-from twinstore.testing.damage import WeakSpot, weak_spot
+from twinstore.testing.damage import BreakingChange, breaking_change
 from twinstore.testing.probe import (
     BackendFactory,
     Deployment,
@@ -58,6 +58,7 @@ __all__ = [
     "AccessContract",
     "AccessDefaultsContract",
     "BackendFactory",
+    "BreakingChange",
     "BulkContract",
     "CapabilitiesContract",
     "Contract",
@@ -87,8 +88,7 @@ __all__ = [
     "TenancyContract",
     "TransactionContract",
     "ValueContract",
-    "WeakSpot",
     "Workspace",
+    "breaking_change",
     "needs",
-    "weak_spot",
 ]

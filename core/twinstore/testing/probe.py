@@ -66,7 +66,7 @@ class RawProbe(Protocol):
         """Change a stored row so that it forms no model any more, and put ``content`` into the bad part.
 
         Whatever else the row holds stays, so that filters still find it. A store with typed columns asks
-        :func:`~twinstore.testing.damage.weak_spot` where.
+        :func:`~twinstore.testing.damage.breaking_change` where.
         """
         ...
 

@@ -109,7 +109,7 @@ class Workspace(Generic[S_co]):
         """
         with self.storages(2) as storages, ThreadPoolExecutor(MOST_RIVALS) as pool, switching_often():
             rounds = [list(zip(cycle(storages), items(turn), strict=False)) for turn in range(ROUNDS)]
-            return [contest(pool, lambda pair: action(*pair), pairs) for pairs in rounds]
+            return [run_at_once(pool, lambda pair: action(*pair), pairs) for pairs in rounds]
 
     def stamp(self, entity: Entity, key: Key) -> object:
         """Return the stamp of a stored row; a probe that has none could not tell whether it was written."""
@@ -141,23 +141,23 @@ def race(action: Callable[[A], T], items: Sequence[A]) -> list[T | TwinstoreErro
         The results, or the errors of the library, in the order of the items.
     """
     with ThreadPoolExecutor(len(items)) as pool, switching_often():
-        return contest(pool, action, items)
+        return run_at_once(pool, action, items)
 
 
-def contest(
+def run_at_once(
     pool: ThreadPoolExecutor, action: Callable[[A], T], items: Sequence[A]
 ) -> list[T | TwinstoreError]:
     """Run the action with every item at the same moment; the pool has a thread for each."""
     barrier = Barrier(len(items))
 
-    def contestant(item: A) -> T | TwinstoreError:
+    def started(item: A) -> T | TwinstoreError:
         barrier.wait(PATIENCE_SECONDS)
         try:
             return action(item)
         except TwinstoreError as error:
             return error
 
-    return list(pool.map(contestant, items, timeout=PATIENCE_SECONDS))
+    return list(pool.map(started, items, timeout=PATIENCE_SECONDS))
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from twinstore.options import ModuleOptions
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.shapes import Kind
 from twinstore.storage import open_module
-from twinstore.testing import ProbeDefaults, StoredRow, weak_spot
+from twinstore.testing import ProbeDefaults, StoredRow, breaking_change
 from twinstore_postgres.backend import PostgresBackend
 from twinstore_postgres.migrator import CREATE_LEDGER, Migration
 from twinstore_postgres.proposal import proposed_migration
@@ -92,7 +92,7 @@ class PostgresProbe(ProbeDefaults):
         return None if row is None else (row["xmin"], row["ctid"])
 
     def poison(self, entity: Entity, key: Key, content: str) -> None:
-        spot = weak_spot(entity, content)
+        spot = breaking_change(entity, content)
         column = sql.Identifier("payload" if spot.field is None else to_snake(spot.field))
         value = spot.value if isinstance(spot.value, str) else Jsonb(spot.value)
         change = sql.SQL("{} || %s" if spot.merged else "%s").format(column)

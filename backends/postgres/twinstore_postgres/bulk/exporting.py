@@ -14,7 +14,7 @@ from twinstore.errors import DocumentDecodeError
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
 from twinstore_postgres.bulk.finding import without_key
 from twinstore_postgres.bulk.keys import storable_keys
-from twinstore_postgres.owners import owner_condition, owner_values, sight
+from twinstore_postgres.owners import owner_condition, owner_values, scope_kind
 from twinstore_postgres.reading import TolerantInstantLoader
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def range_condition(
 def tenant_condition(table: Table, tenant_id: str | None) -> tuple[sql.Composable, Sequence[object]]:
     """Return the condition of the rows of a tenant, or of all, and its values."""
     scope: Tenants = ALL_TENANTS if tenant_id is None else Tenant(tenant_id)
-    owner = owner_condition(table, sight(scope), tenant=EXACTLY)
+    owner = owner_condition(table, scope_kind(scope), tenant=EXACTLY)
     return sql.SQL("true") if owner is None else owner, owner_values(table, scope)
 
 

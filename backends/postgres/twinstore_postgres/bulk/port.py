@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from twinstore.access import Access
     from twinstore.backend import Capabilities
-    from twinstore.bulk import Check, Key, OnConflict, Position, Survey
+    from twinstore.bulk import CommitCheck, Key, OnConflict, Position, Survey
     from twinstore.catalog import Entity
     from twinstore.migrations import Initializer
     from twinstore.modules import ModuleSpec
@@ -138,7 +138,7 @@ class PostgresBulk(BulkPort):
     @contextmanager
     @override
     def writer(
-        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
     ) -> Iterator[PostgresRangeWriter]:
         """Open a writer for one range; its one transaction needs no ``check`` of its own."""
         del check

@@ -53,7 +53,7 @@ class OtherTenant(NamedTuple):
     one_of_each: OneOfEach
 
 
-def settled(call: TenantCall, workspace: Workspace, other_tenant: OtherTenant) -> object:
+def removed_twice(call: TenantCall, workspace: Workspace, other_tenant: OtherTenant) -> object:
     """Return the result of a call that found nothing left to remove."""
     call.invoke(workspace.storage.unbound, workspace.tenant, other_tenant.one_of_each)
     return call.invoke(workspace.storage.unbound, workspace.tenant, other_tenant.one_of_each)
@@ -138,7 +138,7 @@ class TenancyContract(Contract):
     def test_a_session_with_a_purpose_sees_all(
         self, workspace: Workspace, other_tenant: OtherTenant, call: TenantCall
     ) -> None:
-        expected = settled(call, workspace, other_tenant)
+        expected = removed_twice(call, workspace, other_tenant)
         with workspace.storage.sessions.open(purpose=PURPOSE) as bound:
             assert call.invoke(bound, workspace.tenant, other_tenant.one_of_each) == expected
 
@@ -147,7 +147,7 @@ class TenancyContract(Contract):
     def test_a_unit_with_a_purpose_sees_all(
         self, workspace: Workspace, other_tenant: OtherTenant, call: TenantCall
     ) -> None:
-        expected = settled(call, workspace, other_tenant)
+        expected = removed_twice(call, workspace, other_tenant)
         with workspace.storage.transaction(purpose=PURPOSE) as unit:
             assert call.invoke(unit, workspace.tenant, other_tenant.one_of_each) == expected
 
