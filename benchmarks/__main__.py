@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from benchmarks.databases import open_place
+from benchmarks.databases import open_databases
 from benchmarks.goals import judge
 from benchmarks.groups import GROUPS
 from benchmarks.loading import load
@@ -21,7 +21,7 @@ from benchmarks.schedule import measure
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.databases import Place
+    from benchmarks.databases import BenchmarkDatabases
     from benchmarks.options import Options
     from benchmarks.schedule import Group, Samples
 
@@ -31,14 +31,14 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark; the results go to stdout and to the directory, progress to stderr."""
     options = parse(arguments)
-    with open_place(options.directory, durable=options.durable) as place:
+    with open_databases(options.directory, durable=options.durable) as databases:
         head = {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "options": asdict(options),
-            "machine": facts(place),
-            "document_bytes": load(place, options.documents),
+            "machine": facts(databases),
+            "document_bytes": load(databases, options.documents),
         }
-        measured = dict(_measured(place, options))
+        measured = dict(_measured(databases, options))
     goals = list(judge({name: samples for name, (_, samples) in measured.items()}))
     results = options.directory / "results.json"
     results.write_text(to_json(document(head, measured, goals)), encoding="utf-8")
@@ -49,10 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console.print(f"Written to {results}.")
 
 
-def _measured(place: Place, options: Options) -> list[tuple[str, tuple[Group, Samples]]]:
+def _measured(databases: BenchmarkDatabases, options: Options) -> list[tuple[str, tuple[Group, Samples]]]:
     results = []
     for name in options.only:
-        with GROUPS[name](place, options) as group:
+        with GROUPS[name](databases, options) as group:
             results.append((name, (group, measure(group, options.runs, _say))))
     return results
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.children import Child
-    from benchmarks.databases import Place
+    from benchmarks.databases import BenchmarkDatabases
 
-__all__ = ["Candidates", "Differences"]
+__all__ = ["CliCases", "Differences"]
 
 CHANGED: Final = 4
 MISSING: Final = 3
@@ -35,28 +35,28 @@ INSERT INTO scheduler.runs (id, {REST}) SELECT id || '~', {REST} FROM scheduler.
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
-    """Runs of the command line over the runs of a place."""
+class CliCases:
+    """Runs of the command line over the runs in the databases of a benchmark."""
 
-    place: Place
+    databases: BenchmarkDatabases
     documents: int
     jobs: int
     profile: bool = False
 
     def copy(self, name: str, expected: str = "written") -> Sample:
         """Copy MongoDB to PostgreSQL; all documents but those of an earlier copy must be ``expected``."""
-        child = self._copy(name, "mongo", "postgres", self.place.settings_file())
+        child = self._copy(name, "mongo", "postgres", self.databases.settings_file())
         return self._sample(child, self._report(name), expected)
 
     def copy_back(self, name: str) -> Sample:
         """Copy PostgreSQL to MongoDB."""
-        child = self._copy(name, "postgres", "mongo", self.place.settings_file(back=True))
+        child = self._copy(name, "postgres", "mongo", self.databases.settings_file(back=True))
         return self._sample(child, self._report(name), "written")
 
     def verify(self, name: str, *, named: Sequence[str] = ()) -> Sample:
         """Compare both sides; every key in ``named`` must be reported as a difference, and no other."""
         out = self._out(name)
-        arguments = self._arguments("verify", "mongo", "postgres", self.place.settings_file(), out)
+        arguments = self._arguments("verify", "mongo", "postgres", self.databases.settings_file(), out)
         child = run_child(arguments, expected=1 if named else 0, profile=self._profile(name))
         text = (out / "parity-report.json").read_text(encoding="utf-8")
         unnamed = [key for key in named if json.dumps(key, ensure_ascii=False) not in text]
@@ -74,16 +74,21 @@ class Candidates:
         return [*words, "--entity", "runs", "--jobs", str(self.jobs), "--out", str(out), "--format", "json"]
 
     def _out(self, name: str) -> Path:
-        out = self.place.directory / "out" / name.replace(" ", "-").replace(",", "")
+        out = self.databases.directory / "out" / name.replace(" ", "-").replace(",", "")
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
         return out
 
     def _profile(self, name: str) -> Path | None:
-        return self.place.directory / f"profile-{name.replace(' ', '-')}.txt" if self.profile else None
+        return self.databases.directory / f"profile-{name.replace(' ', '-')}.txt" if self.profile else None
 
     def _report(self, name: str) -> dict[str, Any]:
-        path = self.place.directory / "out" / name.replace(" ", "-").replace(",", "") / "backfill-report.json"
+        path = (
+            self.databases.directory
+            / "out"
+            / name.replace(" ", "-").replace(",", "")
+            / "backfill-report.json"
+        )
         report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return report
 
@@ -101,15 +106,15 @@ class Candidates:
 class Differences:
     """Ten differences in the table, planted and removed again."""
 
-    def __init__(self, place: Place) -> None:
-        """Take the place; the table must be complete before the first plant."""
-        self._place = place
+    def __init__(self, databases: BenchmarkDatabases) -> None:
+        """Take the databases; the table must be complete before the first plant."""
+        self._databases = databases
         self.keys: tuple[str, ...] = ()
 
     def plant(self) -> None:
         """Change four rows, remove three, add three; remember their keys."""
         self.remove()
-        with closing(self._place.superuser()) as connection:
+        with closing(self._databases.superuser()) as connection:
             ids = [row[0] for row in connection.execute("SELECT id FROM scheduler.runs ORDER BY id")]
             chosen = ids[len(ids) // 20 :: len(ids) // (CHANGED + MISSING + EXTRA)]
             changed, missing = chosen[:CHANGED], chosen[CHANGED : CHANGED + MISSING]
@@ -124,7 +129,7 @@ class Differences:
         """Bring the rows back as they were."""
         if not self.keys:
             return
-        with closing(self._place.superuser()) as connection:
+        with closing(self._databases.superuser()) as connection:
             connection.execute(REMOVE, [list(self.keys)])
             connection.execute(RESTORE)
             connection.execute("DROP TABLE public.kept")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
-__all__ = ["Place", "open_place"]
+__all__ = ["BenchmarkDatabases", "open_databases"]
 
 SOURCE: Final = "twinstore_bench"
 RETURN: Final = "twinstore_bench_return"
@@ -28,7 +28,7 @@ EMPTY: Final = "TRUNCATE scheduler.runs, scheduler.backfill_ranges, scheduler.ba
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BenchmarkDatabases:
     """A mongod and a PostgreSQL with empty, migrated databases.
 
     Attributes:
@@ -72,7 +72,7 @@ class Place:
             connection.execute(EMPTY)
             connection.execute("CHECKPOINT")
 
-    def settle_postgres(self) -> None:
+    def vacuum_postgres(self) -> None:
         """Bring statistics and visibility up to date, as autovacuum does a minute after a load."""
         with closing(self.superuser()) as connection:
             connection.execute("VACUUM ANALYZE scheduler.runs")
@@ -100,14 +100,14 @@ class Place:
 
 
 @contextmanager
-def open_place(directory: Path, *, durable: bool) -> Iterator[Place]:
+def open_databases(directory: Path, *, durable: bool) -> Iterator[BenchmarkDatabases]:
     """Start both servers with fresh databases; stop them at the end."""
     directory.mkdir(parents=True, exist_ok=True)
     with (
         twinstore_embedded.servers(directory / "servers", durable=durable) as servers,
         closing(MongoClient[dict[str, Any]](servers.mongo.url)) as client,
     ):
-        place = Place(
+        databases = BenchmarkDatabases(
             client=client,
             mongo_url=servers.mongo.url,
             app_url=servers.postgres.app_url(database=SOURCE),
@@ -115,5 +115,5 @@ def open_place(directory: Path, *, durable: bool) -> Iterator[Place]:
             superuser_url=servers.postgres.superuser_url(database=SOURCE),
             directory=directory,
         )
-        place._prepare(servers.postgres.superuser_url(), SOURCE)  # noqa: SLF001  # its own factory
-        yield place
+        databases._prepare(servers.postgres.superuser_url(), SOURCE)  # noqa: SLF001  # its own factory
+        yield databases

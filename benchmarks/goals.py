@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from benchmarks.schedule import Samples
 
-__all__ = ["Goal", "Judged", "judge"]
+__all__ = ["Goal", "GoalResult", "judge"]
 
 MEGABYTES: Final = 150.0
 
@@ -29,7 +29,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class GoalResult:
     """A goal with what was measured; smaller is better only for memory."""
 
     text: str
@@ -63,12 +63,12 @@ GOALS: Final = (
 )
 
 
-def judge(measured: Mapping[str, Samples]) -> Iterator[Judged]:
+def judge(measured: Mapping[str, Samples]) -> Iterator[GoalResult]:
     """Return every goal whose group was measured."""
     for goal in GOALS:
         if samples := measured.get(goal.group):
-            yield Judged(goal.text, samples.ratio(goal.case, goal.reference).middle, goal.wanted)
+            yield GoalResult(goal.text, samples.ratio(goal.case, goal.reference).middle, goal.wanted)
     peaks = [samples.peak(case) for samples in measured.values() for case in samples.by_case]
     known = [peak for peak in peaks if peak is not None]
     if known:
-        yield Judged("client memory, the largest peak", max(known), MEGABYTES, "MB")
+        yield GoalResult("client memory, the largest peak", max(known), MEGABYTES, "MB")

@@ -10,7 +10,7 @@ from twinstore import add_scheduler_mongo_storage
 from twinstore.scheduler import RunQueryOptions
 
 if TYPE_CHECKING:
-    from benchmarks.databases import Place
+    from benchmarks.databases import BenchmarkDatabases
 
 __all__ = ["load"]
 
@@ -18,9 +18,9 @@ BATCH: Final = 1000
 CHECKED: Final = 20
 
 
-def load(place: Place, count: int) -> float:
+def load(databases: BenchmarkDatabases, count: int) -> float:
     """Insert the runs and return their mean size in bytes of BSON."""
-    collection = place.runs()
+    collection = databases.runs()
     batch = []
     for document in documents(count, recent_start()):
         batch.append(document)
@@ -29,13 +29,13 @@ def load(place: Place, count: int) -> float:
             batch = []
     if batch:
         collection.insert_many(batch, ordered=False)
-    _check(place, count)
+    _check(databases, count)
     return float(collection.database.command("collStats", "runs")["avgObjSize"])
 
 
-def _check(place: Place, count: int) -> None:
+def _check(databases: BenchmarkDatabases, count: int) -> None:
     """Read some of the runs one by one and in a list; a document of another form raises."""
-    with add_scheduler_mongo_storage(place.settings()) as storage:
+    with add_scheduler_mongo_storage(databases.settings()) as storage:
         for document in islice(documents(count, recent_start()), CHECKED):
             storage.runs.get_required(str(document["tenantId"]), str(document["_id"]))
         page = storage.runs.list("tenant-0", RunQueryOptions(limit=200))

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 if TYPE_CHECKING:
-    from benchmarks.databases import Place
+    from benchmarks.databases import BenchmarkDatabases
 
 __all__ = ["facts"]
 
 LIBRARIES: Final = ("twinstore", "pymongo", "psycopg", "psycopg-pool", "pydantic", "pydantic-core", "orjson")
 
 
-def facts(place: Place) -> dict[str, object]:
+def facts(databases: BenchmarkDatabases) -> dict[str, object]:
     """Return versions of everything involved, and what the machine is."""
-    with closing(place.superuser()) as connection:
+    with closing(databases.superuser()) as connection:
         postgres = connection.info.server_version
         settings = connection.execute(
             "SELECT name, setting FROM pg_settings "
@@ -34,7 +34,7 @@ def facts(place: Place) -> dict[str, object]:
         "load_before": [round(load, 2) for load in os.getloadavg()],
         "system": platform.platform(),
         "python": platform.python_version(),
-        "mongodb": str(place.client.server_info()["version"]),
+        "mongodb": str(databases.client.server_info()["version"]),
         "postgresql": f"{postgres // 10000}.{postgres % 10000}",
         "postgresql_settings": dict(settings),
         **{library: version(library) for library in LIBRARIES},

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
-    from benchmarks.databases import Place
+    from benchmarks.databases import BenchmarkDatabases
 
 __all__ = ["BareMongo"]
 
@@ -22,16 +22,16 @@ __all__ = ["BareMongo"]
 class BareMongo:
     """Bare pymongo."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, databases: BenchmarkDatabases) -> None:
         """Take the collections with the concerns of the library."""
-        self._runs = self._collection(place, "runs")
-        self._snapshots = self._collection(place, "impact_snapshots")
-        self._summaries = self._collection(place, "run_summaries")
+        self._runs = self._collection(databases, "runs")
+        self._snapshots = self._collection(databases, "impact_snapshots")
+        self._summaries = self._collection(databases, "run_summaries")
 
     @staticmethod
-    def _collection(place: Place, name: str) -> Collection[dict[str, Any]]:
+    def _collection(databases: BenchmarkDatabases, name: str) -> Collection[dict[str, Any]]:
         return (
-            place.runs()
+            databases.runs()
             .database[name]
             .with_options(
                 read_concern=ReadConcern("majority"),

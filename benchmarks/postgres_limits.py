@@ -12,7 +12,7 @@ from benchmarks.schedule import Sample
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.databases import Place
+    from benchmarks.databases import BenchmarkDatabases
 
 __all__ = ["COLUMNS", "copy_in", "copy_out", "prebuilt_rows"]
 
@@ -28,21 +28,21 @@ TRAILER: Final = b"\xff\xff"
 ROWS_PER_WRITE: Final = 500
 
 
-def prebuilt_rows(place: Place) -> list[bytes]:
+def prebuilt_rows(databases: BenchmarkDatabases) -> list[bytes]:
     """Take the rows from the table in key order, as the server itself writes them for a binary COPY."""
-    with closing(place.superuser()) as connection, connection.cursor().copy(OUT) as copy:
+    with closing(databases.superuser()) as connection, connection.cursor().copy(OUT) as copy:
         rows = [bytes(row) for row in copy]
     rows[0] = rows[0].removeprefix(HEADER)
     return [row for row in rows if row not in {b"", TRAILER}]
 
 
-def copy_in(place: Place, rows: Sequence[bytes], connections: int) -> Sample:
+def copy_in(databases: BenchmarkDatabases, rows: Sequence[bytes], connections: int) -> Sample:
     """COPY prebuilt rows into the table, each connection a part of the keys, and commit."""
     share = -(-len(rows) // connections)
     parts = [_blocks(rows[first : first + share]) for first in range(0, len(rows), share)]
 
     def load(blocks: Sequence[bytes]) -> None:
-        with closing(place.superuser()) as connection, connection.cursor().copy(IN) as copy:
+        with closing(databases.superuser()) as connection, connection.cursor().copy(IN) as copy:
             for block in blocks:
                 copy.write(block)
 
@@ -57,9 +57,9 @@ def _blocks(rows: Sequence[bytes]) -> list[bytes]:
     return [HEADER, *parts, TRAILER]
 
 
-def copy_out(place: Place) -> Sample:
+def copy_out(databases: BenchmarkDatabases) -> Sample:
     """Read the whole table on one connection without looking into the rows."""
-    with closing(place.superuser()) as connection:
+    with closing(databases.superuser()) as connection:
         began = perf_counter()
         with connection.cursor().copy(SCAN) as copy:
             rows = sum(1 for _ in copy)

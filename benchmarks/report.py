@@ -11,7 +11,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from benchmarks.goals import Judged
+    from benchmarks.goals import GoalResult
     from benchmarks.schedule import Case, Group, Samples, Spread
 
 __all__ = ["document", "goal_table", "group_table", "to_json"]
@@ -38,7 +38,7 @@ def _share(samples: Samples, case: Case, reference: str) -> str:
     return f"{ratio.middle:.2f} ({ratio.least:.2f} to {ratio.most:.2f}) of {reference}"
 
 
-def goal_table(goals: Iterable[Judged]) -> Table:
+def goal_table(goals: Iterable[GoalResult]) -> Table:
     """Return the goals with what was measured."""
     table = Table(title="Goals", title_justify="left", pad_edge=False)
     table.add_column("goal")
@@ -55,7 +55,7 @@ def goal_table(goals: Iterable[Judged]) -> Table:
 
 
 def document(
-    head: Mapping[str, object], measured: Mapping[str, tuple[Group, Samples]], goals: Iterable[Judged]
+    head: Mapping[str, object], measured: Mapping[str, tuple[Group, Samples]], goals: Iterable[GoalResult]
 ) -> dict[str, object]:
     """Return everything for the results file."""
     return {

@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 from benchmarks.schedule import Sample
 
 if TYPE_CHECKING:
-    from benchmarks.databases import Place
+    from benchmarks.databases import BenchmarkDatabases
 
 __all__ = ["typical_script"]
 
@@ -36,13 +36,13 @@ ON CONFLICT (id) DO UPDATE SET
 """
 
 
-def typical_script(place: Place) -> Sample:
+def typical_script(databases: BenchmarkDatabases) -> Sample:
     """Copy the runs; superuser and no ledger, which favours the script."""
     began = perf_counter()
     copied = 0
-    with closing(place.superuser()) as connection:
+    with closing(databases.superuser()) as connection:
         connection.autocommit = False
-        documents = place.runs().find()
+        documents = databases.runs().find()
         while batch := list(islice(documents, BATCH)):
             with connection.cursor() as cursor:
                 cursor.executemany(UPSERT, [_row(document) for document in batch])

@@ -64,7 +64,7 @@ class BareDriver(Protocol):
 
 
 @dataclass(slots=True)
-class Turns:
+class RepeatedOperation:
     """Runs an operation over and over; each call goes on where the last one stopped."""
 
     operations: int
@@ -143,7 +143,7 @@ def _both_versions(make: Callable[[int, int], T]) -> list[T]:
     return [make(key, version) for version in (0, 1) for key in range(KEYS)]
 
 
-class Repertoire:
+class SingleOperations:
     """Every operation twice: through the repositories and through the bare driver."""
 
     def __init__(self, storage: SchedulerStorage, bare: BareDriver, run_ids: list[str]) -> None:
@@ -223,7 +223,7 @@ class Repertoire:
         return self._storage.schedules.upsert(self._schedules[number % TURN])
 
 
-def single_operations(name: str, title: str, repertoire: Repertoire, operations: int) -> Group:
+def single_operations(name: str, title: str, repertoire: SingleOperations, operations: int) -> Group:
     """Return the operations of one driver; each stands beside its bare twin."""
     pairs = (
         ("get", repertoire.get, repertoire.bare_get),
@@ -243,5 +243,5 @@ def single_operations(name: str, title: str, repertoire: Repertoire, operations:
 def _case(
     name: str, operation: Callable[[int], object], operations: int, against: tuple[str, ...] = ()
 ) -> Case:
-    turns = Turns(operations)
-    return Case(name=name, run=lambda: turns.time(operation), against=against)
+    operation_loop = RepeatedOperation(operations)
+    return Case(name=name, run=lambda: operation_loop.time(operation), against=against)

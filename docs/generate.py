@@ -47,6 +47,7 @@ def static_parts() -> dict[str, Callable[[], str]]:
         "hooks": drivers.hook_table,
         "backend-spec": drivers.spec_table,
         "contracts": drivers.contract_table,
+        "contracts.scheduler": drivers.scheduler_contract_table,
         "driver-interface": interface.driver_table,
         "module-interface": interface.module_table,
         **outsiders.parts(),
@@ -72,7 +73,7 @@ def renewed(text: str, parts: Mapping[str, Callable[[], str]]) -> str:
     return PART.sub(replace, text)
 
 
-def settle(path: Path, text: str, *, check: bool) -> bool:
+def update_file(path: Path, text: str, *, check: bool) -> bool:
     """Write a file that does not hold this text, or only say so; return whether it did not."""
     if path.is_file() and path.read_text("utf-8") == text:
         return False
@@ -93,10 +94,12 @@ def main() -> int:
 
     with TemporaryDirectory() as directory, servers(directory) as running:
         # First what the driver itself reads, then what is asked of it.
-        stale = [settle(path, text, check=check) for path, text in shipped_schemas(running).items()]
+        stale = [update_file(path, text, check=check) for path, text in shipped_schemas(running).items()]
         with server_parts(running) as live:
             parts = {**static_parts(), **live}
-            stale += [settle(page, renewed(page.read_text("utf-8"), parts), check=check) for page in PAGES]
+            stale += [
+                update_file(page, renewed(page.read_text("utf-8"), parts), check=check) for page in PAGES
+            ]
     return 1 if check and any(stale) else 0
 
 

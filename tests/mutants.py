@@ -4,16 +4,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
-from twinstore.testing import Workspace
+from twinstore.scheduler.module import MODULE
+from twinstore.scheduler.storage import SchedulerStorage
+from twinstore.testing.scheduler import SchedulerWorkspace
 from twinstore_memory.backend import CAPABILITIES, MemoryBackend
+from twinstore_memory.testing import memory_deployments
 
-__all__ = ["Mutant", "Patch", "declaring", "replacing"]
+__all__ = ["Mutant", "Patch", "declaring", "replacing", "workspace_in_memory"]
 
 Patch = pytest.MonkeyPatch
 
@@ -24,7 +28,7 @@ class Mutant:
 
     name: str
     plant: Callable[[Patch], None]
-    case: Callable[[Workspace], object]
+    case: Callable[[SchedulerWorkspace], object]
 
 
 def replacing(owner: Any, name: str, value: Any) -> Callable[[Patch], None]:
@@ -35,3 +39,11 @@ def replacing(owner: Any, name: str, value: Any) -> Callable[[Patch], None]:
 def declaring(**flags: Any) -> Callable[[Patch], None]:
     """Return what makes the driver declare something else than it can do."""
     return replacing(MemoryBackend, "capabilities", property(lambda _: replace(CAPABILITIES, **flags)))
+
+
+@contextmanager
+def workspace_in_memory() -> Iterator[SchedulerWorkspace]:
+    """Open the scheduler on a store of its own."""
+    with memory_deployments(MODULE) as deployment, deployment.open() as storage:
+        assert isinstance(storage, SchedulerStorage)
+        yield SchedulerWorkspace(deployment, storage)

@@ -37,11 +37,12 @@ class Outsider:
     folder: Path
     python: Path
 
-    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run a module of Python in the folder of the project."""
+    def run(self, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a module of Python in the folder of the project; ``variables`` are added to its environment."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         environment["PYTHONPATH"] = str(self.folder)  # its files as they are now, also those of a copy
+        environment |= variables
         if SHARED_MEMORY.is_dir():
             environment["TMPDIR"] = str(SHARED_MEMORY)
         return subprocess.run(
@@ -55,14 +56,20 @@ class Outsider:
         )
 
 
-def installed(folder: Path, environment: Path) -> Outsider:
-    """Build a project, and install it into a new environment that has twinstore and the test libraries."""
+def installed(folder: Path, environment: Path, *others: Path) -> Outsider:
+    """Build a project, and install it into a new environment that has twinstore and the test libraries.
+
+    Args:
+        folder: the project.
+        environment: where to make the environment.
+        others: projects to install beside it.
+    """
     venv.create(environment, symlinks=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     (environment / "lib" / version / "site-packages" / "lent.pth").write_text(LENT)
     python = environment / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "install"]
-    offline = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", str(folder)]
+    offline = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", *map(str, (folder, *others))]
     subprocess.run([*pip, *offline], check=True, capture_output=True, text=True)
     return Outsider(folder, python)
 

@@ -24,7 +24,7 @@ RECORDED: Final = (
     "return {name: AppliedScript(checksum, datetime.fromisoformat(at)) for name, checksum, at in rows}"
 )
 UNAVAILABLE: Final = 'UnavailableError(f"The file cannot be used ({type(error).__name__}).", driver=DRIVER)'
-CLAIM: Final = "self._file.claims.claim(self, place, isolated=self._isolated)"
+CLAIM: Final = "self._file.locks.acquire(self, place, isolated=self._isolated)"
 SECONDS: Final = """import re
         from dataclasses import replace
         statement = TABLE.select(entity, query, self._source)

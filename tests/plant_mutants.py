@@ -51,7 +51,7 @@ def looked_for(outsider: Outsider, mutant: Mutant) -> tuple[str, str]:
     """Run the cases that are to find a fault; return the one that failed, and the end of what was printed.
 
     Raises:
-        ValueError: the fault is no Python, or uses names that are not there.
+        ValueError: the fault is not Python, or uses names that are not there.
     """
     with TemporaryDirectory() as directory:
         folder = Path(directory) / FOLDER.name

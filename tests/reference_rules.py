@@ -11,11 +11,11 @@ from datetime import datetime
 from twinstore import modelrules as kinds
 
 
-def first_broken(rules: Iterable[kinds.Rule], model: object) -> kinds.Rule | None:
+def first_broken(rules: Iterable[kinds.ModelRule], model: object) -> kinds.ModelRule | None:
     return next((rule for rule in rules if not keeps(rule, model)), None)
 
 
-def keeps(rule: kinds.Rule, model: object) -> bool:  # noqa: C901, PLR0911, PLR0912  # one case a kind
+def keeps(rule: kinds.ModelRule, model: object) -> bool:  # noqa: C901, PLR0911, PLR0912  # one case a kind
     def value(name: str) -> object:
         found: object = model
         for part in name.split("."):

@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from twinstore.access import Ref, Row
 from twinstore.errors import DuplicateError
 from twinstore.guard import GuardedAccess
@@ -30,6 +32,7 @@ __all__ = ["WRONG", "wrong_module"]
 
 
 class FindsForeignRows(DefaultsOnly):
+    @override
     def find(
         self, entity: Entity[Any], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[AnyRow | None, ...]:
@@ -38,6 +41,7 @@ class FindsForeignRows(DefaultsOnly):
 
 
 class ForgetsMarkers(DefaultsOnly):
+    @override
     def find(
         self, entity: Entity[Any], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[AnyRow | None, ...]:
@@ -46,12 +50,14 @@ class ForgetsMarkers(DefaultsOnly):
 
 
 class TakesNobodyForEverybody(DefaultsOnly):
+    @override
     def page(self, entity: Entity[Any], query: Query) -> Page[AnyRow]:
         scope = ALL_TENANTS if query.scope is NO_TENANT else query.scope
         return super().page(entity, replace(query, scope=scope))
 
 
 class ListsBackwards(DefaultsOnly):
+    @override
     def page(self, entity: Entity[Any], query: Query) -> Page[AnyRow]:
         first, *others = query.order
         return super().page(
@@ -60,6 +66,7 @@ class ListsBackwards(DefaultsOnly):
 
 
 class CountsOnePage(DefaultsOnly):
+    @override
     def count(self, entity: Entity[Any], query: Query, by: str) -> dict[str, int]:
         counted: dict[str, int] = {}
         for row in self.page(entity, query):
@@ -69,6 +76,7 @@ class CountsOnePage(DefaultsOnly):
 
 
 class ReplacesAtInsert(DefaultsOnly):
+    @override
     def insert(self, entity: Entity[Any], scope: Tenants, row: AnyRow) -> AnyRow:
         try:
             return super().insert(entity, scope, row)
@@ -82,20 +90,24 @@ class ReplacesAtInsert(DefaultsOnly):
 
 
 class ReplacesWhatNeverChanges(ReplacesAtInsert):
+    @override
     def insert(self, entity: Entity[Any], scope: Tenants, row: AnyRow) -> AnyRow:
         return self.inner.insert(entity, scope, row)
 
+    @override
     def put(self, entity: Entity[Any], scope: Tenants, row: AnyRow) -> AnyRow:
         self.change_to(entity, scope, row)
         return row
 
 
 class ReturnsRowsBackwards(DefaultsOnly):
+    @override
     def change(self, refs: Sequence[Ref[Any]], rule: Rule) -> Rows:
         return tuple(reversed(super().change(refs, rule)))
 
 
 class ForgetsTheLastRow(DefaultsOnly):
+    @override
     def change(self, refs: Sequence[Ref[Any]], rule: Rule) -> Rows:
         def short(rows: Rows, now: Moment) -> Rows:
             *kept, _ = rule(rows, now)
@@ -105,11 +117,13 @@ class ForgetsTheLastRow(DefaultsOnly):
 
 
 class RepeatsRules(DefaultsOnly):
+    @override
     def change(self, refs: Sequence[Ref[Any]], rule: Rule) -> Rows:
         return repeat(lambda: self.inner.change(refs, rule), attempts=2, sleep=lambda _: None)
 
 
 class TellsTheTimeOfAClientThatIsLate(DefaultsOnly):
+    @override
     def change(self, refs: Sequence[Ref[Any]], rule: Rule) -> Rows:
         return super().change(
             refs, lambda rows, now: rule(rows, lambda: now() - timedelta(hours=1, microseconds=1))
@@ -117,26 +131,31 @@ class TellsTheTimeOfAClientThatIsLate(DefaultsOnly):
 
 
 class MarksOneMore(DefaultsOnly):
+    @override
     def mark(self, entity: Entity[Any], query: Query, sets: Sets) -> tuple[AnyRow, ...]:
         return super().mark(entity, replace(query, limit=query.limit + 1), sets)
 
 
 class AppendsOneByOne(DefaultsOnly):
+    @override
     def append(self, entity: Entity[Any], parent: Ref[Any], rows: Sequence[AnyRow]) -> tuple[AnyRow, ...]:
         return tuple(super(AppendsOneByOne, self).append(entity, parent, [row])[0] for row in rows)
 
 
 class AppendsBackwards(DefaultsOnly):
+    @override
     def append(self, entity: Entity[Any], parent: Ref[Any], rows: Sequence[AnyRow]) -> tuple[AnyRow, ...]:
         return tuple(reversed(super().append(entity, parent, list(reversed(rows)))))
 
 
 class RemovesOneMore(DefaultsOnly):
+    @override
     def remove(self, entity: Entity[Any], query: Query) -> int:
         return super().remove(entity, replace(query, limit=query.limit + 1))
 
 
 class RemovesForeignRows(DefaultsOnly):
+    @override
     def remove(self, entity: Entity[Any], query: Query) -> int:
         return super().remove(entity, replace(query, scope=ALL_TENANTS))
 

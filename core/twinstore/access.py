@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, Protocol
 
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.query import Query, holds, key_order, label_of_value
@@ -52,6 +52,8 @@ M = TypeVar("M", bound=CanonicalModel)
 M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalModel)
 
 NO_STORAGE: Final[Mapping[str, object]] = MappingProxyType({})
+# Rows are counted page by page, because every query has a limit; larger pages save round trips, and all rows
+# of one are in memory.
 PAGE: Final = 500
 
 
@@ -107,6 +109,7 @@ class ServerTime:
 class Unset:
     """Makes an optional field absent."""
 
+    @override
     def __repr__(self) -> str:
         """Return the name under which the value is exported."""
         return "UNSET"
@@ -147,10 +150,12 @@ class Access(Protocol):
     """
 
     @property
+    @abstractmethod
     def binding(self) -> Binding:
         """What the calls are bound to."""
         ...
 
+    @abstractmethod
     def find(
         self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[Row[M] | None, ...]:
@@ -160,6 +165,7 @@ class Access(Protocol):
         """
         ...
 
+    @abstractmethod
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
         """Return a page of a list in one round trip, in the order of the query. Empty: an empty page."""
         ...
@@ -171,6 +177,7 @@ class Access(Protocol):
         """
         ...
 
+    @abstractmethod
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         """Insert a row in one round trip and return it.
 
@@ -193,6 +200,7 @@ class Access(Protocol):
         """
         ...
 
+    @abstractmethod
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
         """Read, decide and write some rows as one serialised step; return the rows as they are stored then.
 
@@ -232,10 +240,12 @@ class Access(Protocol):
         """
         ...
 
+    @abstractmethod
     def remove(self, entity: Entity, query: Query) -> int:
         """Remove the first rows of a list, with their children; return how many of the entity went."""
         ...
 
+    @abstractmethod
     def unit(self, scope: Tenants, *, atomic: bool = True) -> AbstractContextManager[Access]:
         """Open a transaction, or go on in the one that is open.
 
@@ -256,72 +266,47 @@ class Access(Protocol):
         ...
 
 
-class AccessDefaults(ABC):
+class AccessDefaults(Access, ABC):
     """Base of a driver's access: the four operations that the other six can do."""
 
-    @property
-    @abstractmethod
-    def binding(self) -> Binding:
-        """What the calls are bound to."""
-
-    @abstractmethod
-    def find(
-        self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
-    ) -> tuple[Row[M] | None, ...]:
-        """Return the rows of some keys; see :class:`Access`."""
-
-    @abstractmethod
-    def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
-        """Return a page of a list; see :class:`Access`."""
-
-    @abstractmethod
-    def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
-        """Insert a row; see :class:`Access`."""
-
-    @abstractmethod
-    def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
-        """Change some rows in one step; see :class:`Access`."""
-
-    @abstractmethod
-    def remove(self, entity: Entity, query: Query) -> int:
-        """Remove the first rows of a list; see :class:`Access`."""
-
-    @abstractmethod
-    def unit(self, scope: Tenants, *, atomic: bool = True) -> AbstractContextManager[Access]:
-        """Open a transaction or go on in one; see :class:`Access`."""
-
+    @override
     def special(self, operation: str) -> Callable[..., object] | None:
         """Return nothing: every operation goes the general way."""
         del operation
         return None
 
+    @override
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
-        """Insert or replace a row; see :class:`Access`."""
         key = entity.key_of(row.model, row.storage)
         is_taken = False
 
         def replaced(rows: Rows, now: Moment) -> Rows:
             nonlocal is_taken
             del now
+            # Decided in the rule, where the row is held: a look before it could be overtaken by another
+            # insert.
             is_taken = entity.append_only and rows[0] is not None and rows[0] != row
+            # A write of the same row would still count as a change, and make another writer of it lose.
             return (None if rows[0] == row or is_taken else row,)
 
         self.change([Ref(entity, scope, key)], replaced)
         # An insert is refused for the reason that every insert tells first, which may be the parent.
         return self.insert(entity, scope, row) if is_taken else row
 
+    @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
-        """Count by reading every row; see :class:`Access`."""
         counted: dict[str, int] = {}
         for row in _every_row(self, entity, query):
             label = label_of_value(entity.value(row.model, row.storage, by))
             counted[label] = counted.get(label, 0) + 1
         return counted
 
+    @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
-        """Set fields row by row, each only while it still matches; see :class:`Access`."""
         marked: list[Row[M]] = []
         for row in self.page(entity, query):
+            # One step per row: the page was read without locks, so each row must match once more when it is
+            # held.
             ref = Ref(entity, query.scope, entity.key_of(row.model, row.storage))
             marking = Marking(entity, query, sets)
             self.change([ref], marking)
@@ -329,8 +314,8 @@ class AccessDefaults(ABC):
                 marked.append(marking.done)
         return tuple(marked)
 
+    @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
-        """Append under the lock of the parent, which is written to serialise; see :class:`Access`."""
         from twinstore.appending import append_rows  # noqa: PLC0415  # it needs this module
 
         if self.binding.in_unit:
@@ -351,10 +336,12 @@ class Marking(Generic[M]):
 
     def __call__(self, rows: Rows, now: Moment) -> Rows:
         """Return the row with the fields set, unless it matches no longer."""
+        # The rule may be called again after a lost race, so nothing of an earlier call may stay.
         (stored,) = rows
         if stored is None or not matches(self._entity, self._query, stored):
             self.done = None
             return (None,)
+        # Validated as a whole: a change of one field may break a rule between two.
         model = self._entity.model.model_validate(stored.model.__dict__ | self._values(stored, now))
         self.done = Row(model, stored.storage)
         return (self.done,)
@@ -386,6 +373,8 @@ def _every_row(access: AccessDefaults, entity: Entity[M], query: Query) -> list[
     rows: list[Row[M]] = []
     after: tuple[str | int, ...] | None = None
     while True:
+        # In the order of the key, whatever the list says: a count does not see the order, and the key alone
+        # is always a total one from which the next page can start.
         part = replace(query, order=key_order(entity), limit=PAGE, after=after)
         found = access.page(entity, part)
         rows += found

@@ -71,6 +71,7 @@ class AccessBackend(ABC, Generic[R]):
     @property
     def repositories(self) -> R:
         """The repositories, each call on its own; methods documented as atomic open their own unit."""
+        # At first use, because the constructor of the driver has not ended when this base's runs.
         if self._repositories is None:
             self._repositories = self._over(self.unbound())
         return self._repositories

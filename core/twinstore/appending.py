@@ -30,6 +30,7 @@ def append_rows(
     is inserted, so that a refusal leaves the unit of a caller as it was.
     """
     with access.unit(parent.scope, atomic=False) as unit:
+        # First, so that two appends to one parent come one after the other from here to the commit.
         (held,) = unit.change([parent], lambda found, _: found)
         if held is None:
             raise not_found(parent.entity, key_text_of(parent), access.binding.driver)
@@ -52,7 +53,7 @@ def key_text_of(ref: Ref) -> str:
 def sequence_field(entity: Entity[M]) -> str:
     """Return the field that numbers the entries of an ordered log."""
     if entity.sequence is None:
-        raise LookupError(f"{entity.name} is no ordered log")  # met by programmers only
+        raise LookupError(f"{entity.name} is not an ordered log")  # met by programmers only
     return entity.sequence
 
 
@@ -83,12 +84,13 @@ def key_of(entity: Entity[M], row: Row[M]) -> Key | None:
 def last_number(unit: Access, entity: Entity[M], parent: Ref) -> int:
     """Return the highest number under a parent, 0 for none."""
     if entity.parent is None or not isinstance(parent.key, tuple):
-        raise LookupError(f"{entity.name} is appended to a parent that is named by its key")
+        raise LookupError(f"{entity.name} is appended to a parent, which must be named by its key")
     found = unit.page(
         entity,
         Query(
             entity=entity.name,
             scope=parent.scope,
+            # The key of a parent has one part; the checks of the catalog see to that.
             where=(Equals(entity.parent.field, parent.key[-1]),),
             order=(SortKey(sequence_field(entity), descending=True, number=True),),
             limit=1,
@@ -129,8 +131,10 @@ class Log(Generic[M]):
             return self._same(row, self._known[key], key)
         number = sequence_of(self._entity, row)
         placed = with_sequence(self._entity, row, self._following()) if number is None else row
+        # A number that a caller gives may lie ahead of the assigned ones; the next must not meet it.
         if self._next is not None and number is not None:
             self._next = max(self._next, number + 1)
+        # Two entries of one call may be the same one, which is then appended once.
         self._known[self._entity.key_of(placed.model, placed.storage)] = placed
         self.new.append(placed)
         return placed
@@ -145,6 +149,7 @@ class Log(Generic[M]):
 
     def _following(self) -> int:
         """Return the next number, and count it as taken."""
+        # Asked for only when a number must be assigned: it costs a statement.
         if self._next is None:
             given = (sequence_of(self._entity, row) or 0 for row in self.new)
             self._next = max(self._last(), *given, 0) + 1

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
-from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_pascal
@@ -17,11 +16,10 @@ from twinstore.errors import (
     UnsupportedCapabilityError,
     ValidationError,
 )
-from twinstore.forks import ForkSafeLock, OwnProcess, keep, renew_in_child
+from twinstore.forks import OwnProcess
+from twinstore.resources import SharedResources
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from twinstore.bulk import BulkPort
     from twinstore.clock import Clock
     from twinstore.migrations import Initializer, MigrationDraft
@@ -42,6 +40,7 @@ __all__ = [
     "wrong_handle",
 ]
 
+# Raised when drivers of the version before no longer fit; since 2 a driver implements ``Access``.
 BACKEND_API_VERSION: Final = 2
 SESSION_OR_UNIT: Final = "This session or unit of work"
 
@@ -62,7 +61,7 @@ class Capabilities:
         row_level_security: the server checks the tenant once more.
         server_clock: leases are judged by a clock outside the client.
         cross_process_locks: locks exclude other processes.
-        point_in_time_reads: exports and scans can be read as of a position.
+        point_in_time_reads: views can read the state as of a position.
         change_stream: changes can be followed.
         bulk: tools can copy and verify; a first driver may do without.
         time_precision_ms: the finest stored step of an instant, in milliseconds.
@@ -101,6 +100,7 @@ class Capabilities:
             )
 
 
+# The type is its text, because annotations are postponed in this file.
 CAPABILITY_NAMES: Final = frozenset(
     field.name for field in fields(Capabilities) if field.type in {"bool", bool}
 )
@@ -115,76 +115,10 @@ class BackendSettings(BaseModel):
         alias_generator=to_pascal,
         validate_by_alias=True,
         validate_by_name=True,
+        # What was refused may be a password or an URL that holds one.
         hide_input_in_errors=True,
         arbitrary_types_allowed=True,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """What modules share, how it is closed, and whether it renews itself in a forked child."""
-
-    value: object
-    close: Callable[[], object]
-    renews_itself: bool
-
-
-class SharedResources:
-    """Clients and pools shared by the modules of one storage, closed with it in reverse order.
-
-    In a forked child they are forgotten without being closed, because their connections are the parent's;
-    the next call of ``share`` creates a new one.
-    """
-
-    def __init__(self) -> None:
-        """Start without any resource."""
-        self._resources: dict[Hashable, Resource] = {}
-        self._lock = ForkSafeLock()
-        renew_in_child(self)
-
-    def share(
-        self,
-        key: Hashable,
-        create: Callable[[], T],
-        close: Callable[[T], object],
-        *,
-        renews_itself: bool = False,
-    ) -> T:
-        """Return the resource of this key, creating it at the first call.
-
-        Args:
-            key: tells this resource from others.
-            create: makes it.
-            close: ends it; never called in a forked child for what the parent made.
-            renews_itself: the resource starts anew in a forked child by itself, so it is not forgotten there.
-        """
-        with self._lock:
-            if key not in self._resources:
-                made = create()
-                self._resources[key] = Resource(made, partial(close, made), renews_itself)
-            return cast("T", self._resources[key].value)  # one key always has one type
-
-    def renew(self) -> None:
-        """Forget in a forked child what has connections of the parent."""
-        keep(self._resources)
-        self._resources = {key: found for key, found in self._resources.items() if found.renews_itself}
-
-    def close(self) -> None:
-        """Close what was created here; a second call does nothing."""
-        with self._lock, ExitStack() as closing:
-            for resource in self._resources.values():
-                closing.callback(resource.close)
-            self._resources.clear()
-
-    def __enter__(self) -> Self:
-        """Return the resources."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close what was created here."""
-        self.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +185,7 @@ class UnitState:
         """
         self.aborted = False
         self.closed = False
+        # None for what outlives a fork: a process would refuse its repositories in every child.
         self._process = None if unbound else OwnProcess()
 
     def check(self) -> None:

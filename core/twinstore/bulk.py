@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BulkPort",
     "BulkView",
-    "Check",
+    "CommitCheck",
     "Conflict",
     "ImportOutcome",
     "Key",
@@ -57,7 +57,7 @@ __all__ = [
 
 Position = str
 OnConflict = Literal["fail", "overwrite"]
-Check = Callable[["Access"], None]
+CommitCheck = Callable[["Access"], None]
 """Run inside each transaction that a writer commits before the last one; raises to prevent the commit."""
 
 
@@ -77,7 +77,7 @@ class Record:
     """One row as a copy reads it.
 
     Attributes:
-        key: the key; ``None`` when what is stored is no key of the entity.
+        key: the key; ``None`` when what is stored is not a key of the entity.
         owner: who owns the row; "no tenant" and "cannot be told" are different.
         model: the decoded row, ``None`` when it cannot be decoded.
         storage: the storage markers of the entity, instants as datetimes; absent markers are left out.
@@ -150,7 +150,7 @@ class ScanRow:
     """One row as the verifier reads it.
 
     Attributes:
-        key: the key; ``None`` when what is stored is no key of the entity.
+        key: the key; ``None`` when what is stored is not a key of the entity.
         owner: who owns the row, as far as the stored value tells.
         content: JSON of ``{"doc": wire form, "storage": markers}`` with sorted keys and no blanks, taken from
             the stored values without the models; what is not in the form in which the driver writes it stands
@@ -244,7 +244,7 @@ class BulkPort(Protocol):
         ...
 
     def writer(
-        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
     ) -> AbstractContextManager[RangeWriter]:
         """Open a writer for one range; what it was not told to commit is rolled back at the end.
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 from twinstore import jsontext
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.fields import explain
-from twinstore.modelrules import Rule
+from twinstore.modelrules import ModelRule
 from twinstore.rulechecks import check_fields, validator_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class CanonicalModel(BaseModel):
     that has a list of its own repeats those of its bases in it (``rules = (*Base.rules, ...)``).
     """
 
-    rules: ClassVar[tuple[Rule, ...]] = ()
+    rules: ClassVar[tuple[ModelRule, ...]] = ()
     _keep_rules: ClassVar[object]
 
     model_config = ConfigDict(
@@ -45,6 +45,7 @@ class CanonicalModel(BaseModel):
         validate_by_alias=True,
         validate_by_name=True,
         serialize_by_alias=True,
+        # No message of pydantic may quote a value: it would end up in logs.
         hide_input_in_errors=True,
         ser_json_inf_nan="constants",
     )
@@ -69,6 +70,8 @@ class CanonicalModel(BaseModel):
         inherited = [
             rule for base in cls.__bases__ if issubclass(base, CanonicalModel) for rule in base.rules
         ]
+        # A list of its own replaces that of the base; without this check the rules of the base would be lost
+        # in silence.
         if not set(inherited) <= set(cls.rules):
             raise TypeError(
                 f"{cls.__name__}.rules leaves out rules of a base class; begin it with *Base.rules"
@@ -77,6 +80,7 @@ class CanonicalModel(BaseModel):
 
     def evolve(self, **changes: object) -> Self:
         """Return a copy with some fields (Python names) changed, validated like a new model."""
+        # By attribute, not by wire form: nested models are frozen, and pydantic takes them over as they are.
         values: dict[str, object] = {**self.__dict__, **changes}
         return type(self).model_validate(values)
 
@@ -162,6 +166,7 @@ def describe_failure(cls: type[BaseModel], error: pydantic.ValidationError, *, q
     A time rule quotes the part that is wrong, unless ``quote`` is false.
     """
     rule = explain if quote else _explain_silently
+    # Five name what is wrong with a document; a broken list of many entries has as many problems.
     problems = [f"{_path(problem['loc'])}: {rule(problem)}" for problem in _problems(error)[:5]]
     more = error.error_count() - len(problems)
     tail = f"; and {more} more" if more > 0 else ""

@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic
 
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog_checks import problems, problems_of_module
@@ -100,7 +100,7 @@ class LifeInCopy(Enum):
     """What a copy does with the rows of an entity."""
 
     COPIED = "copied"
-    LEFT_OUT = "left out and counted on both sides: the rows come again by themselves"
+    LEFT_OUT = "left out and counted on both sides: the rows are registered again at run time"
     RELEASED = "copied as released, with the higher of the two fences"
 
 
@@ -124,6 +124,7 @@ class Retention:
     where: tuple[Condition, ...] = ()
 
 
+# Without slots, which leave no place for cached properties; equal by name, since functions never are.
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Entity(Generic[M_co]):
     """One stored entity.
@@ -184,19 +185,23 @@ class Entity(Generic[M_co]):
     def __post_init__(self) -> None:
         """Refuse a description that contradicts itself, or that the stores would understand differently."""
         if not self.collection:
+            # The class is frozen, and the default follows from another field.
             object.__setattr__(self, "collection", self.name)
         problem = next(problems(self), None)
         if problem is not None:
             raise ValueError(f"{self.name} {problem}")  # met by programmers only
 
+    @override
     def __hash__(self) -> int:
         """Return a hash by identity of module and name."""
         return hash((self.module, self.name))
 
+    @override
     def __eq__(self, other: object) -> bool:
         """Whether it is the entity of the same module and name."""
         return isinstance(other, Entity) and (self.module, self.name) == (other.module, other.name)
 
+    @override
     def __repr__(self) -> str:
         """Return module and name."""
         return f"<Entity {self.module}.{self.name}>"
@@ -231,6 +236,7 @@ class Entity(Generic[M_co]):
         """Every name that a query, key or index may use, with its kind; a marker hides a field."""
         kinds = {wire: shape.value.kind for wire, shape in self.shapes.items()}
         kinds |= {derived.name: derived.kind for derived in self.derived}
+        # Markers last: where a model repeats one as a field, the marker is what stores index.
         return kinds | {marker.name: marker.kind for marker in self.storage}
 
     @cached_property
@@ -288,6 +294,7 @@ class Entity(Generic[M_co]):
 
     def key_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> Key:
         """Return the key of a row."""
+        # Most keys have one part, and each call of a repository passes here: no list is built for them.
         if self._single_reader is not None:
             return (_key_value(self._single_reader(model, storage)),)
         return tuple([_key_value(self._readers[name](model, storage)) for name in self.key])
@@ -344,7 +351,7 @@ class Entity(Generic[M_co]):
 def _key_value(value: object) -> str | int:
     if isinstance(value, (str, int)):
         return value
-    raise TypeError(f"{type(value).__name__} is no part of a key")  # met by programmers only
+    raise TypeError(f"{type(value).__name__} cannot be part of a key")  # met by programmers only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

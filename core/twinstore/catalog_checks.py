@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity, Module
     from twinstore.query import Condition
 
-__all__ = ["NAME", "problems", "problems_of_module"]
+__all__ = ["NAME", "is_present", "problems", "problems_of_module"]
 
 # A name is a table, a schema, a part of the names of indexes, constraints and functions, and an attribute in
 # Python. PostgreSQL cuts what is longer than 63 bytes, silently, so that it would never be found again.
@@ -36,7 +36,7 @@ def problems(entity: Entity) -> Iterator[str]:
         yield "is an ordered log, but names no parent that is versioned"
     for index in entity.uniques:
         # Some stores hold two absent values to be equal, others do not.
-        absent = [name for name in index.names if not _is_present(entity, name, index.where)]
+        absent = [name for name in index.names if not is_present(entity, name, index.where)]
         if absent:
             yield f"may lack {', '.join(absent)} of {index.name}; narrow it with IsPresent"
 
@@ -81,11 +81,11 @@ def _problems_of_parent(entity: Entity) -> Iterator[str]:
         return
     if len(entity.parent.entity.key_parts) != 1:
         yield f"has the parent {entity.parent.entity.name}, whose key has several parts"
-    if entity.tenancy.kind is TenancyKind.PARENT and not _is_present(entity, entity.parent.field):
+    if entity.tenancy.kind is TenancyKind.PARENT and not is_present(entity, entity.parent.field):
         yield f"belongs to the tenant of a parent, but may lack {entity.parent.field}"
     if entity.tenancy.kind is TenancyKind.PARENT and entity.parent.field not in entity.key:
         # A key alone must tell which parent decides who sees the row.
-        yield f"belongs to the tenant of a parent, but {entity.parent.field} is no part of its key"
+        yield f"belongs to the tenant of a parent, but {entity.parent.field} is not part of its key"
 
 
 def _named(entity: Entity) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _named(entity: Entity) -> Iterator[str]:
     yield from (name for name in (entity.tenancy.field, entity.sequence) if name is not None)
 
 
-def _is_present(entity: Entity, name: str, where: tuple[Condition, ...] = ()) -> bool:
+def is_present(entity: Entity, name: str, where: tuple[Condition, ...] = ()) -> bool:
     """Whether every row that satisfies some conditions has a field."""
     if any(item.field == name and not isinstance(item, IsNull) for item in where):
         return True

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, runtime_checkable
 
+from typing_extensions import override
+
 from twinstore.forks import ForkSafeLock
 from twinstore.instants import plain_utc, truncated
 
@@ -45,19 +47,21 @@ def truncate_to_millisecond(value: datetime) -> datetime:
         raise ValueError(f"{value.isoformat()} lies outside the years 1 to 9999 in UTC") from None
 
 
-class SystemClock:
+class SystemClock(Clock):
     """The clock of the operating system."""
 
+    @override
     def now(self) -> datetime:
         """Return the present instant: aware, in UTC, truncated to milliseconds."""
         return truncate_to_millisecond(datetime.now(UTC))
 
+    @override
     def __repr__(self) -> str:
         """Name the clock; it has no state."""
         return "SystemClock()"
 
 
-class FixedClock:
+class FixedClock(Clock):
     """A clock that stands still.
 
     Args:
@@ -68,10 +72,12 @@ class FixedClock:
         """Take the instant; a naive one is refused."""
         self._instant = truncate_to_millisecond(instant)
 
+    @override
     def now(self) -> datetime:
         """Return the instant it was made with."""
         return self._instant
 
+    @override
     def __repr__(self) -> str:
         """Name the clock and its instant."""
         return f"{type(self).__name__}({self.now().isoformat()})"

@@ -41,6 +41,8 @@ def validate_timezone(name: str) -> str:
     zone = name.strip()
     if zone in zone_names():
         return zone
+    # Compared without case, because "europe/berlin" is a frequent mistake; the hint shows the proper
+    # spelling.
     near = get_close_matches(zone.casefold(), {known.casefold() for known in zone_names()}, n=3, cutoff=0.7)
     known = sorted(known for known in zone_names() if known.casefold() in near)
     hint = f"did you mean {' or '.join(known)}?" if known else "use an IANA name such as Europe/Berlin or UTC"
@@ -94,10 +96,12 @@ def fires(rule: CronExpression, zone: ZoneInfo, after: datetime) -> Iterator[dat
             return
         change = _next_change(zone, start, fire)
         if change is None:
+            # The second of two repeated times; only a rule for every hour fires at both.
             if rule.every_hour or not fire.astimezone(zone).fold:
                 yield fire
             start, inclusive = fire, False
         else:
+            # The wall-clock time lies in the gap: rules that fire at given hours fire once the gap is over.
             skipped = wall < _wall(change, zone) and not rule.every_hour
             if skipped:
                 yield change
@@ -110,6 +114,7 @@ def zone_names() -> frozenset[str]:
     return frozenset(available_timezones() - {"localtime"})
 
 
+# By zone and year: enough for all 600 zones over seven years, and a service uses few of them.
 @lru_cache(maxsize=4096)
 def _changes(zone: ZoneInfo, year: int) -> tuple[datetime, ...]:
     """Return the instants of a year at which the offset of a zone changes.
@@ -119,7 +124,9 @@ def _changes(zone: ZoneInfo, year: int) -> tuple[datetime, ...]:
     """
     start = max(datetime(year, 1, 1, tzinfo=UTC), FIRST)
     samples = (
+        # A day beyond the longest year, so that a change at New Year lies between two samples.
         [start + timedelta(hours=6 * index) for index in range(367 * 4)]
+        # In the last year the samples would leave the calendar of datetime.
         if year < LAST.year
         else [start, LAST]
     )
@@ -150,6 +157,7 @@ def _next_change(zone: ZoneInfo, start: datetime, end: datetime) -> datetime | N
 
 
 def _next_wall(walls: croniter[datetime], wall: datetime, *, inclusive: bool) -> datetime | None:
+    # croniter looks strictly after the time it is given, so an admitted start is moved back.
     base = wall.replace(second=0, microsecond=0)
     if inclusive and base == wall:
         base -= MINUTE

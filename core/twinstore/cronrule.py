@@ -25,6 +25,7 @@ __all__ = ["HORIZON_YEARS", "CronError", "CronExpression", "parse_rule", "valida
 
 # PostgreSQL cannot index text much longer than this, and every list of five fields fits.
 LONGEST_EXPRESSION: Final = 1000
+# The longest wait for a day that exists is eight years: for 29 February around a year such as 2100.
 HORIZON_YEARS: Final = 10
 
 MACROS: Final = {
@@ -49,7 +50,7 @@ class CronError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class FieldRule:
+class CronField:
     """What one of the five fields admits; ``star`` is where ``*`` ends when it differs from ``high``."""
 
     name: str
@@ -64,11 +65,11 @@ MONTH_NAMES: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "s
 MONTHS: Final = {name: number for number, name in enumerate(MONTH_NAMES, start=1)}
 WEEKDAYS: Final = {"sun": 0, "mon": 1, "tue": 2, "wed": 3, "thu": 4, "fri": 5, "sat": 6}
 FIELDS: Final = (
-    FieldRule("minute", 0, 59, 59),
-    FieldRule("hour", 0, 23, 23),
-    FieldRule("day of month", 1, 31, 31),
-    FieldRule("month", 1, 12, 12, MONTHS),
-    FieldRule("day of week", 0, 7, 6, WEEKDAYS),
+    CronField("minute", 0, 59, 59),
+    CronField("hour", 0, 23, 23),
+    CronField("day of month", 1, 31, 31),
+    CronField("month", 1, 12, 12, MONTHS),
+    CronField("day of week", 0, 7, 6, WEEKDAYS),
 )
 
 
@@ -91,6 +92,7 @@ def validate_cron(expression: str) -> str:
     return parse_rule(expression).text
 
 
+# Every schedule that is read is validated, and services have far fewer expressions than schedules.
 @lru_cache(maxsize=2048)
 def parse_rule(expression: str) -> CronExpression:
     """Parse an expression, or raise the :class:`CronError` that explains what is wrong with it."""
@@ -100,6 +102,7 @@ def parse_rule(expression: str) -> CronExpression:
         )
     parts = expression.split()
     _check_shape(parts)
+    # Before the check that it ever fires, which only makes sense for an expression that is understood.
     plain = " ".join(_plain(rule, part) for rule, part in zip(FIELDS, parts, strict=True))
     _check_possible(" ".join(parts), plain)
     return CronExpression(" ".join(parts), plain, every_hour=parts[1] == "*")
@@ -124,7 +127,7 @@ def _check_possible(text: str, plain: str) -> None:
         raise CronError(f"cron expression {text!r} never fires: {remedy}") from None
 
 
-def _plain(rule: FieldRule, text: str) -> str:
+def _plain(rule: CronField, text: str) -> str:
     """Rewrite a field as ``*`` or as a sorted list of numbers."""
     members = text.split(",")
     values = {value for member in members for value in _member(rule, member)}
@@ -135,7 +138,7 @@ def _plain(rule: FieldRule, text: str) -> str:
     return ",".join(map(str, sorted(values)))
 
 
-def _member(rule: FieldRule, member: str) -> range:
+def _member(rule: CronField, member: str) -> range:
     """Expand ``*``, ``a``, ``a-b`` and each of them with a step."""
     if not member:
         raise CronError(f"cron field {rule.name} has an empty entry; remove the extra comma")
@@ -152,6 +155,7 @@ def _member(rule: FieldRule, member: str) -> range:
             else range(low, low + 1)
         )
     high = _value(rule, member, high_text)
+    # In "fri-sun" Sunday ends the week, although its number is 0.
     if high_text.lower() == "sun" and low:
         high = 7
     if high < low:
@@ -162,13 +166,14 @@ def _member(rule: FieldRule, member: str) -> range:
     return range(low, high + 1, step)
 
 
-def _step(rule: FieldRule, member: str, text: str) -> int:
+def _step(rule: CronField, member: str, text: str) -> int:
+    # At most four digits: int() of a text of any length would take quadratic time.
     if not re.fullmatch("[0-9]{1,4}", text) or int(text) == 0:
         raise CronError(f"cron field {rule.name}: step of {member[:40]!r} must be a number from 1")
     return int(text)
 
 
-def _value(rule: FieldRule, member: str, text: str) -> int:
+def _value(rule: CronField, member: str, text: str) -> int:
     if (named := rule.names.get(text.lower())) is not None:
         return named
     if re.fullmatch("[0-9]{1,4}", text) and rule.low <= int(text) <= rule.high:

@@ -28,10 +28,11 @@ def opened(spec: BackendSpec, request: OpenRequest) -> ModuleBackend[object]:
     """Return what the factory of a driver makes.
 
     Raises:
-        ConfigurationError: it fails, or returns something that is no backend.
+        ConfigurationError: it fails, or returns something that is not a backend.
     """
     try:
         backend = spec.factory(request)
+    # It already says which setting is wrong; wrapped it would say only that something is.
     except TwinstoreError:
         raise
     except Exception as error:
@@ -45,8 +46,8 @@ def opened(spec: BackendSpec, request: OpenRequest) -> ModuleBackend[object]:
     missing = [name for name in BACKEND_NAMES if not _has(backend, name)]
     if missing:
         raise ConfigurationError(
-            f"The factory of the driver {spec.name} returned {type(backend).__name__}, which is no "
-            f"ModuleBackend: it has no {', '.join(missing)}. Ask its author.",
+            f"The factory of the driver {spec.name} returned {type(backend).__name__}, which is not a "
+            f"ModuleBackend: it lacks {', '.join(missing)}. Ask its author.",
             module=request.module.name,
             driver=spec.name,
         )
@@ -73,6 +74,7 @@ def _takes_a_request(value: object) -> bool:
         inspect.signature(value).bind(None)
     except TypeError:
         return False
+    # A function written in C may tell no signature.
     except ValueError:
         return True
     return True

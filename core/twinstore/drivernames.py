@@ -44,6 +44,7 @@ def bound_name(
     Raises:
         AttributeError: there is no such class.
     """
+    # The import system asks a package for its submodules by this way too, and those are in lower case.
     if name[:1].isupper():
         found = bound_names(driver, initializer(), source and source()).get(name)
         if found is not None:

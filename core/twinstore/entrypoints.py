@@ -1,4 +1,4 @@
-"""Plug-ins by entry point: who claims a name, and the sentences that all kinds of plug-ins share.
+"""Plug-ins by entry point: who registers a name, and the sentences that all kinds of plug-ins share.
 
 Drivers and modules come through the same door. A name belongs to one distribution, it is compared without
 case, and a plug-in that cannot be loaded is an error of its own that takes nobody else down.
@@ -14,6 +14,8 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from typing import Final
+
+from typing_extensions import override
 
 from twinstore.errors import ConfigurationError
 
@@ -51,6 +53,7 @@ class Registration:
         """Version of the distribution."""
         return self.point.dist.version if self.point.dist else ""
 
+    @override
     def __str__(self) -> str:
         return (
             f"{self.name} ({self.distribution or 'unknown distribution'} {self.version}: {self.point.value})"
@@ -62,7 +65,7 @@ class Registration:
 
 
 def registrations(group: str, kind: str, spellings: Mapping[str, str] | None = None) -> list[Registration]:
-    """Return all claims of a group in the order of their distributions, without importing any.
+    """Return all registrations of a group in the order of their distributions, without importing any.
 
     Args:
         group: the group of entry points.
@@ -89,7 +92,7 @@ def _places() -> tuple[tuple[str, int], ...]:
 
 @lru_cache(maxsize=8)
 def _entry_points(group: str, places: tuple[tuple[str, int], ...]) -> EntryPoints:
-    """Return the entry points of a group; each load of settings would spend 2 ms on them."""
+    """Return the entry points of a group; each look-up would read many files."""
     del places
     return entry_points(group=group)
 
@@ -97,15 +100,15 @@ def _entry_points(group: str, places: tuple[tuple[str, int], ...]) -> EntryPoint
 def the_only(
     matching: Sequence[Registration], name: str, known: Sequence[Registration], kind: str
 ) -> Registration:
-    """Return the one claim of a name.
+    """Return the one registration of a name.
 
     Raises:
-        ConfigurationError: nobody claims it, or more than one does.
+        ConfigurationError: nobody registers it, or more than one does.
     """
     if not matching:
         names = sorted({registration.name for registration in known}, key=str.casefold)
         raise failure(
-            f"There is no {kind} {name!r}.{did_you_mean(name, names)} "
+            f"Unknown {kind} {name!r}.{did_you_mean(name, names)} "
             f"Installed: {', '.join(names) or 'none'}. "
             "Correct the name or install the distribution that provides it.",
             kind,
@@ -114,7 +117,7 @@ def the_only(
     if len(matching) > 1:
         listed = ", ".join(sorted(map(str, matching)))
         raise failure(
-            f"The {kind} name {matching[0].name!r} is claimed more than once: {listed}. "
+            f"The {kind} name {matching[0].name!r} is registered more than once: {listed}. "
             "Uninstall all but one.",
             kind,
             matching[0].name,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Self
 
+from typing_extensions import override
+
 __all__ = ["NumberedEnum"]
 
 
@@ -20,6 +22,7 @@ class NumberedEnum(StrEnum):
         """Give the member its text and its number."""
         member = str.__new__(cls, text)
         member._value_ = text
+        # Members are made in order, so this is the number of those before.
         member.number = len(cls.__members__)
         return member
 
@@ -29,6 +32,7 @@ class NumberedEnum(StrEnum):
         return {}
 
     @classmethod
+    @override
     def _missing_(cls, value: object) -> Self | None:
         wire = cls.aliases().get(value) if isinstance(value, str) else None
         return None if wire is None else cls(wire)

@@ -116,7 +116,7 @@ class ConflictError(TwinstoreError):
 
 
 class DuplicateError(ConflictError):
-    """The key or a unique value exists already."""
+    """The key or a unique value already exists."""
 
     code = "duplicate"
 

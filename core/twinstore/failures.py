@@ -52,7 +52,7 @@ def required(found: T | None, entity: Entity, key: str, driver: str) -> T:
 def duplicate_id(entity: Entity, key: str, driver: str) -> DuplicateError:
     """Return the error of an id that exists; it does not tell whose it is."""
     return DuplicateError(
-        f"The {entity.singular} id {key!r} exists already; choose another id.",
+        f"The {entity.singular} id {key!r} already exists; choose another id.",
         module=entity.module,
         entity=entity.name,
         key=key,
@@ -108,7 +108,7 @@ def forbidden_move(
 def sequence_taken(entity: Entity, key: str, driver: str) -> ConflictError:
     """Return the error of a log entry whose place is taken by other content."""
     return ConflictError(
-        f"The {entity.singular} {key!r} exists with other content; entries of a log never change.",
+        f"The {entity.singular} {key!r} exists with different content; log entries never change.",
         module=entity.module,
         entity=entity.name,
         key=key,

@@ -63,6 +63,7 @@ MICROSECONDS: Final = 1000  # of a millisecond
 NO_NUL: Final = r"^[^\x00]*$"
 NO_CONTROL: Final = r"^\P{Cc}*$"
 TENANT_PATTERN: Final = r"^[^\p{Cc}:]*$"
+# Up to nine digits, as other languages write them; what lies below one millisecond is cut.
 TIMESTAMP_TEXT: Final = re.compile(
     r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})?", re.ASCII
 )
@@ -142,7 +143,7 @@ def _datetime_from_text(text: str) -> datetime:
         try:
             return datetime.fromisoformat(text.upper())
         except ValueError:
-            pass
+            pass  # a day that no calendar has, such as 30 February; refused below like any other text
     raise PydanticCustomError(
         "timestamp_text",
         "Input should be ISO 8601 text with seconds and an offset, such as 2025-10-26T14:05:00+00:00",
@@ -173,6 +174,7 @@ def refuse_system_tenant(value: str) -> str:
 
 def string_set(values: tuple[str, ...]) -> tuple[str, ...]:
     """Drop blanks and duplicates and sort by code point; the values are already trimmed."""
+    # Most sets have none or one; these need no sorting, and this runs for every document.
     if not values or (len(values) == 1 and values[0]):
         return values
     return tuple(sorted({value for value in values if value}))

@@ -2,7 +2,7 @@
 
 A forked child has the memory and the sockets of its parent, but none of its threads. A lock that another
 thread held is never released, and two processes that share a socket read each other's answers. What holds
-a lock, a thread or a connection starts anew in the child (:func:`renew_in_child`), and what lives on one
+a lock, a thread or a connection starts fresh in the child (:func:`renew_in_child`), and what lives on one
 connection (a session, a unit of work, a stream) is refused there (:class:`OwnProcess`).
 """
 
@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from weakref import WeakSet
+
+from typing_extensions import override
 
 from twinstore.errors import TransactionAbortedError
 
@@ -29,16 +31,19 @@ T = TypeVar("T")
 
 
 class Renewable(Protocol):
-    """Something that outlives a fork by starting anew."""
+    """Something that outlives a fork, renewed in the child."""
+
+    __slots__ = ("__weakref__",)
 
     def renew(self) -> None:
-        """Start anew in a forked child: with free locks and without a connection.
+        """Begin again in a forked child: with free locks and without a connection.
 
         It must not take a lock, wait, raise, or say a word to a server: the connections are the parent's.
         """
         ...
 
 
+# Weak, so that being renewable keeps no storage alive after its host has dropped it.
 _renewed: Final[WeakSet[Renewable]] = WeakSet()
 _kept: Final[list[object]] = []
 
@@ -54,12 +59,13 @@ def keep(thing: object) -> None:
 
 
 def _renew_all() -> None:
+    # A copy: what renews itself may drop other members of the set, or make new ones.
     for thing in list(_renewed):
         try:
             thing.renew()
         except Exception:
             # One that fails must not keep the others from letting go of the parent's connections.
-            log.exception("%s could not start anew in a forked child", type(thing).__name__)
+            log.exception("%s could not be renewed in a forked child", type(thing).__name__)
 
 
 if hasattr(os, "register_at_fork"):
@@ -89,20 +95,21 @@ class OwnProcess:
         if os.getpid() != self._pid:
             raise TransactionAbortedError(
                 f"{what} was opened before this process was forked and belongs to the parent process, where "
-                "it goes on unharmed; open a new one in this process."
+                "it keeps working; open a new one in this process."
             )
 
 
-class ForkSafeLock:
+class ForkSafeLock(Renewable):
     """A lock that is free in a forked child, whoever held it in the parent at the moment of the fork."""
 
-    __slots__ = ("__weakref__", "_lock")
+    __slots__ = ("_lock",)
 
     def __init__(self) -> None:
         """Start free."""
         self._lock = Lock()
         renew_in_child(self)
 
+    @override
     def renew(self) -> None:
         """Be free in a forked child."""
         self._lock = Lock()

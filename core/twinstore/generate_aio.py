@@ -22,7 +22,7 @@ from twinstore.errors import ConfigurationError
 from twinstore.generate_stubs import shipped_modules, stubs
 from twinstore.modules import ModuleSpec, module_spec
 
-__all__ = ["Facade", "aio_files", "facades", "settle"]
+__all__ = ["Facade", "aio_files", "facades", "update_files"]
 
 # Under a name of its own, because a module may have an entity of that name.
 THREADS: Final = "CallThreads"
@@ -113,7 +113,7 @@ class Source:
         """The folder of the generated package.
 
         Raises:
-            ConfigurationError: the package of the module is no folder of files.
+            ConfigurationError: the package of the module is not a folder of files.
         """
         found = find_spec(self.package.rpartition(".")[0])
         places = list(found.submodule_search_locations or ()) if found is not None else []
@@ -317,6 +317,7 @@ def formatted(path: Path, text: str) -> str:
     Raises:
         ConfigurationError: ruff is not installed, or refuses the text.
     """
+    # Imports are sorted first, because sorting may leave lines that the formatter joins.
     for command in (["check", "--fix", "--quiet", "--select", "I,RUF022"], ["format", "--quiet"]):
         done = subprocess.run(  # noqa: S603  # the formatter of this environment
             [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(path), "-"],
@@ -335,7 +336,7 @@ def formatted(path: Path, text: str) -> str:
     return text
 
 
-def settle(wanted: dict[Path, str], *, check: bool) -> bool:
+def update_files(wanted: dict[Path, str], *, check: bool) -> bool:
     """Write the files and remove what else stands beside them; return whether anything was not current.
 
     Args:
@@ -363,7 +364,7 @@ def main() -> int:
     wanted = {path: formatted(path, text) for path, text in stubs().items()}
     for name in shipped_modules():
         wanted |= aio_files(module_spec(name))
-    stale = settle(wanted, check=check)
+    stale = update_files(wanted, check=check)
     if check:
         print("stale: run python -m twinstore.generate_aio" if stale else "current")  # noqa: T201  # a script
     return int(check and stale)

@@ -12,10 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
-from twinstore.access import Moment, Ref, Row, Rows, Rule, UniqueKey
+from typing_extensions import override
+
+from twinstore.access import Access, Moment, Ref, Row, Rows, Rule, UniqueKey
 from twinstore.backend import write_refused
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog import TenancyKind
+from twinstore.catalog_checks import is_present
 from twinstore.errors import (
     ConcurrencyError,
     DuplicateError,
@@ -27,10 +30,11 @@ from twinstore.errors import (
 from twinstore.failures import duplicate
 from twinstore.paging import Page
 from twinstore.query import Equals
+from twinstore.shapes import Kind
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant, Tenants, admits
 
 if TYPE_CHECKING:
-    from twinstore.access import Access, Binding, Sets
+    from twinstore.access import Binding, Sets
     from twinstore.backend import Lifetime
     from twinstore.catalog import Entity, Key
     from twinstore.query import Query
@@ -48,40 +52,43 @@ WRITE_ERRORS: Final[Errors] = (*STORE_ERRORS, NotFoundError)
 
 
 @dataclass(frozen=True, slots=True)
-class GuardedAccess:
+class GuardedAccess(Access):
     """Implements :class:`~twinstore.access.Access` over that of a driver."""
 
     inner: Access
     lifetime: Lifetime | None = None
 
     @property
+    @override
     def binding(self) -> Binding:
         """What the calls are bound to; raises ``ConfigurationError`` once the storage is closed."""
+        # Asked here, because every call passes: on a closed storage a driver would connect again.
         if self.lifetime is not None and self.lifetime.closed:
             self.lifetime.check()
         return self.inner.binding
 
+    @override
     def find(
         self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[Row[M] | None, ...]:
-        """Return the rows of some keys; see the Protocol."""
         self.binding.state.check()
         return self.inner.find(entity, scope, keys) if keys else ()
 
+    @override
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
         """Return a page of a list; a query that matches nothing asks no server."""
         self.binding.state.check()
         check_query(entity, query)
         return Page(()) if query.matches_nothing else self.inner.page(entity, query)
 
+    @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
-        """Count the rows of a list; see the Protocol."""
         self.binding.state.check()
         check_query(entity, query, by)
         return {} if query.matches_nothing else self.inner.count(entity, query, by)
 
+    @override
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
-        """Insert a row; see the Protocol."""
         self._check_writable()
         check_row(entity, scope, row)
         try:
@@ -90,8 +97,8 @@ class GuardedAccess:
             self._abort()
             raise
 
+    @override
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
-        """Insert or replace a row; see the Protocol."""
         self._check_writable()
         check_row(entity, scope, row)
         try:
@@ -100,8 +107,9 @@ class GuardedAccess:
             self._abort()
             raise
 
+    @override
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
-        """Change some rows in one step; see the Protocol."""
+        # Wrapped before the driver sees it: a driver writes whatever the rule returns.
         checked = CheckedRule(refs, rule, self._check_writable().driver)
         try:
             return self.inner.change(refs, checked)
@@ -110,8 +118,8 @@ class GuardedAccess:
                 self._abort()
             raise
 
+    @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
-        """Set fields of the first rows of a list; see the Protocol."""
         check_query(entity, query)
         self._check_writable()
         try:
@@ -120,8 +128,8 @@ class GuardedAccess:
             self._abort()  # rows before the one that failed are marked already
             raise
 
+    @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
-        """Append to an ordered log; see the Protocol."""
         self._check_writable()
         for row in rows:
             check_row(entity, parent.scope, row)
@@ -132,8 +140,8 @@ class GuardedAccess:
             self._abort()
             raise
 
+    @override
     def remove(self, entity: Entity, query: Query) -> int:
-        """Remove the first rows of a list; see the Protocol."""
         check_query(entity, query)
         self._check_writable()
         try:
@@ -154,8 +162,8 @@ class GuardedAccess:
             self._abort()
             raise
 
+    @override
     def special(self, operation: str) -> Callable[..., object] | None:
-        """Return the driver's own statement; see the Protocol."""
         statement = self.inner.special(operation)
         return None if statement is None else self._guarded(statement)
 
@@ -177,6 +185,7 @@ class GuardedAccess:
             raise write_refused(binding.driver)
         return binding
 
+    # Outside a unit there is nothing to abort: the next call begins a transaction of its own.
     def _abort(self) -> None:
         binding = self.binding
         if binding.in_unit:
@@ -228,17 +237,41 @@ def check_query(entity: Entity, query: Query, *by: str) -> None:
     Raises:
         ValidationError: it names a field that has no column; names those that have.
         LookupError: it leaves open whose rows it is about; those of a parent are found through it.
+        ValueError: its order says something else of a field than the description; a programmer's mistake.
     """
+    # Checked on every driver, although a document store could answer: a list that one of them refuses would
+    # only fail after the switch.
     named = (*(item.field for item in query.where), *(key.field for key in query.order), *by)
     for field in named:
         if field not in entity.queried:
             known = ", ".join(sorted(entity.queried))
             raise ValidationError(f"{entity.name} has no field {field!r}; it has {known}.")
+    check_order(entity, query)
     if entity.parent is None or entity.tenancy.kind is not TenancyKind.PARENT or query.scope is ALL_TENANTS:
         return
     field = entity.parent.field
     if not any(isinstance(item, Equals) and item.field == field for item in query.where):
-        raise LookupError(f"a list of {entity.name} names the {field} that it is about")
+        raise LookupError(f"a list of {entity.name} must name the {field} that it is about")
+
+
+def check_order(entity: Entity, query: Query) -> None:
+    """Refuse an order whose flags are not those of its fields: some drivers would sort 1000 before 9.
+
+    Raises:
+        ValueError: a flag is missing or wrong; names the field and what it should be.
+    """
+    for key in query.order:
+        kind = entity.known[key.field]
+        time, number = kind is Kind.INSTANT, kind is Kind.INTEGER
+        # Any field may be called nullable; one that may be absent must be, unless a condition excludes that.
+        # Keys and assigned numbers are there in every stored row, also where a model may lack them.
+        stored = key.field in entity.key or key.field == entity.sequence
+        nullable = key.nullable or not (stored or is_present(entity, key.field, query.where))
+        if (key.time, key.number, key.nullable) != (time, number, nullable):
+            raise ValueError(
+                f"a list of {entity.name} sorts by {key.field!r}, which is {kind.value!r}; "
+                f"write SortKey({key.field!r}, {time=}, {number=}, {nullable=})"
+            )
 
 
 def check_row(entity: Entity, scope: Tenants, row: Row) -> None:
@@ -260,7 +293,7 @@ def check_row(entity: Entity, scope: Tenants, row: Row) -> None:
     owner = entity.owner_of(model, row.storage)
     if owner is NO_TENANT and entity.tenancy.kind is TenancyKind.REQUIRED:
         raise ValidationError(
-            f"The {entity.singular} to be stored names no tenant; set {entity.tenant_field}.",
+            f"The {entity.singular} to be stored has no tenant; set {entity.tenant_field}.",
             entity=entity.name,
         )
     if not admits(scope, owner):
@@ -294,7 +327,7 @@ def check_parent(entity: Entity, parent: Ref, row: Row) -> None:
         LookupError: the entity has no parent, or the parent is not named by its key; programmers' mistakes.
     """
     if entity.parent is None or isinstance(parent.key, UniqueKey):
-        raise LookupError(f"{entity.name} is appended to a parent that is named by its key")
+        raise LookupError(f"{entity.name} is appended to a parent, which must be named by its key")
     _check_values(entity, entity.parent.field, (entity.parent.field,), parent.key, row)
 
 

@@ -22,5 +22,6 @@ def plain_utc(value: datetime) -> datetime:
 
 def truncated(value: datetime) -> datetime:
     """Return an instant without its microseconds beyond the millisecond."""
+    # Cut and not rounded: a rounded instant could lie in the future. Both stores then hold the same one.
     beyond = value.microsecond % 1000
     return value.replace(microsecond=value.microsecond - beyond) if beyond else value

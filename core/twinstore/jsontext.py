@@ -19,6 +19,7 @@ __all__ = ["JsonObject", "JsonValue", "dumps", "dumps_pretty", "format_timestamp
 JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
 JsonObject = dict[str, JsonValue]
 
+# Below it Python's repr, which is the canonical form, uses an exponent of two digits; orjson does not.
 SMALLEST_PLAIN_FLOAT: Final = 1e-4
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
@@ -65,7 +66,9 @@ def parse_json(text: bytes | str) -> JsonValue:
         ValueError: malformed JSON, a byte order mark, a duplicate key, or NaN or an infinity.
     """
     if isinstance(text, bytes):
+        # Strictly, and before the parser, which would guess another encoding from the first bytes.
         text = text.decode("utf-8")
+    # Not orjson, which keeps the last of two equal keys in silence.
     value: JsonValue = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
     return value
 
@@ -93,6 +96,7 @@ def normalise(value: JsonValue) -> JsonValue:
     """
     if isinstance(value, str):
         return _checked_text(value)
+    # Before the numbers, since a bool is an int.
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, (int, float)):
@@ -109,6 +113,7 @@ def _normalised_object(value: Mapping[str, JsonValue]) -> JsonObject:
 def _checked_text(value: str) -> str:
     if "\x00" in value:
         raise ValueError("text contains U+0000, which PostgreSQL cannot store")  # becomes a ValidationError
+    # A lone surrogate fails here, as the ValueError that the caller turns into a message.
     value.encode("utf-8")
     return value
 

@@ -36,13 +36,14 @@ def held(state: LeaseState, now: datetime) -> bool:
 def acquired(
     state: LeaseState, holder: str, now: datetime, duration: timedelta, *, dead: Collection[str] = ()
 ) -> LeaseState | None:
-    """Return the lease in the hands of a new owner, ``None`` while another one holds it.
+    """Return the lease in the hands of a new holder, ``None`` while another one holds it.
 
     A holder that asks again gets a new fence, so that what it began before is refused. ``dead`` names holders
     that are known to be gone.
     """
     if held(state, now) and state.holder != holder and state.holder not in dead:
         return None
+    # Also for the same holder: a call of its own that still hangs must not pass for this ownership.
     return LeaseState(holder, state.fence + 1, now + duration)
 
 
@@ -50,6 +51,7 @@ def renewed(
     state: LeaseState, holder: str, fence: int, now: datetime, duration: timedelta
 ) -> LeaseState | None:
     """Return the lease extended from now on, ``None`` when it is another one's or has expired."""
+    # An expired lease is not renewed even by its holder: another one may have acted on its end already.
     if not owned(state, holder, fence) or not held(state, now):
         return None
     return replace(state, expires_at=now + duration)
@@ -57,6 +59,7 @@ def renewed(
 
 def released(state: LeaseState, holder: str, fence: int) -> LeaseState | None:
     """Return the lease given back, ``None`` when it is another one's; the fence stays."""
+    # The fence stays, because it tells late writers of this holder from the next one.
     return LeaseState(None, state.fence, None) if owned(state, holder, fence) else None
 
 

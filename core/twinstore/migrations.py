@@ -31,7 +31,7 @@ __all__ = [
     "SchemaSnapshot",
     "TakesSnapshots",
     "consent_required",
-    "unsettled",
+    "without_consent",
 ]
 
 # Whoever refuses or hides more rows than this learns nothing from the exact number, which costs a full scan.
@@ -109,6 +109,7 @@ class Effect:
     @property
     def option(self) -> str:
         """The option of ``twinstore migrate run`` that agrees to it."""
+        # A number never covers rows that were not counted to the end, so none is shown for them.
         number = "" if self.more else f"={self.rows}"
         return f"--accept-{self.kind} {self.name}{number}"
 
@@ -129,19 +130,23 @@ class Consent:
 
     def __post_init__(self) -> None:
         """Refuse what would agree to any removal."""
+        # Refused and hidden rows are still there; removed ones are not, so nobody agrees to an unknown
+        # number.
         if self.kind is EffectKind.TTL and self.rows is None:
             raise ValidationError(
-                f"A consent to remove rows of {self.name} says how many; give the number that the plan shows."
+                f"A consent to remove rows of {self.name} must say how many; give the number "
+                "that the plan shows."
             )
 
     def covers(self, effect: Effect) -> bool:
         """Tell whether this is the consent that an effect needs."""
         if (self.kind, self.name) != (effect.kind, effect.name):
             return False
+        # Fewer rows than agreed to are fine: the server may have removed some since the plan was printed.
         return self.rows is None or (not effect.more and effect.rows <= self.rows)
 
 
-def unsettled(effects: Iterable[Effect], accept: AbstractSet[Consent]) -> tuple[Effect, ...]:
+def without_consent(effects: Iterable[Effect], accept: AbstractSet[Consent]) -> tuple[Effect, ...]:
     """Return the effects that no consent covers."""
     return tuple(item for item in effects if not any(consent.covers(item) for consent in accept))
 

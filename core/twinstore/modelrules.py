@@ -32,18 +32,18 @@ __all__ = [
     "FieldDerived",
     "FirstOf",
     "LengthAtMost",
+    "ModelRule",
     "NotBefore",
     "PresentExactlyIn",
     "PresentExactlyWhen",
     "PresentIn",
     "RequiresEntry",
-    "Rule",
     "SumAtMost",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule(ABC):
+class ModelRule(ABC):
     """What every rule has: the type of the error, as pydantic reports it, and the sentence a user reads."""
 
     code: LiteralString
@@ -55,7 +55,7 @@ class Rule(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class FieldAtMost(Rule):
+class FieldAtMost(ModelRule):
     """The number in ``field`` is at most the one in ``limit``; neither is ever absent."""
 
     field: str
@@ -67,7 +67,7 @@ class FieldAtMost(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class SumAtMost(Rule):
+class SumAtMost(ModelRule):
     """The numbers in ``fields`` sum to at most the one in ``limit``; none is ever absent."""
 
     fields: tuple[str, ...]
@@ -79,7 +79,7 @@ class SumAtMost(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class LengthAtMost(Rule):
+class LengthAtMost(ModelRule):
     """The list in ``field`` has at most as many entries as the number in ``limit`` says."""
 
     field: str
@@ -91,7 +91,7 @@ class LengthAtMost(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class NotBefore(Rule):
+class NotBefore(ModelRule):
     """The instant in ``field`` is not before any of those in ``earlier``; absent ones do not count."""
 
     field: str
@@ -105,7 +105,7 @@ class NotBefore(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class PresentExactlyIn(Rule):
+class PresentExactlyIn(ModelRule):
     """``field`` is present if and only if ``by`` is one of ``members``."""
 
     field: str
@@ -118,7 +118,7 @@ class PresentExactlyIn(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class PresentIn(Rule):
+class PresentIn(ModelRule):
     """``field`` is present where ``by`` is one of ``members``; elsewhere it may be."""
 
     field: str
@@ -131,7 +131,7 @@ class PresentIn(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class AbsentIn(Rule):
+class AbsentIn(ModelRule):
     """``field`` is absent where ``by`` is one of ``members``; elsewhere it may be present."""
 
     field: str
@@ -144,7 +144,7 @@ class AbsentIn(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class PresentExactlyWhen(Rule):
+class PresentExactlyWhen(ModelRule):
     """``field`` is present if and only if ``flag`` is true."""
 
     field: str
@@ -156,19 +156,20 @@ class PresentExactlyWhen(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class AllOrNone(Rule):
+class AllOrNone(ModelRule):
     """The ``fields`` are all present or all absent."""
 
     fields: tuple[str, ...]
 
     @override
     def breach(self, reads: Reads) -> str:
+        # A set of truth values has two members where some fields are absent and others are not.
         absent = ", ".join(f"{name} is None" for name in map(reads.sometimes, self.fields))
         return f"len({{{absent}}}) > 1"
 
 
 @dataclass(frozen=True, slots=True)
-class RequiresEntry(Rule):
+class RequiresEntry(ModelRule):
     """Where ``by`` is a member named in ``entries``, the list in the field beside it has an entry.
 
     The message quotes the two as ``{<by>}`` and ``{field}``.
@@ -186,7 +187,7 @@ class RequiresEntry(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class EqualOrAbsent(Rule):
+class EqualOrAbsent(ModelRule):
     """``field`` is absent or equal to ``other``."""
 
     field: str
@@ -199,7 +200,7 @@ class EqualOrAbsent(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class EqualExactlyIn(Rule):
+class EqualExactlyIn(ModelRule):
     """``field`` is ``value`` if and only if ``by`` is one of ``members``."""
 
     field: str
@@ -213,7 +214,7 @@ class EqualExactlyIn(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class FirstOf(Rule):
+class FirstOf(ModelRule):
     """``field`` equals the first entry of the list in ``items``, and is absent when that is empty."""
 
     field: str
@@ -226,7 +227,7 @@ class FirstOf(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class FieldDerived(Rule):
+class FieldDerived(ModelRule):
     """``field`` equals what ``function`` makes of ``source``.
 
     For what data cannot say: another evaluator knows the function by its name or leaves such models alone.

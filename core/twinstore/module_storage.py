@@ -87,6 +87,7 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         self._clock = clock
         self._owned = owned
         self._options = options
+        # Made once: every call of a host that opens no session goes through it.
         self._unbound = self.session_over(backend.repositories)
         self._lifetime = Lifetime(backend.driver)
         self.sessions = ModuleSessions(backend, self.session_over, self._lifetime)
@@ -165,6 +166,7 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
             UnsupportedCapabilityError: the server has no transactions.
         """
         scope = bound_scope(tenant_id, purpose)
+        # Noted before the driver opens anything: a second unit could wait for rows of the first one for ever.
         with self.open_units.opened(), self._open.transaction(scope, read_only=read_only) as repositories:
             yield self.session_over(repositories, in_unit=True)
 
@@ -212,10 +214,13 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
 
     def close(self) -> None:
         """Close what this storage opened; a second call does nothing, another one is refused."""
+        # First, so that no thread connects again through a resource that is about to be closed.
         self._lifetime.closed = True
-        self._backend.close()
-        if self._owned is not None:
-            self._owned.close()
+        try:
+            self._backend.close()
+        finally:
+            if self._owned is not None:
+                self._owned.close()
 
     def __enter__(self) -> Self:
         """Return the storage."""

@@ -74,6 +74,9 @@ class ModuleSpec(Generic[R_co]):
         checks: makes the lists that a verification compares, from the cut-offs of its entities and the rows
             per page; they are asked of ``storage``. ``None``: rows alone are compared.
         due_order: what reports call the order in which rows are due next, where some of the lists are in it.
+        kit: where the contract stands that proves a driver for the module, such as
+            ``acme_library.testing:LibraryContract``. It is imported by tests only, because the contract kit
+            needs ``twinstore[testing]``. ``None``: the module has none.
     """
 
     catalog: Module
@@ -84,6 +87,7 @@ class ModuleSpec(Generic[R_co]):
     session: type[object] | None = None
     checks: Callable[[Cutoffs, int], ModuleChecks[Never]] | None = None
     due_order: str | None = None
+    kit: str | None = None
 
     @property
     def name(self) -> str:
@@ -129,7 +133,8 @@ def module_plugin(name: str) -> ModulePlugin:
 
     Raises:
         ConfigurationError: nobody or more than one distribution provides the module; its plug-in cannot be
-            imported, is no :class:`ModulePlugin`, or has another name. The message says which and what to do.
+            imported, is not a :class:`ModulePlugin`, or has another name. The message says which and what
+            to do.
     """
     known = _registrations()
     registration = the_only(
@@ -197,6 +202,7 @@ def _checked(registration: Registration, plugin: ModulePlugin, spec: object) -> 
     if not isinstance(spec, ModuleSpec):
         raise registration.error(f"returned {type(spec).__name__} instead of a ModuleSpec; ask its author.")
     found = cast("ModuleSpec[object]", spec)
+    # The names of classes and functions come from the plug-in, the schema from what is stored.
     if (found.name, found.title) != (plugin.name, plugin.title):
         raise registration.error(
             f"stores {found.name!r} ({found.title}), but its plug-in says {plugin.name!r} ({plugin.title}); "
@@ -206,7 +212,7 @@ def _checked(registration: Registration, plugin: ModulePlugin, spec: object) -> 
 
 
 def _registrations() -> list[Registration]:
-    """Return who claims which name; ours first, so that nobody takes a section of the settings from us."""
+    """Return who registers which name; ours first, so that nobody takes a section of the settings from us."""
     return sorted(
         registrations(MODULE_GROUP, KIND),
         key=lambda registration: (registration.distribution != OURS, registration.key),
@@ -216,6 +222,7 @@ def _registrations() -> list[Registration]:
 def _all() -> Mapping[str, ModulePlugin | ConfigurationError]:
     """Return by name the plug-in, or why there is none; every load of settings asks several times."""
     installed = registrations(MODULE_GROUP, KIND)
+    # By what is installed and not once for all: a host may put a distribution on its path while it runs.
     key = tuple(
         (
             registration.name,
@@ -228,6 +235,7 @@ def _all() -> Mapping[str, ModulePlugin | ConfigurationError]:
     if found is None:
         # No lock: a plug-in may ask for modules while it is imported, and two threads read the same.
         found = _plugins()
+        # Only the latest state is worth keeping; an earlier one does not come back.
         _read.clear()
         _read[key] = found
     return found
@@ -238,6 +246,7 @@ def _plugins() -> dict[str, ModulePlugin | ConfigurationError]:
     known = _registrations()
     sections: dict[str, Registration] = {}
     for registration in known:
+        # A name that several distributions register is judged once, and is then nobody's.
         if registration.key in found:
             continue
         try:
@@ -249,6 +258,7 @@ def _plugins() -> dict[str, ModulePlugin | ConfigurationError]:
                     KIND,
                 )
             )
+            # Ours come first, so that a section of ours stays ours.
             _take_sections(registration, plugin, sections)
         except ConfigurationError as error:
             log.warning("A module is left out of the settings: %s", error.message)
@@ -265,13 +275,13 @@ def _take_sections(registration: Registration, plugin: ModulePlugin, taken: dict
     for top in sorted(tops):
         if (other := taken.get(top.casefold())) is not None:
             raise registration.error(
-                f"wants the section {top} of the settings, which {other.name} has; ask its author."
+                f"uses the section {top} of the settings, which belongs to {other.name}; ask its author."
             )
     taken.update(dict.fromkeys((top.casefold() for top in tops), registration))
 
 
 def _loaded(registration: Registration) -> ModulePlugin:
-    """Import the plug-in of a claim."""
+    """Import the plug-in of a registration."""
     if not is_module_name(registration.point.name):
         raise registration.error(
             "has a name that no module can have; its author must choose at most 40 lower-case letters, "

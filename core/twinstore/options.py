@@ -8,13 +8,14 @@ from typing import Annotated, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-__all__ = ["Days", "ModuleOptions", "ModuleSettings", "Seconds"]
+__all__ = ["ConfigPath", "Days", "ModuleOptions", "ModuleSettings", "Seconds"]
 
 # expireAfterSeconds of a MongoDB TTL index ends at 2,147,483,647 seconds.
 MAX_RETENTION_DAYS = 24_855
 MAX_SECONDS = 2_147_483_647
 
-Path = tuple[str, ...]
+# A key of the settings, section by section.
+ConfigPath = tuple[str, ...]
 
 
 def refuse_bool(value: object) -> object:
@@ -50,9 +51,9 @@ class ModuleSettings:
     section: str
     drivers: tuple[str, ...] = ("Memory", "Mongo", "Postgres")
     options: type[ModuleOptions] = ModuleOptions
-    option_paths: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    mode: Path = ()
-    roles: Mapping[str, tuple[Path, ...]] = field(default_factory=dict[str, tuple[Path, ...]])
+    option_paths: Mapping[str, ConfigPath] = field(default_factory=dict[str, ConfigPath])
+    mode: ConfigPath = ()
+    roles: Mapping[str, tuple[ConfigPath, ...]] = field(default_factory=dict[str, tuple[ConfigPath, ...]])
 
     def __post_init__(self) -> None:
         """Refuse what the settings could not be read by; met by the author of the module only."""
@@ -60,17 +61,18 @@ class ModuleSettings:
             raise ValueError(f"the section of a module is a name of its own, not {self.section!r}")
         if set(self.option_paths) != set(self.options.model_fields):
             raise ValueError(f"option_paths of {self.section} names other options than its model has")
+        # One top section for each module: by it the keys of a host are told from ours.
         for path in (*self.option_paths.values(), self.mode or self.storage):
             if path[0] != self.section or len(path) == 1:
                 raise ValueError(f"{':'.join(path)} does not stand below {self.section}")
 
     @property
-    def switch(self) -> Path:
+    def switch(self) -> ConfigPath:
         """The key that names the driver."""
         return ("Persistence", self.section)
 
     @property
-    def storage(self) -> Path:
+    def storage(self) -> ConfigPath:
         """The section that holds one section per driver."""
         return (self.section, "Storage")
 

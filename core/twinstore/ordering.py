@@ -15,7 +15,7 @@ from typing import LiteralString, TypeVar, get_args, get_origin
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from twinstore.fieldshape import Shape, shape_of
+from twinstore.fieldtypes import FieldTypes, field_types
 
 __all__ = ["Limit", "Ordered", "Ranked", "Unique"]
 
@@ -65,13 +65,13 @@ class Ordered:
         """Return the schema of the list followed by the checks and the order.
 
         Raises:
-            TypeError: it is no tuple of a model, or a name does not fit the fields of that model.
+            TypeError: it is not a tuple of models, or a name does not fit the fields of that model.
         """
         self._check_fields(source)
         return core_schema.no_info_after_validator_function(self._normaliser(), handler(source))
 
     def _check_fields(self, source: object) -> None:
-        entry = Shape(get_args(source)[:1]) if get_origin(source) is tuple else Shape(())
+        entry = FieldTypes(get_args(source)[:1]) if get_origin(source) is tuple else FieldTypes(())
         if not entry.models:
             raise TypeError(f"Ordered is for tuples of a model and not for {source}; remove it")
         for key in self.by:
@@ -109,7 +109,8 @@ def _sort_key(key: str | Ranked) -> Callable[[BaseModel], int | str | datetime]:
 def _check_key(model: type[BaseModel], key: str | Ranked) -> None:
     name = key if isinstance(key, str) else key.field
     where = f"Ordered names {name!r} of {model.__name__}"
-    shape = shape_of(model, name, where)
+    shape = field_types(model, name, where)
+    # Python cannot sort None among other values, and no order of ours says where it belongs.
     if shape.optional:
         raise TypeError(f"{where}, which may be absent; take a field that never is")
     if isinstance(key, Ranked) and not shape.is_ranked_by(key.members):

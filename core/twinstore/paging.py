@@ -1,4 +1,8 @@
-"""Pages and page tokens: keyset paging that continues on either backend."""
+"""Pages and page tokens: keyset paging that continues on either backend.
+
+A token is the URL-safe base64 of a JSON object: the entity, the sort key of the last row shown, a print of
+filter, order and tenant, and a version. It names no driver, so it stays valid after a switch.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, overload
 
 import pydantic_core
+from typing_extensions import override
 
 from twinstore import jsontext
 from twinstore.errors import ValidationError
@@ -19,13 +24,14 @@ from twinstore.fields import parse_timestamp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["KeyPart", "Page", "SortKey", "decode_token", "encode_token"]
+__all__ = ["Page", "SortKey", "SortValue", "decode_token", "encode_token"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
-KeyPart = str | int | datetime | None
+SortValue = str | int | datetime | None
 
+# In the token, because clients keep tokens over an upgrade of the service.
 TOKEN_VERSION: Final = 1
 
 
@@ -36,6 +42,7 @@ class Page(Sequence[T_co], Generic[T_co]):
     items: tuple[T_co, ...]
     next_page_token: str | None = None
 
+    @override
     def __len__(self) -> int:
         """Return the number of items on this page."""
         return len(self.items)
@@ -44,6 +51,7 @@ class Page(Sequence[T_co], Generic[T_co]):
     def __getitem__(self, index: int) -> T_co: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[T_co, ...]: ...
+    @override
     def __getitem__(self, index: int | slice) -> T_co | tuple[T_co, ...]:
         """Return an item, or a tuple of them."""
         return self.items[index]
@@ -62,17 +70,19 @@ class SortKey:
 
 def fingerprint(filters: object) -> str:
     """Return what binds a token to its filter, direction and tenant: 16 hex digits."""
+    # 64 bits: it guards against mistakes, not against attacks. Whoever forges a token sees no row that the
+    # tenant of the call does not see.
     return sha256(jsontext.dumps_sorted(filters)).hexdigest()[:16]
 
 
-def encode_token(entity: str, print_: str, key: Sequence[KeyPart]) -> str:
+def encode_token(entity: str, print_: str, key: Sequence[SortValue]) -> str:
     """Return the token that continues after the row with this sort key."""
     parts = [jsontext.format_timestamp(part) if isinstance(part, datetime) else part for part in key]
     text = jsontext.dumps({"e": entity, "f": print_, "k": parts, "v": TOKEN_VERSION})
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode("ascii")
 
 
-def decode_token(token: str, entity: str, print_: str, order: Sequence[SortKey]) -> tuple[KeyPart, ...]:
+def decode_token(token: str, entity: str, print_: str, order: Sequence[SortKey]) -> tuple[SortValue, ...]:
     """Return the sort key after which a list continues.
 
     Raises:
@@ -93,6 +103,7 @@ def decode_token(token: str, entity: str, print_: str, order: Sequence[SortKey])
 
 def _token_content(token: str) -> dict[str, jsontext.JsonValue]:
     try:
+        # The padding is left out of tokens, so that they need no escaping in a URL.
         padded = token.encode("ascii") + b"=" * (-len(token) % 4)
         content = jsontext.parse_json(base64.b64decode(padded, altchars=b"-_", validate=True))
     except (AttributeError, ValueError, binascii.Error, RecursionError) as error:
@@ -102,7 +113,8 @@ def _token_content(token: str) -> dict[str, jsontext.JsonValue]:
     return content
 
 
-def _key_part(part: jsontext.JsonValue, key: SortKey) -> KeyPart:
+def _key_part(part: jsontext.JsonValue, key: SortKey) -> SortValue:
+    # What a token holds comes from a client: each part is checked before any server compares with it.
     if part is None and key.nullable:
         return None
     if key.number:
@@ -141,7 +153,7 @@ def paginate(  # a page is made of exactly these
     entity: str,
     print_: str,
     item: Callable[[R], T],
-    key: Callable[[R], Sequence[KeyPart]],
+    key: Callable[[R], Sequence[SortValue]],
 ) -> Page[T]:
     """Return the page made of up to ``limit + 1`` rows; the extra row only tells that there is more."""
     shown = rows[:limit]

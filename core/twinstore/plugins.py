@@ -39,6 +39,7 @@ __all__ = [
 ENTRY_POINT_GROUP: Final = "twinstore.backends"
 KIND: Final = "driver"
 HOOK: Final = "twinstore_register_backend"
+# 1 had no ``Access``; nothing of core could work with such a driver.
 OLDEST_API_VERSION: Final = 2
 GUIDE: Final = "docs/writing-a-driver.md"
 SPELLINGS: Final = {name.casefold(): name for name in ("Filesystem", "Memory", "Mongo", "Postgres")}
@@ -46,7 +47,7 @@ SPELLINGS: Final = {name.casefold(): name for name in ("Filesystem", "Memory", "
 hookspec = HookspecMarker("twinstore")
 hookimpl = HookimplMarker("twinstore")
 
-State = Literal["ready", "missing extra", "broken"]
+BackendState = Literal["ready", "missing extra", "broken"]
 
 
 class BackendHooks:
@@ -77,7 +78,7 @@ class BackendInfo:
     name: str
     distribution: str
     version: str
-    state: State
+    state: BackendState
     detail: str = ""
     modules: tuple[str, ...] = ()
 
@@ -126,6 +127,7 @@ def _registrations() -> list[Registration]:
 
 def _describe(registration: Registration) -> BackendSpec:
     """Load the plug-in and ask its hook."""
+    # A manager for each driver: one that is broken must not be registered beside another.
     manager = PluginManager("twinstore")
     manager.add_hookspecs(BackendHooks)
     _register(manager, registration)
@@ -152,7 +154,7 @@ def _register(manager: PluginManager, registration: Registration) -> None:
         raise registration.error(f"{problem}; update it or ask its author.") from error
     # SystemExit too: a module that exits while it is imported must not end the host.
     except (Exception, SystemExit) as error:
-        client = "; its factory is to import the client library, not its plug-in"
+        client = "; its factory should import the client library, not its plug-in"
         hint = client if isinstance(error, ImportError) else ""
         raise registration.error(
             f"cannot be imported ({brief(error)}); reinstall it or its requirements{hint}."
@@ -179,7 +181,7 @@ def _check_version(registration: Registration, spec: BackendSpec) -> None:
     """Refuse another version of the interface before anything else, because the rest may differ for that."""
     version = spec.api_version
     if type(version) is not int or OLDEST_API_VERSION <= version <= BACKEND_API_VERSION:
-        return  # what is no number is told with the other fields
+        return  # what is not a number is reported with the other fields
     window = sorted({OLDEST_API_VERSION, BACKEND_API_VERSION})
     outdated = "twinstore" if version > BACKEND_API_VERSION else registration.distribution or "the driver"
     changes = "" if version > BACKEND_API_VERSION else f" What its author has to change is in {GUIDE}."
@@ -192,7 +194,7 @@ def _check_version(registration: Registration, spec: BackendSpec) -> None:
 def _remedy(registration: Registration) -> str:
     """Return what to do about a hook that is not there."""
     if (registration.point.attr or "").endswith(HOOK):  # the type says text, yet it may be None
-        return f"the entry point is to name the module alone, without :{registration.point.attr}"
+        return f"the entry point must name the module alone, without :{registration.point.attr}"
     return "add it or ask its author"
 
 
@@ -215,6 +217,7 @@ def _missing_extra(registration: Registration, spec: BackendSpec) -> str:
 
 def _importable(name: str) -> bool:
     try:
+        # Looked for and not imported: a client library may take a second, and listing drivers should not.
         return find_spec(name) is not None
     except (ImportError, ValueError):
         # A missing parent package, or a module that was put into sys.modules by hand.
@@ -227,7 +230,7 @@ def _requirement(registration: Registration, extra: str) -> str:
         try:
             extras = distribution(name).metadata.get_all("Provides-Extra") or []
         except (PackageNotFoundError, ValueError):
-            continue
+            continue  # no metadata to look into; the extra may be that of the other distribution
         if extra in extras:
             return f"{name}[{extra}]"
     return extra
@@ -235,6 +238,7 @@ def _requirement(registration: Registration, extra: str) -> str:
 
 def _inspect(registration: Registration, same_name: Sequence[Registration]) -> BackendInfo:
     try:
+        # Two distributions of one name are both shown as broken, because neither would be loaded.
         the_only(same_name, registration.name, same_name, KIND)
         spec = _describe(registration)
     except ConfigurationError as error:
@@ -252,14 +256,16 @@ def _misspelt_modules(spec: BackendSpec) -> str:
     """Return a warning of modules that nobody has and that look like one, or nothing."""
     known = module_plugins()
     hints = [
-        f"It says to store the module {name!r}, which does not exist.{did_you_mean(name, known)}"
+        f"It names the module {name!r}, which does not exist.{did_you_mean(name, known)}"
         for name in sorted(spec.modules or ())
         if name not in known and near_matches(name, known)
     ]
     return " ".join(hints)
 
 
-def _info(registration: Registration, state: State, detail: str, modules: tuple[str, ...]) -> BackendInfo:
+def _info(
+    registration: Registration, state: BackendState, detail: str, modules: tuple[str, ...]
+) -> BackendInfo:
     return BackendInfo(
         name=registration.name,
         distribution=registration.distribution,

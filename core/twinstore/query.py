@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from twinstore.errors import ValidationError
 from twinstore.jsontext import format_timestamp
-from twinstore.paging import KeyPart, Page, SortKey, decode_token, fingerprint, paginate
+from twinstore.paging import Page, SortKey, SortValue, decode_token, fingerprint, paginate
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Query:
     where: tuple[Condition, ...]
     order: tuple[SortKey, ...]
     limit: int
-    after: tuple[KeyPart, ...] | None = None
+    after: tuple[SortValue, ...] | None = None
     fingerprint: str = ""
 
     @property
@@ -136,7 +136,7 @@ class Query:
         return any(isinstance(condition, OneOf) and not condition.values for condition in self.where)
 
     def page(
-        self, rows: Sequence[R], item: Callable[[R], T], key: Callable[[R], Sequence[KeyPart]]
+        self, rows: Sequence[R], item: Callable[[R], T], key: Callable[[R], Sequence[SortValue]]
     ) -> Page[T]:
         """Return the page made of up to ``limit + 1`` rows in order."""
         return paginate(rows, self.limit, entity=self.entity, print_=self.fingerprint, item=item, key=key)
@@ -155,7 +155,10 @@ def build_query(  # a list is made of exactly these
     """Return the query of a list; checks the limit and the token."""
     print_ = fingerprint(
         {
+            # The tenant too, so that a token of one tenant is refused by another instead of showing a wrong
+            # page.
             "t": _scope_print(scope),
+            # By name of class: two conditions on one field and value may differ in nothing else.
             "w": [[type(item).__name__, item.field, _shown(item)] for item in where],
             "o": [[key.field, key.descending] for key in order],
         }
@@ -180,6 +183,7 @@ def _scope_print(scope: Tenants) -> object:
 
 def _shown(condition: Condition) -> object:
     if isinstance(condition, OneOf):
+        # The order in which a caller names them does not change the list.
         return sorted(condition.values)
     return None if isinstance(condition, (IsNull, IsPresent)) else condition.value
 
@@ -188,6 +192,7 @@ def limit_argument(limit: int, maximum: int) -> int:
     """Return the limit, reduced to its maximum; raise ``ValidationError`` below 1."""
     if type(limit) is not int or limit < 1:
         raise ValidationError(f"Argument limit should be a whole number of at least 1, not {limit!r}.")
+    # Reduced and not refused: a page may always be shorter than asked for, since it says how to go on.
     return min(limit, maximum)
 
 
@@ -271,6 +276,7 @@ def holds(condition: Condition, value: object) -> bool:
 def _compares(condition: Comparison, value: object) -> bool:
     """Whether an instant or number is on the right side of the bound; nothing else compares with it."""
     kind = datetime if isinstance(condition.value, datetime) else int
+    # A bool is an int in Python, but on no server.
     if not isinstance(value, kind) or isinstance(value, bool):
         return False
     return COMPARISONS[type(condition)](value, condition.value)

@@ -21,7 +21,7 @@ ASSIGNMENT = re.compile(rf"(?:[\w-]*{SENSITIVE}[\w-]*|authmechanismproperties)\s
 # A password that should have been percent-encoded may hold any character, blanks included, so it
 # reaches from the first colon after the scheme to the last "@" of the text.
 USER_INFO = re.compile(r"://[^:]*:(?P<secret>.*)@", re.DOTALL)
-# Without any "@" whatever follows a colon and is no port is taken for a password of a mangled URL.
+# Without any "@" whatever follows a colon and is not a port is taken for a password of a mangled URL.
 NO_HOST = re.compile(r"://[^:@/?#\s\[]*:(?P<secret>(?!\d+(?:[/,?#\s]|\Z))[^@\s]*)")
 QUOTED = {
     "'": re.compile(r"'(?:[^'\\]|\\.|'')*(?:'|\Z)", re.DOTALL),
@@ -56,6 +56,7 @@ def secrets_in(text: str) -> frozenset[str]:
     for start, end in _secret_spans(text):
         raw = text[start:end]
         bare = re.sub(r"\\(.)", r"\1", raw.strip("'\""), flags=re.DOTALL)
+        # A foreign message may repeat any of the three.
         found |= {raw, bare, unquote(raw)}
     return frozenset(found - {""})
 
@@ -71,6 +72,7 @@ def _secret_spans(text: str) -> Iterator[tuple[int, int]]:
     while spans:
         start, end = spans.pop(0)
         while spans and spans[0][0] <= end:
+            # The patterns overlap; of two finds the longer one hides more.
             end = max(end, spans.pop(0)[1])
         if end > start:
             yield start, end
@@ -89,6 +91,7 @@ def _assignment_spans(text: str) -> Iterator[tuple[int, int]]:
 
 def _value_end(text: str, key_start: int, start: int) -> int:
     """Find where a secret value ends, taking the furthest end that any dialect would see."""
+    # In the query part of a URL neither quotes nor blanks end a value.
     if key_start and text[key_start - 1] in "?&":
         return _index_or_end(text, "&", start)
     quoted = QUOTED.get(text[start : start + 1])

@@ -79,6 +79,7 @@ class Repository:
 
     def _special(self, operation: str, general: Callable[P, T]) -> Callable[P, T]:
         """Return the driver's own statement of a hot operation, or the general way."""
+        # Safe, because a special operation takes the arguments of the general way and gives the same answer.
         return cast("Callable[P, T]", self._access.special(operation) or general)
 
     def _required(self, found: T | None, entity: Entity, key: str) -> T:
@@ -97,6 +98,7 @@ class Repository:
         """Change one row; return it as it is stored then."""
 
         def changed(rows: Rows, now: Moment) -> Rows:
+            # Safe, because a driver returns rows of the entity of each ref.
             return (rule(cast("Row[A] | None", rows[0]), now),)
 
         (stored,) = self._access.change((Ref(entity, scope, key),), changed)
@@ -114,6 +116,7 @@ class Repository:
             del now
             before = None if stored is None else stored.model
             after = revised(before)
+            # Not written: it would count as a change, and conflict with another writer for nothing.
             return None if after is None or after == before else Row(after)
 
         row = self._change(entity, scope, key, rule)
@@ -141,6 +144,7 @@ class Repository:
         """Remove the rows that retention judges by an instant up to ``before``, oldest first, in batches."""
         query = expired_query(entity, scope, instant_argument(before, "before"), batch_size)
         removed = 0
+        # In batches, each a transaction: one over millions of rows would block writers and fill the log.
         while batch := self._access.remove(entity, query):
             removed += batch
         return removed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -11,13 +12,17 @@ from twinstore.errors import ConcurrencyError, ValidationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CONTENTION_SECONDS", "pauses", "repeat"]
+__all__ = ["CONTENTION_SECONDS", "note_lost_race", "pauses", "repeat"]
+
+log = logging.getLogger("twinstore.retrying")
 
 T = TypeVar("T")
 
+# Short, because most races are over as soon as the winner has committed.
 FIRST_PAUSE: Final = 0.005
+# At least forty attempts in the time there is; longer pauses would leave a row unused that is free again.
 LONGEST_PAUSE: Final = 0.25
-# By time and not by number: how often an action loses depends on how many rivals it has, and how long a
+# By time and not by number: how often an action loses depends on how many writers compete, and how long a
 # caller may wait does not.
 CONTENTION_SECONDS: Final = 10.0
 
@@ -30,7 +35,8 @@ def pauses(
 ) -> Iterator[float]:
     """Return the pauses between attempts, in seconds: they double from 5 ms to 250 ms.
 
-    Jitter parts rivals that failed together. After the last pause follows the last attempt.
+    With jitter, so that competing writers do not retry together. After the last pause follows the last
+    attempt.
 
     Args:
         attempts: at most so many attempts, at least 1; ``None`` for any number.
@@ -42,6 +48,7 @@ def pauses(
     """
     if attempts is not None and attempts < 1:
         raise ValidationError(f"Argument attempts should be at least 1, not {attempts!r}.")
+    # Counted from the first attempt, because a generator begins when it is first asked.
     end = clock() + seconds
     pause, number = FIRST_PAUSE, 1
     while (attempts is None or number < attempts) and clock() < end:
@@ -61,6 +68,14 @@ def repeat(
     for pause in pauses(attempts, seconds=seconds, clock=clock):
         try:
             return action()
-        except ConcurrencyError:
+        except ConcurrencyError as error:
+            note_lost_race(error, pause)
             sleep(pause)
     return action()
+
+
+def note_lost_race(error: ConcurrencyError, pause: float) -> None:
+    """Log that something lost against another writer and is repeated after a pause, in seconds."""
+    # Expected under contention, so that a host sees it only when it looks for it; without the key, as in
+    # every line of a log.
+    log.debug("lost against another writer on %s; repeated in %.0f ms", error.driver, 1000 * pause)

@@ -17,34 +17,36 @@ from typing import TypeVar, cast
 from pydantic import BaseModel
 from pydantic_core import PydanticCustomError
 
-from twinstore.fieldshape import Shape, shape_of
-from twinstore.modelrules import RequiresEntry, Rule
+from twinstore.fieldtypes import FieldTypes, field_types
+from twinstore.modelrules import ModelRule, RequiresEntry
 
 __all__ = ["check_fields", "first_broken", "validator_of"]
 
 M = TypeVar("M", bound=BaseModel)
 
 
-def validator_of(rules: tuple[Rule, ...]) -> Callable[[M], M]:
+def validator_of(rules: tuple[ModelRule, ...]) -> Callable[[M], M]:
     """Return the function that answers with a model that keeps the rules and refuses any other."""
     return cast("Callable[[M], M]", _compiled(rules, "raise refusal({rule}, model)", "return model"))
 
 
-def first_broken(rules: tuple[Rule, ...]) -> Callable[[BaseModel], Rule | None]:
+def first_broken(rules: tuple[ModelRule, ...]) -> Callable[[BaseModel], ModelRule | None]:
     """Return the function that finds the first rule a model breaks; ``None`` for a model that keeps all."""
-    return cast("Callable[[BaseModel], Rule | None]", _compiled(rules, "return {rule}", "return None"))
+    return cast("Callable[[BaseModel], ModelRule | None]", _compiled(rules, "return {rule}", "return None"))
 
 
-def _compiled(rules: tuple[Rule, ...], broken: str, kept: str) -> object:
+def _compiled(rules: tuple[ModelRule, ...], broken: str, kept: str) -> object:
     reads = Reads()
     checks = [f"if {rule.breach(reads)}: {broken.format(rule=reads.constant(rule))}" for rule in rules]
+    # Each field is read once, whatever the number of rules; absent nested models read as None.
     lines = ["def check(model):", "values = model.__dict__", *reads.statements, *checks, kept]
+    # Members and functions go in as values, so that no text of theirs is ever compiled.
     names = {"refusal": _refusal, **reads.constants}
     exec(compile("\n    ".join(lines), f"<{__name__}>", "exec"), names)  # noqa: S102  # holds no text of a user
     return names["check"]
 
 
-def check_fields(model: type[BaseModel], rules: tuple[Rule, ...]) -> None:
+def check_fields(model: type[BaseModel], rules: tuple[ModelRule, ...]) -> None:
     """Check what the rules of a model say of its fields.
 
     Raises:
@@ -55,11 +57,11 @@ def check_fields(model: type[BaseModel], rules: tuple[Rule, ...]) -> None:
         rule.breach(reads)
         for need in reads.needs:
             where = f"{model.__name__}: rule {rule.code!r} ({type(rule).__name__}) names {need.name!r}"
-            if not need.met(shape_of(model, need.name, where)):
+            if not need.met(field_types(model, need.name, where)):
                 raise TypeError(f"{where}, which should be {need.wanted}; correct the rule or the field")
 
 
-def _refusal(rule: Rule, model: BaseModel) -> PydanticCustomError:
+def _refusal(rule: ModelRule, model: BaseModel) -> PydanticCustomError:
     if not isinstance(rule, RequiresEntry):
         return PydanticCustomError(rule.code, rule.message)
     member = attrgetter(rule.by)(model)
@@ -73,7 +75,7 @@ class Need:
 
     name: str
     wanted: str
-    met: Callable[[Shape], bool]
+    met: Callable[[FieldTypes], bool]
 
 
 @dataclass(slots=True)
@@ -122,7 +124,7 @@ class Reads:
         self.constants[name] = value
         return name
 
-    def _field(self, name: str, wanted: str, met: Callable[[Shape], bool]) -> str:
+    def _field(self, name: str, wanted: str, met: Callable[[FieldTypes], bool]) -> str:
         self.needs.append(Need(name, wanted, met))
         return self.variables.setdefault(name, f"field{len(self.variables)}")
 

@@ -48,6 +48,7 @@ OPTIONAL_REFERENCE_ADAPTER: Final = TypeAdapter[str | None](OptionalReference)
 COUNT_ADAPTER: Final = TypeAdapter[int](Count32)
 
 _openings: Counter[str] = Counter()
+# A Counter adds in two steps, between which another thread may come.
 _openings_lock = ForkSafeLock()
 
 
@@ -69,8 +70,10 @@ class Scope:
             ValidationError: not an acceptable tenant id.
             TenantScopeError: the reserved tenant, or not the tenant of this session.
         """
+        # The tenant of a session was validated when it was opened; most calls name it in the same spelling.
         same = self.tenant_id is not None and tenant_id == self.tenant_id
         tenant = tenant_id if same else tenant_argument(tenant_id)
+        # After the id was checked: a bad id is a bad argument in any session.
         if self.purpose is not None:
             raise TenantScopeError(
                 f"This session has system scope ({self.purpose}); open one for tenant {tenant!r} instead."

@@ -22,7 +22,7 @@ from twinstore.enums import NumberedEnum
 
 __all__ = ["FieldShape", "Kind", "free_maps", "instant_paths", "left_out_when_empty", "shapes_of"]
 
-Path = tuple[str, ...]
+FieldPath = tuple[str, ...]
 
 
 class Kind(Enum):
@@ -102,6 +102,7 @@ class FieldShape:
         return not self.optional and not self.left_out
 
 
+# A model never changes, and drivers ask for every row that they compile a statement for.
 @cache
 def shapes_of(model: type[BaseModel]) -> tuple[FieldShape, ...]:
     """Return the fields of a model in canonical order."""
@@ -113,12 +114,12 @@ def wire_name(name: str, info: FieldInfo) -> str:
     return info.serialization_alias or info.alias or name
 
 
-def instant_paths(model: type[BaseModel]) -> tuple[Path, ...]:
+def instant_paths(model: type[BaseModel]) -> tuple[FieldPath, ...]:
     """Return the wire paths of all instants of a model; lists and maps on the way do not count."""
     return tuple(_instants(model))
 
 
-def free_maps(model: type[BaseModel]) -> tuple[Path, ...]:
+def free_maps(model: type[BaseModel]) -> tuple[FieldPath, ...]:
     """Return the wire paths of all maps whose keys are chosen by users."""
     return tuple(_maps(model))
 
@@ -173,7 +174,7 @@ def _item(annotation: object) -> ValueShape | None:
         return None
 
 
-def _instants(model: type[BaseModel]) -> Iterator[Path]:
+def _instants(model: type[BaseModel]) -> Iterator[FieldPath]:
     for shape in shapes_of(model):
         value = _innermost(shape.value)
         if value.kind is Kind.INSTANT:
@@ -182,7 +183,7 @@ def _instants(model: type[BaseModel]) -> Iterator[Path]:
             yield from ((shape.wire, *rest) for rest in _instants(value.model))
 
 
-def _maps(model: type[BaseModel]) -> Iterator[Path]:
+def _maps(model: type[BaseModel]) -> Iterator[FieldPath]:
     for shape in shapes_of(model):
         value = _innermost(shape.value)
         if value.kind is Kind.MAP:

@@ -1,7 +1,12 @@
-"""Opening storage: the one switch that decides which driver answers."""
+"""Opening storage: the one switch that decides which driver answers.
+
+settings -> name of the driver -> its plug-in (BackendSpec) -> OpenRequest -> its factory (ModuleBackend)
+-> storage of the module over it; the driver connects at the first call, not before
+"""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self, TypeVar, overload
 
 from twinstore.backend import Lifetime, OpenRequest, SharedResources
@@ -66,16 +71,19 @@ class Storage(ModuleAttributes):
             found = self._opened[key]
         if not isinstance(found, kind):
             raise ValidationError(
-                f"The storage of the module {name!r} is a {type(found).__name__}, no {kind.__name__}."
+                f"The storage of the module {name!r} is a {type(found).__name__}, not a {kind.__name__}."
             )
         return found
 
     def close(self) -> None:
         """Close every module that was opened, then the resources they share."""
         self._lifetime.closed = True
-        for storage in self._opened.values():
-            storage.close()
-        self._resources.close()
+        # An exit stack, because a module that fails to close must not keep the others open. It closes in
+        # reverse: what the modules share comes last, since they may still need it while they close.
+        with ExitStack() as closing:
+            closing.callback(self._resources.close)
+            for storage in self._opened.values():
+                closing.callback(storage.close)
 
     def __enter__(self) -> Self:
         """Return the storage."""
@@ -97,8 +105,8 @@ def open_storage(
     """Return the storage that the configuration names; it does no I/O and is a context manager.
 
     Args:
-        config: a mapping, the path of a JSON, TOML or YAML file, settings, or ``None`` for the file
-            that ``TWINSTORE_CONFIG`` names; the environment is read in each case but the last.
+        config: a mapping, the path of a JSON, TOML or YAML file, or ``None`` for the file that
+            ``TWINSTORE_CONFIG`` names, each with the environment; or settings, which are taken as they are.
         clock: the clock of the services; default: the system's, in UTC with whole milliseconds.
         options: options of modules by module and name, for what a host only knows at run time; they win over
             the configuration.
@@ -154,6 +162,7 @@ def storage_of(
             f"The module {module!r} has no storage class; its author must name one in its ModuleSpec.",
             module=module,
         )
+    # A module that is opened alone closes what it opened; one of several must not.
     resources = SharedResources() if shared is None else shared
     opened = module_on_driver(spec, backend, settings, resources, clock, read_only=read_only)
     return spec.storage(opened, clock, resources if shared is None else None, settings.options(module))

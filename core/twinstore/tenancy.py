@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
 
+from typing_extensions import override
+
 __all__ = [
     "ALL_TENANTS",
     "NO_TENANT",
@@ -31,28 +33,29 @@ class Tenant:
     id: str
 
 
-class Special(Enum):
-    """The scopes and owners that are no tenant."""
+class TenantSentinel(Enum):
+    """The scopes and owners that are not a tenant."""
 
     NO_TENANT = "no tenant"
     ALL_TENANTS = "all tenants"
     UNKNOWN_TENANT = "unknown tenant"
 
+    @override
     def __repr__(self) -> str:
         """Return the name under which the value is exported."""
         return self.name
 
 
-NO_TENANT: Final = Special.NO_TENANT
+NO_TENANT: Final = TenantSentinel.NO_TENANT
 """The rows without a tenant, where an entity admits them."""
-ALL_TENANTS: Final = Special.ALL_TENANTS
+ALL_TENANTS: Final = TenantSentinel.ALL_TENANTS
 """Every row, whoever owns it; system scope."""
-UNKNOWN_TENANT: Final = Special.UNKNOWN_TENANT
+UNKNOWN_TENANT: Final = TenantSentinel.UNKNOWN_TENANT
 """The owner of a stored row whose tenant field holds no tenant id; never the scope of a call."""
 
-NoTenant = Literal[Special.NO_TENANT]
-AllTenants = Literal[Special.ALL_TENANTS]
-UnknownTenant = Literal[Special.UNKNOWN_TENANT]
+NoTenant = Literal[TenantSentinel.NO_TENANT]
+AllTenants = Literal[TenantSentinel.ALL_TENANTS]
+UnknownTenant = Literal[TenantSentinel.UNKNOWN_TENANT]
 
 Owner = Tenant | NoTenant
 """Who owns a row."""
@@ -133,6 +136,7 @@ def _is_label(text: str) -> bool:
     """Whether a text is neither reserved nor refused by a store for U+0000 or a lone surrogate."""
     if text == NO_TENANT_LABEL or "\x00" in text:
         return False
+    # ASCII first, as nearly all ids: the other test copies the text twice.
     return text.isascii() or text.encode(errors="ignore").decode() == text
 
 

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from threading import current_thread
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from twinstore.errors import ValidationError
-from twinstore.forks import renew_in_child
+from twinstore.forks import Renewable, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -20,12 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["OpenUnits"]
 
 
-class OpenUnits:
+class OpenUnits(Renewable):
     """The open units of one storage, by the asyncio task or else the thread that opened each."""
 
     def __init__(self) -> None:
         """Start without any."""
-        self._owners: set[object] = set()
+        self._contexts: set[object] = set()
         renew_in_child(self)
 
     @contextmanager
@@ -35,24 +37,25 @@ class OpenUnits:
         Raises:
             ValidationError: this task or thread has a unit of this storage open; it stays usable.
         """
-        owner = present_owner()
-        if owner in self._owners:
+        context = present_context()
+        if context in self._contexts:
             raise ValidationError(
-                "This thread or task has a unit of work of this storage open, and units do not nest; use the "
-                "open one, or end it first."
+                "This thread or task already has an open unit of work of this storage, "
+                "and units do not nest; use the open one, or end it first."
             )
-        self._owners.add(owner)
+        self._contexts.add(context)
         try:
             yield
         finally:
-            self._owners.discard(owner)
+            self._contexts.discard(context)
 
+    @override
     def renew(self) -> None:
         """Forget in a forked child the units of the parent."""
-        self._owners = set()
+        self._contexts = set()
 
 
-def present_owner() -> object:
+def present_context() -> object:
     """Return the running asyncio task, or else the thread.
 
     Not a context variable: a task inherits those of the task that made it, and is another one all the same.

@@ -35,7 +35,7 @@ def checked(
         model: the class of the entity.
 
     Raises:
-        ValidationError: ``change`` is no function; and the result raises what :func:`check_written` raises.
+        ValidationError: ``change`` is not a function. The result raises what :func:`check_written` raises.
     """
     if not callable(change):
         raise ValidationError(f"Argument change should be a function, not {type(change).__name__}.")
@@ -57,7 +57,7 @@ def check_written(entity: Entity, tenant: str, key: Key, model: type[M], returne
     if entity.tenant_field is not None:
         asked[entity.tenant_field] = tenant
     if not isinstance(returned, model):
-        raise refused(entity, key, f"is no {model.__name__} but of type {type(returned).__name__}")
+        raise refused(entity, key, f"is a {type(returned).__name__}, not a {model.__name__}")
     for wire, name in entity.identity.items():
         found = getattr(returned, name, None)
         if found != asked[wire]:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING
 
 from docs.parts.tables import attributes, code, plain, table
 from twinstore import testing
 from twinstore.backend import BackendSpec
 from twinstore.errors import first_line
 from twinstore.plugins import BackendHooks
+from twinstore.testing.scheduler import SchedulerContract
 
-__all__ = ["contract_table", "contracts", "hook_table", "hooks", "spec_table"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "contract_table",
+    "contracts",
+    "hook_table",
+    "hooks",
+    "scheduler_contract_table",
+    "scheduler_contracts",
+    "spec_table",
+]
 
 
 def hooks() -> dict[str, str]:
@@ -40,14 +53,32 @@ def spec_table() -> str:
 
 
 def contracts() -> tuple[type[testing.Contract], ...]:
-    """Return the contracts that the whole one is made of, in its order."""
-    inherited = testing.SchedulerContract.__mro__[1:]
-    return tuple(item for item in inherited if issubclass(item, testing.Contract) and _own_tests(item))
+    """Return the contracts that hold for every module, in the order of the whole one."""
+    return _parts(testing.ModuleContract)
+
+
+def scheduler_contracts() -> tuple[type[testing.Contract], ...]:
+    """Return what the kit of the scheduler adds to them."""
+    return tuple(item for item in _parts(SchedulerContract) if item not in contracts())
 
 
 def contract_table() -> str:
-    """Return the contracts of the kit."""
-    return table(("Contract", "Proves"), ((code(item.__name__), _meaning(item)) for item in contracts()))
+    """Return the contracts that hold for every module."""
+    return _contract_table(contracts())
+
+
+def scheduler_contract_table() -> str:
+    """Return what the kit of the scheduler adds to them."""
+    return _contract_table(scheduler_contracts())
+
+
+def _parts(whole: type[testing.Contract]) -> tuple[type[testing.Contract], ...]:
+    inherited = whole.__mro__[1:]
+    return tuple(item for item in inherited if issubclass(item, testing.Contract) and _own_tests(item))
+
+
+def _contract_table(items: Iterable[type[testing.Contract]]) -> str:
+    return table(("Contract", "Proves"), ((code(item.__name__), _meaning(item)) for item in items))
 
 
 def _meaning(contract: type) -> str:

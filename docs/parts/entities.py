@@ -70,7 +70,7 @@ def _links(module: str, names: Iterable[str]) -> str:
 
 
 def internal_fields_table(module: ModuleSpec[object]) -> str:
-    """Return the fields of documents that are no part of the model, of each entity that has some."""
+    """Return the fields of documents that are not part of the model, of each entity that has some."""
     rows = {entity.name: _internal_fields(entity) for entity in module.catalog.entities}
     head = ("Entity", "Markers", "Derived", "Version")
     cells = ((code(name), *(cell or NONE for cell in row)) for name, row in rows.items() if any(row))

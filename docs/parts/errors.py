@@ -25,12 +25,12 @@ MEANINGS: Final = {
     Exit.DIFFERENT: "Differences, conflicts or pending work.",
     Exit.USAGE: "A wrong command line or wrong settings. Nothing was written.",
     Exit.INCONCLUSIVE: "No difference was seen, but something was quarantined, sampled or skipped.",
-    Exit.FAILED: "A failure while running. The state is saved; the same command goes on.",
+    Exit.FAILED: "A failure while running. The state is saved; the same command resumes.",
     Exit.GATE_REFUSED: "A gate was refused. Reserved: no command of this version ends with it.",
     Exit.PREFLIGHT_REFUSED: "A store is not ready, or consent is missing. No row was written.",
     Exit.LEASE_HELD: "Another worker holds the lease of the job, or took it over.",
-    Exit.INTERRUPTED: "Interrupted by SIGINT (Ctrl-C). The state is saved; the same command goes on.",
-    Exit.TERMINATED: "Interrupted by SIGTERM. The state is saved; the same command goes on.",
+    Exit.INTERRUPTED: "Interrupted by SIGINT (Ctrl-C). The state is saved; the same command resumes.",
+    Exit.TERMINATED: "Interrupted by SIGTERM. The state is saved; the same command resumes.",
 }
 
 

@@ -30,6 +30,7 @@ DRIVER_PARTS: Final = (
     "twinstore.jsontext",
     "twinstore.ledger",
     "twinstore.migrations",
+    "twinstore.module_storage",
     "twinstore.modules",
     "twinstore.options",
     "twinstore.paging",
@@ -38,6 +39,7 @@ DRIVER_PARTS: Final = (
     "twinstore.retrying",
     "twinstore.scope",
     "twinstore.shapes",
+    "twinstore.storage",
     "twinstore.tenancy",
     "twinstore.testing",
 )

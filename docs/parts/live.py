@@ -6,7 +6,6 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import mongomock
 import psycopg
 from pymongo import MongoClient
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = [
     "HOUSEKEEPING",
     "declared",
-    "mongomock_settings",
     "schema_parts",
     "server_parts",
     "shipped_schemas",
@@ -42,12 +40,6 @@ HOUSEKEEPING: Final = "housekeeping"
 MEMORY: Final = {"Persistence": {"Scheduler": "Memory"}}
 
 
-def mongomock_settings() -> Mapping[str, object]:
-    """Return settings that choose the test double of MongoDB."""
-    mongo = {"Client": mongomock.MongoClient(), "Database": "docs", "AllowStandalone": True}
-    return {"Persistence": {"Scheduler": "Mongo", "Mongo": mongo}}
-
-
 def declared(settings: Mapping[str, object]) -> Capabilities:
     """Return what the driver of some settings can do."""
     with open_storage(settings) as storage:
@@ -56,14 +48,14 @@ def declared(settings: Mapping[str, object]) -> Capabilities:
 
 def capability_matrix(mongo: Mapping[str, object], postgres: Mapping[str, object]) -> str:
     """Return the matrix over all backends that we ship."""
-    backends = {"Mongo": mongo, "Postgres": postgres, "Memory": MEMORY, "mongomock": mongomock_settings()}
+    backends = {"Mongo": mongo, "Postgres": postgres, "Memory": MEMORY}
     return capabilities.matrix({name: declared(settings) for name, settings in backends.items()})
 
 
 def schema_parts(
     database: Database[dict[str, Any]], relational: schemas.Relational
 ) -> dict[str, Callable[[], str]]:
-    """Return the part with all entities, one on each store for what is no entity, and the policies."""
+    """Return the part with all entities, one on each store for what is not an entity, and the policies."""
     described = MODULE.catalog.entities
 
     def held(entity: Entity) -> str:

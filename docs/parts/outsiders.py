@@ -36,6 +36,8 @@ FILES: Final = {
         "mongo": "acme_library/migrations/mongo/001_create_library.json",
         "schema": "acme_library/migrations/postgres/schema.txt",
         "test": "tests/test_library.py",
+        "testing": "acme_library/testing.py",
+        "kit": "tests/test_kit.py",
     },
 }
 LANGUAGES: Final = {".json": "json", ".py": "python", ".sql": "sql", ".txt": "text"}

@@ -77,7 +77,7 @@ def option_table() -> str:
 def _kind(field: FieldInfo) -> str:
     """Return what a field takes, with its bounds."""
     if get_origin(field.annotation) in {dict, Mapping}:
-        return "texts, by name"
+        return "an object of texts"
     inner = [part for part in get_args(field.annotation) if part is not NoneType]
     if SecretStr in {field.annotation, *inner}:
         return "text, secret"

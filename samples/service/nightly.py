@@ -38,7 +38,7 @@ SERVICE = AuditActor(actor_id="nightly", display_name="Nightly sample", kind="se
 
 
 def create_schedules(scheduler: SchedulerStorage, tenant: str) -> None:
-    """Write three schedules; their triggers follow by themselves."""
+    """Write three schedules; their triggers are written with them."""
     for name, cron in (("hourly", "0 * * * *"), ("nightly", "30 1 * * *"), ("weekly", "0 3 * * mon")):
         scheduler.schedules.upsert(
             Schedule(

@@ -11,8 +11,8 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
 from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import (
-    at,
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import (
     make_impact_set,
     make_run,
     make_schedule,

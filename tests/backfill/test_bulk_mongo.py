@@ -15,6 +15,7 @@ from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, monitoring
+from typing_extensions import override
 
 import twinstore
 from twinstore.access import Row
@@ -44,9 +45,8 @@ from twinstore.scheduler.catalog import (
 )
 from twinstore.stored import has_marks, marked
 from twinstore.tenancy import ALL_TENANTS, Tenant
-from twinstore.testing.builders import (
-    START,
-    at,
+from twinstore.testing.instants import START, at
+from twinstore.testing.scheduler.builders import (
     make_image,
     make_impact_set,
     make_run,
@@ -471,12 +471,15 @@ class Listener(monitoring.CommandListener):
     def __init__(self) -> None:
         self.commands: list[Document] = []
 
+    @override
     def started(self, event: monitoring.CommandStartedEvent) -> None:
         self.commands.append(dict(event.command))
 
+    @override
     def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
         pass
 
+    @override
     def failed(self, event: monitoring.CommandFailedEvent) -> None:
         pass
 

@@ -38,7 +38,8 @@ from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.runs import DeltaSummary
 from twinstore.stored import marked
 from twinstore.tenancy import ALL_TENANTS, Tenant
-from twinstore.testing.builders import digest_text, make_audit_record, make_run, make_schedule, make_trigger
+from twinstore.testing.scalars import digest_text
+from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule, make_trigger
 from twinstore_postgres.bulk import writing
 
 if TYPE_CHECKING:

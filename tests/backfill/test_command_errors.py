@@ -159,7 +159,7 @@ def test_a_check_of_the_settings_tries_the_owner_role_too(
 
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a mongod that is no replica set."""
+    """Start a mongod that is not a replica set."""
     port, data = unused_port(), tmp_path_factory.mktemp("standalone")
     log = data / "log"
     arguments = [str(find_mongod()), "--port", str(port), "--bind_ip", "127.0.0.1", "--dbpath", str(data)]

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from typing_extensions import override
 
 from tests.backfill.toolkit import (
     AS_OF,
@@ -25,7 +26,8 @@ from twinstore.errors import LeaseLostError, TwinstoreError, ValidationError
 from twinstore.ledger import RangeState
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import at, make_audit_record, make_run, make_schedule
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.holder import Holder, start_time
@@ -33,7 +35,7 @@ from twinstore_backfill.copy.limiter import RateLimiter
 from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings
 from twinstore_backfill.copy.reading import RangeReader
 from twinstore_backfill.outcome import Exit, InterruptedRunError
-from twinstore_backfill.progress import Silent
+from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.stopping import StopRequestedError, StopSwitch
 from twinstore_memory.bulk import MemoryView
 from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows, table
@@ -165,7 +167,7 @@ def test_counts_are_kept_by_entity_and_tenant(pair: MemoryPair) -> None:
 
 
 def test_an_unknown_entity_is_refused_before_anything_is_written(pair: MemoryPair) -> None:
-    with pytest.raises(ValidationError, match="no entity 'rnus'; there are schedules, triggers, runs"):
+    with pytest.raises(ValidationError, match="Unknown entity 'rnus'; known: schedules, triggers, runs"):
         pair.copy(entities=["rnus"])
     assert list(pair.target.ledger.jobs()) == []
 
@@ -173,7 +175,7 @@ def test_an_unknown_entity_is_refused_before_anything_is_written(pair: MemoryPai
 def test_a_store_is_never_copied_onto_itself(pair: MemoryPair) -> None:
     options = CopyOptions(execute=True, out=pair.directory)
     with pytest.raises(ValidationError, match="the same store"):
-        run_copy(pair.source, pair.source, options, Silent(), StopSwitch())
+        run_copy(pair.source, pair.source, options, SilentProgress(), StopSwitch())
 
 
 def test_expired_rows_are_left_out_and_counted(pair: MemoryPair) -> None:
@@ -355,7 +357,8 @@ class TestInterruption:
     def interrupted_at(self, pair: MemoryPair, part: str) -> None:
         stop = StopSwitch()
 
-        class Interrupter(Silent):
+        class Interrupter(SilentProgress):
+            @override
             def start(self, name: str, total: int, done: int = 0) -> None:
                 del total, done
                 if name == part:
@@ -413,6 +416,7 @@ def test_the_limiter_makes_callers_wait_until_their_documents_fit() -> None:
     waits: list[float] = []
 
     class Patience(StopSwitch):
+        @override
         def pause(self, seconds: float) -> None:
             waits.append(seconds)
             clock[0] += seconds

@@ -7,17 +7,19 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from typing_extensions import override
 
 from tests.backfill.toolkit import AS_OF, MemoryPair, fill, invoke, memory_pair, write_config
 from twinstore.errors import UnavailableError
 from twinstore.scheduler.catalog import RUNS
-from twinstore.testing.builders import at, make_run
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy import quarantine
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, LARGEST_PART, QUARANTINE, parts_of
 from twinstore_backfill.outcome import Exit, InterruptedRunError
-from twinstore_backfill.progress import Silent
+from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_memory.range_writer import MemoryRangeWriter
 from twinstore_memory.rows import DocumentRow, encode, plant
@@ -152,7 +154,8 @@ def test_a_range_that_is_rolled_back_leaves_no_line(
 def test_an_interrupted_run_exports_what_is_known_so_far(pair: MemoryPair) -> None:
     stop = StopSwitch()
 
-    class Interrupter(Silent):
+    class Interrupter(SilentProgress):
+        @override
         def start(self, name: str, total: int, done: int = 0) -> None:
             del total, done
             if name == "audit":

@@ -15,14 +15,13 @@ from twinstore.backend import SharedResources
 from twinstore.bulk import KeyRange
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog import Entity, Module, Parent, Tenancy, int64, text, uuid
-from twinstore.clock import SystemClock
 from twinstore.config import load_settings
 from twinstore.fields import Id, PositiveInt, TenantId, Text
 from twinstore.modules import ModuleSpec
 from twinstore.options import ModuleOptions
 from twinstore.scheduler.catalog import RUNS
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, UNKNOWN_TENANT, Tenant
-from twinstore.testing.builders import make_run
+from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import MemoryDatabase as MemoryStore
@@ -192,7 +191,7 @@ def notebook(mongo_database: MongoDatabase) -> Iterator[BulkPort]:
     """Open an empty notebook in MongoDB, one of whose collections has another name."""
     settings = MongoSettings(connection_string=SecretStr(mongo_database.url), database=mongo_database.name)
     with SharedResources() as resources:
-        connection = Connection(settings, resources, SystemClock())
+        connection = Connection(settings, resources)
         with closing(MongoBackend(NOTEBOOK, connection, ModuleOptions())) as backend:
             yield backend.bulk
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from typing_extensions import override
 
 from tests.backfill.toolkit import AS_OF, COPIED, MemoryPair, fill, invoke, memory_pair, rows_of, write_config
 from twinstore.bulk import KeyRange
@@ -16,14 +17,15 @@ from twinstore.ledger import RangeState, RangeTally
 from twinstore.ledger.ledger import MAX_ATTEMPTS
 from twinstore.migrations import MigrationState, MigrationStatus
 from twinstore.scheduler.catalog import RUNS, SCHEDULES
-from twinstore.testing.builders import at, make_run
 from twinstore.testing.copying import in_the_end
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.holder import Holder, start_time, worker_id
 from twinstore_backfill.copy.lease import LeaseKeeper
 from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings, released_settings
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.progress import Silent
+from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_memory.bulk import MemoryBulk
 from twinstore_memory.range_writer import MemoryRangeWriter
@@ -58,6 +60,7 @@ class Impatient(StopSwitch):
         super().__init__()
         self.pauses: list[float] = []
 
+    @override
     def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
         self.check()
@@ -65,7 +68,7 @@ class Impatient(StopSwitch):
 
 def copied(pair: MemoryPair, stop: StopSwitch | None = None, **options: object) -> CopyResult:
     given = {"out": pair.directory, "as_of": AS_OF, "range_size": 3, "execute": True, "jobs": 1, **options}
-    return run_copy(pair.source, pair.target, CopyOptions(**given), Silent(), stop or Impatient())  # type: ignore[arg-type]  # the options of a test
+    return run_copy(pair.source, pair.target, CopyOptions(**given), SilentProgress(), stop or Impatient())  # type: ignore[arg-type]  # the options of a test
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, key: Key, problems: Sequence[Exception]) -> list[Exception]:
@@ -206,14 +209,16 @@ class TestSharing:
         ledger = pair.target.ledger
         claims: list[Claim] = []
 
-        class Colleague(Silent):
+        class Colleague(SilentProgress):
             """Takes a range of the runs as soon as they begin, and finishes it when the audit is done."""
 
+            @override
             def start(self, name: str, total: int, done: int = 0) -> None:
                 del total, done
                 if name == "runs" and (claim := ledger.take(job_of(pair).id, "colleague", "runs", LONG)):
                     claims.append(claim)
 
+            @override
             def finish(self, name: str) -> None:
                 if name == "audit":
                     copy_one(pair, claims[0])
@@ -228,9 +233,10 @@ class TestSharing:
     def test_a_stop_of_the_job_is_obeyed_and_the_same_command_goes_on(self, pair: MemoryPair) -> None:
         ledger = pair.target.ledger
 
-        class Operator(Silent):
+        class Operator(SilentProgress):
             """Stops the job when the runs begin."""
 
+            @override
             def start(self, name: str, total: int, done: int = 0) -> None:
                 del total, done
                 if name == "runs":

@@ -19,7 +19,8 @@ from tests.backfill.toolkit import AS_OF, open_store, write_config
 from twinstore.config import load_settings
 from twinstore.ledger import RangeState
 from twinstore.scheduler.catalog import SCHEDULER
-from twinstore.testing.builders import at, make_run
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.stores import has_ledger
 

@@ -33,13 +33,13 @@ from twinstore.tenancy import ALL_TENANTS
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.progress import Silent
+from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.report.model import RangeReport
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.stores import Store
 from twinstore_backfill.verify.building import EntityFindings
 from twinstore_backfill.verify.merge import keyed
-from twinstore_backfill.verify.ranges import Comparison, compare_range
+from twinstore_backfill.verify.ranges import RangeComparison, compare_range
 from twinstore_backfill.verify.sampling import compare_sample
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.bulk import MemoryBulk
@@ -106,10 +106,10 @@ class Notebooks:
     def copy(self, **options: object) -> CopyResult:
         given = {"out": self.directory, "as_of": AS_OF, "range_size": 2, "execute": True, **options}
         copy_options = CopyOptions(**given)  # type: ignore[arg-type]  # the options of a test
-        return run_copy(self.source, self.target, copy_options, Silent(), StopSwitch())
+        return run_copy(self.source, self.target, copy_options, SilentProgress(), StopSwitch())
 
     def compare(self, tenant: str | None = None) -> EntityReport:
-        work = Comparison(self.source.bulk, self.target.bulk, NOTES, tenant, None)
+        work = RangeComparison(self.source.bulk, self.target.bulk, NOTES, tenant, None)
         findings = EntityFindings(NOTES, {})
         for within in self.source.bulk.cut(NOTES, 3):
             findings.add(compare_range(work, within))
@@ -180,7 +180,7 @@ class TestNumbersInKeys:
 
     def test_a_sample_is_chosen_by_keys_with_numbers(self, notebooks: Notebooks) -> None:
         notebooks.copy()
-        work = Comparison(notebooks.source.bulk, notebooks.target.bulk, NOTES, None, None)
+        work = RangeComparison(notebooks.source.bulk, notebooks.target.bulk, NOTES, None, None)
         found = compare_sample(work, KeyRange(), {":none": 1.0, "acme": 0.0}, seed=1)
         assert {label: result.counts["equal"] for label, result in found.tenants.items()} == {":none": 6}
 

@@ -12,7 +12,7 @@ from pymongo import MongoClient
 from tests.backfill.toolkit import AS_OF, open_store, write_config
 from twinstore.config import load_settings
 from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import make_run
+from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from tests.backfill.toolkit import Answer, invoke, open_store, write_config
 from twinstore.bulk import KeyRange
 from twinstore.config import load_settings
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULER
-from twinstore.testing.builders import rich_run_summary
+from twinstore.testing.scheduler.builders import rich_run_summary
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:

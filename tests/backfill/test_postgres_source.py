@@ -29,7 +29,7 @@ from twinstore import add_scheduler_postgres_storage, load_settings
 from twinstore.bulk import KeyRange
 from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULER
-from twinstore.testing.builders import make_run
+from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_postgres.schema import describe_schema
 

@@ -43,7 +43,7 @@ def admin(empty_postgres_database: PostgresDatabase) -> Iterator[Connection]:
 @pytest.fixture
 def bulk(empty_postgres_database: PostgresDatabase) -> Iterator[BulkPort]:
     """Make the tables that the descriptions ask for."""
-    deployment = PostgresDeployment(empty_postgres_database)
+    deployment = PostgresDeployment(MODULE, empty_postgres_database)
     with closing(deployment.probe), deployment.open_module(MODULE) as backend:
         yield backend.bulk
 

@@ -16,7 +16,8 @@ from twinstore.paging import Page
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.enums import RunState
 from twinstore.tenancy import Tenant
-from twinstore.testing.builders import at, make_run
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_number

@@ -16,13 +16,13 @@ from twinstore.config import load_settings
 from twinstore.errors import TwinstoreError, UnavailableError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import make_run
+from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.stores import StoreSpec
 from twinstore_backfill.verify.pool import run_tasks
-from twinstore_backfill.verify.tasks import Context
+from twinstore_backfill.verify.tasks import VerifyContext
 from twinstore_memory.rows import encode, plant
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def test_verdict_report_and_exit_code_agree_with_several_processes(
 class Killed:
     """A task during which its process is killed."""
 
-    def run(self, context: Context) -> int:
+    def run(self, context: VerifyContext) -> int:
         del context
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
@@ -173,7 +173,7 @@ class Killed:
 class Refused:
     """A task whose server is gone."""
 
-    def run(self, context: Context) -> int:
+    def run(self, context: VerifyContext) -> int:
         del context
         raise UnavailableError("the server is gone")
 
@@ -201,10 +201,10 @@ def test_a_worker_that_cannot_open_a_store_says_why_and_nothing_else(
 
 
 @contextmanager
-def both(config: Path) -> Iterator[Context]:
+def both(config: Path) -> Iterator[VerifyContext]:
     settings = load_settings(config, environ={})
     with (
         open_store("scheduler", "mongo", settings) as source,
         open_store("scheduler", "postgres", settings) as target,
     ):
-        yield Context(source, target, AS_OF, 100)
+        yield VerifyContext(source, target, AS_OF, 100)

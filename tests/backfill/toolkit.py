@@ -22,13 +22,20 @@ from twinstore.scheduler.catalog import (
     TRIGGERS,
 )
 from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import at, make_audit_record, make_impact_set, make_run, make_schedule, moved
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import (
+    make_audit_record,
+    make_impact_set,
+    make_run,
+    make_schedule,
+    moved,
+)
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_backfill import stores
 from twinstore_backfill.cli import main
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.progress import Silent
+from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
@@ -107,12 +114,12 @@ class Pair:
     def copy(self, *, execute: bool = True, **options: object) -> CopyResult:
         """Copy from source to target."""
         given = {"out": self.directory, "as_of": AS_OF, "range_size": 3, "execute": execute, **options}
-        return run_copy(self.source, self.target, CopyOptions(**given), Silent(), StopSwitch())  # type: ignore[arg-type]  # the options of a test
+        return run_copy(self.source, self.target, CopyOptions(**given), SilentProgress(), StopSwitch())  # type: ignore[arg-type]  # the options of a test
 
     def verify(self, **options: object) -> ParityReport:
         """Compare source and target."""
         given = {"as_of": AS_OF, "range_size": 3, **options}
-        return run_verify(self.source, self.target, VerifyOptions(**given), Silent(), StopSwitch())  # type: ignore[arg-type]  # the options of a test
+        return run_verify(self.source, self.target, VerifyOptions(**given), SilentProgress(), StopSwitch())  # type: ignore[arg-type]  # the options of a test
 
 
 @dataclass(frozen=True, slots=True)

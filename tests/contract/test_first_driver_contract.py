@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from typing_extensions import override
 
-from tests.contract.deployments.memory import MemoryVariant, memory_deployments
-from twinstore.testing import SchedulerContract
+from twinstore.clock import SystemClock
+from twinstore.scheduler.module import MODULE
+from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.testing.defaults import DefaultsOnly
+from twinstore.testing.scheduler import SchedulerContract
 from twinstore_memory.backend import MemoryBackend
+from twinstore_memory.store import shared_store
+from twinstore_memory.testing import MemoryDeployment, memory_deployments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from twinstore.access import Access
-    from twinstore.backend import Capabilities
+    from twinstore.backend import Capabilities, ModuleBackend
     from twinstore.bulk import BulkPort
+    from twinstore.clock import Clock
+    from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
     from twinstore.testing import BackendFactory
 
@@ -59,6 +65,26 @@ class FirstBackend(MemoryBackend[R]):
     @override
     def join(self, handle: object, scope: Scope) -> Access:
         return DefaultsOnly(super().join(handle, scope))
+
+
+class MemoryVariant(MemoryDeployment):
+    """A named store, opened by a backend that differs from ours in one point."""
+
+    def __init__(self, backend: type[MemoryBackend[Any]], module: ModuleSpec[object], name: str) -> None:
+        super().__init__(module, name)
+        self._backend = backend
+
+    @override
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
+        del expiring
+        return SchedulerStorage(self._backend(MODULE, shared_store(self._name)), clock or SystemClock())
+
+    @contextmanager
+    @override
+    def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
+        del clock  # that of the store judges
+        with closing(self._backend(module, shared_store(self._name))) as backend:
+            yield backend
 
 
 @pytest.fixture(scope="module")

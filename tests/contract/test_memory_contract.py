@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contract.deployments.memory import memory_deployments
 from twinstore.testing import DriverContract
+from twinstore_memory.testing import memory_deployments
 
 if TYPE_CHECKING:
     from twinstore.testing import BackendFactory

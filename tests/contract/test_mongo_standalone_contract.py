@@ -6,10 +6,11 @@ from uuid import uuid4
 
 import pytest
 from pymongo import MongoClient
+from typing_extensions import override
 
-import twinstore
 import twinstore_embedded
 from tests.contract.deployments.mongo import MongoProbe, condition, module_backend
+from twinstore.storage import open_module
 from twinstore.testing import AccessContract, AccessDefaultsContract, DeploymentDefaults
 from twinstore_mongo.settings import MongoSettings
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from twinstore.backend import ModuleBackend
     from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
+    from twinstore.module_storage import ModuleStorage
     from twinstore.modules import ModuleSpec
-    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing import BackendFactory, Deployment
 
 R = TypeVar("R")
@@ -29,6 +30,7 @@ R = TypeVar("R")
 class StandaloneProbe(MongoProbe):
     """There is no log: a stamp is the document itself, since only another one is a write."""
 
+    @override
     def stamp(self, entity: Entity, key: Key) -> object | None:
         document = self._of(entity).find_one(condition(entity, key))
         return None if document is None else repr(document)
@@ -37,14 +39,16 @@ class StandaloneProbe(MongoProbe):
 class StandaloneDeployment(DeploymentDefaults):
     """A database on a server without transactions."""
 
-    def __init__(self, client: MongoClient[dict[str, Any]], url: str) -> None:
+    def __init__(self, module: ModuleSpec[object], client: MongoClient[dict[str, Any]], url: str) -> None:
+        self._module = module
         name = f"db_{uuid4().hex[:12]}"
-        self.probe = StandaloneProbe(client, name)
+        self.probe = StandaloneProbe(client, name, module.name)
         self._settings = {"ConnectionString": url, "Database": name, "AllowStandalone": True}
 
-    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> ModuleStorage[object, object]:
         del expiring
-        return twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": self._settings}}, clock=clock)
+        settings = {"Persistence": {"Mongo": self._settings}}
+        return open_module(self._module.name, "Mongo", settings, clock=clock)
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
@@ -63,9 +67,9 @@ def backend_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backen
     )
 
     @contextmanager
-    def deployments(*, migrated: bool = True) -> Iterator[Deployment]:
+    def deployments(module: ModuleSpec[object], *, migrated: bool = True) -> Iterator[Deployment]:
         del migrated  # modules are opened with what they need
-        yield StandaloneDeployment(client, server.url)
+        yield StandaloneDeployment(module, client, server.url)
 
     with MongoClient[dict[str, Any]](server.url) as client:
         yield deployments

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.deployments.mongomock import mongomock_deployments
-from twinstore.testing import SchedulerContract
+from twinstore.testing.scheduler import SchedulerContract
 
 if TYPE_CHECKING:
     from twinstore.testing import BackendFactory

@@ -17,10 +17,11 @@ from twinstore.query import Equals, Query
 from twinstore.scheduler.module import MODULE as SCHEDULER_MODULE
 from twinstore.scheduler.repositories.schedules import DUE
 from twinstore.scope import Scope
-from twinstore.tenancy import NO_TENANT, Tenant
-from twinstore.testing.builders import at, make_schedule
+from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
 from twinstore.testing.datasets import COUNTER, DEVICE, NOTE, PART, Dataset
-from twinstore.testing.entities import COUNTERS, DEVICES, KIT, MODULE, NOTES, PARTS, Note
+from twinstore.testing.entities import COUNTERS, DEVICES, KIT, LINES, MODULE, NOTES, PARTS, Line, Note
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_schedule
 from twinstore.testing.workspace import unique
 
 if TYPE_CHECKING:
@@ -117,7 +118,10 @@ def test_rows_without_tenant_are_a_scope_of_their_own(
     access: Access, app: Connection, dataset: Dataset, nobody: Dataset, entity: Entity
 ) -> None:
     fill(access, dataset, nobody)
-    assert (shown(app, entity, dataset), shown(app, entity, nobody)) == (0, 1)  # no setting is no tenant
+    assert (shown(app, entity, dataset), shown(app, entity, nobody)) == (
+        0,
+        1,
+    )  # without the setting there is no tenant
     settings = {dataset.tenant: (1, 0), "somebody-else": (0, 0), "": (0, 1), "system": (1, 1)}
     for setting, expected in settings.items():
         become(app, setting)
@@ -350,3 +354,31 @@ def test_due_schedules_are_the_same_with_and_without_a_statement_of_their_own(
     assert {item.id for item in found[0] if item.tenant_id == tenant} == {
         f"{n}@{tenant}" for n in (1, 2, 4, 5)
     }
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_append_names_the_entry_that_is_taken_by_one_out_of_sight(
+    access: Access, dataset: Dataset, number: int
+) -> None:
+    note = NOTE.row(dataset)
+    access.insert(NOTES, dataset.owner, note)
+    other = Dataset(Tenant(unique("tenant")), dataset.batch)
+    # Under the number of the last new entry stands one of another tenant, which only system scope can write.
+    access.insert(LINES, ALL_TENANTS, line_of(note, other, number))
+    parent = Ref(NOTES, dataset.owner, NOTE.key(dataset))
+    with pytest.raises(DuplicateError) as caught:
+        access.append(LINES, parent, [line_of(note, dataset) for _ in range(number)])
+    assert (caught.value.entity, caught.value.key) == ("lines", f"{note.model.id}:{number}")
+
+
+def line_of(note: Row[Note], dataset: Dataset, sequence: int | None = None) -> Row[Line]:
+    """Return an entry of the log of a note."""
+    return Row(
+        Line(
+            note_id=note.model.id,
+            sequence=sequence,
+            tenant_id=dataset.tenant,
+            batch=dataset.batch,
+            message="said",
+        )
+    )

@@ -16,7 +16,7 @@ import twinstore_postgres
 from tests.distributions import LIBRARY, install_distribution
 from twinstore.errors import ConfigurationError, TenantScopeError, UnavailableError, ValidationError
 from twinstore.scope import system_scope_openings
-from twinstore.testing.builders import make_run
+from twinstore.testing.scheduler.builders import make_run
 from twinstore_postgres import datasource, initializer
 from twinstore_postgres.datasource import PostgresDataSource
 

@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_snake
 import twinstore
 from twinstore.errors import ConfigurationError, DuplicateError
 from twinstore.scheduler.catalog import RUNS, SCHEDULER
-from twinstore.testing.builders import make_audit_record, make_run, make_schedule
+from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:

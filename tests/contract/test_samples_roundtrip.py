@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from twinstore import SchedulerStorage
     from twinstore.bulk import BulkPort, ImportOutcome
     from twinstore.catalog import Entity
-    from twinstore.scheduler.storage import SchedulerSession
     from twinstore.testing.examples import Example
 
 FOLDER: Final = Path(__file__).parents[2] / "samples/api/scheduler"
@@ -40,7 +39,7 @@ TENANT: Final = "acme"
 MINUTES: Final = timedelta(minutes=5)
 
 
-def example_of(model: type[CanonicalModel]) -> Example[SchedulerSession]:
+def example_of(model: type[CanonicalModel]) -> Example:
     """Return the entity of the model of a sample."""
     found = [item for item in SCHEDULER_EXAMPLES.examples if item.entity.model is model]
     assert len(found) == 1, f"{model.__name__} is the model of no entity"

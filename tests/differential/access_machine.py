@@ -20,8 +20,9 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from typing_extensions import override
 
-from tests.differential.access_dealer import EVERYTHING, OURS, THEIRS
+from tests.differential.access_generators import EVERYTHING, OURS, THEIRS
 from tests.differential.access_operations import (
     FIRST,
     a_read,
@@ -206,6 +207,7 @@ class AccessesAgree(RuleBasedStateMachine):
     def fail(self, what: object, mine: object, side: AccessSide, other: object) -> NoReturn:
         raise AccessDivergenceError(f"{what}\n{self.sides[0].name}: {mine!r}\n{side.name}: {other!r}")
 
+    @override
     def teardown(self) -> None:
         for side in self.sides:
             side.leave(commit=False)

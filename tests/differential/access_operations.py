@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import strategies as st
 
-from tests.differential.access_dealer import (
+from tests.differential.access_generators import (
     BATCH,
     CHANGEABLE,
     COUNTED,
@@ -16,8 +16,8 @@ from tests.differential.access_dealer import (
     LOGS,
     MARKED,
     OURS,
+    AccessGenerator,
     AnyRow,
-    Dealer,
 )
 from twinstore.access import Ref, Row
 from twinstore.errors import ValidationError
@@ -176,83 +176,83 @@ AccessOperation = (
 )
 
 
-def a_find(dealer: Dealer) -> AccessOperation:
-    entity = dealer.choice(ENTITIES)
-    dataset = dealer.a_room(entity)
-    unique = dealer.a_unique(entity) if dealer.randrange(3) == 0 else None
+def a_find(generator: AccessGenerator) -> AccessOperation:
+    entity = generator.choice(ENTITIES)
+    dataset = generator.a_dataset(entity)
+    unique = generator.a_unique(entity) if generator.randrange(3) == 0 else None
     keys: tuple[Key | UniqueKey, ...]
     if unique is not None:
         keys = (unique,)
     else:
-        keys = tuple(dealer.a_key(entity, dataset) for _ in range(dealer.randint(1, 4)))
-    return Find(entity, dealer.a_scope(dataset.owner), keys)
+        keys = tuple(generator.a_key(entity, dataset) for _ in range(generator.randint(1, 4)))
+    return Find(entity, generator.a_scope(dataset.owner), keys)
 
 
-def a_list(dealer: Dealer) -> AccessOperation:
-    entity = dealer.choice(ENTITIES)
-    return ListAll(entity, dealer.a_query(entity))
+def a_list(generator: AccessGenerator) -> AccessOperation:
+    entity = generator.choice(ENTITIES)
+    return ListAll(entity, generator.a_query(entity))
 
 
-def a_count(dealer: Dealer) -> AccessOperation:
-    entity = dealer.choice(ENTITIES)
-    return CountBy(entity, dealer.a_query(entity), dealer.choice(COUNTED[entity.name]))
+def a_count(generator: AccessGenerator) -> AccessOperation:
+    entity = generator.choice(ENTITIES)
+    return CountBy(entity, generator.a_query(entity), generator.choice(COUNTED[entity.name]))
 
 
-def a_store(dealer: Dealer) -> AccessOperation:
-    entity = dealer.choice(ENTITIES)
-    dataset = dealer.a_room(entity)
-    way = dealer.choice(("insert", "put", "put"))
-    return AccessUnderTest(way, entity, dealer.a_scope(dataset.owner), dealer.a_row(entity, dataset))
+def a_store(generator: AccessGenerator) -> AccessOperation:
+    entity = generator.choice(ENTITIES)
+    dataset = generator.a_dataset(entity)
+    way = generator.choice(("insert", "put", "put"))
+    return AccessUnderTest(way, entity, generator.a_scope(dataset.owner), generator.a_row(entity, dataset))
 
 
-def a_change(dealer: Dealer) -> AccessOperation:
+def a_change(generator: AccessGenerator) -> AccessOperation:
     refs: list[Ref[Any]] = []
     answers: list[Answer] = []
-    for _ in range(dealer.choice((1, 1, 2, 3))):
-        entity = dealer.choice(ENTITIES)
-        dataset = dealer.a_room(entity)
-        row = dealer.a_row(entity, dataset)
-        unique = dealer.a_unique(entity) if dealer.randrange(4) == 0 else None
+    for _ in range(generator.choice((1, 1, 2, 3))):
+        entity = generator.choice(ENTITIES)
+        dataset = generator.a_dataset(entity)
+        row = generator.a_row(entity, dataset)
+        unique = generator.a_unique(entity) if generator.randrange(4) == 0 else None
         key = entity.key_of(row.model, row.storage) if unique is None else unique
-        ref = Ref(entity, dealer.a_scope(dataset.owner), key)
+        ref = Ref(entity, generator.a_scope(dataset.owner), key)
         if not any(other.entity == entity for other in refs):  # no row may stand in a step twice
             refs.append(ref)
-            kind = dealer.choice(("keep", "same", *(["other"] * 8), "refuse"))
+            kind = generator.choice(("keep", "same", *(["other"] * 8), "refuse"))
             answers.append(Answer(kind, row, factory_of(entity).change))
     return ChangeRows(tuple(refs), tuple(answers))
 
 
-def a_mark(dealer: Dealer) -> AccessOperation:
-    entity = dealer.choice(CHANGEABLE)
-    return MarkFirst(entity, dealer.a_query(entity), dealer.choice(MARKED[entity.name]))
+def a_mark(generator: AccessGenerator) -> AccessOperation:
+    entity = generator.choice(CHANGEABLE)
+    return MarkFirst(entity, generator.a_query(entity), generator.choice(MARKED[entity.name]))
 
 
-def an_append(dealer: Dealer) -> AccessOperation:
-    entity = dealer.choice(LOGS)
-    dataset = dealer.a_room(entity)
-    rows = [dealer.a_row(entity, dataset) for _ in range(dealer.randint(1, 4))]
+def an_append(generator: AccessGenerator) -> AccessOperation:
+    entity = generator.choice(LOGS)
+    dataset = generator.a_dataset(entity)
+    rows = [generator.a_row(entity, dataset) for _ in range(generator.randint(1, 4))]
     assert entity.parent is not None
     parent = entity.value(rows[0].model, {}, entity.parent.field)
     alike = [row for row in rows if entity.value(row.model, {}, entity.parent.field) == parent]
     free = [
-        Row(row.model.evolve(sequence=None)) if dealer.random() < 0.6 else row  # the store numbers it
-        for row in (alike if dealer.randrange(8) else rows)
+        Row(row.model.evolve(sequence=None)) if generator.random() < 0.6 else row  # the store numbers it
+        for row in (alike if generator.randrange(8) else rows)
     ]
-    ref = Ref(entity.parent.entity, dealer.a_scope(dataset.owner), (str(parent),))
+    ref = Ref(entity.parent.entity, generator.a_scope(dataset.owner), (str(parent),))
     return AppendRows(entity, ref, tuple(free))
 
 
-def a_removal(dealer: Dealer) -> AccessOperation:
-    entity = dealer.choice(CHANGEABLE)
-    dataset = dealer.a_room(entity)
-    if dealer.random() < 0.4:
-        query = query_of_key(entity, dealer.a_scope(dataset.owner), dealer.a_key(entity, dataset))
+def a_removal(generator: AccessGenerator) -> AccessOperation:
+    entity = generator.choice(CHANGEABLE)
+    dataset = generator.a_dataset(entity)
+    if generator.random() < 0.4:
+        query = query_of_key(entity, generator.a_scope(dataset.owner), generator.a_key(entity, dataset))
         return RemoveFirst(entity, query)
-    return RemoveFirst(entity, dealer.a_query(entity, limits=(1, 1, 2)))
+    return RemoveFirst(entity, generator.a_query(entity, limits=(1, 1, 2)))
 
 
 # Each with its weight.
-MAKERS: Final[dict[Callable[[Dealer], AccessOperation], int]] = {
+MAKERS: Final[dict[Callable[[AccessGenerator], AccessOperation], int]] = {
     a_store: 10,
     a_change: 6,
     an_append: 5,
@@ -279,11 +279,11 @@ access_histories: Final = st.lists(access_seeds, min_size=5, max_size=25)
 
 def access_operation(seed: int, owner_case: Tenants) -> AccessOperation:
     """Return the operation that follows from a seed, within a scope."""
-    dealer = Dealer(seed, owner_case)
-    return dealer.choices(list(MAKERS), list(MAKERS.values()))[0](dealer)
+    generator = AccessGenerator(seed, owner_case)
+    return generator.choices(list(MAKERS), list(MAKERS.values()))[0](generator)
 
 
 def a_read(seed: int, owner_case: Tenants) -> AccessOperation:
     """Return an operation that only reads."""
-    dealer = Dealer(seed, owner_case)
-    return dealer.choice((a_find, a_list, a_count))(dealer)
+    generator = AccessGenerator(seed, owner_case)
+    return generator.choice((a_find, a_list, a_count))(generator)

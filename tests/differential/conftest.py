@@ -18,7 +18,7 @@ from twinstore.clock import FixedClock
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
-from twinstore.testing.builders import at
+from twinstore.testing.instants import at
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import MemoryDatabase
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from twinstore.errors import ValidationError
 from twinstore.scheduler.enums import RunState, RunTrigger, SelectorScope
 from twinstore.scheduler.runs import RunStats
-from twinstore.testing.builders import (
-    at,
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import (
     make_audit_event,
     make_audit_record,
     make_image,
@@ -56,7 +56,7 @@ BAD_TOKENS: Final = ("", "x", "e30", "====", "\u00e9", "eyJlIjoicnVucyJ9", "not 
 BEGUN: Final = (RunState.PLANNING, RunState.QUEUED)
 
 
-class Dice(Random):
+class ValueGenerator(Random):
     """Picks values. What is named ``a_…`` or ``some_…`` is valid, everything else may be bad."""
 
     def __init__(self, seed: int, home: str | None = None) -> None:

@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from typing_extensions import override
 
 from tests.differential.operations import MethodCall, Operation, a_list, a_look, histories, operations, seeds
 from tests.differential.outcomes import observe
@@ -180,6 +181,7 @@ class DriversAgree(RuleBasedStateMachine):
         self.compare(steps, lambda side: side.storage.transact(together, **binding))
         self.compare_stored(steps)
 
+    @override
     def teardown(self) -> None:
         for side in self.sides:
             side.leave(commit=False)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import strategies as st
 
-from tests.differential.generators import Dice
+from tests.differential.generators import ValueGenerator
 from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.enums import TERMINAL_STATES, RunState
 from twinstore.scheduler.runs import RunQueryOptions, RunStats
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.shapes import Kind
-from twinstore.testing.builders import moved
+from twinstore.testing.scheduler.builders import moved
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 if TYPE_CHECKING:
@@ -84,151 +84,153 @@ class Move:
 Operation = MethodCall | Move
 
 
-def paged(dice: Dice) -> dict[str, object]:
+def paged(generator: ValueGenerator) -> dict[str, object]:
     """Return the options of a list without filters."""
-    return {"limit": dice.limit(), "page_token": dice.token()}
+    return {"limit": generator.limit(), "page_token": generator.token()}
 
 
-def keyed(path: str) -> Callable[[Dice], Operation]:
+def keyed(path: str) -> Callable[[ValueGenerator], Operation]:
     """Return calls that name one row."""
-    return lambda dice: MethodCall(path, (dice.tenant(), dice.id()))
+    return lambda generator: MethodCall(path, (generator.tenant(), generator.id()))
 
 
-def listed(path: str) -> Callable[[Dice], Operation]:
+def listed(path: str) -> Callable[[ValueGenerator], Operation]:
     """Return lists without filters."""
-    return lambda dice: MethodCall(path, (dice.tenant(),), paged(dice))
+    return lambda generator: MethodCall(path, (generator.tenant(),), paged(generator))
 
 
-def written(path: str, model: Callable[[Dice], object]) -> Callable[[Dice], Operation]:
+def written(path: str, model: Callable[[ValueGenerator], object]) -> Callable[[ValueGenerator], Operation]:
     """Return writes of a model, or of something that is none."""
-    return lambda dice: MethodCall(path, (dice.mostly((model(dice),), (None, "x")),))
+    return lambda generator: MethodCall(path, (generator.mostly((model(generator),), (None, "x")),))
 
 
-def expecting(path: str, model: Callable[[Dice], object]) -> Callable[[Dice], Operation]:
+def expecting(path: str, model: Callable[[ValueGenerator], object]) -> Callable[[ValueGenerator], Operation]:
     """Return writes of a model that expect a stored instant."""
-    return lambda dice: MethodCall(path, (model(dice),), {"expected_updated_at": dice.moment()})
+    return lambda generator: MethodCall(
+        path, (model(generator),), {"expected_updated_at": generator.moment()}
+    )
 
 
-def looked_up(item: Example[SchedulerSession], lookup: Lookup) -> Callable[[Dice], Operation]:
+def looked_up(item: Example, lookup: Lookup) -> Callable[[ValueGenerator], Operation]:
     """Return look-ups of one row."""
     path = f"{item.repository}.{lookup.method.name}"
 
-    def look_up(dice: Dice) -> Operation:
-        owner = (dice.tenant(),) if lookup.method.names_tenant else ()
-        return MethodCall(path, (*owner, *(dice.id() for _ in lookup.fields)))
+    def look_up(generator: ValueGenerator) -> Operation:
+        owner = (generator.tenant(),) if lookup.method.names_tenant else ()
+        return MethodCall(path, (*owner, *(generator.id() for _ in lookup.fields)))
 
     return look_up
 
 
-def listed_by(item: Example[SchedulerSession], listed: ListMethod) -> Callable[[Dice], Operation]:
+def listed_by(item: Example, listed: ListMethod) -> Callable[[ValueGenerator], Operation]:
     """Return lists without the filters that may be left out."""
     path = f"{item.repository}.{listed.method.name}"
 
-    def ask(dice: Dice) -> Operation:
-        owner = (dice.tenant(),) if listed.method.names_tenant else ()
-        args = (*owner, *(told(dice, item, name) for name in listed.fields))
+    def ask(generator: ValueGenerator) -> Operation:
+        owner = (generator.tenant(),) if listed.method.names_tenant else ()
+        args = (*owner, *(told(generator, item, name) for name in listed.fields))
         kind = listed.method.options
         if kind is not None:
-            return MethodCall(path, (*args, kind(**paged(dice))))
-        return MethodCall(path, args, paged(dice))
+            return MethodCall(path, (*args, kind(**paged(generator))))
+        return MethodCall(path, args, paged(generator))
 
     return ask
 
 
-def told(dice: Dice, item: Example[SchedulerSession], name: str) -> object:
+def told(generator: ValueGenerator, item: Example, name: str) -> object:
     """Return a value for a field by which a list chooses its rows."""
     shape = item.entity.shapes.get(name)
     members = shape is not None and shape.value.kind in {Kind.NUMBERED, Kind.NAMED}
-    return dice.choice(shape.value.members) if shape is not None and members else dice.id()
+    return generator.choice(shape.value.members) if shape is not None and members else generator.id()
 
 
-def purged(path: str) -> Callable[[Dice], Operation]:
+def purged(path: str) -> Callable[[ValueGenerator], Operation]:
     """Return purges of one tenant or of all."""
 
-    def purge(dice: Dice) -> Operation:
-        options: dict[str, object] = {"batch_size": dice.batch_size()}
-        if dice.randrange(2):
-            options["tenant_id"] = dice.tenant()
-        return MethodCall(path, (dice.moment(),), options)
+    def purge(generator: ValueGenerator) -> Operation:
+        options: dict[str, object] = {"batch_size": generator.batch_size()}
+        if generator.randrange(2):
+            options["tenant_id"] = generator.tenant()
+        return MethodCall(path, (generator.moment(),), options)
 
     return purge
 
 
-def deletion(dice: Dice) -> Mapping[str, object]:
+def deletion(generator: ValueGenerator) -> Mapping[str, object]:
     """Return whether soft-deleted rows are asked for, or nothing about it."""
-    return dice.choice(({}, {"include_deleted": True}, {"include_deleted": False}))
+    return generator.choice(({}, {"include_deleted": True}, {"include_deleted": False}))
 
 
-def list_schedules(dice: Dice) -> Operation:
+def list_schedules(generator: ValueGenerator) -> Operation:
     values: dict[str, Any] = {
-        "include_deleted": dice.random() < 0.5,
-        "include_disabled": dice.random() < 0.5,
-        **paged(dice),
+        "include_deleted": generator.random() < 0.5,
+        "include_disabled": generator.random() < 0.5,
+        **paged(generator),
     }
     options = ScheduleQueryOptions(**values)
-    return MethodCall("schedules.list", (dice.tenant(), dice.choice((None, options, options))))
+    return MethodCall("schedules.list", (generator.tenant(), generator.choice((None, options, options))))
 
 
-def list_runs(dice: Dice) -> MethodCall:
-    states = dice.sample(list(RunState), dice.randrange(4))
+def list_runs(generator: ValueGenerator) -> MethodCall:
+    states = generator.sample(list(RunState), generator.randrange(4))
     values: dict[str, Any] = {
-        "schedule_id": dice.rarely(dice.id),
-        "states": dice.rarely(lambda: dice.mostly((states,), (("no state",),))),
-        "created_after": dice.rarely(dice.moment),
-        "created_before": dice.rarely(dice.moment),
-        "ascending": dice.random() < 0.5,
-        **paged(dice),
+        "schedule_id": generator.rarely(generator.id),
+        "states": generator.rarely(lambda: generator.mostly((states,), (("no state",),))),
+        "created_after": generator.rarely(generator.moment),
+        "created_before": generator.rarely(generator.moment),
+        "ascending": generator.random() < 0.5,
+        **paged(generator),
     }
     options = RunQueryOptions(**values)
-    return MethodCall("runs.list", (dice.tenant(), dice.choice((None, options, options, options))))
+    return MethodCall("runs.list", (generator.tenant(), generator.choice((None, options, options, options))))
 
 
-def list_audit(dice: Dice) -> Operation:
+def list_audit(generator: ValueGenerator) -> Operation:
     values: dict[str, Any] = {
-        "category": dice.rarely(lambda: dice.choice(("run", " SCHEDULE ", ""))),
-        "schedule_id": dice.rarely(dice.id),
-        "run_id": dice.rarely(dice.id),
-        "occurred_after": dice.rarely(dice.moment),
-        "occurred_before": dice.rarely(dice.moment),
-        **paged(dice),
+        "category": generator.rarely(lambda: generator.choice(("run", " SCHEDULE ", ""))),
+        "schedule_id": generator.rarely(generator.id),
+        "run_id": generator.rarely(generator.id),
+        "occurred_after": generator.rarely(generator.moment),
+        "occurred_before": generator.rarely(generator.moment),
+        **paged(generator),
     }
     options = AuditQueryOptions(**values)
-    return MethodCall("audit.list", (dice.tenant(), dice.choice((None, options, options, options))))
+    return MethodCall("audit.list", (generator.tenant(), generator.choice((None, options, options, options))))
 
 
-def move_run(dice: Dice) -> Operation:
+def move_run(generator: ValueGenerator) -> Operation:
     return Move(
-        dice.a_tenant(),
-        dice.an_id(),
-        dice.a_state(),
-        stats=dice.choice((None, dice.some_stats())),
-        expected=dice.rarely(dice.a_state),
-        project=dice.random() < 0.5,
+        generator.a_tenant(),
+        generator.an_id(),
+        generator.a_state(),
+        stats=generator.choice((None, generator.some_stats())),
+        expected=generator.rarely(generator.a_state),
+        project=generator.random() < 0.5,
     )
 
 
-def retry(dice: Dice) -> Operation:
+def retry(generator: ValueGenerator) -> Operation:
     """Give the new id, because a random one differs on each side."""
-    new_id = dice.mostly((dice.an_id(), f"retry-{dice.randrange(9)}"), ("", "\x00", " a "))
-    args = (dice.tenant(), dice.id(), dice.actor(), dice.moment())
+    new_id = generator.mostly((generator.an_id(), f"retry-{generator.randrange(9)}"), ("", "\x00", " a "))
+    args = (generator.tenant(), generator.id(), generator.actor(), generator.moment())
     return MethodCall("runs.retry", args, {"new_run_id": new_id})
 
 
-def upsert_snapshot(dice: Dice) -> Operation:
-    snapshot = dice.mostly((dice.a_snapshot(),), (None, "x"))
-    options = {"run_id": dice.id()} if dice.randrange(2) else {}
-    return MethodCall("impact_snapshots.upsert", (dice.tenant(), snapshot), options)
+def upsert_snapshot(generator: ValueGenerator) -> Operation:
+    snapshot = generator.mostly((generator.a_snapshot(),), (None, "x"))
+    options = {"run_id": generator.id()} if generator.randrange(2) else {}
+    return MethodCall("impact_snapshots.upsert", (generator.tenant(), snapshot), options)
 
 
-def modify_summary(dice: Dice) -> Operation:
-    change = dice.a_change()
+def modify_summary(generator: ValueGenerator) -> Operation:
+    change = generator.a_change()
     return MethodCall("run_summaries.modify", (change.tenant, change.schedule_id, change))
 
 
-def project(dice: Dice) -> Operation:
-    run = dice.a_run(list(RunState))
+def project(generator: ValueGenerator) -> Operation:
+    run = generator.a_run(list(RunState))
     return MethodCall(
-        "run_summary_service.project", (run,), {"now": dice.moment()} if dice.randrange(2) else {}
+        "run_summary_service.project", (run,), {"now": generator.moment()} if generator.randrange(2) else {}
     )
 
 
@@ -238,7 +240,7 @@ WRITTEN_OUT: Final = frozenset(
 )
 
 
-def derived() -> Iterator[tuple[str, tuple[int, Callable[[Dice], Operation]]]]:
+def derived() -> Iterator[tuple[str, tuple[int, Callable[[ValueGenerator], Operation]]]]:
     """Yield the look-ups, lists and purges of every repository, each with its weight."""
     for item in SCHEDULER_EXAMPLES.examples:
         for lookup in item.lookups:
@@ -251,47 +253,59 @@ def derived() -> Iterator[tuple[str, tuple[int, Callable[[Dice], Operation]]]]:
 
 
 # Each with its weight.
-OPERATIONS: Final[dict[str, tuple[int, Callable[[Dice], Operation]]]] = {
+OPERATIONS: Final[dict[str, tuple[int, Callable[[ValueGenerator], Operation]]]] = {
     **{path: operation for path, operation in derived() if path not in WRITTEN_OUT},
-    "upsert_schedule": (4, written("schedules.upsert", Dice.a_schedule)),
-    "upsert_expected": (1, expecting("schedules.upsert", Dice.a_schedule)),
-    "get_schedule": (2, lambda dice: MethodCall("schedules.get", (dice.tenant(), dice.id()), deletion(dice))),
+    "upsert_schedule": (4, written("schedules.upsert", ValueGenerator.a_schedule)),
+    "upsert_expected": (1, expecting("schedules.upsert", ValueGenerator.a_schedule)),
+    "get_schedule": (
+        2,
+        lambda generator: MethodCall(
+            "schedules.get", (generator.tenant(), generator.id()), deletion(generator)
+        ),
+    ),
     "get_required_schedule": (
         1,
-        lambda dice: MethodCall("schedules.get_required", (dice.tenant(), dice.id()), deletion(dice)),
+        lambda generator: MethodCall(
+            "schedules.get_required", (generator.tenant(), generator.id()), deletion(generator)
+        ),
     ),
     "get_deletion": (1, keyed("schedules.get_deletion")),
     "list_schedules": (2, list_schedules),
     "soft_delete": (
         2,
-        lambda dice: MethodCall(
-            "schedules.soft_delete", (dice.tenant(), dice.id(), dice.actor(), dice.moment())
+        lambda generator: MethodCall(
+            "schedules.soft_delete",
+            (generator.tenant(), generator.id(), generator.actor(), generator.moment()),
         ),
     ),
     "restore": (
         2,
-        lambda dice: MethodCall(
+        lambda generator: MethodCall(
             "schedules.restore",
-            (dice.tenant(), dice.id(), dice.actor(), dice.moment()),
-            dice.choice(({}, {"enabled": True})),
+            (generator.tenant(), generator.id(), generator.actor(), generator.moment()),
+            generator.choice(({}, {"enabled": True})),
         ),
     ),
     "get_due_schedules": (
         2,
-        lambda dice: MethodCall(
-            "schedules.get_due_schedules", (dice.time_of_day(),), {"limit": dice.limit()}
+        lambda generator: MethodCall(
+            "schedules.get_due_schedules", (generator.time_of_day(),), {"limit": generator.limit()}
         ),
     ),
     "recalculate": (
         2,
-        lambda dice: MethodCall("triggers.recalculate", (dice.tenant(), dice.id(), dice.moment())),
+        lambda generator: MethodCall(
+            "triggers.recalculate", (generator.tenant(), generator.id(), generator.moment())
+        ),
     ),
-    "create_run": (4, written("runs.create", Dice.a_run)),
-    "create_any_run": (1, lambda dice: MethodCall("runs.create", (dice.a_run(list(RunState)),))),
+    "create_run": (4, written("runs.create", ValueGenerator.a_run)),
+    "create_any_run": (1, lambda generator: MethodCall("runs.create", (generator.a_run(list(RunState)),))),
     "update_run": (
         1,
-        lambda dice: MethodCall(
-            "runs.update", (dice.a_run(list(RunState)),), {"expected_state": dice.rarely(dice.a_state)}
+        lambda generator: MethodCall(
+            "runs.update",
+            (generator.a_run(list(RunState)),),
+            {"expected_state": generator.rarely(generator.a_state)},
         ),
     ),
     "move_run": (5, move_run),
@@ -300,23 +314,23 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[Dice], Operation]]]] = {
     "upsert_snapshot": (4, upsert_snapshot),
     "get_latest_snapshot": (
         1,
-        lambda dice: MethodCall(
+        lambda generator: MethodCall(
             "impact_snapshots.get_latest_by_selector",
-            (dice.tenant(), dice.mostly((dice.a_selector(),), (None,))),
+            (generator.tenant(), generator.mostly((generator.a_selector(),), (None,))),
         ),
     ),
     "delete_snapshot": (1, keyed("impact_snapshots.delete")),
-    "append_audit": (3, written("audit.append", Dice.a_record)),
-    "write_audit": (2, written("audit_service.write", Dice.an_event)),
+    "append_audit": (3, written("audit.append", ValueGenerator.a_record)),
+    "write_audit": (2, written("audit_service.write", ValueGenerator.an_event)),
     "list_audit": (2, list_audit),
-    "upsert_summary": (2, written("run_summaries.upsert", Dice.a_summary)),
-    "upsert_expected_summary": (1, expecting("run_summaries.upsert", Dice.a_summary)),
+    "upsert_summary": (2, written("run_summaries.upsert", ValueGenerator.a_summary)),
+    "upsert_expected_summary": (1, expecting("run_summaries.upsert", ValueGenerator.a_summary)),
     "modify_summary": (2, modify_summary),
     "project": (3, project),
     "rebuild": (
         1,
-        lambda dice: MethodCall(
-            "run_summary_service.rebuild", (dice.tenant(), dice.id()), {"now": dice.moment()}
+        lambda generator: MethodCall(
+            "run_summary_service.rebuild", (generator.tenant(), generator.id()), {"now": generator.moment()}
         ),
     ),
     "get_projected": (1, keyed("run_summary_service.get")),
@@ -326,30 +340,30 @@ MAKERS: Final = [make for _, make in OPERATIONS.values()]
 WEIGHTS: Final = [weight for weight, _ in OPERATIONS.values()]
 
 
-def any_operation(dice: Dice) -> list[Operation]:
+def any_operation(generator: ValueGenerator) -> list[Operation]:
     """Return one operation, or the life of one row up to some point."""
-    if dice.randrange(5) == 0:
-        return dice.choice((schedule_life, run_life))(dice)
-    return [dice.choices(MAKERS, WEIGHTS)[0](dice)]
+    if generator.randrange(5) == 0:
+        return generator.choice((schedule_life, run_life))(generator)
+    return [generator.choices(MAKERS, WEIGHTS)[0](generator)]
 
 
-def schedule_life(dice: Dice) -> list[Operation]:
+def schedule_life(generator: ValueGenerator) -> list[Operation]:
     """Return the life of a schedule: made, deleted, restored."""
-    tenant, key, moment = dice.a_tenant(), dice.an_id(), dice.a_moment()
+    tenant, key, moment = generator.a_tenant(), generator.an_id(), generator.a_moment()
     steps: Sequence[Operation] = (
-        MethodCall("schedules.upsert", (dice.a_schedule(tenant, key),)),
+        MethodCall("schedules.upsert", (generator.a_schedule(tenant, key),)),
         MethodCall("schedules.soft_delete", (tenant, key, "eve", moment)),
         MethodCall("schedules.restore", (tenant, key, "eve", moment)),
     )
-    return list(steps[: dice.randint(1, 3)])
+    return list(steps[: generator.randint(1, 3)])
 
 
-def run_life(dice: Dice) -> list[Operation]:
+def run_life(generator: ValueGenerator) -> list[Operation]:
     """Return the life of a run: planned, queued, running, ended."""
-    tenant, key = dice.a_tenant(), dice.an_id()
-    end = dice.choice(sorted(TERMINAL_STATES))
-    run = dice.a_run((RunState.PLANNING,), tenant, key)
-    states = (RunState.QUEUED, RunState.RUNNING, end)[: dice.choice((0, 1, 2, 3, 3, 3))]
+    tenant, key = generator.a_tenant(), generator.an_id()
+    end = generator.choice(sorted(TERMINAL_STATES))
+    run = generator.a_run((RunState.PLANNING,), tenant, key)
+    states = (RunState.QUEUED, RunState.RUNNING, end)[: generator.choice((0, 1, 2, 3, 3, 3))]
     return [MethodCall("runs.create", (run,)), *(Move(tenant, key, state, project=True) for state in states)]
 
 
@@ -359,15 +373,15 @@ histories: Final = st.lists(seeds, min_size=5, max_size=25)
 
 def operations(history: Sequence[int], home: str | None) -> list[Operation]:
     """Return the operations that follow from some seeds, most of them of one tenant."""
-    return [operation for seed in history for operation in any_operation(Dice(seed, home))]
+    return [operation for seed in history for operation in any_operation(ValueGenerator(seed, home))]
 
 
 def a_list(seed: int) -> MethodCall:
     """Return a list of runs."""
-    return list_runs(Dice(seed))
+    return list_runs(ValueGenerator(seed))
 
 
 def a_look(seed: int, home: str | None) -> Operation:
     """Return a read that would see what a unit of work has not committed yet."""
-    dice = Dice(seed, home)
-    return dice.choice((list_runs, list_schedules, list_audit, listed("triggers.list")))(dice)
+    generator = ValueGenerator(seed, home)
+    return generator.choice((list_runs, list_schedules, list_audit, listed("triggers.list")))(generator)

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, TypeVar
 from hypothesis import given, note
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
-from tests.differential.generators import BAD_IDS, IDS, Dice
+from tests.differential.generators import BAD_IDS, IDS, ValueGenerator
 from tests.differential.machine import DivergenceError
 from tests.differential.operations import OPERATIONS, MethodCall, Operation, any_operation, seeds
 from tests.differential.outcomes import Outcome, Raised, observe
 from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import make_impact_set, make_run_summary, make_schedule
+from twinstore.testing.scheduler.builders import make_impact_set, make_run_summary, make_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from tests.differential.sides import Contents, Side
 
 T = TypeVar("T")
-Maker: TypeAlias = "Callable[[Dice], Operation]"
+Maker: TypeAlias = "Callable[[ValueGenerator], Operation]"
 Commits: TypeAlias = tuple[bool, bool]
 
 TENANT: Final = "ta"
@@ -55,63 +56,66 @@ WRITERS: Final[list[tuple[int, Maker]]] = [
 Rows = dict[tuple[object, ...], tuple[object, ...]]
 
 
-class NarrowDice(Dice):
+class NarrowGenerator(ValueGenerator):
     """Picks among few ids of one tenant, mostly the first one, so that units meet in the same rows."""
 
+    @override
     def an_id(self) -> str:
         (key,) = self.choices(IDS[:3], (6, 3, 1))
         return key
 
+    @override
     def id(self) -> object:
         return self.mostly((self.an_id(),), BAD_IDS, one_in=40)
 
 
 def stored_before(history: Sequence[int]) -> list[Operation]:
     """Return what two units find: a row of each entity for two ids, and what follows from some seeds."""
-    dice = NarrowDice(0, TENANT)
+    generator = NarrowGenerator(0, TENANT)
     rows: list[Operation] = []
     for key in IDS[:2]:
         rows += [
             MethodCall("schedules.upsert", (make_schedule(TENANT, key),)),
-            MethodCall("runs.create", (dice.a_run((RunState.PLANNING,), TENANT, key),)),
+            MethodCall("runs.create", (generator.a_run((RunState.PLANNING,), TENANT, key),)),
             MethodCall("run_summaries.upsert", (make_run_summary(TENANT, key),)),
             MethodCall("impact_snapshots.upsert", (TENANT, make_impact_set(snapshot_id=key))),
         ]
-    return [*rows, *(step for seed in history for step in any_operation(NarrowDice(seed, TENANT)))]
+    return [*rows, *(step for seed in history for step in any_operation(NarrowGenerator(seed, TENANT)))]
 
 
-class OneIdDice(NarrowDice):
+class OneIdGenerator(NarrowGenerator):
     """Picks one id."""
 
+    @override
     def an_id(self) -> str:
         return IDS[0]
 
 
 def a_step(seed: int) -> Operation:
     """Return what a unit does; three of four steps write."""
-    dice = NarrowDice(seed, TENANT)
-    return a_maker(dice, WRITERS if dice.randrange(4) else ALL)(dice)
+    generator = NarrowGenerator(seed, TENANT)
+    return a_maker(generator, WRITERS if generator.randrange(4) else ALL)(generator)
 
 
-def a_maker(dice: Dice, among: Sequence[tuple[int, Maker]]) -> Maker:
+def a_maker(generator: ValueGenerator, among: Sequence[tuple[int, Maker]]) -> Maker:
     """Return what makes operations of one kind."""
-    (found,) = dice.choices([make for _, make in among], [weight for weight, _ in among])
+    (found,) = generator.choices([make for _, make in among], [weight for weight, _ in among])
     return found
 
 
-def a_duel(  # noqa: PLR0917  # what a duel is drawn from
+def an_interleaving(  # noqa: PLR0917  # what an interleaving is drawn from
     history: list[int], kind: int, first: list[int], second: list[int], turns: list[int], commits: Commits
-) -> Duel:
+) -> Interleaving:
     """Return two plans that begin with the same kind of write of the same row, with other values."""
-    meeting = a_maker(NarrowDice(kind), WRITERS)
+    meeting = a_maker(NarrowGenerator(kind), WRITERS)
     plans = [
-        Plan([meeting(OneIdDice(seeds[0], TENANT)), *map(a_step, seeds[1:])], commit)
+        Plan([meeting(OneIdGenerator(seeds[0], TENANT)), *map(a_step, seeds[1:])], commit)
         for seeds, commit in zip((first, second), commits, strict=True)
     ]
-    return Duel(stored_before(history), (plans[0], plans[1]), turns)
+    return Interleaving(stored_before(history), (plans[0], plans[1]), turns)
 
 
-class Fate(StrEnum):
+class UnitStatus(StrEnum):
     """What became of a unit."""
 
     OPEN = "open"
@@ -129,7 +133,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Duel:
+class Interleaving:
     """Two plans, and whose turn it is at each step; a rival that has ended is passed over."""
 
     history: Sequence[Operation]
@@ -142,7 +146,7 @@ class Rival:
 
     def __init__(self, side: Side, plan: Plan) -> None:
         """Open the unit and fix the state that it reads."""
-        self.fate = Fate.OPEN
+        self.status = UnitStatus.OPEN
         self.outcomes: list[Outcome] = []
         self._side = side
         self._plan = plan
@@ -159,24 +163,24 @@ class Rival:
         outcome = self._told(partial(observe, partial(self._left.pop(0), self._side.target)))
         self.outcomes.append(outcome)
         if isinstance(outcome, Raised) and outcome.kind in FATAL:
-            self._leave(Fate.LOST)
+            self._leave(UnitStatus.LOST)
 
     def close(self) -> None:
         """Give up an open unit, and the thread."""
-        if self.fate is Fate.OPEN:
-            self._leave(Fate.WITHDRAWN)
+        if self.status is UnitStatus.OPEN:
+            self._leave(UnitStatus.WITHDRAWN)
         self._thread.shutdown()
 
     def _end(self) -> None:
         if not self._plan.commit:
-            self._leave(Fate.WITHDRAWN)
+            self._leave(UnitStatus.WITHDRAWN)
             return
         ended = self._told(partial(observe, self._side.leave))
-        self.fate = Fate.LOST if isinstance(ended, Raised) else Fate.COMMITTED
+        self.status = UnitStatus.LOST if isinstance(ended, Raised) else UnitStatus.COMMITTED
 
-    def _leave(self, fate: Fate) -> None:
+    def _leave(self, status: UnitStatus) -> None:
         self._told(partial(self._side.leave, commit=False))
-        self.fate = fate
+        self.status = status
 
     def _told(self, action: Callable[[], T]) -> T:
         return self._thread.submit(action).result(PATIENCE)
@@ -202,16 +206,16 @@ def begin(side: Side, history: Sequence[Operation]) -> None:
         observe(partial(operation, side.storage))
 
 
-def play(sides: Sequence[Side], duel: Duel) -> list[Rival]:
+def run_interleaved(sides: Sequence[Side], interleaving: Interleaving) -> list[Rival]:
     """Perform both plans, one step at a time."""
-    begin(sides[0], duel.history)
-    with rivals(sides, duel.plans) as both:
-        for turn in duel.turns:
-            still = [rival for rival in both if rival.fate is Fate.OPEN]
+    begin(sides[0], interleaving.history)
+    with rivals(sides, interleaving.plans) as both:
+        for turn in interleaving.turns:
+            still = [rival for rival in both if rival.status is UnitStatus.OPEN]
             if still:
                 (both[turn] if both[turn] in still else still[0]).proceed()
         for rival in both:
-            while rival.fate is Fate.OPEN:
+            while rival.status is UnitStatus.OPEN:
                 rival.proceed()
     return both
 
@@ -220,7 +224,7 @@ def play(sides: Sequence[Side], duel: Duel) -> list[Rival]:
 class Alone:
     """What a unit comes to when nobody else is there: its outcomes, and the rows that it changes."""
 
-    fate: Fate
+    status: UnitStatus
     outcomes: list[Outcome]
     changes: Rows = field(default_factory=dict)
 
@@ -235,43 +239,43 @@ def perform_alone(side: Side, history: Sequence[Operation], plan: Plan) -> tuple
     begin(side, history)
     before = rows_of(side.stored())
     with rivals([side], [plan]) as (rival,):
-        while rival.fate is Fate.OPEN:
+        while rival.status is UnitStatus.OPEN:
             rival.proceed()
     after = rows_of(side.stored())
     changes = {key: after.get(key, ()) for key in before | after if before.get(key) != after.get(key)}
-    return before, Alone(rival.fate, rival.outcomes, changes)
+    return before, Alone(rival.status, rival.outcomes, changes)
 
 
-def judge(name: str, duel: Duel, both: Sequence[Rival], stored: Rows, oracle: Side) -> None:
+def judge(name: str, interleaving: Interleaving, both: Sequence[Rival], stored: Rows, oracle: Side) -> None:
     """Raise ``DivergenceError`` when what came of two rivals follows from no order of their commits."""
     expected: Rows = {}
     alone: list[Alone] = []
-    for plan in duel.plans:
-        expected, found = perform_alone(oracle, duel.history, plan)
+    for plan in interleaving.plans:
+        expected, found = perform_alone(oracle, interleaving.history, plan)
         alone.append(found)
-    committed = [number for number, rival in enumerate(both) if rival.fate is Fate.COMMITTED]
+    committed = [number for number, rival in enumerate(both) if rival.status is UnitStatus.COMMITTED]
     for number in committed:
         if both[number].outcomes != alone[number].outcomes:
-            fail(name, duel, f"unit {number} saw", both[number].outcomes, alone[number].outcomes)
+            fail(name, interleaving, f"unit {number} saw", both[number].outcomes, alone[number].outcomes)
         expected = expected | alone[number].changes
     expected = {key: row for key, row in expected.items() if row}
     if stored != expected:
         differing = {key for key in stored | expected if stored.get(key) != expected.get(key)}
         rows = [{key: rows.get(key) for key in differing} for rows in (stored, expected)]
-        fail(name, duel, f"stored after {committed} committed", *rows)
-    able = [number for number, found in enumerate(alone) if found.fate is Fate.COMMITTED]
+        fail(name, interleaving, f"stored after {committed} committed", *rows)
+    able = [number for number, found in enumerate(alone) if found.status is UnitStatus.COMMITTED]
     clash = alone[0].changes.keys() & alone[1].changes.keys()
     if len(able) == len(both) and (not committed or (clash and len(committed) > 1)):
         wanted = "exactly one" if clash else "at least one"
-        fail(name, duel, f"committed, where both change {clash}", committed, wanted)
+        fail(name, interleaving, f"committed, where both change {clash}", committed, wanted)
 
 
-def fail(name: str, duel: Duel, what: str, found: object, expected: object) -> NoReturn:
-    raise DivergenceError(f"{name}: {what}\n{found!r}\nexpected\n{expected!r}\n{duel!r}")
+def fail(name: str, interleaving: Interleaving, what: str, found: object, expected: object) -> NoReturn:
+    raise DivergenceError(f"{name}: {what}\n{found!r}\nexpected\n{expected!r}\n{interleaving!r}")
 
 
-duels: Final = st.builds(
-    a_duel,
+interleavings: Final = st.builds(
+    an_interleaving,
     st.lists(seeds, max_size=6),
     seeds,
     st.lists(seeds, min_size=1, max_size=LONGEST),
@@ -285,11 +289,11 @@ def run_rivals(pairs: Sequence[Sequence[Side]], oracle: Side, profile: hypothesi
     """Search for two units that come to something on a pair of storages that their order cannot explain."""
 
     @hypothesis_settings(profile)
-    @given(duel=duels)
-    def compare(duel: Duel) -> None:
-        note(duel)
+    @given(interleaving=interleavings)
+    def compare(interleaving: Interleaving) -> None:
+        note(interleaving)
         for sides in pairs:
-            both = play(sides, duel)
-            judge(sides[0].name, duel, both, rows_of(sides[0].stored()), oracle)
+            both = run_interleaved(sides, interleaving)
+            judge(sides[0].name, interleaving, both, rows_of(sides[0].stored()), oracle)
 
     compare()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import hypothesis
 import pytest
+from typing_extensions import override
 
 from tests.differential.machine import DivergenceError, run_machine
 from tests.differential.rivals import run_rivals
@@ -21,7 +22,7 @@ from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.repositories import AuditRecords, Repositories, Runs, RunSummaries, Schedules
 from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.scope import instant_argument
-from twinstore.testing.builders import at
+from twinstore.testing.instants import at
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import MemoryDatabase, Unit
 
@@ -66,10 +67,12 @@ class SortsTiesBackwards(Backend):
     """Sorts runs of the same instant by descending id."""
 
     class Faulty(Runs):
+        @override
         def _page(self, entity: Entity[A], query: Query) -> Page[A]:
             *others, last = query.order
             return super()._page(entity, replace(query, order=(*others, replace(last, descending=True))))
 
+    @override
     def _over(self, access: Access) -> Repositories:
         return replace(super()._over(access), runs=self.Faulty(GuardedAccess(access)))
 
@@ -78,10 +81,12 @@ class PurgesTooLittle(Backend):
     """Spares what finished exactly at the bound."""
 
     class Faulty(Runs):
+        @override
         def _purge(self, entity: Entity, scope: Tenants, before: datetime, batch_size: int) -> int:
             instant = instant_argument(before, "before")
             return super()._purge(entity, scope, instant - timedelta(milliseconds=1), batch_size)
 
+    @override
     def _over(self, access: Access) -> Repositories:
         return replace(super()._over(access), runs=self.Faulty(GuardedAccess(access)))
 
@@ -90,10 +95,12 @@ class ShowsDeletedSchedules(Backend):
     """Returns soft-deleted schedules to a caller who did not ask for them."""
 
     class Faulty(Schedules):
+        @override
         def get(self, tenant_id: str, schedule_id: str, *, include_deleted: bool = False) -> Schedule | None:
             del include_deleted
             return super().get(tenant_id, schedule_id, include_deleted=True)
 
+    @override
     def _over(self, access: Access) -> Repositories:
         return replace(super()._over(access), schedules=self.Faulty(GuardedAccess(access)))
 
@@ -102,6 +109,7 @@ class WordsItDifferently(Backend):
     """Raises the right error with a text of its own."""
 
     class Faulty(AuditRecords):
+        @override
         def get_required(self, tenant_id: str, audit_id: str) -> AuditRecord:
             try:
                 return super().get_required(tenant_id, audit_id)
@@ -109,6 +117,7 @@ class WordsItDifferently(Backend):
                 error.args = (f"{error.args[0]} Sorry.",)
                 raise
 
+    @override
     def _over(self, access: Access) -> Repositories:
         return replace(super()._over(access), audit=self.Faulty(GuardedAccess(access)))
 
@@ -117,10 +126,12 @@ class IgnoresTheExpectation(Backend):
     """Writes a summary although another one was expected."""
 
     class Faulty(RunSummaries):
+        @override
         def upsert(self, summary: RunSummary, *, expected_updated_at: datetime | None = None) -> RunSummary:
             del expected_updated_at
             return super().upsert(summary)
 
+    @override
     def _over(self, access: Access) -> Repositories:
         return replace(super()._over(access), run_summaries=self.Faulty(GuardedAccess(access)))
 
@@ -138,6 +149,7 @@ class CommitsEveryCall(Backend):
 class ReadsWhatOthersCommit(MemoryDatabase):
     """Lets a unit see what rivals commit meanwhile, and overwrite it."""
 
+    @override
     def begin(self, *, read_only: bool = False, isolated: bool = False) -> Unit:
         del isolated
         return super().begin(read_only=read_only)
@@ -146,6 +158,7 @@ class ReadsWhatOthersCommit(MemoryDatabase):
 class LetsTheLastWriterWin(MemoryDatabase):
     """Lets a unit overwrite what a rival wrote, although it reads one state."""
 
+    @override
     def lock(self, unit: Unit, table: str, what: Hashable) -> None:
         """Refuse nobody."""
 
@@ -153,6 +166,7 @@ class LetsTheLastWriterWin(MemoryDatabase):
 class LosesBoth(MemoryDatabase):
     """Ends the first writer too when a second one is refused."""
 
+    @override
     def lock(self, unit: Unit, table: str, what: Hashable) -> None:
         try:
             super().lock(unit, table, what)
@@ -165,6 +179,7 @@ class LosesBoth(MemoryDatabase):
 class CommitsTheLoser(MemoryDatabase):
     """Writes at the end what a unit did before it was refused."""
 
+    @override
     def end(self, unit: Unit, staged: dict[str, TableContents]) -> None:
         super().end(unit, staged or unit._staged)  # noqa: SLF001  # a fault is planted inside
 

@@ -74,11 +74,11 @@ def test_the_schema_file_of_every_module_says_what_its_migrations_make(
 def test_a_file_is_written_when_it_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generate, "ROOT", tmp_path)
     path = tmp_path / "schema.txt"
-    assert generate.settle(path, "new", check=True)
+    assert generate.update_file(path, "new", check=True)
     assert not path.exists()
-    assert generate.settle(path, "new", check=False)
+    assert generate.update_file(path, "new", check=False)
     assert path.read_text("utf-8") == "new"
-    assert not generate.settle(path, "new", check=True)
+    assert not generate.update_file(path, "new", check=True)
 
 
 def test_a_changed_part_is_noticed() -> None:

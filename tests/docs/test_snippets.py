@@ -19,7 +19,7 @@ from tests.stores import DRIVERS, fresh_settings
 from twinstore import load_settings, open_storage
 from twinstore.config.keys import top_sections
 from twinstore.plugins import load_backend
-from twinstore.testing.builders import make_run, make_schedule
+from twinstore.testing.scheduler.builders import make_run, make_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

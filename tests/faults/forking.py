@@ -32,7 +32,7 @@ from twinstore.errors import TwinstoreError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.tenancy import Tenant
-from twinstore.testing.builders import make_run, moved
+from twinstore.testing.scheduler.builders import make_run, moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

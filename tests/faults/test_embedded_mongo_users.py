@@ -87,7 +87,7 @@ def test_a_lost_password_is_told_with_the_way_out(directory: Path) -> None:
     server = twinstore_embedded.start_mongo(directory, users=True)
     server.stop()
     forget(server, passwords={})
-    with pytest.raises(ConfigurationError, match=r"are lost and cannot be reset; delete it to start anew"):
+    with pytest.raises(ConfigurationError, match=r"are lost and cannot be reset; delete it to start over"):
         twinstore_embedded.start_mongo(directory, users=True)
 
 

@@ -108,4 +108,5 @@ MODULE: Final = ModuleSpec(
     storage=LibraryStorage,
     session=LibrarySession,
     checks=LibraryLists,
+    kit="tests.library.kit:LibraryContract",
 )

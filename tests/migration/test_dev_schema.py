@@ -49,7 +49,7 @@ def test_a_driver_without_a_snapshot_says_so(tmp_path: Path, capsys: pytest.Capt
     config = write_config(tmp_path / "settings.json", {"Persistence": {"Scheduler": "Memory"}})
     answer = invoke(capsys, "--config", config, "dev", "schema", "scheduler")
     assert answer.code == 2
-    assert "Memory compares nothing with a snapshot; choose another driver with --backend." in answer.err
+    assert "Memory has no snapshot of its schema; choose another driver with --backend." in answer.err
 
 
 def test_a_module_that_ships_none_says_what_its_author_does() -> None:

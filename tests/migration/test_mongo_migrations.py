@@ -17,7 +17,7 @@ import twinstore
 from tests.shipped import MONGO_STEPS as STEPS
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError, ValidationError
 from twinstore.migrations import Consent, EffectKind, MigrationState
-from twinstore.testing.builders import (
+from twinstore.testing.scheduler.builders import (
     make_impact_set,
     rich_audit_record,
     rich_impact_set,

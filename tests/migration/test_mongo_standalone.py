@@ -14,7 +14,8 @@ from twinstore.bulk import KeyRange
 from twinstore.errors import ConfigurationError, DuplicateError, UnsupportedCapabilityError
 from twinstore.ledger import Ledger, RangeTally
 from twinstore.scheduler.catalog import SCHEDULES
-from twinstore.testing.builders import START, make_run, make_schedule
+from twinstore.testing.instants import START
+from twinstore.testing.scheduler.builders import make_run, make_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,7 @@ from twinstore.errors import (
     UnavailableError,
     ValidationError,
 )
-from twinstore.testing.builders import make_run, make_schedule
+from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore_postgres import server as server_module
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def test_every_connection_is_set_up(
         )
         assert ("twinstore",) in names.fetchall()
     backend: Any = storage
-    connection = backend._backend._server.connect()  # noqa: SLF001  # the setting of a connection is no contract
+    connection = backend._backend._server.connect()  # noqa: SLF001  # the setting of a connection is not part of a contract
     with connection:
         shown = [
             connection.execute(f"SHOW {name}".encode()).fetchone()[0]

@@ -27,8 +27,8 @@ from twinstore.migrations import MigrationState
 from twinstore.scheduler.catalog import AUDIT, SCHEDULER, SCHEDULES
 from twinstore.scheduler.enums import RunState
 from twinstore.tenancy import Tenant
-from twinstore.testing.builders import moved
 from twinstore.testing.copying import ledger_of
+from twinstore.testing.scheduler.builders import moved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

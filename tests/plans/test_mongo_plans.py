@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pymongo import MongoClient, monitoring
+from typing_extensions import override
 
 import twinstore
 from twinstore.bulk import KeyRange
@@ -17,9 +18,8 @@ from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
-from twinstore.testing.builders import (
-    START,
-    at,
+from twinstore.testing.instants import START, at
+from twinstore.testing.scheduler.builders import (
     make_audit_record,
     make_impact_set,
     make_run,
@@ -49,13 +49,16 @@ class Listener(monitoring.CommandListener):
     def __init__(self) -> None:
         self.commands: list[Document] = []
 
+    @override
     def started(self, event: monitoring.CommandStartedEvent) -> None:
         if event.command_name in EXPLAINED:
             self.commands.append(dict(event.command))
 
+    @override
     def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
         pass
 
+    @override
     def failed(self, event: monitoring.CommandFailedEvent) -> None:
         pass
 

@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from twinstore.access import Row
-from twinstore.paging import KeyPart
+from twinstore.paging import SortValue
 from twinstore.query import expired_query
 from twinstore.scheduler import queries
 from twinstore.scheduler.audit import AuditQueryOptions
@@ -30,12 +30,12 @@ from twinstore.scheduler.repositories.impact_snapshots import row_of
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.tenancy import ALL_TENANTS, Tenant
-from twinstore.testing.builders import make_impact_set, make_run_summary
+from twinstore.testing.scheduler.builders import make_impact_set, make_run_summary
 from twinstore_postgres import statements
 from twinstore_postgres.codec import Json, Unprepared
 from twinstore_postgres.compile import compile_claim, compile_count, compile_query, compile_removal
 from twinstore_postgres.derive import table_of
-from twinstore_postgres.owners import Sight
+from twinstore_postgres.owners import ScopeKind
 from twinstore_postgres.special.scheduler import SELECT_DUE
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ SELECT 'a' || i, tenant, 'c' || i / 10 %% 4, 'done', at, wide, NULL, schedule, r
 INSERT INTO scheduler.run_summaries SELECT tenant, 's' || i, at, NULL, wide, '{}' FROM numbers
 """
 
-TOKEN_AFTER: dict[str, tuple[KeyPart, ...]] = {"time": (LATER, "m"), "text": ("name 3", "m")}
+TOKEN_AFTER: dict[str, tuple[SortValue, ...]] = {"time": (LATER, "m"), "text": ("name 3", "m")}
 
 
 def prepared(step: Step) -> tuple[bytes, list[Any]]:
@@ -293,7 +293,7 @@ def test_rows_are_counted_from_an_index(app: Connection) -> None:
 @pytest.mark.parametrize("several", [1, 100])
 def test_several_keys_are_probed_one_by_one(app: Connection, several: int) -> None:
     step = (
-        statements.find_several(table_of(RUNS), Sight.TENANT),
+        statements.find_several(table_of(RUNS), ScopeKind.TENANT),
         [[f"r{n}" for n in range(several)], TENANT],
     )
     root = plan(app, step, TENANT)
@@ -302,7 +302,7 @@ def test_several_keys_are_probed_one_by_one(app: Connection, several: int) -> No
 
 
 def looked_up(entity: Entity, unique: str | None = None) -> bytes:
-    return statements.find(table_of(entity), Sight.TENANT, unique)
+    return statements.find(table_of(entity), ScopeKind.TENANT, unique)
 
 
 BY_KEY = {
@@ -317,7 +317,7 @@ BY_KEY = {
     "snapshot": (looked_up(IMPACT_SNAPSHOTS), ["i3", TENANT], "impact_snapshots_pkey"),
     "audit record": (looked_up(AUDIT), ["a3", TENANT], "audit_pkey"),
     "summary": (looked_up(RUN_SUMMARIES), [TENANT, "s3", TENANT], "run_summaries_pkey"),
-    "removal": (statements.delete(table_of(RUNS), Sight.TENANT), ["r3", TENANT], "runs_pkey"),
+    "removal": (statements.delete(table_of(RUNS), ScopeKind.TENANT), ["r3", TENANT], "runs_pkey"),
 }
 
 
@@ -331,7 +331,7 @@ def test_a_put_probes_its_key_with_any_plan(app: Connection, entity: Entity, mod
     table, row = table_of(entity), rows[entity]
     values = table.encode(row.model, row.storage)
     rest = () if entity is RUN_SUMMARIES else ("i3", TENANT) * 2
-    root = plan(app, (statements.put(table, Sight.TENANT), [*values, *rest]), TENANT, mode)
+    root = plan(app, (statements.put(table, ScopeKind.TENANT), [*values, *rest]), TENANT, mode)
     assert indexes(root) <= {f"{entity.name}_pkey"}
     assert "Seq Scan" not in kinds(root)
 

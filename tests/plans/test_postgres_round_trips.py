@@ -14,8 +14,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 import twinstore
 from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import (
-    at,
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import (
     make_audit_record,
     make_impact_set,
     make_run,

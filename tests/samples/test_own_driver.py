@@ -27,6 +27,7 @@ DRIVER: Final = sorted((FOLDER / "twinstore_sqlite").glob("*.py"))
 TESTS: Final = sorted((FOLDER / "tests").glob("*.py"))
 LONGEST_DRIVER: Final = 500
 LONGEST_TEST: Final = 20
+KIT: Final = ("pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-c", "pyproject.toml")
 ROWS: Final = 2 * DOCUMENTS_PER_TENANT
 
 
@@ -57,10 +58,17 @@ def test_the_list_of_drivers_shows_it(outsider: Outsider) -> None:
     assert (sqlite["distribution"], sqlite["state"]) == ("twinstore-sqlite", "ready")
 
 
-@pytest.mark.parametrize("kit", [name for name in vars(DriverContract) if name.startswith("Test")])
+@pytest.mark.parametrize("kit", ["TestAccess", "TestDefaults", *DriverContract.kits()])
 def test_the_kit_passes(outsider: Outsider, kit: str) -> None:
     chosen = f"tests/test_sqlite.py::TestSqlite::{kit}"
-    result = outsider.run("pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-c", "pyproject.toml", chosen)
+    result = outsider.run(*KIT, chosen)
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
+    assert re.search(r"^\d{3,} passed in", result.stdout, re.MULTILINE), result.stdout[-300:]
+
+
+def test_the_kit_of_an_outsiders_module_passes(tmp_path: Path) -> None:
+    both = installed(FOLDER, tmp_path / "venv", SAMPLES / "own_module")
+    result = both.run(*KIT, "tests/test_sqlite.py::TestSqlite::TestLibrary")
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
     assert re.search(r"^\d{3,} passed in", result.stdout, re.MULTILINE), result.stdout[-300:]
 

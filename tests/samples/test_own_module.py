@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,19 +15,40 @@ import pytest
 from docs.parts.interface import MODULE_PARTS
 from tests.backfill.toolkit import write_config
 from tests.outsiders import SAMPLES, imported, installed
+from tests.servers import MONGO_URL, POSTGRES_URL
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases import MongoServer, PostgresDatabase
     from tests.outsiders import Outsider
-    from tests.servers import Settings
+    from tests.servers import ServerUrls, Settings
 
+ROOT: Final = SAMPLES.parent
 FOLDER: Final = SAMPLES / "own_module"
 FILES: Final = sorted(FOLDER.rglob("*.py"))
 PACKAGE: Final = FOLDER / "acme_library"
 ROWS: Final = {"acme": 5, "globex": 5, "ddc": 5}
 EQUAL: Final = {"books": 10, "subjects": 5}
+KIT: Final = ("pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-c", "pyproject.toml")
+# What is planted into the repositories of the sample, and the case that must find it.
+FAULTS: Final = {
+    "books of all tenants are listed": (
+        "scope=self._admit(tenant_id),",
+        'scope=self._admit(tenant_id) and import_module("twinstore.tenancy").ALL_TENANTS,',
+        "test_rows_of_another_tenant_do_not_exist",
+    ),
+    "any text is a key": (
+        '(id_argument(book_id, "book_id"),)',
+        "(book_id,)",
+        "test_an_unacceptable_key_is_named_and_refused",
+    ),
+    "subjects of all schemes are listed": (
+        'where=(Equals("scheme", id_argument(scheme, "scheme")),)',
+        "where=()",
+        "test_all_pages_make_the_whole_list_in_order",
+    ),
+}
 LISTS: Final = "3 lists with 15 rows compared"
 
 
@@ -91,9 +116,37 @@ def test_its_distribution_has_all_files(outsider: Outsider) -> None:
 
 
 def test_its_own_tests_pass(outsider: Outsider) -> None:
-    result = outsider.run("pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-c", "pyproject.toml")
+    result = outsider.run(*KIT)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
     assert " passed in" in result.stdout
+
+
+@pytest.mark.parametrize(("old", "new", "case"), FAULTS.values(), ids=FAULTS)
+def test_its_kit_finds_a_fault(outsider: Outsider, tmp_path: Path, old: str, new: str, case: str) -> None:
+    folder = tmp_path / "own_module"
+    shutil.copytree(FOLDER, folder)
+    path = folder / "acme_library" / "repository.py"
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    # A fault may ask for what the file does not import.
+    text = text.replace("from typing import", "from importlib import import_module\nfrom typing import", 1)
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    result = replace(outsider, folder=folder).run(*KIT, "tests/test_kit.py", "-k", case)
+    assert result.returncode == 1, result.stdout[-2000:] + result.stderr[-500:]
+    assert f"TestInMemory::{case}" in result.stdout, result.stdout[-2000:]
+
+
+@pytest.mark.parametrize("tests", ["TestOnMongo", "TestOnPostgres"])
+def test_its_kit_passes_on_servers(outsider: Outsider, servers: ServerUrls, tests: str) -> None:
+    result = outsider.run(
+        "pytest",
+        *("-q", "-n", "0", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"),
+        f"{ROOT / 'tests' / 'samples' / 'library_on_servers.py'}::{tests}",
+        PYTHONPATH=f"{FOLDER}{os.pathsep}{ROOT}",
+        **{MONGO_URL: servers.mongo, POSTGRES_URL: servers.postgres},
+    )
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
+    assert re.search(r"^\d{3,} passed in", result.stdout, re.MULTILINE), result.stdout[-300:]
 
 
 @pytest.mark.parametrize("command", ["migration", "aio"])

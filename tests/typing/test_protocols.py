@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, get_type_hints
+import re
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import TYPE_CHECKING, Final, get_type_hints
 
 import pytest
 from typing_extensions import is_protocol
 
+import twinstore_memory
+import twinstore_mongo
+import twinstore_postgres
 from twinstore.scheduler import repositories
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from twinstore.access import Access
     from twinstore.backend import ModuleBackend
     from twinstore.guard import GuardedAccess
@@ -27,6 +35,44 @@ if TYPE_CHECKING:
     def every_access_satisfies_its_protocol(guard: GuardedAccess, memory: MemoryAccess) -> tuple[Access, ...]:
         """Hold for both type checkers; nothing of it runs."""
         return guard, memory
+
+
+DRIVERS: Final = (twinstore_memory, twinstore_mongo, twinstore_postgres)
+IMPLEMENTS: Final = re.compile(r"Implements :class:`~(?P<module>[\w.]+)\.(?P<name>\w+)`")
+
+
+def implementations() -> dict[str, tuple[type, type]]:
+    """Return the classes of the drivers that say which Protocol they implement, with the Protocol."""
+    found: dict[str, tuple[type, type]] = {}
+    for driver in DRIVERS:
+        for item in walk_packages(driver.__path__, f"{driver.__name__}."):
+            for cls in vars(import_module(item.name)).values():
+                says = IMPLEMENTS.match((isinstance(cls, type) and cls.__doc__) or "")
+                if says is not None and cls.__module__ == item.name:
+                    protocol = getattr(import_module(says["module"]), says["name"])
+                    found[f"{cls.__name__} {protocol.__name__}"] = (cls, protocol)
+    return found
+
+
+IMPLEMENTATIONS: Final = implementations()
+
+
+@pytest.mark.parametrize("name", sorted(IMPLEMENTATIONS))
+def test_a_driver_inherits_what_it_says_to_implement(name: str) -> None:
+    cls, protocol = IMPLEMENTATIONS[name]
+    assert protocol in cls.__mro__
+
+
+@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.__name__)
+@pytest.mark.parametrize(
+    "protocol", ["Access", "BulkPort", "BulkView", "Initializer", "ModuleBackend", "RangeWriter"]
+)
+def test_every_driver_says_what_implements_the_driver_interface(driver: ModuleType, protocol: str) -> None:
+    assert [
+        cls
+        for cls, found in IMPLEMENTATIONS.values()
+        if found.__name__ == protocol and cls.__module__.startswith(driver.__name__)
+    ]
 
 
 PAIRS: list[tuple[type, type]] = [

@@ -11,7 +11,7 @@ import pytest
 import twinstore
 from twinstore import aio
 from twinstore.errors import ConfigurationError
-from twinstore.testing.builders import make_audit_event
+from twinstore.testing.scheduler.builders import make_audit_event
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,5 +77,5 @@ def test_what_no_metadata_can_be_is_refused_before_anything_is_opened(value: obj
         ConfigurationError, match=r"Scheduler:Storage:AuditMetadata:host .*\(the argument options\)"
     ):
         twinstore.open_storage(config(), options={"scheduler": {"audit_metadata": {"host": value}}})
-    with pytest.raises(ConfigurationError, match="takes texts by name, not str"):
+    with pytest.raises(ConfigurationError, match="takes texts by their names, not str"):
         twinstore.open_storage(config(), options={"scheduler": {"audit_metadata": "host"}})

@@ -8,7 +8,7 @@ import bson
 import pytest
 
 from benchmarks.data import DAYS, documents, recent_start
-from benchmarks.goals import Judged
+from benchmarks.goals import GoalResult
 from benchmarks.schedule import Case, Group, Sample, Samples, measure
 from twinstore.canonical import CanonicalJsonSerializer
 from twinstore.jsontext import dumps
@@ -77,4 +77,4 @@ def test_cases_take_turns_and_slices_of_a_round_are_one_sample() -> None:
 def test_memory_has_a_ceiling_and_everything_else_a_floor(
     measured: float, wanted: float, unit: str, *, reached: bool
 ) -> None:
-    assert Judged("goal", measured, wanted, unit).reached is reached
+    assert GoalResult("goal", measured, wanted, unit).reached is reached

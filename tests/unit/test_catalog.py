@@ -20,8 +20,8 @@ from twinstore.query import (
     label_of_value,
 )
 from twinstore.scheduler.catalog import RUN_SUMMARIES
-from twinstore.testing.builders import at
 from twinstore.testing.entities import DEVICES, ENTRIES, LINES, NOTES, PARTS, PLACES, Colour, Level
+from twinstore.testing.instants import at
 
 if TYPE_CHECKING:
     from twinstore.query import Condition
@@ -45,7 +45,7 @@ def described(entity: Entity[Any], **changes: Any) -> Entity[Any]:  # noqa: ANN4
         (
             ENTRIES,
             {"key_parts": (text("message"),)},
-            "belongs to the tenant of a parent, but deviceId is no part of its key",
+            "belongs to the tenant of a parent, but deviceId is not part of its key",
         ),
         (
             DEVICES,

@@ -135,10 +135,10 @@ COPY = ("backfill", "copy", "--module", "scheduler", "--from", "Memory", "--to",
         ((*COPY, "--max-conflicts", "-1"), "--max-conflicts should be 0 or more, not -1."),
         ((*COPY, "--as-of", "yesterday"), "--as-of 'yesterday': Input should be ISO 8601"),
         ((*COPY, "--as-of", "2025-10-26T14:05:00"), "no offset"),
-        ((*COPY, "--entity", "rnus"), "There is no entity 'rnus'"),
+        ((*COPY, "--entity", "rnus"), "Unknown entity 'rnus'"),
         (
             ("backfill", "copy", "--module", "sched", "--from", "Memory", "--to", "Memory"),
-            "no module 'sched'",
+            "Unknown module 'sched'",
         ),
         (
             ("backfill", "copy", "--module", "scheduler", "--from", "Mango", "--to", "Memory"),
@@ -271,7 +271,7 @@ def test_a_report_is_rendered_again(config: Path, tmp_path: Path, capsys: pytest
 def test_a_job_that_is_not_there_is_a_mistake(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = ("backfill", "status", "--module", "scheduler", "--to", "memory", "--job", "nope")
     answer = invoke(capsys, "--config", config, *status)
-    assert (answer.code, "There is no job 'nope'" in answer.err) == (Exit.USAGE, True)
+    assert (answer.code, "Job 'nope' does not exist" in answer.err) == (Exit.USAGE, True)
 
 
 @pytest.mark.parametrize(("category", "code"), [("schema", 0), ("release", 0), ("nope", 2)])
@@ -285,7 +285,7 @@ def test_migrations_of_a_category_can_be_run(
 @pytest.mark.parametrize(
     ("option", "problem"),
     [
-        (("--accept-ttl", "runs"), "says how many"),
+        (("--accept-ttl", "runs"), "must say how many"),
         (("--accept-ttl", "runs=many"), "'runs=many' should be NAME=ROWS, such as runs=500"),
         (("--accept-ttl", "=5"), "should be NAME=ROWS"),
         (("--accept-validator", "runs="), "--accept-validator 'runs=' should be NAME=ROWS"),

@@ -115,25 +115,26 @@ def test_an_unset_switch_names_the_key_its_environment_spelling_and_the_drivers(
 def test_an_unknown_driver_names_key_source_near_match_and_the_allowed_ones() -> None:
     message = refusal(PERSISTENCE__SCHEDULER="Postgress")
     assert message.startswith(
-        "Persistence:Scheduler = 'Postgress' (environment variable PERSISTENCE__SCHEDULER) names no driver."
+        "Persistence:Scheduler = 'Postgress' (environment variable PERSISTENCE__SCHEDULER) does not name a "
+        "driver."
     )
     assert "Did you mean Postgres? Allowed: Memory, Mongo, Postgres." in message
 
 
 def test_the_filesystem_stores_the_task_runner_only() -> None:
     assert load({"Persistence:TaskRunner": "filesystem"}).backend_name("taskrunner") == "Filesystem"
-    assert "names no driver" in refusal({"Persistence:Scheduler": "Filesystem"})
+    assert "does not name a driver" in refusal({"Persistence:Scheduler": "Filesystem"})
 
 
 @pytest.mark.parametrize("value", ["", 5, True])
 def test_a_switch_that_is_no_name_is_refused(value: object) -> None:
-    assert "names no driver" in refusal({"Persistence:Scheduler": value})
+    assert "does not name a driver" in refusal({"Persistence:Scheduler": value})
 
 
 def test_an_installed_third_party_driver_can_be_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "names no driver" in refusal({"Persistence:Scheduler": "cask"})
+    assert "does not name a driver" in refusal({"Persistence:Scheduler": "cask"})
     info = tmp_path / "cask_driver-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: cask-driver\nVersion: 1.0\n")
@@ -382,7 +383,7 @@ def test_bytes_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_who_named_it(tmp_path: Path) -> None:
-    assert "given as argument) does not exist" in refusal(tmp_path / "none.json")
+    assert "given as an argument) does not exist" in refusal(tmp_path / "none.json")
     assert "from TWINSTORE_CONFIG) does not exist" in refusal(TWINSTORE_CONFIG=str(tmp_path / "none.json"))
     assert "does not exist" in refusal(TWINSTORE_CONFIG=str(make(tmp_path / "folder.json")))
 
@@ -482,7 +483,7 @@ def test_options_of_the_environment_are_converted() -> None:
 @pytest.mark.parametrize("call", ["backend_name", "options"])
 def test_an_unknown_module_is_refused(call: str) -> None:
     with pytest.raises(
-        ConfigurationError, match="no module 'shop'; there are scheduler, tracking, taskrunner"
+        ConfigurationError, match="Unknown module 'shop'; known: scheduler, tracking, taskrunner"
     ):
         getattr(load(), call)("shop")
 
@@ -584,7 +585,7 @@ def test_both_worker_sections_may_not_contradict_each_other_or_the_switch() -> N
 
 
 def test_there_is_no_other_role() -> None:
-    with pytest.raises(ConfigurationError, match="only role is worker"):
+    with pytest.raises(ConfigurationError, match="Unknown role 'cook'; known: worker"):
         load().for_role("cook")
 
 

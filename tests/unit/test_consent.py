@@ -9,7 +9,7 @@ import pytest
 
 from twinstore import aio
 from twinstore.errors import ConsentRequiredError, ValidationError
-from twinstore.migrations import Consent, Effect, EffectKind, consent_required, unsettled
+from twinstore.migrations import Consent, Effect, EffectKind, consent_required, without_consent
 from twinstore_memory.initializer import MemoryInitializer
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ def effect(
 def test_a_consent_covers_one_kind_one_name_and_no_more_rows(
     consent: Consent, covered: Effect, open_: Effect
 ) -> None:
-    assert unsettled([covered], {consent}) == ()
-    assert unsettled([covered, open_], {consent}) == (open_,)
-    assert unsettled([covered, open_], frozenset()) == (covered, open_)
+    assert without_consent([covered], {consent}) == ()
+    assert without_consent([covered, open_], {consent}) == (open_,)
+    assert without_consent([covered, open_], frozenset()) == (covered, open_)
 
 
 def test_nobody_agrees_to_any_removal() -> None:
-    with pytest.raises(ValidationError, match="A consent to remove rows of runs says how many"):
+    with pytest.raises(ValidationError, match="A consent to remove rows of runs must say how many"):
         Consent(EffectKind.TTL, "runs")
 
 

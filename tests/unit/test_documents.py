@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from twinstore.documents import Claims, SqlText, row_of_json
+from twinstore.documents import RowLocks, SqlText, row_of_json
 from twinstore.documents.content import has_text_timestamp
 from twinstore.errors import ConcurrencyError
 from twinstore.paging import SortKey
@@ -72,20 +72,20 @@ def test_an_instant_in_another_spelling_than_ours_is_told_as_text(
 
 
 def test_a_claim_that_is_kept_too_long_is_a_lost_race() -> None:
-    claims = Claims("Any", patience=0.01)
+    locks = RowLocks("Any", patience=0.01)
     holder, waiting = object(), object()
-    claimant = Thread(target=lambda: claims.claim(holder, "row", isolated=False))
+    claimant = Thread(target=lambda: locks.acquire(holder, "row", isolated=False))
     claimant.start()
     claimant.join()
     with pytest.raises(ConcurrencyError, match="has not ended"):
-        claims.claim(waiting, "row", isolated=False)
-    claims.release(holder)
-    claims.claim(waiting, "row", isolated=False)
-    claims.claim(waiting, "row", isolated=True)
+        locks.acquire(waiting, "row", isolated=False)
+    locks.release(holder)
+    locks.acquire(waiting, "row", isolated=False)
+    locks.acquire(waiting, "row", isolated=True)
 
 
 def test_a_forked_child_forgets_the_claims_of_its_parent() -> None:
-    claims = Claims("Any")
-    claims.claim(object(), "row", isolated=True)
-    claims.renew()
-    claims.claim(object(), "row", isolated=True)
+    locks = RowLocks("Any")
+    locks.acquire(object(), "row", isolated=True)
+    locks.renew()
+    locks.acquire(object(), "row", isolated=True)

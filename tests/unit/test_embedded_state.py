@@ -14,7 +14,7 @@ from twinstore_embedded.appsettings import write_appsettings
 from twinstore_embedded.mongod import MongoServer
 from twinstore_embedded.ports import on_free_port
 from twinstore_embedded.postgres import PostgresServer
-from twinstore_embedded.state import State, exclusive, load_state, locate_home, open_home, save_state
+from twinstore_embedded.state import ServerState, exclusive, load_state, locate_home, open_home, save_state
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def test_a_lock_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_the_state_survives_and_is_private(tmp_path: Path) -> None:
-    state = State(port=27017, owner=7, passwords={"postgres": "s3cret"})
+    state = ServerState(port=27017, owner=7, passwords={"postgres": "s3cret"})
     save_state(tmp_path, state)
     assert load_state(tmp_path) == state
     assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o600]
@@ -119,8 +119,8 @@ def test_losing_every_port_is_an_error() -> None:
 def test_a_server_belongs_to_its_starter_unless_it_shall_stay(
     tmp_path: Path, *, owner: int | None, owned: bool, launched: bool, mine: bool, after: int | None
 ) -> None:
-    save_state(tmp_path, State(owner=owner))
-    assert owners.claim(tmp_path, owned=owned, launched=launched) is mine
+    save_state(tmp_path, ServerState(owner=owner))
+    assert owners.decide_owner(tmp_path, owned=owned, launched=launched) is mine
     state = load_state(tmp_path)
     assert state is not None
     assert state.owner == after

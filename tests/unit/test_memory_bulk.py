@@ -20,7 +20,8 @@ from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.stored import has_marks
 from twinstore.tenancy import ALL_TENANTS, UNKNOWN_TENANT, Tenant
-from twinstore.testing.builders import START, at, make_audit_record, make_run, make_schedule
+from twinstore.testing.instants import START, at
+from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.rows import DocumentRow, plant, stored_rows, table
 from twinstore_memory.store import MemoryDatabase

@@ -11,7 +11,8 @@ from twinstore.clock import FixedClock
 from twinstore.errors import ConcurrencyError, ConfigurationError, TransactionAbortedError
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.storage import SchedulerStorage
-from twinstore.testing.builders import at, make_audit_record, make_run, make_schedule
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.store import MemoryDatabase, TableName, Unit, drop_store, shared_store
 

@@ -27,17 +27,17 @@ from twinstore.modelrules import (
     FieldDerived,
     FirstOf,
     LengthAtMost,
+    ModelRule,
     NotBefore,
     PresentExactlyIn,
     PresentExactlyWhen,
     PresentIn,
     RequiresEntry,
-    Rule,
     SumAtMost,
 )
 from twinstore.rulechecks import first_broken
 from twinstore.scheduler import RunStats
-from twinstore.testing.builders import make_run
+from twinstore.testing.scheduler.builders import make_run
 
 
 class Words(TypedDict):
@@ -88,7 +88,7 @@ class Job(CanonicalModel):
 
 WORDS: Final[Words] = {"code": "broken", "message": "should be otherwise"}
 BUSY_OR_DONE: Final = (Stage.BUSY, Stage.DONE)
-RULES: Final[list[Rule]] = [
+RULES: Final[list[ModelRule]] = [
     FieldAtMost("done", limit="most", **WORDS),
     SumAtMost(("done", "failed"), limit="most", **WORDS),
     LengthAtMost("texts", limit="most", **WORDS),
@@ -134,10 +134,10 @@ jobs = st.builds(
 
 def label(value: object) -> str | None:
     """Name a case by its kind of rule; the address in the text of a function differs between processes."""
-    return type(value).__name__ if isinstance(value, Rule) else None
+    return type(value).__name__ if isinstance(value, ModelRule) else None
 
 
-def ruled(*chosen: Rule) -> type[Job]:
+def ruled(*chosen: ModelRule) -> type[Job]:
     """Return the job with some rules."""
 
     class Ruled(Job):
@@ -147,7 +147,7 @@ def ruled(*chosen: Rule) -> type[Job]:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=label)
-def test_a_rule_means_to_the_validator_what_its_data_says(rule: Rule) -> None:
+def test_a_rule_means_to_the_validator_what_its_data_says(rule: ModelRule) -> None:
     model, seen = ruled(rule), set[bool]()
 
     @given(job=jobs)
@@ -171,12 +171,12 @@ def problems(model: type[Job], job: Job) -> list[tuple[str, str, tuple[int | str
 
 
 @given(job=jobs, rules=st.lists(st.sampled_from(RULES), min_size=2, max_size=5, unique=True))
-def test_the_first_broken_rule_is_the_one_that_is_found(job: Job, rules: list[Rule]) -> None:
+def test_the_first_broken_rule_is_the_one_that_is_found(job: Job, rules: list[ModelRule]) -> None:
     assert first_broken(tuple(rules))(job) == reference_rules.first_broken(rules, job)
 
 
 def test_every_kind_of_rule_is_tried() -> None:
-    assert {type(rule).__name__ for rule in RULES} == {*modelrules.__all__} - {"Rule"}
+    assert {type(rule).__name__ for rule in RULES} == {*modelrules.__all__} - {"ModelRule"}
 
 
 def test_a_missing_entry_is_named_with_the_member_that_needs_it() -> None:
@@ -193,7 +193,7 @@ def test_a_missing_entry_is_named_with_the_member_that_needs_it() -> None:
     assert describe_failure(model, caught.value) == said
 
 
-def misspelt(rule: Rule) -> Iterator[Rule]:
+def misspelt(rule: ModelRule) -> Iterator[ModelRule]:
     """Yield the rule once for each name in it, with that name misspelt."""
     for field in dataclasses.fields(rule)[2:]:  # after code and message
         value = getattr(rule, field.name)
@@ -212,7 +212,7 @@ def wrong_names(value: object) -> Iterator[object]:
 
 
 @pytest.mark.parametrize("rule", [wrong for rule in RULES for wrong in misspelt(rule)], ids=label)
-def test_a_misspelt_field_is_refused_where_the_class_is_defined(rule: Rule) -> None:
+def test_a_misspelt_field_is_refused_where_the_class_is_defined(rule: ModelRule) -> None:
     with pytest.raises(
         TypeError, match=r"Ruled: rule 'broken' \(\w+\) names '[\w.]+x', but \w+ has no field"
     ):
@@ -251,7 +251,7 @@ def test_a_misspelt_field_is_refused_where_the_class_is_defined(rule: Rule) -> N
     ids=label,
 )
 def test_a_rule_that_does_not_fit_its_fields_is_refused_where_the_class_is_defined(
-    rule: Rule, problem: str
+    rule: ModelRule, problem: str
 ) -> None:
     with pytest.raises(TypeError, match=re.escape(problem)):
         ruled(rule)

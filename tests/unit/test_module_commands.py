@@ -122,7 +122,7 @@ class TestChoice:
     @pytest.mark.parametrize(
         ("module", "message"),
         [
-            ("schedular", "There is no module 'schedular'. Did you mean scheduler?"),
+            ("schedular", "Unknown module 'schedular'. Did you mean scheduler?"),
             ("tracking", "is known by its settings only"),
         ],
     )

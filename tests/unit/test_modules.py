@@ -96,7 +96,7 @@ def test_our_modules_are_listed_in_their_order_and_those_of_others_behind_them()
 
 def test_an_unknown_name_gets_near_matches_and_the_list() -> None:
     assert refusal("schedular").message == (
-        "There is no module 'schedular'. Did you mean scheduler? Installed: scheduler, taskrunner, tracking. "
+        "Unknown module 'schedular'. Did you mean scheduler? Installed: scheduler, taskrunner, tracking. "
         "Correct the name or install the distribution that provides it."
     )
 
@@ -105,7 +105,7 @@ def test_two_distributions_claiming_one_name_are_refused(install: Install) -> No
     install("one-shop", plugin())
     install("other-shop", plugin())
     message = refusal("shop").message
-    assert "The module name 'shop' is claimed more than once" in message
+    assert "The module name 'shop' is registered more than once" in message
     assert "one-shop 1.2" in message
     assert "other-shop 1.2" in message
     assert message.endswith("Uninstall all but one.")
@@ -213,7 +213,7 @@ def test_contents_that_cannot_be_imported_leave_the_names_of_others_alone(
 @pytest.mark.parametrize("section", ["Scheduler", "worker"])
 def test_a_section_of_the_settings_belongs_to_one_module(install: Install, section: str) -> None:
     install("one-shop", plugin(section=section))
-    assert f"wants the section {section} of the settings" in broken_modules()["shop"].message
+    assert f"uses the section {section} of the settings" in broken_modules()["shop"].message
     assert load_settings({"Persistence": {"Scheduler": "Memory"}}, environ={}).backend_name("scheduler")
 
 
@@ -287,8 +287,27 @@ def test_a_storage_is_opened_once_and_the_same_by_attribute_and_by_name() -> Non
     with open_storage(memory(Scheduler="Memory")) as storage:
         assert storage.scheduler is storage.scheduler is storage.module("Scheduler")
         assert storage.module("scheduler", twinstore.SchedulerStorage) is storage.scheduler
-        with pytest.raises(ValidationError, match="is a SchedulerStorage, no LibraryStorage"):
+        with pytest.raises(ValidationError, match="is a SchedulerStorage, not a LibraryStorage"):
             storage.module("scheduler", LibraryStorage)
+
+
+def test_a_module_that_fails_to_close_keeps_nothing_else_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    class CloseFailedError(OSError):
+        pass
+
+    def fail(_: object) -> None:
+        raise CloseFailedError
+
+    closed: list[str] = []
+    storage = open_storage(memory(Scheduler="Memory"))
+    backend = storage.scheduler._backend  # noqa: SLF001  # the part that fails
+    storage._resources.share("pool", object, lambda _: closed.append("pool"))  # noqa: SLF001  # what it shares
+    monkeypatch.setattr(type(backend), "close", fail)
+    with pytest.raises(CloseFailedError):
+        storage.close()
+    assert closed == ["pool"]
+    with pytest.raises(ConfigurationError, match="closed"):
+        storage.scheduler.runs.get("t", "r")
 
 
 # ------------------------------------------------------------------------------------- an outsider

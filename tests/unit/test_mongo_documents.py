@@ -28,7 +28,9 @@ from twinstore.scheduler.repositories.schedules import deletion_of
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.selectors import selector_digest
 from twinstore.tenancy import Tenant
-from twinstore.testing.builders import (
+from twinstore.testing.datasets import DEVICE, ROW_FACTORIES, Dataset, RowFactory
+from twinstore.testing.entities import DEVICES
+from twinstore.testing.scheduler.builders import (
     make_audit_record,
     make_impact_set,
     make_run,
@@ -39,8 +41,6 @@ from twinstore.testing.builders import (
     rich_run_summary,
     rich_schedule,
 )
-from twinstore.testing.datasets import DEVICE, ROW_FACTORIES, Dataset, RowFactory
-from twinstore.testing.entities import DEVICES
 from twinstore_mongo.codec import FOREIGN_TYPES, codec_of
 
 if TYPE_CHECKING:
@@ -195,8 +195,11 @@ def test_a_marker_is_read_from_what_other_programs_write() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"_tenantId": None}, "its markers tenantId are missing or no text"),
-        ({"_selectorDigest": 5, "_runId": 7}, "its markers runId, selectorDigest are missing or no text"),
+        ({"_tenantId": None}, "its markers tenantId are missing or not a string"),
+        (
+            {"_selectorDigest": 5, "_runId": 7},
+            "markers runId, selectorDigest are missing or not a string",
+        ),
     ],
 )
 def test_a_marker_that_is_missing_or_of_another_type_makes_the_document_bad(
@@ -209,7 +212,7 @@ def test_a_marker_that_is_missing_or_of_another_type_makes_the_document_bad(
 
 def test_an_instant_that_is_none_makes_the_document_bad() -> None:
     document = codec_of(SCHEDULES).encode(Row(rich_schedule(TENANT, "s-1"))) | {"deletedAt": 5}
-    with pytest.raises(DocumentDecodeError, match="its markers deletedAt are missing or no instant"):
+    with pytest.raises(DocumentDecodeError, match="its markers deletedAt are missing or not an instant"):
         codec_of(SCHEDULES).decode(document)
 
 

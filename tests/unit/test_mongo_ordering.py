@@ -14,8 +14,8 @@ from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.tenancy import ALL_TENANTS, Tenant
-from twinstore.testing.builders import at
 from twinstore.testing.entities import Note
+from twinstore.testing.instants import at
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.index_order_scan import Reading, along_index
 

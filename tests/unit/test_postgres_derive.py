@@ -10,9 +10,9 @@ from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS, SCHEDULER, SCHEDULES
 from twinstore.shapes import Kind
 from twinstore.tenancy import NO_TENANT, Tenant
-from twinstore.testing.builders import make_impact_set
 from twinstore.testing.datasets import DEVICE, NOTE, Dataset
 from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, KIT, NOTES, PARTS
+from twinstore.testing.scheduler.builders import make_impact_set
 from twinstore_postgres.codec import Json
 from twinstore_postgres.columns import Origin, columns_of, is_uuid
 from twinstore_postgres.derive import table_of

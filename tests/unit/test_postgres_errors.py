@@ -8,6 +8,7 @@ import psycopg
 import psycopg_pool
 import pytest
 from psycopg import errors as pg
+from typing_extensions import override
 
 from twinstore.access import Row
 from twinstore.errors import (
@@ -25,7 +26,7 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
-from twinstore.testing.builders import make_schedule, make_trigger
+from twinstore.testing.scheduler.builders import make_schedule, make_trigger
 from twinstore_postgres.errors import STATES, Subject, kind_of, translate, translated
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class FromServer(pg.UniqueViolation):
     table: str | None = None
 
     @property
-    def diag(self) -> Any:  # noqa: ANN401  # a stand-in for the diagnostics of a server
+    @override
+    def diag(self) -> Any:  # a stand-in for the diagnostics of a server
         return SimpleNamespace(constraint_name=self.constraint, table_name=self.table)
 
 

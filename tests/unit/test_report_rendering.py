@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 import orjson
 import pydantic
 import pytest
+from typing_extensions import override
 
 from twinstore.errors import ValidationError
 from twinstore_backfill.report.model import (
@@ -115,15 +116,18 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.feed(text)
 
+    @override
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += attrs
         if tag not in {"meta", "link", "br", "img"}:
             self.open.append(tag)
 
+    @override
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
+    @override
     def handle_data(self, data: str) -> None:
         self.text += data
 
@@ -228,7 +232,7 @@ def test_the_same_report_gives_the_same_bytes(output: ReportFormat) -> None:
     "content", [b"", b"{}", b"[1]", orjson.dumps({"format": "twinstore.parity-report@9"})]
 )
 def test_something_else_is_refused_with_a_remedy(content: bytes) -> None:
-    with pytest.raises(ValidationError, match=r"old.json is no parity report .*backfill verify --out"):
+    with pytest.raises(ValidationError, match=r"old.json is not a parity report .*backfill verify --out"):
         parse_report(content, "old.json")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import pairwise
 
 import pytest
@@ -61,6 +62,24 @@ def test_pauses_grow_to_a_limit_with_jitter() -> None:
     assert 0.0025 <= found[0] <= 0.005
     assert all(LONGEST_PAUSE / 2 <= pause <= LONGEST_PAUSE for pause in found[7:])
     assert len(set(found[7:])) > 1
+
+
+def test_a_lost_race_is_logged_for_whoever_looks_and_without_its_key(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    time = FakeTime()
+
+    def lose_once() -> None:
+        time.attempts += 1
+        if time.attempts == 1:
+            raise ConcurrencyError("run 'a-key' was changed", key="a-key", driver="Mongo")
+
+    with caplog.at_level(logging.DEBUG, "twinstore.retrying"):
+        repeat(lose_once, sleep=time.sleep, clock=time.clock)
+    (record,) = caplog.records
+    assert record.levelno == logging.DEBUG
+    assert record.getMessage().startswith("lost against another writer on Mongo; repeated in ")
+    assert "a-key" not in record.getMessage()
 
 
 def test_nothing_else_is_repeated() -> None:

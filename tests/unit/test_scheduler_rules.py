@@ -12,14 +12,14 @@ import pytest
 
 import twinstore
 from twinstore.canonical import CanonicalModel, describe_failure
-from twinstore.fieldshape import Shape
+from twinstore.fieldtypes import FieldTypes
 from twinstore.ordering import Ordered
 from twinstore.scheduler.enums import RunState, SelectorScope
 from twinstore.scheduler.run_summaries import RunSummaryCounters
 from twinstore.scheduler.runs import DeltaSummary, RunReason, RunStats
-from twinstore.testing.builders import (
-    at,
-    digest_text,
+from twinstore.testing.instants import at
+from twinstore.testing.scalars import digest_text
+from twinstore.testing.scheduler.builders import (
     make_impact_set,
     make_run,
     make_run_summary,
@@ -139,7 +139,7 @@ def test_no_model_has_a_check_between_fields_beside_its_rules() -> None:
 def test_lists_of_models_are_ordered_by_data_only() -> None:
     ordered = 0
     for field in (field for model in models() for field in model.model_fields.values()):
-        if get_origin(field.annotation) is tuple and Shape(get_args(field.annotation)[:1]).models:
+        if get_origin(field.annotation) is tuple and FieldTypes(get_args(field.annotation)[:1]).models:
             assert all(isinstance(item, Ordered) for item in field.metadata), field
             ordered += len(field.metadata)
     assert ordered >= 5

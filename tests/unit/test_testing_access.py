@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import wrong_access as wrongs
-from tests.contract.deployments.memory import memory_deployments
 from twinstore.testing.contracts.access import AccessContract
 from twinstore.testing.contracts.access_base import AccessWorkspace
 from twinstore.testing.contracts.access_writing import RIVALS
 from twinstore.testing.datasets import COUNTER, LINE, NOTE, OWNER_CASES, OwnerCase
 from twinstore.testing.entities import MODULE
 from twinstore_memory import access, rows, store, writing
+from twinstore_memory.testing import memory_deployments
 
 if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec
@@ -165,7 +165,7 @@ FAULTS = [
 
 @contextmanager
 def opened(module: ModuleSpec[Any]) -> Iterator[AccessWorkspace]:
-    with memory_deployments() as deployment, deployment.open_module(module) as backend:
+    with memory_deployments(module) as deployment, deployment.open_module(module) as backend:
         yield AccessWorkspace(deployment, module, backend)
 
 

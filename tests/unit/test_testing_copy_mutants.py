@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.contract.deployments.memory import memory_deployments
+from tests.mutants import workspace_in_memory
 from twinstore.ledger import ranges
 from twinstore.ledger.catalog import JOBS, RANGES
 from twinstore.ledger.models import RangeState
 from twinstore.ledger.rows import change_model
 from twinstore.scheduler.catalog import SCHEDULES
 from twinstore.scope import UNBOUND
-from twinstore.testing import BulkContract, LedgerContract, RangeClaimContract, RangeWriterContract, Workspace
-from twinstore.testing.contracts.bulk import populate
+from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
+from twinstore.testing.scheduler.steps import populate
 from twinstore_memory import bulk, range_writer
 from twinstore_memory.access import MemoryAccess
 from twinstore_memory.units import Single
@@ -32,7 +32,7 @@ class Mutant:
 
     name: str
     plant: Callable[[Patch], None]
-    case: Callable[[Workspace], object]
+    case: Callable[[SchedulerWorkspace], object]
 
 
 def replacing(owner: object, name: str, value: object) -> Callable[[Patch], None]:
@@ -126,12 +126,12 @@ def batches_ignore_their_size(patch: Patch) -> None:
     patch.setattr(bulk, "batches", lambda items, _: iter([items] if items else []))
 
 
-def filled(workspace: Workspace) -> Workspace:
+def filled(workspace: SchedulerWorkspace) -> SchedulerWorkspace:
     populate(workspace)
     return workspace
 
 
-WRITER, CLAIMS, LEDGER = RangeWriterContract(), RangeClaimContract(), LedgerContract()
+WRITER, CLAIMS, LEDGER = SchedulerContract(), SchedulerContract(), SchedulerContract()
 
 MUTANTS = [
     Mutant(
@@ -219,7 +219,7 @@ MUTANTS = [
     Mutant(
         "batches ignore their size",
         batches_ignore_their_size,
-        lambda workspace: BulkContract().test_batches_are_never_larger_than_asked(
+        lambda workspace: SchedulerContract().test_batches_are_never_larger_than_asked(
             filled(workspace), SCHEDULES, 2
         ),
     ),
@@ -227,18 +227,20 @@ MUTANTS = [
 
 
 @pytest.fixture
-def workspace() -> Iterator[Workspace]:
-    with memory_deployments() as deployment, deployment.open() as storage:
-        yield Workspace(deployment, storage)
+def workspace() -> Iterator[SchedulerWorkspace]:
+    with workspace_in_memory() as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: Workspace) -> None:
+def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: SchedulerWorkspace) -> None:
     mutant.case(workspace)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_catches_the_fault(mutant: Mutant, workspace: Workspace, monkeypatch: Patch) -> None:
+def test_the_case_catches_the_fault(
+    mutant: Mutant, workspace: SchedulerWorkspace, monkeypatch: Patch
+) -> None:
     mutant.plant(monkeypatch)
     with pytest.raises((Exception, pytest.fail.Exception)):
         mutant.case(workspace)

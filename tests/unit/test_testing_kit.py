@@ -3,18 +3,28 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 import twinstore.testing
+from tests.distributions import LIBRARY, install_distribution
+from tests.library.kit import LIBRARY_EXAMPLES, LibraryContract
+from twinstore.catalog import Entity
 from twinstore.generate_aio import facades
 from twinstore.modules import built_modules, module_spec
+from twinstore.scheduler.catalog import TRIGGERS, WORKERS
 from twinstore.scheduler.module import MODULE
-from twinstore.testing import AccessDefaultsContract, DriverContract, SchedulerContract
-from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS
-from twinstore.testing.listings import LISTINGS, SYSTEM_LISTINGS
-from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing import (
+    AccessDefaultsContract,
+    DriverContract,
+    KeyedRepositoryContract,
+    ModuleContract,
+    scheduler,
+)
+from twinstore.testing.examples import ModuleExamples
+from twinstore.testing.scheduler import SCHEDULER_EXAMPLES, SchedulerContract
 
 # What a session has, by attribute.
 PROTOCOLS: dict[str, Any] = {
@@ -29,14 +39,18 @@ METHODS = {
 
 
 def mixins_of(aggregate: type) -> list[type]:
-    return [cls for cls in aggregate.__mro__ if cls.__module__.startswith("twinstore.testing.contracts")]
+    """Return the contracts of a kit that have tests, itself left out."""
+    contracts = [cls for cls in aggregate.__mro__[1:] if ".contracts." in cls.__module__]
+    return [cls for cls in contracts if any(name.startswith("test_") for name in vars(cls))]
 
 
 MIXINS = mixins_of(SchedulerContract)
 
 
 def test_every_method_of_every_repository_and_service_is_called_for_a_foreign_tenant() -> None:
-    assert {call.name for call in (*TENANT_CALLS, *SYSTEM_CALLS)} == METHODS
+    assert {
+        call.name for call in (*SchedulerContract.tenant_calls(), *SchedulerContract.system_calls())
+    } == METHODS
 
 
 def test_every_list_with_a_token_is_paged_through() -> None:
@@ -51,9 +65,9 @@ def test_every_list_with_a_token_is_paged_through() -> None:
         )
     }
     # The service passes the list of the repository on.
-    assert {item.name.split()[0] for item in (*LISTINGS, *SYSTEM_LISTINGS)} == paged - {
-        "run_summary_service.list"
-    }
+    assert {
+        item.name.split()[0] for item in (*SchedulerContract.listings(), *SchedulerContract.system_listings())
+    } == paged - {"run_summary_service.list"}
 
 
 def test_every_entity_has_an_example_with_the_protocol_of_its_repository() -> None:
@@ -65,14 +79,54 @@ def test_every_entity_has_an_example_with_the_protocol_of_its_repository() -> No
 @pytest.mark.parametrize("aggregate", [SchedulerContract, AccessDefaultsContract])
 def test_no_contract_hides_a_test_of_another(aggregate: type) -> None:
     mixins = mixins_of(aggregate)
-    names = Counter(name for cls in mixins for name in vars(cls) if name.startswith("test_"))
+    # What a module has no case for is None.
+    names = Counter(
+        name for cls in mixins for name, test in vars(cls).items() if name[:5] == "test_" and test
+    )
     assert [name for name, number in names.items() if number > 1] == []
 
 
-def test_the_aggregate_holds_every_contract() -> None:
+def test_the_aggregates_hold_every_contract() -> None:
     exported = {name for name in twinstore.testing.__all__ if name.endswith("Contract")}
-    of_the_access = {"AccessContract", "AccessDefaultsContract"}
-    assert {cls.__name__ for cls in MIXINS} == exported - {"Contract", "DriverContract"} - of_the_access
+    wholes = {"Contract", "DriverContract", "ModuleContract", "AccessContract", "AccessDefaultsContract"}
+    generic = {cls.__name__ for cls in mixins_of(ModuleContract)}
+    assert generic == exported - wholes
+    special = {name for name in scheduler.__all__ if name.endswith("Contract")} - {"SchedulerContract"}
+    assert {cls.__name__ for cls in MIXINS} == generic | special
+
+
+def test_a_module_is_asked_what_it_has() -> None:
+    given = {name for name in dir(LibraryContract) if name.startswith("test_")}
+    dropped = {name for name in given if getattr(LibraryContract, name) is None}
+    # It has no list, no purge, no instant by which rows expire, and nothing that belongs to nobody.
+    assert {
+        "test_all_pages_make_the_whole_list_in_order",
+        "test_a_purge_in_batches_below_one_removes_nothing",
+        "test_expired_rows_are_removed_by_the_store_exactly_when_declared",
+        "test_rows_of_nobody_are_the_same_for_every_tenant",
+    } <= dropped
+    kept = {"test_rows_of_another_tenant_do_not_exist", "test_an_error_of_the_store_makes_the_unit_unusable"}
+    assert kept <= given - dropped
+    assert [call.name for call in LibraryContract.tenant_calls()] == ["books.get", "books.put"]
+
+
+def test_a_module_must_give_an_example_of_each_entity() -> None:
+    with pytest.raises(LookupError, match="no example of books"):
+        ModuleExamples(LIBRARY_EXAMPLES.module, ())
+
+
+@pytest.mark.parametrize("entity", [TRIGGERS, WORKERS], ids=lambda entity: entity.name)
+def test_what_needs_a_parent_or_all_tenants_cannot_stand_for_all(entity: Entity) -> None:
+    with pytest.raises(LookupError, match=f"{entity.name} cannot stand for all; choose one of: schedules, "):
+        ModuleExamples(MODULE, SCHEDULER_EXAMPLES.examples, chosen=entity)
+
+
+def test_a_contract_without_module_says_what_to_do() -> None:
+    class Orphan(KeyedRepositoryContract):
+        """Names no examples."""
+
+    with pytest.raises(pytest.UsageError, match="Orphan is the contract of no module"):
+        Orphan().pytest_generate_tests(cast("pytest.Metafunc", None))
 
 
 @pytest.mark.parametrize("cls", [*MIXINS, *mixins_of(AccessDefaultsContract)], ids=lambda cls: cls.__name__)
@@ -81,8 +135,18 @@ def test_a_contract_is_inherited_and_not_collected_by_itself(cls: type) -> None:
 
 
 def test_the_contract_of_drivers_has_the_kit_of_every_installed_module() -> None:
-    kits = {name for name, kit in vars(DriverContract).items() if isinstance(kit, type)}
+    class Tests(DriverContract):
+        """What a driver's author writes."""
+
+    kits = {name for name in dir(Tests) if name.startswith("Test")}
     assert kits == {"TestAccess", "TestDefaults"} | {
         f"Test{module_spec(name).title}" for name in built_modules()
     }
-    assert DriverContract.TestScheduler.__mro__[1] is SchedulerContract
+    assert vars(Tests)["TestScheduler"].__mro__[1] is SchedulerContract
+
+
+def test_an_outsiders_module_brings_its_kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_distribution(monkeypatch, tmp_path, "acme-library", LIBRARY)
+    kits = DriverContract.kits()
+    assert list(kits) == ["TestScheduler", "TestLibrary"]
+    assert issubclass(kits["TestLibrary"], LibraryContract)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.scheduler.catalog import TRIGGERS
 from twinstore.scheduler.enums import RunState
-from twinstore.testing import builders, scalars, strategies
+from twinstore.testing import scalars
+from twinstore.testing.scheduler import builders, strategies
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 
 EXAMPLES = SCHEDULER_EXAMPLES.examples
@@ -45,7 +46,9 @@ def test_a_moved_run_is_valid_in_every_state(state: RunState, following: RunStat
 
 
 @pytest.mark.parametrize("name", EVERY_MODEL)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
 @given(data=st.data())
 def test_a_generated_model_survives_its_canonical_form(name: str, data: st.DataObject) -> None:
     model = data.draw(EVERY_MODEL[name])

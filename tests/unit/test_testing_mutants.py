@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.deployments.memory import memory_deployments
-from tests.mutants import Mutant, Patch, replacing
+from tests.mutants import Mutant, Patch, replacing, workspace_in_memory
 from twinstore import guard, units
 from twinstore.backend import UnitState
 from twinstore.query import Before
@@ -23,38 +22,21 @@ from twinstore.scheduler.rules import run_summaries as summary_rules
 from twinstore.scheduler.rules import runs as run_rules
 from twinstore.scheduler.rules import schedules as schedule_rules
 from twinstore.scope import Scope
-from twinstore.testing import (
-    AuditRepositoryContract,
-    BulkContract,
-    DecodingContract,
-    DueScheduleContract,
-    IsolationContract,
-    PagingContract,
-    RunRepositoryContract,
-    RunStateContract,
-    RunSummaryRepositoryContract,
-    RunSummaryServiceContract,
-    ScheduleRepositoryContract,
-    SessionContract,
-    TenancyContract,
-    TransactionContract,
-    TriggerRepositoryContract,
-    Workspace,
-)
-from twinstore.testing.calls import TENANT_CALLS, store_one_of_each
-from twinstore.testing.contracts.bulk import populate
-from twinstore.testing.contracts.decoding import TOUCHES
-from twinstore.testing.contracts.isolation import count_up
 from twinstore.testing.contracts.paging import FilledLists
 from twinstore.testing.contracts.tenancy import OtherTenant
-from twinstore.testing.listings import LISTINGS
+from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
+from twinstore.testing.scheduler.calls import store_one_of_each
+from twinstore.testing.scheduler.contracts.isolation import count_up
+from twinstore.testing.scheduler.steps import populate
 from twinstore_memory import access, bulk, rows, store, writing
 from twinstore_memory import compile as compiler
 
 RIVALS = 8
-RUNS_LISTING = next(listing for listing in LISTINGS if listing.name == "runs.list")
-GET_RUN = next(call for call in TENANT_CALLS if call.name == "runs.get")
-LIST_OF_RUNS = next(touch for touch in TOUCHES if touch.name == "list" and touch.entity.name == "runs")
+RUNS_LISTING = next(listing for listing in SchedulerContract.listings() if listing.name == "runs.list")
+GET_RUN = next(call for call in SchedulerContract.tenant_calls() if call.name == "runs.get")
+LIST_OF_RUNS = next(
+    touch for touch in SchedulerContract.touches() if touch.method == "list" and touch.entity.name == "runs"
+)
 
 
 def commit_instead(patch: Patch) -> None:
@@ -146,7 +128,7 @@ def exported_twice(patch: Patch) -> None:
     patch.setattr(bulk, "covers", lambda within, row: original(within, row) or row.key == within.upper)
 
 
-def populated(workspace: Workspace) -> Workspace:
+def populated(workspace: SchedulerWorkspace) -> SchedulerWorkspace:
     populate(workspace)
     return workspace
 
@@ -155,14 +137,14 @@ MUTANTS = [
     Mutant(
         "rows of other tenants are found",
         replacing(writing, "is_seen", lambda *_: True),
-        lambda workspace: TenancyContract().test_rows_of_another_tenant_do_not_exist(
+        lambda workspace: SchedulerContract().test_rows_of_another_tenant_do_not_exist(
             workspace, OtherTenant(workspace.foreign, store_one_of_each(workspace.elsewhere)), GET_RUN
         ),
     ),
     Mutant(
         "a session admits any tenant",
         replacing(Scope, "admit", lambda _, tenant: tenant.strip()),
-        lambda workspace: TenancyContract().test_a_session_admits_its_own_tenant_only(
+        lambda workspace: SchedulerContract().test_a_session_admits_its_own_tenant_only(
             workspace=workspace,
             unchanged=OtherTenant(workspace.foreign, store_one_of_each(workspace.elsewhere)),
             call=GET_RUN,
@@ -171,108 +153,100 @@ MUTANTS = [
     Mutant(
         "a unit commits what failed",
         commit_instead,
-        lambda workspace: TransactionContract().test_any_exception_rolls_everything_back(
+        lambda workspace: SchedulerContract().test_any_exception_rolls_everything_back(
             workspace=workspace, error=ZeroDivisionError
         ),
     ),
     Mutant(
         "a unit goes on after an error of the store",
         replacing(guard, "WRITE_ERRORS", ()),
-        lambda workspace: TransactionContract().test_an_error_of_the_store_makes_the_unit_unusable(
+        lambda workspace: SchedulerContract().test_an_error_of_the_store_makes_the_unit_unusable(
             workspace=workspace, name="run"
         ),
     ),
     Mutant(
         "writes are visible before the commit",
         dirty_writes,
-        lambda workspace: TransactionContract().test_everything_is_committed_together(workspace=workspace),
+        lambda workspace: SchedulerContract().test_everything_is_committed_together(workspace=workspace),
     ),
     Mutant(
         "a session outlives its end",
         replacing(UnitState, "check", lambda _: None),
-        lambda workspace: SessionContract().test_a_session_that_has_ended_refuses_every_call(
+        lambda workspace: SchedulerContract().test_a_session_that_has_ended_refuses_every_call(
             workspace=workspace
         ),
     ),
     Mutant(
         "any move is allowed",
         replacing(run_rules, "run_move_allowed", lambda *_: True),
-        lambda workspace: RunStateContract().test_a_forbidden_move_is_refused(
+        lambda workspace: SchedulerContract().test_a_forbidden_move_is_refused(
             workspace, RunState.RUNNING, RunState.QUEUED
         ),
     ),
     Mutant(
         "counters fall",
         replacing(run_rules, "_check_counters", lambda *_: None),
-        lambda workspace: RunStateContract().test_no_counter_falls(workspace, "deltas"),
+        lambda workspace: SchedulerContract().test_no_counter_falls(workspace, "deltas"),
     ),
     Mutant(
         "late updates count",
         replacing(summary_rules, "supersedes", lambda *_: True),
-        lambda workspace: (
-            RunSummaryServiceContract().test_a_late_or_repeated_update_changes_nothing_but_the_instant(
-                workspace
-            )
+        lambda workspace: SchedulerContract().test_a_late_or_repeated_update_changes_nothing_but_the_instant(
+            workspace
         ),
     ),
     Mutant(
         "whatever a change returns is written",
         replacing(summaries, "checked", lambda change, *_: change),
-        lambda workspace: (
-            RunSummaryRepositoryContract().test_a_change_that_returns_another_summary_writes_nothing(
-                workspace, "another tenant", stored=True
-            )
+        lambda workspace: SchedulerContract().test_a_change_that_returns_another_summary_writes_nothing(
+            workspace, "another tenant", stored=True
         ),
     ),
     Mutant(
         "a trigger is computed at every write",
         recomputed_always,
-        lambda workspace: TriggerRepositoryContract().test_unrelated_fields_leave_the_trigger_alone(
-            workspace
-        ),
+        lambda workspace: SchedulerContract().test_unrelated_fields_leave_the_trigger_alone(workspace),
     ),
     Mutant(
         "stale expectations are met",
         replacing(schedule_rules, "_check_expectation", lambda *_: None),
-        lambda workspace: ScheduleRepositoryContract().test_an_expected_instant_must_be_the_stored_one(
-            workspace
-        ),
+        lambda workspace: SchedulerContract().test_an_expected_instant_must_be_the_stored_one(workspace),
     ),
     Mutant(
         "names of deleted schedules stay taken",
         names_stay_taken,
-        lambda workspace: ScheduleRepositoryContract().test_the_name_of_a_deleted_schedule_is_free(workspace),
+        lambda workspace: SchedulerContract().test_the_name_of_a_deleted_schedule_is_free(workspace),
     ),
     Mutant(
         "ties follow the insertion",
         ties_by_insertion,
-        lambda workspace: PagingContract().test_all_pages_make_the_whole_list_in_order(
+        lambda workspace: SchedulerContract().test_all_pages_make_the_whole_list_in_order(
             FilledLists(workspace.deployment, workspace.storage), RUNS_LISTING, 3
         ),
     ),
     Mutant(
         "broken rows are skipped",
         broken_rows_are_skipped,
-        lambda workspace: DecodingContract().test_a_broken_row_is_named_without_its_content_and_left_alone(
+        lambda workspace: SchedulerContract().test_a_broken_row_is_named_without_its_content_and_left_alone(
             workspace, LIST_OF_RUNS
         ),
     ),
     Mutant(
         "identical records are written again",
         replacing(rows.DocumentRow, "__eq__", lambda *_: False),
-        lambda workspace: AuditRepositoryContract().test_an_identical_record_is_not_written_again(workspace),
+        lambda workspace: SchedulerContract().test_an_identical_record_is_not_written_again(workspace),
     ),
     Mutant(
         "rivals do not wait for each other",
         no_claims,
-        lambda workspace: RunRepositoryContract().test_of_rivals_creating_one_id_exactly_one_wins(
+        lambda workspace: SchedulerContract().test_of_rivals_creating_one_id_exactly_one_wins(
             workspace=workspace
         ),
     ),
     Mutant(
         "a unit reads what others commit meanwhile",
         no_snapshots,
-        lambda workspace: IsolationContract().test_a_unit_reads_one_state_and_its_own_writes(
+        lambda workspace: SchedulerContract().test_a_unit_reads_one_state_and_its_own_writes(
             workspace=workspace
         ),
     ),
@@ -280,7 +254,7 @@ MUTANTS = [
         "a unit that read before others wrote overwrites them",
         last_writer_wins,
         lambda workspace: (
-            IsolationContract().test_a_write_of_a_row_that_was_changed_since_the_unit_began_is_refused(
+            SchedulerContract().test_a_write_of_a_row_that_was_changed_since_the_unit_began_is_refused(
                 workspace=workspace, name="run"
             )
         ),
@@ -289,25 +263,25 @@ MUTANTS = [
         "what threads read and write back is lost",
         no_snapshots,
         lambda workspace: (
-            IsolationContract().test_what_many_threads_read_and_write_back_through_transact_is_all_confirmed_and_kept(
+            SchedulerContract().test_what_many_threads_read_and_write_back_through_transact_is_all_confirmed_and_kept(
                 workspace=workspace, write=count_up
             )
         ),
     ),
     Mutant(
         "units nest",
-        replacing(units, "present_owner", object),
+        replacing(units, "present_context", object),
         lambda workspace: (
-            IsolationContract().test_a_second_unit_in_the_same_thread_is_refused_and_the_first_goes_on(
+            SchedulerContract().test_a_second_unit_in_the_same_thread_is_refused_and_the_first_goes_on(
                 workspace=workspace
             )
         ),
     ),
     Mutant(
         "units of other threads are refused",
-        replacing(units, "present_owner", lambda: 1),
+        replacing(units, "present_context", lambda: 1),
         lambda workspace: (
-            IsolationContract().test_units_of_two_storages_and_of_two_threads_stand_beside_each_other(
+            SchedulerContract().test_units_of_two_storages_and_of_two_threads_stand_beside_each_other(
                 workspace=workspace
             )
         ),
@@ -315,12 +289,12 @@ MUTANTS = [
     Mutant(
         "a schedule is due one millisecond late",
         replacing(queries, "AtMost", Before),
-        lambda workspace: DueScheduleContract().test_a_schedule_is_due_from_its_very_instant(workspace),
+        lambda workspace: SchedulerContract().test_a_schedule_is_due_from_its_very_instant(workspace),
     ),
     Mutant(
         "a range includes its upper key",
         exported_twice,
-        lambda workspace: BulkContract().test_ranges_cover_every_key_once_and_in_order(
+        lambda workspace: SchedulerContract().test_ranges_cover_every_key_once_and_in_order(
             populated(workspace), RUNS, 1
         ),
     ),
@@ -328,19 +302,19 @@ MUTANTS = [
 
 
 @pytest.fixture
-def workspace() -> Iterator[Workspace]:
-    with memory_deployments() as deployment, deployment.open() as storage:
-        yield Workspace(deployment, storage)
+def workspace() -> Iterator[SchedulerWorkspace]:
+    with workspace_in_memory() as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: Workspace) -> None:
+def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: SchedulerWorkspace) -> None:
     mutant.case(workspace)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_case_catches_the_fault(
-    mutant: Mutant, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    mutant: Mutant, workspace: SchedulerWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant.plant(monkeypatch)
     with pytest.raises((Exception, pytest.fail.Exception)):

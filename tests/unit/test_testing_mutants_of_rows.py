@@ -12,39 +12,22 @@ from typing import Any
 
 import pytest
 
-from tests.contract.deployments.memory import memory_deployments
-from tests.mutants import Mutant, Patch, replacing
+from tests.mutants import Mutant, Patch, replacing, workspace_in_memory
 from twinstore import failures, guard
 from twinstore.access import UniqueKey
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULES
 from twinstore.scheduler.repositories.schedules import Schedules
 from twinstore.scheduler.rules import schedules as schedule_rules
 from twinstore.tenancy import ALL_TENANTS
-from twinstore.testing import (
-    AuditRepositoryContract,
-    CapabilitiesContract,
-    DecodingContract,
-    DueScheduleContract,
-    JoiningContract,
-    KeyedRepositoryContract,
-    PagingContract,
-    RaceContract,
-    RetentionContract,
-    RunRepositoryContract,
-    ScheduleRepositoryContract,
-    TriggerRepositoryContract,
-    ValueContract,
-    Workspace,
-)
 from twinstore.testing.contracts.paging import FilledLists
-from twinstore.testing.listings import LISTINGS
+from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_memory import access, rows, store, writing
 from twinstore_memory import compile as compiler
 from twinstore_memory.backend import MemoryBackend
 
 RUN, SNAPSHOT, RECORD = map(SCHEDULER_EXAMPLES.of, (RUNS, IMPACT_SNAPSHOTS, AUDIT))
-RUNS_LISTING = next(listing for listing in LISTINGS if listing.name == "runs.list")
+RUNS_LISTING = next(listing for listing in SchedulerContract.listings() if listing.name == "runs.list")
 
 
 def looks_and_writes_apart(operation: str, patch: Patch) -> None:
@@ -199,26 +182,28 @@ MUTANTS = [
     Mutant(
         "a write keeps fields of the row that it replaces",
         keeps_what_it_replaces,
-        lambda workspace: DecodingContract().test_a_broken_row_is_replaced_as_a_whole_or_left_alone(
+        lambda workspace: SchedulerContract().test_a_broken_row_is_replaced_as_a_whole_or_left_alone(
             workspace, SNAPSHOT
         ),
     ),
     Mutant(
         "a run is looked for in one unit and created in another",
         partial(looks_and_writes_apart, "insert"),
-        lambda workspace: RaceContract().test_one_run_of_an_id_is_created_in_every_round(workspace=workspace),
+        lambda workspace: SchedulerContract().test_one_run_of_an_id_is_created_in_every_round(
+            workspace=workspace
+        ),
     ),
     Mutant(
         "a record is looked for in one unit and appended in another",
         partial(looks_and_writes_apart, "put"),
-        lambda workspace: RaceContract().test_one_record_of_an_id_is_appended_in_every_round(
+        lambda workspace: SchedulerContract().test_one_record_of_an_id_is_appended_in_every_round(
             workspace=workspace
         ),
     ),
     Mutant(
         "two tenants get one new snapshot",
         partial(looks_and_writes_apart, "put"),
-        lambda workspace: RaceContract().test_of_two_tenants_one_gets_a_new_key_in_every_round(
+        lambda workspace: SchedulerContract().test_of_two_tenants_one_gets_a_new_key_in_every_round(
             workspace=workspace, example=SNAPSHOT
         ),
     ),
@@ -227,8 +212,8 @@ MUTANTS = [
         changes_without_holding,
         # One run in fifty misses it: three, none in a hundred thousand.
         lambda workspace: [
-            RaceContract().test_a_schedule_and_its_trigger_stay_in_step_in_every_round(
-                workspace=Workspace(*place)
+            SchedulerContract().test_a_schedule_and_its_trigger_stay_in_step_in_every_round(
+                workspace=SchedulerWorkspace(*place)
             )
             for place in [(workspace.deployment, workspace.storage)] * 3
         ],
@@ -236,66 +221,64 @@ MUTANTS = [
     Mutant(
         "runs are filtered in whole seconds",
         filters_in_whole_seconds,
-        lambda workspace: RunRepositoryContract().test_bounds_are_compared_to_the_millisecond(workspace),
+        lambda workspace: SchedulerContract().test_bounds_are_compared_to_the_millisecond(workspace),
     ),
     Mutant(
         "records are filtered in whole seconds",
         filters_in_whole_seconds,
-        lambda workspace: AuditRepositoryContract().test_bounds_of_records_are_compared_to_the_millisecond(
+        lambda workspace: SchedulerContract().test_bounds_of_records_are_compared_to_the_millisecond(
             workspace
         ),
     ),
     Mutant(
         "tokens continue in whole seconds",
         tokens_in_whole_seconds,
-        lambda workspace: PagingContract().test_all_pages_make_the_whole_list_in_order(
+        lambda workspace: SchedulerContract().test_all_pages_make_the_whole_list_in_order(
             FilledLists(workspace.deployment, workspace.storage), RUNS_LISTING, 1
         ),
     ),
     Mutant(
         "a token leads back to its page",
         a_token_that_leads_back,
-        lambda workspace: PagingContract().test_all_pages_make_the_whole_list_in_order(
+        lambda workspace: SchedulerContract().test_all_pages_make_the_whole_list_in_order(
             FilledLists(workspace.deployment, workspace.storage), RUNS_LISTING, 1
         ),
     ),
     Mutant(
         "deletions are stored in whole seconds",
         partial(stored_with, markers_in_whole_seconds),
-        lambda workspace: (
-            ScheduleRepositoryContract().test_the_instants_of_a_deletion_keep_their_milliseconds(workspace)
+        lambda workspace: SchedulerContract().test_the_instants_of_a_deletion_keep_their_milliseconds(
+            workspace
         ),
     ),
     Mutant(
         "instants are stored in whole seconds",
         partial(stored_with, document_in_whole_seconds),
-        lambda workspace: CapabilitiesContract().test_instants_keep_the_declared_precision(workspace),
+        lambda workspace: SchedulerContract().test_instants_keep_the_declared_precision(workspace),
     ),
     Mutant(
         "now is taken in whole seconds",
         recalculated_in_whole_seconds,
-        lambda workspace: TriggerRepositoryContract().test_recalculate_looks_at_the_milliseconds_of_now(
-            workspace
-        ),
+        lambda workspace: SchedulerContract().test_recalculate_looks_at_the_milliseconds_of_now(workspace),
     ),
     Mutant(
         "keys are normalised when they are looked up",
         partial(keys_made_alike, partial(unicodedata.normalize, "NFKC")),
-        lambda workspace: KeyedRepositoryContract().test_keys_that_only_look_alike_are_different_keys(
+        lambda workspace: SchedulerContract().test_keys_that_only_look_alike_are_different_keys(
             workspace, RUN
         ),
     ),
     Mutant(
         "keys are found in any case",
         partial(keys_made_alike, str.lower),
-        lambda workspace: KeyedRepositoryContract().test_keys_that_only_look_alike_are_different_keys(
+        lambda workspace: SchedulerContract().test_keys_that_only_look_alike_are_different_keys(
             workspace, RUN
         ),
     ),
     Mutant(
         "another tenant's row is found by its key",
         replacing(writing, "is_seen", lambda *_: True),
-        lambda workspace: KeyedRepositoryContract().test_a_row_of_another_tenant_is_as_absent_as_none(
+        lambda workspace: SchedulerContract().test_a_row_of_another_tenant_is_as_absent_as_none(
             workspace, RUN
         ),
     ),
@@ -307,7 +290,7 @@ MUTANTS = [
             lambda entity, key, driver, found=failures.not_found: found(entity, f" {key} ", driver),
         ),
         lambda workspace: (
-            KeyedRepositoryContract().test_an_absent_row_is_nothing_or_an_error_with_the_normalised_key(
+            SchedulerContract().test_an_absent_row_is_nothing_or_an_error_with_the_normalised_key(
                 workspace, RUN
             )
         ),
@@ -315,7 +298,7 @@ MUTANTS = [
     Mutant(
         "one field is not stored",
         partial(stored_with, without_one_field),
-        lambda workspace: KeyedRepositoryContract().test_every_look_up_finds_the_row_as_it_was_stored(
+        lambda workspace: SchedulerContract().test_every_look_up_finds_the_row_as_it_was_stored(
             workspace, RUN
         ),
     ),
@@ -323,7 +306,7 @@ MUTANTS = [
         "schedules are due by their triggers alone",
         due_by_the_trigger_alone,
         lambda workspace: (
-            DueScheduleContract().test_a_schedule_that_may_not_fire_is_not_due_whatever_its_trigger_says(
+            SchedulerContract().test_a_schedule_that_may_not_fire_is_not_due_whatever_its_trigger_says(
                 workspace
             )
         ),
@@ -332,7 +315,7 @@ MUTANTS = [
         "the newest rows are purged first",
         partial(removes, lambda found, limit: found[::-1][:limit]),
         lambda workspace: (
-            RetentionContract().test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked(
+            SchedulerContract().test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked(
                 workspace, RUN, 2
             )
         ),
@@ -341,7 +324,7 @@ MUTANTS = [
         "a purge takes everything at once",
         partial(removes, lambda found, _: found),
         lambda workspace: (
-            RetentionContract().test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked(
+            SchedulerContract().test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked(
                 workspace, SNAPSHOT, 2
             )
         ),
@@ -349,14 +332,14 @@ MUTANTS = [
     Mutant(
         "joining commits what came before",
         joining_commits,
-        lambda workspace: JoiningContract().test_joining_again_commits_nothing_of_what_came_before(
+        lambda workspace: SchedulerContract().test_joining_again_commits_nothing_of_what_came_before(
             workspace=workspace
         ),
     ),
     Mutant(
         "a joined write leaves its half",
         replacing(guard, "WRITE_ERRORS", ()),
-        lambda workspace: JoiningContract().test_a_joined_write_that_fails_leaves_no_half_of_itself(
+        lambda workspace: SchedulerContract().test_a_joined_write_that_fails_leaves_no_half_of_itself(
             workspace=workspace
         ),
     ),
@@ -364,19 +347,19 @@ MUTANTS = [
 
 
 @pytest.fixture
-def workspace() -> Iterator[Workspace]:
-    with memory_deployments() as deployment, deployment.open() as storage:
-        yield Workspace(deployment, storage)
+def workspace() -> Iterator[SchedulerWorkspace]:
+    with workspace_in_memory() as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: Workspace) -> None:
+def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: SchedulerWorkspace) -> None:
     mutant.case(workspace)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_case_catches_the_fault(
-    mutant: Mutant, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    mutant: Mutant, workspace: SchedulerWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant.plant(monkeypatch)
     with pytest.raises((Exception, pytest.fail.Exception)):
@@ -384,8 +367,8 @@ def test_the_case_catches_the_fault(
 
 
 def test_any_row_is_drawn_often_enough_to_miss_a_field(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: SchedulerWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored_with(without_one_field, monkeypatch)
     with pytest.raises((Exception, pytest.fail.Exception)):
-        ValueContract().test_any_row_comes_back(workspace=workspace, example=RUN)
+        SchedulerContract().test_any_row_comes_back(workspace=workspace, example=RUN)

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
-from tests.contract.deployments.memory import MemoryDeployment, MemoryProbe, memory_deployments
-from tests.mutants import Mutant, Patch, declaring, replacing
+from tests.mutants import Mutant, Patch, declaring, replacing, workspace_in_memory
 from twinstore.backend import Lifetime
 from twinstore.errors import (
     DocumentDecodeError,
@@ -28,19 +28,12 @@ from twinstore.errors import (
 from twinstore.migrations import Consent, MigrationReport, MigrationState, MigrationStatus
 from twinstore.plugins import hookimpl
 from twinstore.scheduler.catalog import RUNS
-from twinstore.testing import (
-    CapabilitiesContract,
-    InitializerContract,
-    PluginContract,
-    ProbeContract,
-    ResourceContract,
-    StoreErrorContract,
-    Workspace,
-)
+from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_memory import access, plugin, rows, store, writing
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.initializer import MemoryInitializer
+from twinstore_memory.testing import MemoryDeployment, MemoryProbe, memory_deployments
 
 RUN = SCHEDULER_EXAMPLES.of(RUNS)
 MIGRATION = "001_only"
@@ -71,8 +64,7 @@ def repeating_the_database(patch: Patch) -> None:
         error.__cause__ = RuntimeError(said)
         return error
 
-    for module in (writing, access):
-        patch.setattr(module, "duplicate", told)
+    patch.setattr(writing, "duplicate", told)
 
 
 def without_schema(*_: Any) -> Any:
@@ -108,6 +100,7 @@ class Migrated(MemoryInitializer):
     compares_names = True
     writes_when_asked = False
 
+    @override
     def status(self) -> tuple[MigrationStatus, ...]:
         if self.writes_when_asked:
             LEDGER.setdefault(LOOKED, "")
@@ -125,6 +118,7 @@ class Migrated(MemoryInitializer):
         if self.compares_names and newer:
             raise MigrationMissingError(f"{newer} is not shipped")
 
+    @override
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
@@ -170,14 +164,14 @@ def migrated(patch: Patch, **faults: bool) -> None:
     patch.setattr(MemoryProbe, "objects", lambda _: frozenset(LEDGER))
 
 
-def looked_at(workspace: Workspace) -> None:
+def looked_at(workspace: SchedulerWorkspace) -> None:
     LEDGER.clear()
-    InitializerContract().test_looking_changes_nothing(workspace.deployment)
+    SchedulerContract().test_looking_changes_nothing(workspace.deployment)
 
 
-def tampered_with(workspace: Workspace) -> None:
+def tampered_with(workspace: SchedulerWorkspace) -> None:
     with workspace.deployment.open() as storage:
-        InitializerContract().test_a_changed_or_newer_migration_stops_everything(workspace.on(storage))
+        SchedulerContract().test_a_changed_or_newer_migration_stops_everything(workspace.on(storage))
 
 
 def one_descriptor_a_call(patch: Patch) -> None:
@@ -204,29 +198,29 @@ def under_another_name(patch: Patch) -> None:
     patch.setattr(MemoryBackend, "driver", property(lambda _: "RAM"))
 
 
-def declared(name: str) -> Callable[[Workspace], None]:
+def declared(name: str) -> Callable[[SchedulerWorkspace], None]:
     """Return the case of a flag."""
-    case: Callable[[Workspace], None] = getattr(CapabilitiesContract(), name)
+    case: Callable[[SchedulerWorkspace], None] = getattr(SchedulerContract(), name)
     return case
 
 
-def taken(workspace: Workspace) -> None:
-    StoreErrorContract().test_a_taken_value_is_told_in_the_words_of_the_library(workspace, "run")
+def taken(workspace: SchedulerWorkspace) -> None:
+    SchedulerContract().test_a_taken_value_is_told_in_the_words_of_the_library(workspace, "run")
 
 
-def other_form(workspace: Workspace) -> None:
-    StoreErrorContract().test_a_row_of_another_form_is_undecodable_and_says_why_in_its_cause(workspace, RUN)
+def other_form(workspace: SchedulerWorkspace) -> None:
+    SchedulerContract().test_a_row_of_another_form_is_undecodable_and_says_why_in_its_cause(workspace, RUN)
 
 
-def unreachable(workspace: Workspace) -> None:
-    StoreErrorContract().test_a_store_out_of_reach_is_unavailable_for_every_kind_of_call(workspace)
+def unreachable(workspace: SchedulerWorkspace) -> None:
+    SchedulerContract().test_a_store_out_of_reach_is_unavailable_for_every_kind_of_call(workspace)
 
 
 MUTANTS = [
     Mutant(
         "rows are said to expire by themselves",
         declaring(server_ttl=True),
-        lambda _: CapabilitiesContract().test_expired_rows_are_removed_by_the_store_exactly_when_declared(
+        lambda _: SchedulerContract().test_expired_rows_are_removed_by_the_store_exactly_when_declared(
             memory_deployments
         ),
     ),
@@ -253,7 +247,7 @@ MUTANTS = [
     Mutant(
         "bulk works and is not declared",
         declaring(bulk=False),
-        lambda workspace: CapabilitiesContract().test_using_it_works_exactly_when_declared(workspace, "bulk"),
+        lambda workspace: SchedulerContract().test_using_it_works_exactly_when_declared(workspace, "bulk"),
     ),
     Mutant(
         "the driver has no name",
@@ -273,11 +267,11 @@ MUTANTS = [
     Mutant(
         "a missing schema is an outage",
         replacing(access.MemoryAccess, "find", without_schema),
-        lambda workspace: InitializerContract().test_a_call_without_schema_works_or_asks_for_the_migrations(
+        lambda workspace: SchedulerContract().test_a_call_without_schema_works_or_asks_for_the_migrations(
             workspace.deployment
         ),
     ),
-    Mutant("what is no JSON is a ValueError", partial(unreadable_rows_are, ValueError), other_form),
+    Mutant("what is not JSON is a ValueError", partial(unreadable_rows_are, ValueError), other_form),
     Mutant("an unreadable row has no cause", partial(unreadable_rows_are, lambda error: error), other_form),
     Mutant("messages repeat the database", repeating_the_database, taken),
     Mutant("an outage is an error of the client library", partial(out_of_reach, OSError), unreachable),
@@ -288,49 +282,51 @@ MUTANTS = [
     Mutant(
         "each call leaves a connection open",
         one_descriptor_a_call,
-        lambda workspace: ResourceContract().test_no_call_leaves_a_connection_open(workspace),
+        lambda workspace: SchedulerContract().test_no_call_leaves_a_connection_open(workspace),
     ),
     Mutant(
         "a closed storage goes on",
         replacing(Lifetime, "check", lambda _: None),
-        lambda workspace: ResourceContract().test_a_closed_storage_refuses_every_call(workspace),
+        lambda workspace: SchedulerContract().test_a_closed_storage_refuses_every_call(workspace),
     ),
     Mutant(
         "the probe cannot tell writes apart",
         replacing(MemoryProbe, "stamp", lambda *_: None),
-        lambda workspace: ProbeContract().test_a_stamp_changes_with_a_write_and_with_nothing_else(workspace),
+        lambda workspace: SchedulerContract().test_a_stamp_changes_with_a_write_and_with_nothing_else(
+            workspace
+        ),
     ),
     Mutant(
         "the description has a list for a tuple",
         a_list_for_a_tuple,
         lambda workspace: (
-            PluginContract().test_the_description_of_the_driver_has_the_types_that_are_asked_for(workspace)
+            SchedulerContract().test_the_description_of_the_driver_has_the_types_that_are_asked_for(workspace)
         ),
     ),
     Mutant(
         "the driver calls itself by another name than its entry point",
         under_another_name,
-        lambda workspace: PluginContract().test_the_driver_is_installed_under_the_name_that_it_gives_itself(
-            workspace
+        lambda workspace: (
+            SchedulerContract().test_the_driver_is_installed_under_the_name_that_it_gives_itself(workspace)
         ),
     ),
 ]
 
 
 @pytest.fixture
-def workspace() -> Iterator[Workspace]:
-    with memory_deployments() as deployment, deployment.open() as storage:
-        yield Workspace(deployment, storage)
+def workspace() -> Iterator[SchedulerWorkspace]:
+    with workspace_in_memory() as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: Workspace) -> None:
+def test_the_case_accepts_the_driver_as_it_is(mutant: Mutant, workspace: SchedulerWorkspace) -> None:
     mutant.case(workspace)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_case_catches_the_fault(
-    mutant: Mutant, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    mutant: Mutant, workspace: SchedulerWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant.plant(monkeypatch)
     with pytest.raises((Exception, pytest.fail.Exception)):
@@ -338,7 +334,7 @@ def test_the_case_catches_the_fault(
 
 
 def test_the_cases_of_migrations_accept_a_driver_that_has_one(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: SchedulerWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     migrated(monkeypatch)
     tampered_with(workspace)
@@ -346,7 +342,7 @@ def test_the_cases_of_migrations_accept_a_driver_that_has_one(
 
 
 def test_the_case_of_outages_accepts_a_driver_that_tells_them_well(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: SchedulerWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out_of_reach(unavailable("The store does not answer."), monkeypatch)
     unreachable(workspace)

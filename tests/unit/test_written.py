@@ -11,7 +11,7 @@ from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS, SCHEDULES
 from twinstore.scheduler.impact_snapshots import ImpactSet
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule
-from twinstore.testing.builders import make_impact_set, make_run, make_schedule
+from twinstore.testing.scheduler.builders import make_impact_set, make_run, make_schedule
 from twinstore.written import check_written, checked
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def test_another_tenant_or_key_is_named(tenant: str, key: Key, problem: str) -> 
 
 @pytest.mark.parametrize("returned", [None, {}, RUN, "text", make_schedule])
 def test_another_type_is_named(returned: object) -> None:
-    with pytest.raises(ValidationError, match=f"of type {type(returned).__name__}"):
+    with pytest.raises(ValidationError, match=f"is a {type(returned).__name__}, not a"):
         check_written(SCHEDULES, "acme", ("run-1",), Schedule, returned)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access import AccessDefaults, Binding, Marking, Row
+from twinstore.access import Access, AccessDefaults, Binding, Marking, Row
 from twinstore.canonical import CanonicalModel
 from twinstore.query import label_of_value
 from twinstore_memory.compile import matches, ordered, select, sort_key
@@ -20,7 +20,7 @@ from twinstore_memory.writing import discard, hold, is_seen, seen, store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from twinstore.access import Access, Ref, Rows, Rule, Sets, UniqueKey
+    from twinstore.access import Ref, Rows, Rule, Sets, UniqueKey
     from twinstore.catalog import Entity, Key
     from twinstore.paging import Page
     from twinstore.query import Query
@@ -35,11 +35,10 @@ __all__ = ["MemoryAccess"]
 M = TypeVar("M", bound=CanonicalModel)
 
 
-class MemoryAccess(AccessDefaults):
+class MemoryAccess(AccessDefaults, Access):
     """Implements :class:`~twinstore.access.Access`; every step is one unit of work."""
 
     def __init__(self, link: Link, scope: Scope, entities: Sequence[Entity]) -> None:
-        """Take the way to the store, the scope of the session, and the entities of the module."""
         self._link = link
         self._scope = scope
         self._entities = entities
@@ -88,9 +87,11 @@ class MemoryAccess(AccessDefaults):
     @override
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
         with self._link.working() as unit:
+            # In the order of the refs, as on a server that locks: so callers cannot wait for each other.
             held = [hold(unit, ref.scope, ref.entity, ref.key) for ref in refs]
             before = tuple(read(ref.entity, row) for ref, row in zip(refs, held, strict=True))
             after = rule(before, unit.store.clock.now)
+            # A parent is looked for when its child is written, so it comes first.
             writes = sorted(zip(refs, held, after, strict=True), key=lambda write: write[0].entity.depth)
             for ref, row, changed in writes:
                 if changed is not None:

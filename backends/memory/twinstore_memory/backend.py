@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from typing_extensions import override
 
 from twinstore.access_backend import AccessBackend
-from twinstore.backend import Capabilities, wrong_handle
+from twinstore.backend import Capabilities, ModuleBackend, wrong_handle
 from twinstore.scope import UNBOUND
 from twinstore_memory.access import MemoryAccess
 from twinstore_memory.bulk import MemoryBulk
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from twinstore.backend import OpenRequest
     from twinstore.modules import ModuleSpec
     from twinstore.scope import Scope
+    from twinstore_memory.initializer import MemoryInitializer
     from twinstore_memory.units import Link
 
 __all__ = ["CAPABILITIES", "MemoryBackend", "open_backend"]
@@ -40,14 +41,14 @@ CAPABILITIES: Final = Capabilities(
 )
 
 
-class MemoryBackend(AccessBackend[R]):
+class MemoryBackend(AccessBackend[R], ModuleBackend[R]):
     """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
 
     def __init__(self, module: ModuleSpec[R], store: MemoryDatabase | None = None) -> None:
         """Take the module and the store; default: one of its own."""
         super().__init__(module)
         self.store = store or MemoryDatabase()
-        self.initializer = initializer_class(module)(module.name)
+        self._initializer = initializer_class(module)(module.name)
 
     @property
     @override
@@ -58,6 +59,12 @@ class MemoryBackend(AccessBackend[R]):
     @override
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
+
+    @property
+    @override
+    def initializer(self) -> MemoryInitializer:
+        """Says that there is nothing to migrate."""
+        return self._initializer
 
     @property
     @override
@@ -95,6 +102,7 @@ class MemoryBackend(AccessBackend[R]):
             raise wrong_handle(handle, "a unit of its own store", DRIVER)
         return self._access(Joined(handle), scope)
 
+    @override
     def check_ready(self) -> None:
         """Do nothing: there is neither a server nor a schema."""
 

@@ -6,7 +6,9 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from twinstore.bulk import KeyRange, Record, Survey
+from typing_extensions import override
+
+from twinstore.bulk import BulkPort, BulkView, KeyRange, Record, Survey
 from twinstore.catalog import TenancyKind
 from twinstore.documents.content import extended_json, has_text_timestamp, key_of, scan_row
 from twinstore.errors import DocumentDecodeError
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from twinstore.access import Access
     from twinstore.backend import Capabilities
-    from twinstore.bulk import Check, OnConflict, Position, ScanRow
+    from twinstore.bulk import CommitCheck, OnConflict, Position, ScanRow
     from twinstore.catalog import Entity, Key, Module
     from twinstore.migrations import Initializer
     from twinstore_memory.store import MemoryDatabase, Unit
@@ -35,60 +37,70 @@ __all__ = ["MemoryBulk", "MemoryView"]
 T = TypeVar("T")
 
 
-class MemoryBulk:
+class MemoryBulk(BulkPort):
     """Implements :class:`~twinstore.bulk.BulkPort`."""
 
     def __init__(self, store: MemoryDatabase, module: Module, capabilities: Capabilities) -> None:
-        """Take the store and the module whose rows are read and written."""
         self._store = store
         self._module = module
         self._capabilities = capabilities
 
     @property
+    @override
     def identity(self) -> str:
         """Tells this store from others."""
         return f"memory:{self._store.name}"
 
     @property
+    @override
     def place(self) -> str:
         """The same: a store of this process is nowhere else."""
         return self.identity
 
     @property
+    @override
     def ledger_initializer(self) -> Initializer:
         """Has nothing to create."""
         return MemoryInitializer(LEDGER_MODULE.name)
 
+    @override
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities, parents first."""
         return self._module.entities
 
+    @override
     def survey(self) -> tuple[Survey, ...]:
         """Return every entity: each is there, and sorted."""
         return tuple(Survey(entity=entity.name) for entity in self.entities())
 
+    @override
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
         """Return the number of rows by the label of their owner."""
         rows = rows_in(self._store.begin(), entity, tenant_id=tenant_id)
         return dict(Counter(label_of(row.owner) for row in rows))
 
+    @override
     def position(self) -> Position | None:
         """Return ``None``: this store knows the present only."""
         return None
 
+    @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
         """Yield ranges of about ``rows`` rows each that together cover every key."""
         found = rows_in(self._store.begin(), entity, tenant_id=tenant_id)
+        # Rows without a usable key are covered by the open upper end.
         keys = [key for row in found if (key := key_of(row)) is not None]
         edges = keys[rows::rows]
         for lower, upper in zip([None, *edges], [*edges, None], strict=True):
             yield KeyRange(lower, upper)
 
     @contextmanager
+    @override
     def view(self, *, as_of: Position | None = None) -> Iterator[MemoryView]:
         """Open a view of what is committed at its first read."""
         if as_of is not None:
             self._capabilities.require("point_in_time_reads")
+        # Isolated, so that every stream of the view reads the same state.
         unit = self._store.begin(read_only=True, isolated=True)
         try:
             yield MemoryView(unit)
@@ -96,8 +108,9 @@ class MemoryBulk:
             unit.rollback()
 
     @contextmanager
+    @override
     def writer(
-        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
     ) -> Iterator[MemoryRangeWriter]:
         """Open a writer; its one unit needs no ``check`` of its own."""
         del check
@@ -107,20 +120,25 @@ class MemoryBulk:
         finally:
             unit.rollback()
 
+    @override
     def access(self) -> Access:
         """Return the rows of any entity, call by call."""
         return MemoryAccess(Single(self._store), UNBOUND, self._module.entities)
 
 
-class MemoryView:
+class MemoryView(BulkView):
     """Implements :class:`~twinstore.bulk.BulkView` in a unit that reads one state."""
 
-    position: Position | None = None
-
     def __init__(self, unit: Unit) -> None:
-        """Take the unit."""
         self._unit = unit
 
+    @property
+    @override
+    def position(self) -> Position | None:
+        """Nothing: changes cannot be followed here."""
+        return None
+
+    @override
     def records(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[Record]]:
@@ -128,10 +146,12 @@ class MemoryView:
         rows = rows_in(self._unit, entity, within, tenant_id=tenant_id)
         return ([record(row) for row in batch] for batch in batches(rows, batch_size))
 
+    @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
         """Yield single rows, decoded."""
         return map(record, self._rows_of(entity, keys))
 
+    @override
     def rows(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[ScanRow]]:
@@ -146,6 +166,7 @@ class MemoryView:
         if batch:
             yield batch
 
+    @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
         """Yield single rows for comparison."""
         return map(scan_row, self._rows_of(entity, keys))
@@ -198,13 +219,13 @@ def belongs(unit: Unit, row: DocumentRow, tenant_id: str | None) -> bool:
 
 
 def place(row: DocumentRow) -> tuple[bool, tuple[str | int, ...]]:
-    """Return the place of a row in the order of the keys; what can be no key comes last."""
+    """Return the place of a row in the order of the keys; what cannot be a key comes last."""
     key = key_of(row)
     return (key is None, tuple(map(repr, row.key)) if key is None else key)
 
 
 def covers(within: KeyRange, row: DocumentRow) -> bool:
-    """Whether a range covers a row; an unbounded end also covers what can be no key."""
+    """Whether a range covers a row; an unbounded end also covers what cannot be a key."""
     key = key_of(row)
     if key is None:
         return within.upper is None

@@ -12,7 +12,7 @@ from twinstore.query import Comparison, Condition, Query, holds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from twinstore.paging import KeyPart, SortKey
+    from twinstore.paging import SortKey, SortValue
     from twinstore_memory.rows import DocumentRow
 
 __all__ = ["ordered", "part", "select", "sort_key"]
@@ -28,6 +28,7 @@ def select(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
 def ordered(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
     """Return all rows of a query, in its order."""
     found = [row for row in rows if matches(row, query)]
+    # Sorting is stable, so the least significant key comes first.
     for key in reversed(query.order):
         found.sort(key=lambda row, key=key: rank(part(row, key)), reverse=key.descending)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     return found
@@ -47,7 +48,7 @@ def is_true(condition: Condition, row: DocumentRow) -> bool:
     return holds(condition, instant(value) if timed else value)
 
 
-def follows(row: DocumentRow, order: tuple[SortKey, ...], after: tuple[KeyPart, ...]) -> bool:
+def follows(row: DocumentRow, order: tuple[SortKey, ...], after: tuple[SortValue, ...]) -> bool:
     """Whether a row comes strictly after a sort key."""
     for key, bound in zip(order, after, strict=True):
         mine, other = rank(part(row, key)), rank(bound)
@@ -56,9 +57,9 @@ def follows(row: DocumentRow, order: tuple[SortKey, ...], after: tuple[KeyPart, 
     return False
 
 
-def rank(value: KeyPart) -> Rank:
+def rank(value: SortValue) -> Rank:
     """Return a value that is comparable with every other: nulls first, then text, instants and numbers."""
-    if value is None:
+    if value is None:  # first in every store
         return (0, "")
     if isinstance(value, str):
         return (1, value)

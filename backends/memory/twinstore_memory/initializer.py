@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from twinstore.migrations import MigrationReport
+from typing_extensions import override
+
+from twinstore.migrations import Initializer, MigrationReport
 from twinstore_memory.store import DRIVER
 
 if TYPE_CHECKING:
@@ -17,13 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["MemoryInitializer", "initializer_class"]
 
 
-class MemoryInitializer:
+class MemoryInitializer(Initializer):
     """Implements :class:`~twinstore.migrations.Initializer`: there is nothing to migrate."""
 
     def __init__(self, module: str) -> None:
-        """Take the name of the module, for reports."""
         self._module = module
 
+    @override
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
@@ -31,19 +33,23 @@ class MemoryInitializer:
         del release, accept
         return MigrationReport(module=self._module, backend=DRIVER)
 
+    @override
     def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
         """Return nothing: no server acts on the rows."""
         del release
         return ()
 
+    @override
     def status(self) -> tuple[MigrationStatus, ...]:
         """Return no migration."""
         return ()
 
+    @override
     def verify(self) -> tuple[str, ...]:
         """Return no difference."""
         return ()
 
+    @override
     def export(self) -> str:
         """Return a comment that says so."""
         return "# Storage in memory has no schema; there is nothing to apply.\n"

@@ -6,7 +6,9 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from twinstore.bulk import Conflict, ImportOutcome, Rejected
+from typing_extensions import override
+
+from twinstore.bulk import Conflict, ImportOutcome, RangeWriter, Rejected
 from twinstore.documents.content import content
 from twinstore.errors import DuplicateError
 from twinstore.fields import parse_timestamp
@@ -28,13 +30,12 @@ if TYPE_CHECKING:
 __all__ = ["MemoryRangeWriter"]
 
 
-class MemoryRangeWriter:
+class MemoryRangeWriter(RangeWriter):
     """Implements :class:`~twinstore.bulk.RangeWriter`; every record is staged as it comes."""
 
     def __init__(
         self, unit: Unit, entity: Entity, entities: Sequence[Entity], on_conflict: OnConflict
     ) -> None:
-        """Take the open unit, what is written, and the entities that may be children of it."""
         self._unit = unit
         self._entity = entity
         self._entities = entities
@@ -45,11 +46,13 @@ class MemoryRangeWriter:
         self._rejected: list[Rejected] = []
         self._removed = 0
 
+    @override
     def write(self, records: Sequence[Record]) -> None:
         """Stage records."""
         for record in records:
             self._write(record)
 
+    @override
     def remove(self, keys: Sequence[Key]) -> None:
         """Stage the removal of rows, with their children."""
         for key in keys:
@@ -58,6 +61,7 @@ class MemoryRangeWriter:
                 discard(self._unit, self._entities, row)
                 self._removed += 1
 
+    @override
     def flush(self) -> ImportOutcome:
         """Return what became of everything so far."""
         return ImportOutcome(
@@ -69,10 +73,12 @@ class MemoryRangeWriter:
         )
 
     @property
+    @override
     def access(self) -> Access:
         """The rows of any entity inside this unit."""
         return MemoryAccess(Joined(self._unit), UNBOUND, self._entities)
 
+    @override
     def commit(self) -> None:
         """Commit the unit."""
         self._unit.commit()
@@ -82,11 +88,12 @@ class MemoryRangeWriter:
             self._rejected.append(Rejected(record, record.error or "the row has no model or no key"))
             return
         row = encode(self._entity, record.model, as_stored(record))
+        # Claimed before it is looked at, so that nobody changes it until the range is committed.
         self._unit.lock(table(self._entity), row.key)
         stored = self._unit.get(table(self._entity), row.key)
         if stored is None:
             self._store(record, row)
-        elif content(stored) == content(row):
+        elif content(stored) == content(row):  # not the rows: forms that mean the same are equal here
             self._unchanged[label_of(row.owner)] += 1
         else:
             self._conflicts.append(Conflict(record.key, row.owner, overwritten=self._overwrite))

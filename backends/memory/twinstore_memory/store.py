@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["DRIVER", "MemoryDatabase", "TableName", "Unit", "drop_store", "shared_store"]
 
 DRIVER: Final = "Memory"
+# Nothing detects a deadlock here: of two units that wait for each other, one gives up after this.
 PATIENCE_SECONDS: Final = 5.0
 
 K = TypeVar("K")
@@ -108,6 +109,7 @@ class MemoryDatabase:
         self._locks: dict[tuple[str, Hashable], Unit] = {}
         self._snapshots: set[Unit] = set()
         self._committing: dict[str, TableContents] = {}
+        # One for everything: a commit is a few assignments, and whoever waits must see any unit end.
         self._changed = Condition()
         renew_in_child(self)
 
@@ -175,6 +177,7 @@ class MemoryDatabase:
                         driver=DRIVER,
                     )
                 self._changed.wait(remaining)
+            # Committed since this unit began: it would decide on a state that is no more.
             if unit.before(table).mentions(what):
                 raise ConcurrencyError(
                     "Another unit of work has changed the same row since this one began; repeat this one as "
@@ -187,9 +190,11 @@ class MemoryDatabase:
         """Apply what a unit staged, all at once, and drop its claims."""
         with self._changed:
             self._snapshots.discard(unit)
+            # Before anything changes: whoever reads one state goes on seeing what is replaced now.
             for table, contents in staged.items():
                 for other in self._snapshots:
                     self._contents(table).note_before(contents, other.before(table))
+            # A process may fork between two tables; see renew().
             self._committing = staged
             for table, contents in staged.items():
                 self._contents(table).take_over(contents)
@@ -239,6 +244,7 @@ class Unit:
 
     def loses_to(self, owner: Unit) -> bool:
         """Whether this unit must not wait for the claim of another one."""
+        # The other unit of this thread could never end while this one waits for it.
         return owner.thread == self.thread or (self.isolated and owner.isolated)
 
     def before(self, table: str) -> TableContents:
@@ -276,6 +282,7 @@ class Unit:
             self.state.check_commit()
             self.state.check()
         except BaseException:
+            # Whatever ended the unit: others wait for its claims.
             self.rollback()
             raise
         self._end(self._staged)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
+from typing_extensions import override
+
 from twinstore.backend import UnitState
 
 if TYPE_CHECKING:
@@ -17,29 +19,24 @@ __all__ = ["Joined", "Link", "Single"]
 
 
 class Link(Protocol):
-    """How an access reaches the store."""
+    """How an access reaches the store.
 
-    @property
-    def state(self) -> UnitState:
-        """Whether the access can still be used."""
-        ...
+    Attributes:
+        state: whether the access can still be used.
+        read_only: the unit was opened for reading.
+        in_unit: somebody else ends the unit.
+    """
 
-    @property
-    def read_only(self) -> bool:
-        """Whether the unit was opened for reading."""
-        ...
-
-    @property
-    def in_unit(self) -> bool:
-        """Whether somebody else ends the unit."""
-        ...
+    state: UnitState
+    read_only: bool
+    in_unit: bool
 
     def working(self) -> AbstractContextManager[Unit]:
         """Return the unit in which one call reads and writes."""
         ...
 
 
-class Single:
+class Single(Link):
     """Each call is a unit of its own: an access without a transaction."""
 
     read_only = False
@@ -51,6 +48,7 @@ class Single:
         self._store = store
 
     @contextmanager
+    @override
     def working(self) -> Iterator[Unit]:
         """Commit the unit of one call at its end."""
         unit = self._store.begin()
@@ -58,20 +56,20 @@ class Single:
             yield unit
             unit.commit()
         finally:
-            unit.rollback()
+            unit.rollback()  # does nothing after a commit
 
 
-class Joined:
+class Joined(Link):
     """All calls belong to one unit: an access in a transaction."""
 
     in_unit = True
 
     def __init__(self, unit: Unit) -> None:
-        """Take the unit."""
         self.state = unit.state
         self.read_only = unit.read_only
         self._unit = unit
 
+    @override
     def working(self) -> AbstractContextManager[Unit]:
         """Return the unit; whoever opened it ends it."""
         return nullcontext(self._unit)

@@ -49,6 +49,7 @@ def hold(unit: Unit, scope: Tenants, entity: Entity, key: Key | UniqueKey) -> Do
     Where there is none, no other unit can insert it.
     """
     while True:
+        # While this unit waited for the claim, the unique value may have gone to another row.
         place = _place(unit, entity, key)
         unit.lock(table(entity), _value(key) if place is None else place)
         if _place(unit, entity, key) == place:
@@ -91,6 +92,7 @@ def discard(unit: Unit, entities: Iterable[Entity], row: DocumentRow) -> None:
         if entity.parent is not None and entity.parent.entity == row.entity:
             for child in unit.values(table(entity)):
                 if child.parent_key == row.key:
+                    # A rival that is writing the child ends first, so that it is not left without a parent.
                     unit.lock(table(entity), child.key)
                     discard(unit, entities, child)
 

@@ -10,7 +10,7 @@ from pymongo.client_session import ClientSession
 from typing_extensions import override
 
 from twinstore.access_backend import AccessBackend
-from twinstore.backend import UnitState, wrong_handle
+from twinstore.backend import ModuleBackend, UnitState, wrong_handle
 from twinstore.scope import UNBOUND
 from twinstore_mongo.access import MongoAccess
 from twinstore_mongo.bulk import MongoBulk
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from twinstore.modules import ModuleSpec
     from twinstore.options import ModuleOptions
     from twinstore.scope import Scope
+    from twinstore_mongo.migrator import MongoInitializer
     from twinstore_mongo.settings import MongoSettings
 
 __all__ = ["MongoBackend", "open_backend"]
@@ -34,7 +35,7 @@ __all__ = ["MongoBackend", "open_backend"]
 R = TypeVar("R")
 
 
-class MongoBackend(AccessBackend[R]):
+class MongoBackend(AccessBackend[R], ModuleBackend[R]):
     """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
 
     def __init__(
@@ -45,32 +46,34 @@ class MongoBackend(AccessBackend[R]):
         *,
         validators: bool = True,
     ) -> None:
-        """Take the module, its options, the connection, and whether collections get validators."""
         super().__init__(module)
         connection.check_names(module.catalog.entities)
         self._connection = connection
-        self.initializer = initializer_class(module).of(connection, module, options, validators=validators)
+        self._initializer = initializer_class(module).of(connection, module, options, validators=validators)
         self._bulk = MongoBulk(connection, module.catalog)
 
     @property
+    @override
     def driver(self) -> str:
         """The name of the driver, for messages."""
         return DRIVER
 
     @property
+    @override
     def capabilities(self) -> Capabilities:
         """What the connected server can do."""
         return self._connection.store.capabilities
 
     @property
     @override
-    def bulk(self) -> MongoBulk:
-        """Whole entities for tools; refused where the client is a test double, which has no commands.
+    def initializer(self) -> MongoInitializer:
+        """Creates and upgrades collections, indexes and validators."""
+        return self._initializer
 
-        Raises:
-            UnsupportedCapabilityError: it is one.
-        """
-        self.capabilities.require("bulk")
+    @property
+    @override
+    def bulk(self) -> MongoBulk:
+        """Whole entities for tools."""
         return self._bulk
 
     @override
@@ -99,6 +102,7 @@ class MongoBackend(AccessBackend[R]):
             try:
                 with transaction(session, store):
                     yield self._access(context)
+                    # An error that the caller caught inside has ended the transaction on the server already.
                     context.state.check_commit()
             finally:
                 context.state.closed = True
@@ -110,6 +114,7 @@ class MongoBackend(AccessBackend[R]):
         store = self._connection.store.joined(handle)
         return self._access(replace(self._fresh(scope), session=handle, joined=store))
 
+    @override
     def check_ready(self) -> None:
         """Connect and check server and schema; see :meth:`ModuleBackend.check_ready`."""
         store = self._connection.store
@@ -117,7 +122,7 @@ class MongoBackend(AccessBackend[R]):
             store.client.server_info()
         except CLIENT_ERRORS as error:
             raise translate(error, store.where) from error
-        self.initializer.check_applied()
+        self._initializer.check_applied()
 
     @override
     def close(self) -> None:
@@ -135,5 +140,5 @@ class MongoBackend(AccessBackend[R]):
 def open_backend(request: OpenRequest) -> MongoBackend[object]:
     """Open a module with the settings of the request; connects on first use."""
     settings = cast("MongoSettings", request.settings)
-    connection = Connection(settings, request.resources, request.clock)
+    connection = Connection(settings, request.resources)
     return MongoBackend(request.module, connection, request.options, validators=settings.validators)

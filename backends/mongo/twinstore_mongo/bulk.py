@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from twinstore.backend import UnitState
-from twinstore.bulk import KeyRange
+from twinstore.bulk import BulkPort, KeyRange
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.options import ModuleOptions
 from twinstore.query import batch_size_argument
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from twinstore.access import Access
-    from twinstore.bulk import Check, Key, OnConflict, Position, Survey
+    from twinstore.bulk import CommitCheck, Key, OnConflict, Position, Survey
     from twinstore.catalog import Entity, Module
     from twinstore.migrations import Initializer
     from twinstore_mongo.bulk_owners import Chosen
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["MongoBulk"]
 
 
-class MongoBulk:
+class MongoBulk(BulkPort):
     """Implements :class:`~twinstore.bulk.BulkPort` for any module."""
 
     def __init__(self, connection: Connection, module: Module) -> None:
@@ -50,6 +52,7 @@ class MongoBulk:
         self._module = module
 
     @property
+    @override
     def identity(self) -> str:
         """What the server calls itself, and the database; connects at the first call."""
         return self._identity
@@ -61,12 +64,14 @@ class MongoBulk:
             return f"{DRIVER} {identity_of(store)}"
 
     @property
+    @override
     def place(self) -> str:
         """Driver, hosts and database."""
         store = self._connection.store
         return f"{DRIVER} {store.where.hosts}/{store.database.name}"
 
     @property
+    @override
     def ledger_initializer(self) -> Initializer:
         """Creates and upgrades the collections of the ledger of copies."""
         validators = self._connection.validators
@@ -74,44 +79,47 @@ class MongoBulk:
             self._connection, LEDGER_MODULE, ModuleOptions(), validators=validators
         )
 
+    @override
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities in copy order: parents first."""
         return self._module.entities
 
+    @override
     def survey(self) -> tuple[Survey, ...]:
-        """Return what there is to read, and at what cost; see the Protocol."""
         note_system_scope("bulk survey")
         return survey_of(self._connection, self.entities())
 
+    @override
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
-        """Return the number of rows by the label of their owner; see the Protocol."""
         note_system_scope("bulk counts")
         store, tenant = self._connection.store, codec_of(entity).tenant
         group: Document = {ID: None if tenant is None else f"${tenant}", "count": {"$sum": 1}}
         pipeline = [*self._chosen(entity, tenant_id).stages, {"$group": group}]
         collection = store.collection(self._connection.collection_name(entity))
         counted: Counter[str] = Counter()
+        # Counting reads the whole collection, which may take longer than any call of a service.
         with translating(store.where.of(entity)), store.with_index_timeout():
             for found in collection.aggregate(pipeline, collation=SIMPLE, allowDiskUse=True):
                 counted[label_of(owner_of_value(entity, found[ID]))] += found["count"]
         return dict(sorted(counted.items()))
 
+    @override
     def position(self) -> Position | None:
-        """Return the present cluster time; see the Protocol."""
         store = self._connection.store
         if not store.capabilities.point_in_time_reads:
             return None
         with translating(store.where), store.limited():
+            # Every answer of a replica set carries its time; this one costs least.
             return position_of(store.database.command("ping")["operationTime"])
 
+    @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
-        """Return ranges of about ``rows`` rows each; see the Protocol."""
         note_system_scope("bulk cut")
         return self._cut(entity, batch_size_argument(rows), self._chosen(entity, tenant_id))
 
     @contextmanager
+    @override
     def view(self, *, as_of: Position | None = None) -> Iterator[MongoView]:
-        """Open a view; see the Protocol."""
         note_system_scope("bulk view")
         if as_of is not None:
             self._connection.store.capabilities.require("point_in_time_reads")
@@ -122,10 +130,11 @@ class MongoBulk:
             view.close()
 
     @contextmanager
+    @override
     def writer(
-        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
     ) -> Iterator[MongoRangeWriter]:
-        """Open a writer for one range; heavy ranges are committed in parts, see the Protocol."""
+        """Open a writer for one range; heavy ranges are committed in parts."""
         note_system_scope("bulk write")
         overwrite = on_conflict == "overwrite" and not entity.append_only
         writer = MongoRangeWriter(self._context(), entity, self.entities(), overwrite=overwrite, check=check)
@@ -134,8 +143,8 @@ class MongoBulk:
         finally:
             writer.close()
 
+    @override
     def access(self) -> Access:
-        """Return the rows of any described entity, call by call; see the Protocol."""
         note_system_scope("bulk access")
         return MongoAccess(self._context(), self.entities())
 
@@ -163,6 +172,7 @@ class MongoBulk:
                 yield from sorted_cuts(store, collection, codec, rows, of.stages)
                 return
             last: Key | None = None
+            # A query for each, so that no cursor waits on the server while the caller works on a range.
             while True:
                 with store.limited():
                     last = key_after(collection, codec, last, rows, of.condition)

@@ -64,6 +64,7 @@ def _chosen(entity: Entity, tenant: str, name_of: Callable[[Entity], str]) -> Ch
         "from": name_of(parent),
         "localField": codec_of(entity).names[entity.parent.field],
         "foreignField": codec_of(parent).key[-1],
+        # One is enough to know, and nothing of it is needed.
         "pipeline": [*of_parent.stages, {"$limit": 1}, {"$project": {"_id": 1}}],
         "as": PARENT,
     }

@@ -37,6 +37,7 @@ __all__ = ["CollectionScan"]
 STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
+# Keeps broken bytes apart: two documents that differ in them never decode to the same.
 BROKEN: Final = STORED.with_options(unicode_decode_error_handler="surrogateescape")
 FETCH_KEYS: Final = 500
 

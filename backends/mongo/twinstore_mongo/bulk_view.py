@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from typing_extensions import override
+
+from twinstore.bulk import BulkView
 from twinstore.errors import TransactionAbortedError, ValidationError
 from twinstore.forks import OwnProcess, of_one_process
 from twinstore.query import batch_size_argument
@@ -31,7 +34,7 @@ T = TypeVar("T")
 VIEW = "This view"
 
 
-class MongoView:
+class MongoView(BulkView):
     """Implements :class:`~twinstore.bulk.BulkView`; a stream holds one cursor of the server."""
 
     def __init__(self, connection: Connection, as_of: Position | None) -> None:
@@ -44,30 +47,31 @@ class MongoView:
         self._closed = False
 
     @property
+    @override
     def position(self) -> Position | None:
         """The position whose state this view shows."""
         return self._position
 
+    @override
     def records(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[Record]]:
-        """Return the rows of a range as models, in batches; see the Protocol."""
         rows = chosen(entity, tenant_id, self._connection.collection_name)
         return self._one(self._records(entity, within, rows, batch_size_argument(batch_size)))
 
+    @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
-        """Return single rows as models; see the Protocol."""
         return self._one(self._records_of(entity, keys))
 
+    @override
     def rows(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[ScanRow]]:
-        """Return the rows of a range for comparison, in batches; see the Protocol."""
         rows = chosen(entity, tenant_id, self._connection.collection_name)
         return self._one(self._rows(entity, within, rows, batch_size_argument(batch_size)))
 
+    @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        """Return single rows for comparison; see the Protocol."""
         return self._one(self._rows_of(entity, keys))
 
     def close(self) -> None:
@@ -104,6 +108,7 @@ class MongoView:
 
     def _collection(self, entity: Entity) -> Collection[Document]:
         collection = self._connection.store.collection(self._connection.collection_name(entity))
+        # A read concern, not a transaction: the server ends one after 60 s, and a stream may take longer.
         return collection if self._concern is None else collection.with_options(read_concern=self._concern)
 
     def _one(self, stream: Generator[T]) -> Iterator[T]:
@@ -119,6 +124,7 @@ class MongoView:
         self._process.check(VIEW)
         if self._closed:
             raise TransactionAbortedError("This view has ended; open a new one.", driver=DRIVER)
+        # As on PostgreSQL, where one connection streams one answer at a time.
         if self._stream is not None:
             raise ValidationError(
                 "This view is reading a list already; read it to its end or close it before you begin the "

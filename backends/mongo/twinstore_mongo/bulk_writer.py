@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import BulkWriteError, OperationFailure
+from typing_extensions import override
 
-from twinstore.bulk import Conflict, ImportOutcome, Rejected
+from twinstore.bulk import Conflict, ImportOutcome, RangeWriter, Rejected
 from twinstore.errors import ConcurrencyError, ValidationError
 from twinstore.forks import OwnProcess
 from twinstore.guard import GuardedAccess
@@ -28,7 +29,7 @@ from twinstore_mongo.removing import remove_keys
 
 if TYPE_CHECKING:
     from twinstore.access import Access
-    from twinstore.bulk import Check, Key, Record
+    from twinstore.bulk import CommitCheck, Key, Record
     from twinstore.catalog import Entity
     from twinstore_mongo.context import RepositoryContext
 
@@ -36,6 +37,7 @@ __all__ = ["PART_BYTES", "MongoRangeWriter"]
 
 # A transaction of the server must end within 60 s; this much is written in a few of them.
 PART_BYTES: Final = 8 * 1024 * 1024
+# In a second copy nearly every stored document equals the one to be written byte by byte: no need to decode.
 RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
 TRANSIENT: Final = "TransientTransactionError"
 VALIDATION_FAILURE: Final = 121
@@ -70,7 +72,7 @@ class WriteCounts:
         )
 
 
-class MongoRangeWriter:
+class MongoRangeWriter(RangeWriter):
     """Implements :class:`~twinstore.bulk.RangeWriter`.
 
     A part is committed on its own as soon as it is heavy, because the server bounds transactions. The last
@@ -85,7 +87,7 @@ class MongoRangeWriter:
         entities: Sequence[Entity],
         *,
         overwrite: bool,
-        check: Check | None,
+        check: CommitCheck | None,
     ) -> None:
         """Take where to write, the entities that may be children, and what runs before each part."""
         self._context = context
@@ -101,9 +103,10 @@ class MongoRangeWriter:
         self._removals: list[Key] = []
         self._last: LastPart | None = None
 
+    @override
     def write(self, records: Sequence[Record]) -> None:
-        """Take records in key order; see the Protocol."""
         self._must_be_open()
+        # A key that was removed and comes again: what was asked for first is done first.
         if self._removals and not {record.key for record in records}.isdisjoint(self._removals):
             self._commit_part()
         writes = [write for record in records if (write := self._encoded(record)) is not None]
@@ -113,13 +116,13 @@ class MongoRangeWriter:
             if self._bytes >= PART_BYTES:
                 self._commit_part()
 
+    @override
     def remove(self, keys: Sequence[Key]) -> None:
-        """Take keys whose rows are to be removed; see the Protocol."""
         self._must_be_open()
         self._removals.extend(keys)
 
+    @override
     def flush(self) -> ImportOutcome:
-        """Write whatever still waits in the transaction that :meth:`commit` ends; see the Protocol."""
         self._process.check("This writer")
         while self._last is None:
             try:
@@ -129,16 +132,20 @@ class MongoRangeWriter:
         return self._outcome.result()
 
     @property
+    @override
     def access(self) -> Access:
-        """The rows of any entity inside the transaction of this range, from :meth:`flush` on."""
+        """The rows of any entity inside the transaction of this range, from :meth:`flush` on.
+
+        The ledger of a copy is written through it: rows and what it says of them become visible together.
+        """
         if self._last is None:
             raise ValidationError(
                 "This writer has no transaction before flush(); call it first.", driver=DRIVER
             )
         return GuardedAccess(MongoAccess(self._last.context, self._entities))
 
+    @override
     def commit(self) -> None:
-        """Commit the range and what was changed through ``access``; see the Protocol."""
         self.flush()
         if self._last is not None:
             self._last.commit()
@@ -214,6 +221,7 @@ class MongoRangeWriter:
 
     def _commit_alone(self, writes: Sequence[DocumentWrite], removals: Sequence[Key]) -> None:
         def work(context: RepositoryContext) -> int:
+            # In the transaction: whoever has lost the range by now commits nothing of it any more.
             if self._check is not None:
                 self._check(GuardedAccess(MongoAccess(context, self._entities)))
             return self._send(context, writes, removals)
@@ -253,6 +261,7 @@ class MongoRangeWriter:
     def _set_aside(self, write: DocumentWrite, refused: RefusedError) -> None:
         """Reject a refused record, unless its key came into the store meanwhile."""
         index = violated_index(refused.error)
+        # Somebody inserted the key since it was looked for; now it can be compared like any other.
         if index in self._codec.key_indexes and write.replaces is None:
             stored = self._stored([write.key]).get(write.key)
             if stored is not None:
@@ -271,6 +280,7 @@ class MongoRangeWriter:
             except BulkWriteError as error:
                 if error.has_error_label(TRANSIENT) or not error.details["writeErrors"]:
                     raise
+                # Writes are ordered (the default), so everything before the first refused one was done.
                 first = error.details["writeErrors"][0]
                 raise RefusedError(first["index"], first) from error
         return remove_keys(context, self._entities, self._entity, removals) if removals else 0
@@ -279,6 +289,7 @@ class MongoRangeWriter:
         collection: Any = context.collection(self._entity)
         if not writes:
             return
+        # As most parts: into an empty target a plain insert is the fastest that the server takes.
         if all(write.replaces is None for write in writes):
             collection.insert_many([RawBSONDocument(write.raw) for write in writes], session=context.session)
             return
@@ -300,7 +311,6 @@ class LastPart:
     """The transaction of the last part, which somebody else commits; without transactions just the store."""
 
     def __init__(self, context: RepositoryContext) -> None:
-        """Open it."""
         self._ending = ExitStack()
         transactions = context.store.capabilities.transactions
         self.context = self._ending.enter_context(context.opened()) if transactions else context
@@ -311,7 +321,7 @@ class LastPart:
 
     def roll_back(self) -> None:
         """Roll back, unless it has ended."""
-        with suppress(NotCommittedError), self._ending:
+        with suppress(NotCommittedError), self._ending:  # only an exception makes the unit roll back
             raise NotCommittedError
 
 
@@ -319,7 +329,6 @@ class RefusedError(Exception):
     """The store refused one document of a bulk write."""
 
     def __init__(self, position: int, details: Mapping[str, Any]) -> None:
-        """Take the place of the document and what the server said of it."""
         super().__init__(position)
         self.position = position
         self.error = OperationFailure(str(details.get("errmsg", "")), details.get("code"), details)

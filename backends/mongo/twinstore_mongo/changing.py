@@ -33,7 +33,6 @@ class RuleEndedError(Exception):
     """Carries the error with which a rule ended its step past everything that repeats steps."""
 
     def __init__(self, error: ConcurrencyError) -> None:
-        """Take the error."""
         super().__init__(str(error))
         self.error = error
 
@@ -65,12 +64,15 @@ def apply(context: RepositoryContext, refs: Sequence[Ref], rule: Rule) -> Rows:
     try:
         after = rule(before, lambda: server_time(context))
     except ConcurrencyError as error:
+        # The answer of the rule, not a lost race: repeating the step would only ask it again.
         raise RuleEndedError(error) from error
     entities = [ref.entity for ref in refs]
+    # A parent that this step reads or writes is known to exist, which saves the round trip that asks.
     held: Held = ()
     if any(entity.parent is not None for entity in entities):
         there = [*zip(entities, before, strict=True), *zip(entities, after, strict=True)]
         held = tuple((entity, row) for entity, row in there if row is not None)
+    # Parents first: without transactions nobody is to see a row whose parent is not there yet.
     for ref, document, old, new in sorted(zip(refs, found, before, after, strict=True), key=depth_of):
         if new is not None:
             write(context, ref, document, old, new, held)

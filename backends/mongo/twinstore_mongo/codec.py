@@ -62,7 +62,7 @@ FOREIGN_TYPES: Final = TypeRegistry([CodeAsObject()])
 FIRST_VERSION: Final = Int64(1)
 # What a free map mostly holds; anything else may hide a reference.
 PLAIN: Final = frozenset({str, bool, int, float, type(None)})
-NOUNS: Final = {Kind.TEXT: "text", Kind.INTEGER: "integer", Kind.INSTANT: "instant"}
+NOUNS: Final = {Kind.TEXT: "a string", Kind.INTEGER: "an integer", Kind.INSTANT: "an instant"}
 
 
 class Codec(Generic[M]):
@@ -79,7 +79,6 @@ class Codec(Generic[M]):
     """
 
     def __init__(self, entity: Entity[M]) -> None:
-        """Take the description."""
         self.entity = entity
         self.names = stored_names(entity)
         self.key = tuple(self.names[name] for name in entity.key)
@@ -156,6 +155,7 @@ class Codec(Generic[M]):
         values = {
             name: value
             for name, value in document.items()
+            # A null is what others write for an absent value.
             if name[:1] != "_" and name not in self._plain and value is not None
         }
         if self._maps:
@@ -182,8 +182,8 @@ class Codec(Generic[M]):
                 wrong.append(marker.name)
                 nouns[NOUNS[marker.kind]] = None
         if wrong:
-            what = " or no ".join(nouns)
-            raise self.bad(document.get(ID), f"its markers {', '.join(wrong)} are missing or no {what}")
+            what = " or ".join(nouns)
+            raise self.bad(document.get(ID), f"its markers {', '.join(wrong)} are missing or not {what}")
         return storage
 
     def _reunited(self, model: M, storage: Mapping[str, object]) -> M:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from twinstore.catalog import Key
-    from twinstore.paging import KeyPart, SortKey
+    from twinstore.paging import SortKey, SortValue
     from twinstore.query import Condition, Query
     from twinstore.tenancy import Tenants
     from twinstore_mongo.codec import Codec
@@ -91,7 +91,7 @@ def merged(clauses: Iterable[Document]) -> Document:
     return {**result, "$and": rest} if rest else result
 
 
-def following(order: tuple[SortKey, ...], after: tuple[KeyPart, ...], names: Names) -> list[Document]:
+def following(order: tuple[SortKey, ...], after: tuple[SortValue, ...], names: Names) -> list[Document]:
     """Return what holds for the rows strictly after a sort key.
 
     The first clause bounds the leading field, so that the scan of the index starts near the key; the second
@@ -101,6 +101,7 @@ def following(order: tuple[SortKey, ...], after: tuple[KeyPart, ...], names: Nam
     name = names[head.field]
     beyond = strictly(name, value, head)
     if len(order) == 1:
+        # Nothing comes after null where nulls are last, and an empty $in holds for nothing.
         return beyond if len(beyond) == 1 else [{"$or": beyond} if beyond else {name: {"$in": []}}]
     rest = merged(following(order[1:], after[1:], names))
     equal = {name: value, **rest} if name not in rest else {"$and": [{name: value}, rest]}
@@ -110,7 +111,7 @@ def following(order: tuple[SortKey, ...], after: tuple[KeyPart, ...], names: Nam
     return [{name: {"$lte" if head.descending else "$gte": value}}, either]
 
 
-def strictly(name: str, value: KeyPart, key: SortKey) -> list[Document]:
+def strictly(name: str, value: SortValue, key: SortKey) -> list[Document]:
     """Return what may hold for the values after this one; nulls come before all others."""
     if value is None:
         return [] if key.descending else [{name: {"$gte": first_of(key)}}]

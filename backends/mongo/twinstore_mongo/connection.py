@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC
@@ -15,10 +15,11 @@ from pymongo.errors import InvalidURI
 from pymongo.read_concern import ReadConcern
 from pymongo.uri_parser import parse_uri
 from pymongo.write_concern import WriteConcern
+from typing_extensions import override
 
 from twinstore.backend import Capabilities
 from twinstore.errors import ConfigurationError
-from twinstore.forks import ForkSafeLock, renew_in_child
+from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
 from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from twinstore.backend import SharedResources
     from twinstore.catalog import Entity
-    from twinstore.clock import Clock
     from twinstore_mongo.settings import MongoSettings
 
 __all__ = ["MAJORITY_READ", "MAJORITY_WRITE", "Client", "Connection", "Document", "OpenDatabase"]
@@ -40,14 +40,18 @@ __all__ = ["MAJORITY_READ", "MAJORITY_WRITE", "Client", "Connection", "Document"
 Document: TypeAlias = dict[str, Any]
 Client: TypeAlias = "MongoClient[Document]"
 
+# As long as a statement may take on PostgreSQL by default, so that the switch changes no limit.
 CALL_TIMEOUT_MS: Final = 30_000
 # Building an index takes as long as it takes; a day would be a sign of trouble.
 INDEX_SECONDS: Final = 86_400
 UNLIMITED: Final = nullcontext()
 WITH_PRIMARY: Final = "ReplicaSetWithPrimary"
 OLDEST_SERVER: Final = (6, 0)
+# What a majority has is neither lost nor undone by a failover, whether it is written or read. Written out,
+# because the concerns of a client or of a deployment may be weaker.
 MAJORITY_WRITE: Final = WriteConcern("majority")
 MAJORITY_READ: Final = ReadConcern("majority")
+# All reads of a transaction are of one state.
 SNAPSHOT_READ: Final = ReadConcern("snapshot")
 # Dates beyond year 9999 come as numbers of milliseconds instead of failing the whole batch.
 DECODING: Final = CodecOptions(
@@ -64,8 +68,6 @@ class OpenDatabase:
     """An open database: the client, what it can do, and how errors name it.
 
     Attributes:
-        complete: the client is a real one; ``False`` for a test double without server commands.
-        clock: that of the storage; it decides where no server does.
         own_timeout: seconds to add to every call because the client has no ``timeoutMS`` of its own.
     """
 
@@ -73,8 +75,6 @@ class OpenDatabase:
     database: Database[Document]
     capabilities: Capabilities
     where: Where
-    clock: Clock
-    complete: bool = True
     own_timeout: float | None = None
     collections: dict[str, Collection[Document]] = field(default_factory=dict)
 
@@ -93,27 +93,21 @@ class OpenDatabase:
 
         Under ``timeoutMS`` pymongo would wait for a server as long as the whole call may take.
         """
-        if not self.complete:
-            return
         known = self.client.topology_description
         if known.topology_type_name != WITH_PRIMARY and not known.has_writable_server():
             _ = self.client.is_primary
 
     def joined(self, session: ClientSession) -> OpenDatabase:
         """Return the same database seen through the client of a caller's own session."""
+        # A session works with the client that began it, and with no other.
         client = cast("Client", session.client)
         if client is self.client:
             return self
         database = open_database(client, self.database.name)
-        timeout = None if client.options.timeout else CALL_TIMEOUT_MS / 1000
-        return OpenDatabase(
-            client, database, self.capabilities, self.where, self.clock, self.complete, timeout
-        )
+        return OpenDatabase(client, database, self.capabilities, self.where, own_timeout_of(client))
 
     def now(self) -> datetime:
-        """Return the time by the clock that decides about leases: the server's, where there is one."""
-        if not self.complete:
-            return self.clock.now()
+        """Return the time by the clock that decides about leases: that of the server."""
         # A command ignores how its database decodes, unless told.
         hello = self.database.command("hello", codec_options=self.database.codec_options)
         answer: datetime = hello["localTime"]
@@ -131,14 +125,13 @@ class OpenDatabase:
         return self.collections.setdefault(name, self.database[name]) if found is None else found
 
 
-class Connection:
+class Connection(Renewable):
     """Opens the store at first use."""
 
-    def __init__(self, settings: MongoSettings, resources: SharedResources, clock: Clock) -> None:
-        """Take the settings, the place for what modules share, and the clock; nothing is opened yet."""
+    def __init__(self, settings: MongoSettings, resources: SharedResources) -> None:
+        """Take the settings and the place for what modules share; nothing is opened yet."""
         self._settings = settings
         self._resources = resources
-        self._clock = clock
         self._lock = ForkSafeLock()
         self._store: OpenDatabase | None = None
         renew_in_child(self)
@@ -151,6 +144,7 @@ class Connection:
             ConfigurationError: malformed settings, a refused login, or a server without transactions.
             UnavailableError: no server answers.
         """
+        # Without the lock at nearly every call; what was set under it stays until the storage is closed.
         if self._store is None:
             with self._lock:
                 if self._store is None:
@@ -182,6 +176,7 @@ class Connection:
         """Whether collections get validators."""
         return self._settings.validators
 
+    @override
     def renew(self) -> None:
         """Start without a store in a forked child, where it gets a client of its own.
 
@@ -199,7 +194,7 @@ class Connection:
             name = self._database_name()
             client = self._client()
             where = replace(where, hosts=hosts_of(client, self._url))
-            return probed(client, name, where, self._clock, allow_standalone=self._settings.allow_standalone)
+            return probed(client, name, where, allow_standalone=self._settings.allow_standalone)
         except CLIENT_ERRORS as error:
             if not isinstance(error, InvalidURI):
                 raise translate(error, where) from error
@@ -227,11 +222,25 @@ class Connection:
 
     def _client(self) -> Client:
         if self._settings.client is not None:
-            return cast("Client", self._settings.client)
+            return checked_client(self._settings.client)
         url, selection = self._url or "", self._settings.server_selection_timeout_ms
         return self._resources.share(
             (DRIVER, url, selection), lambda: new_client(url, selection), MongoClient.close
         )
+
+
+def checked_client(client: object) -> Client:
+    """Return a client of the caller.
+
+    Raises:
+        ConfigurationError: it is another object, such as the client of pymongo for asyncio.
+    """
+    if isinstance(client, MongoClient):
+        return client
+    kind = type(client)
+    raise ConfigurationError(
+        f"Client is a {kind.__module__}.{kind.__qualname__}; pass a pymongo.MongoClient.", driver=DRIVER
+    )
 
 
 def new_client(url: str, selection_ms: int) -> Client:
@@ -250,17 +259,14 @@ def new_client(url: str, selection_ms: int) -> Client:
 
 def open_database(client: Client, name: str) -> Database[Document]:
     """Return a database with the concerns and the decoding that every call of the driver relies on."""
-    try:
-        return client.get_database(
-            name,
-            codec_options=cast("CodecOptions[Document]", DECODING),
-            read_preference=ReadPreference.PRIMARY,
-            write_concern=MAJORITY_WRITE,
-            read_concern=MAJORITY_READ,
-        )
-    except NotImplementedError:
-        # A test double: it has one way to decode dates, and neither replicas nor concerns.
-        return client.get_database(name, codec_options=CodecOptions[Document](tz_aware=True))
+    return client.get_database(
+        name,
+        codec_options=cast("CodecOptions[Document]", DECODING),
+        # A secondary may not have what this process wrote a moment ago.
+        read_preference=ReadPreference.PRIMARY,
+        write_concern=MAJORITY_WRITE,
+        read_concern=MAJORITY_READ,
+    )
 
 
 def hosts_of(client: Client, url: str | None) -> str:
@@ -273,16 +279,16 @@ def hosts_of(client: Client, url: str | None) -> str:
     return f"{address[0]}:{address[1]}" if address else ""
 
 
-def probed(client: Client, name: str, where: Where, clock: Clock, *, allow_standalone: bool) -> OpenDatabase:
+def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -> OpenDatabase:
     """Ask the server what it is; refuse one without transactions unless that is allowed."""
     database = open_database(client, name)
+    # Waits for a server as long as the settings say; a command would wait as long as any call may take.
     _ = client.is_primary
-    hello = greeting(database)
+    hello = database.command("hello")
     version = client.server_info()
-    complete = hello is not None
-    if complete:
-        check_version(tuple(version["versionArray"][:2]), where)
-    replicated = hello is not None and ("setName" in hello or hello.get("msg") == "isdbgrid")
+    check_version(tuple(version["versionArray"][:2]), where)
+    # A router has no set of its own, and transactions all the same.
+    replicated = "setName" in hello or hello.get("msg") == "isdbgrid"
     if not replicated and not allow_standalone:
         raise ConfigurationError(
             f"{where.server} is a standalone server without transactions. {STANDALONE_REMEDY}", driver=DRIVER
@@ -292,25 +298,21 @@ def probed(client: Client, name: str, where: Where, clock: Clock, *, allow_stand
         server_version=str(version["version"]),
         transactions=replicated,
         sessions=replicated,
-        server_ttl=complete,
-        server_clock=complete,
-        cross_process_locks=complete,
+        server_ttl=True,
+        server_clock=True,
+        cross_process_locks=True,
         point_in_time_reads=replicated,
         change_stream=replicated,
-        bulk=complete,
-        largest_document_bytes=hello["maxBsonObjectSize"] if hello is not None else None,
+        bulk=True,
+        largest_document_bytes=hello["maxBsonObjectSize"],
         remedy=STANDALONE_REMEDY if not replicated else "Use the Postgres driver for it.",
     )
-    timeout = None if not complete or client.options.timeout else CALL_TIMEOUT_MS / 1000
-    return OpenDatabase(client, database, capabilities, where, clock, complete, timeout)
+    return OpenDatabase(client, database, capabilities, where, own_timeout_of(client))
 
 
-def greeting(database: Database[Document]) -> Mapping[str, Any] | None:
-    """Return the answer to ``hello``, ``None`` from a test double that has no server commands."""
-    try:
-        return database.command("hello")
-    except NotImplementedError:
-        return None
+def own_timeout_of(client: Client) -> float | None:
+    """Return the seconds to add to every call of a client that bounds none itself."""
+    return None if client.options.timeout else CALL_TIMEOUT_MS / 1000
 
 
 def check_version(version: tuple[int, ...], where: Where) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext, suppress
+import logging
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from pymongo import ReadPreference
-from pymongo.errors import PyMongoError
+from pymongo.errors import ConnectionFailure, PyMongoError
 
 from twinstore.access import UniqueKey
 from twinstore.backend import UnitState, write_refused
@@ -15,7 +16,7 @@ from twinstore.errors import Outcome, UnavailableError
 from twinstore.forks import OwnProcess, ending
 from twinstore.retrying import repeat
 from twinstore_mongo.connection import MAJORITY_WRITE, SNAPSHOT_READ
-from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, translate
+from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, loggable, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +35,9 @@ __all__ = ["GuardedCall", "RepositoryContext", "client_session", "transaction", 
 
 T = TypeVar("T")
 
+log = logging.getLogger("twinstore.mongo")
+
+# With 5 s for the search of a server each, they outlast the election of a primary: 12 s as a rule.
 COMMIT_ATTEMPTS: Final = 5
 UNKNOWN_COMMIT: Final = "UnknownTransactionCommitResult"
 
@@ -131,7 +135,6 @@ class GuardedCall:
     def __init__(
         self, context: RepositoryContext, entity: Entity, key: Key | UniqueKey | None, outcome: Outcome
     ) -> None:
-        """Take the unit and where errors happen."""
         self._context = context
         self._entity = entity
         self._key = key
@@ -158,6 +161,7 @@ class GuardedCall:
         if isinstance(error, CLIENT_ERRORS):
             self._context.abort()
             raise translate(error, self._where) from error
+        # A refused write has ended the transaction on the server, whatever the caller makes of the error.
         if isinstance(error, STORE_ERRORS):
             self._context.abort()
 
@@ -188,6 +192,7 @@ def transaction(session: ClientSession, store: OpenDatabase) -> Iterator[None]:
         ConcurrencyError: the transaction lost against another one.
         UnavailableError: the connection was lost; at the commit with an unknown outcome.
     """
+    # The commit waits until a majority has it, so that what the caller was told cannot be undone.
     session.start_transaction(SNAPSHOT_READ, MAJORITY_WRITE, ReadPreference.PRIMARY)
     process = OwnProcess()
     try:
@@ -200,31 +205,37 @@ def transaction(session: ClientSession, store: OpenDatabase) -> Iterator[None]:
 
 
 def roll_back(session: ClientSession) -> None:
-    """Give up a transaction; a server that cannot be reached gives it up by itself."""
-    with suppress(PyMongoError):
+    """Roll back; an unreachable server does so itself after transactionLifetimeLimitSeconds."""
+    try:
         session.abort_transaction()
+    except PyMongoError as error:
+        # The error that ended the transaction is on its way; this one must not take its place.
+        log.debug("A transaction could not be aborted (%s); the server ends it by itself.", loggable(error))
 
 
 def commit(session: ClientSession, store: OpenDatabase) -> None:
-    """Commit, asking again while the answer is unknown: a commit may be repeated safely."""
-    for _ in range(COMMIT_ATTEMPTS - 1):
+    """Commit; retry while the outcome is unknown, because commitTransaction is idempotent."""
+    lost: PyMongoError | None = None
+    for _ in range(COMMIT_ATTEMPTS):
         try:
             with store.limited():
                 return session.commit_transaction()
         except PyMongoError as error:
-            if not error.has_error_label(UNKNOWN_COMMIT):
+            # Who cannot be reached now says nothing of the commit that was sent before.
+            if not is_unknown(error) and not (lost and isinstance(error, ConnectionFailure)):
                 raise translate(error, store.where) from error
-    try:
-        with store.limited():
-            session.commit_transaction()
-    except PyMongoError as error:
-        raise lost_commit(error, store.where) from error
+            log.debug("The outcome of a commit is unknown (%s).", loggable(error))
+            lost = error
+    raise lost_commit(store.where) from lost
 
 
-def lost_commit(error: PyMongoError, where: Where) -> Exception:
+def is_unknown(error: PyMongoError) -> bool:
+    """Whether the client says that a commit may have been applied."""
+    return error.has_error_label(UNKNOWN_COMMIT)
+
+
+def lost_commit(where: Where) -> UnavailableError:
     """Return the error of a commit whose answer never came."""
-    if not error.has_error_label(UNKNOWN_COMMIT):
-        return translate(error, where)
     return UnavailableError(
         f"The connection to {where.server} was lost during the commit and did not come back; it is unknown "
         "whether the unit of work was committed. Read before you repeat it.",

@@ -51,7 +51,7 @@ def stored_names(entity: Entity) -> dict[str, str]:
 
 
 def joined_id(key: Key) -> str:
-    """Return the ``_id`` of a row whose key is no single text; no two keys have the same.
+    """Return the ``_id`` of a row whose key is not a single text; no two keys have the same.
 
     Where a colon inside a part, or an empty part, would make two keys look alike, each part tells its length.
     """
@@ -122,6 +122,7 @@ def _index_name(fields: Iterable[str], *, unique: bool) -> str:
 
 def _partial(condition: Condition) -> object:
     """Return a condition as a partial filter, which has no "not null" and needs none."""
+    # Documents of ours leave absent values out; one with a stored null is in the index and does no harm.
     return {"$exists": True} if isinstance(condition, IsPresent) else operator_of(condition)
 
 

@@ -155,7 +155,7 @@ def duplicate(error: Exception, where: Where) -> TwinstoreError:
     index = violated_index(error)
     what = f" of index {index}" if index and index != ID_INDEX else ""
     return DuplicateError(
-        f"The key or a unique value{what} exists already: {where.subject}.", **where.location
+        f"The key or a unique value{what} already exists: {where.subject}.", **where.location
     )
 
 
@@ -193,10 +193,10 @@ def unencodable(error: Exception, where: Where) -> TwinstoreError:
 
 
 def undecodable(error: Exception, where: Where) -> TwinstoreError:
-    """Stored bytes are no valid BSON."""
+    """Stored bytes are not valid BSON."""
     del error
     return DocumentDecodeError(
-        f"{where.subject} stored in {DRIVER} is no valid BSON. Repair or quarantine the document.",
+        f"{where.subject} stored in {DRIVER} is not valid BSON. Repair or quarantine the document.",
         **where.location,
     )
 

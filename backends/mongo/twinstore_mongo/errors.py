@@ -26,6 +26,7 @@ __all__ = [
     "STANDALONE_REMEDY",
     "STORE_ERRORS",
     "Where",
+    "loggable",
     "translate",
     "violated_index",
 ]
@@ -42,7 +43,7 @@ Translation = Callable[[Exception, Where], TwinstoreError]
 
 def translate(error: Exception, where: Where) -> TwinstoreError:
     """Return the error of the library for an exception of the client; raise it ``from`` the exception."""
-    # A server that does not answer is down for the next attempt too, so that is no lost race.
+    # A server that does not answer is down for the next attempt too, so that is not a lost race.
     if isinstance(error, errors.PyMongoError) and error.has_error_label(TRANSIENT) and not error.timeout:
         return error_messages.concurrency(error, where)
     for kind in type(error).__mro__:
@@ -51,41 +52,50 @@ def translate(error: Exception, where: Where) -> TwinstoreError:
     return error_messages.unexpected(error, where)
 
 
+def loggable(error: BaseException) -> str:
+    """Return what a log may show of an exception: its class and the code of the server.
+
+    Its text repeats documents, keys and hosts.
+    """
+    code = getattr(error, "code", None)
+    return type(error).__name__ if code is None else f"{type(error).__name__} {code}"
+
+
 CODES: Final[dict[int, Translation]] = {
-    2: error_messages.bad_hint,
+    2: error_messages.bad_hint,  # BadValue
     6: error_messages.unavailable,  # HostUnreachable
     7: error_messages.unavailable,  # HostNotFound
-    13: error_messages.no_permission,
-    18: error_messages.rejected_login,
+    13: error_messages.no_permission,  # Unauthorized
+    18: error_messages.rejected_login,  # AuthenticationFailed
     20: error_messages.no_transactions,  # IllegalOperation: transaction numbers need a replica set
     24: error_messages.concurrency,  # LockTimeout
     43: error_messages.unavailable,  # CursorNotFound: forgotten by the server, for instance after a failover
-    50: error_messages.timed_out,
-    64: error_messages.unacknowledged,
+    50: error_messages.timed_out,  # MaxTimeMSExpired
+    64: error_messages.unacknowledged,  # WriteConcernTimeout: members lag behind
     79: error_messages.bad_settings,  # UnknownReplWriteConcern
-    89: error_messages.timed_out,
-    91: error_messages.not_primary,
+    89: error_messages.timed_out,  # NetworkTimeout
+    91: error_messages.not_primary,  # ShutdownInProgress
     100: error_messages.bad_settings,  # UnsatisfiableWriteConcern
-    112: error_messages.concurrency,
-    121: error_messages.refused_document,
+    112: error_messages.concurrency,  # WriteConflict: the first writer wins
+    121: error_messages.refused_document,  # DocumentValidationFailure
     133: error_messages.unavailable,  # FailedToSatisfyReadPreference
-    189: error_messages.not_primary,
+    189: error_messages.not_primary,  # PrimarySteppedDown
     225: error_messages.concurrency,  # TransactionTooOld
-    239: error_messages.lost_history,
+    239: error_messages.lost_history,  # SnapshotTooOld
     246: error_messages.concurrency,  # SnapshotUnavailable
     251: error_messages.concurrency,  # NoSuchTransaction
     257: error_messages.too_large,  # TransactionTooLarge
     262: error_messages.timed_out,  # ExceededTimeLimit
     290: error_messages.concurrency,  # TransactionExceededLifetimeLimitSeconds
     8000: error_messages.rejected_login,  # AtlasError
-    9001: error_messages.unavailable,
-    10107: error_messages.refused_write,
-    10334: error_messages.too_large,
-    11600: error_messages.not_primary,
-    11602: error_messages.not_primary,
+    9001: error_messages.unavailable,  # SocketException
+    10107: error_messages.refused_write,  # NotWritablePrimary
+    10334: error_messages.too_large,  # BSONObjectTooLarge
+    11600: error_messages.not_primary,  # InterruptedAtShutdown
+    11602: error_messages.not_primary,  # InterruptedDueToReplStateChange
     13388: error_messages.concurrency,  # StaleConfig
-    13435: error_messages.refused_write,
-    13436: error_messages.refused_write,
+    13435: error_messages.refused_write,  # NotPrimaryNoSecondaryOk
+    13436: error_messages.refused_write,  # NotPrimaryOrSecondary
     17280: error_messages.too_large,  # KeyTooLong
     17419: error_messages.too_large,
     17420: error_messages.too_large,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from pymongo.errors import OperationFailure
+
+from twinstore_mongo.errors import loggable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,7 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["identity_of"]
 
-# Not every user may ask, and a router of a sharded cluster has no set of its own.
+log = logging.getLogger("twinstore.mongo")
+
+# Not every user may ask, and a router of a sharded cluster has no set of its own: Unauthorized,
+# CommandNotFound, NoReplicationEnabled, and AtlasError.
 UNANSWERED: Final = frozenset({13, 59, 76, 8000})
 
 
@@ -37,6 +43,7 @@ def server_of(client: Client) -> str:
     except OperationFailure as error:
         if error.code not in UNANSWERED:
             raise
+        log.debug("The replica set does not tell its number (%s); its members name it.", loggable(error))
         return members_of(hello)
     return str(config["settings"]["replicaSetId"])
 

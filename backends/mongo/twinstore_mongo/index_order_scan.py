@@ -60,7 +60,6 @@ class Readings:
     """How the lists of one entity are read, decided once for each shape of a list."""
 
     def __init__(self, entity: Entity, names: Mapping[str, str]) -> None:
-        """Take the description and the stored names."""
         self._tenant = entity.tenant_field
         self._names = names
         indexes = document_indexes(entity)
@@ -89,6 +88,7 @@ class Readings:
         sort = [(self._names[key.field], -1 if key.descending else 1) for key in order]
         # The server merges the ranges of several values as well as it reads one.
         equal = pinned | {item.field for item in query.where if isinstance(item, OneOf)}
+        # Rows of one leading value are sorted here, which pays where few share it: with instants only.
         if not order or not order[0].time or any(serves(tail_of(path, equal), order) for path in usable):
             return Reading(sort)
         best = max((along(tail_of(path, pinned), order) for path in usable), key=len)
@@ -148,7 +148,7 @@ def along_index(find: Find, condition: Document, reading: Reading, wanted: int) 
     (time, _), *rest = reading.order
     found = list(find(condition).sort(reading.along or reading.order).limit(wanted + SPARE))
     groups = [list(group) for _, group in groupby(found, key=lambda row: row.get(time))]
-    if len(found) < wanted + SPARE:
+    if len(found) < wanted + SPARE:  # there are no more, so the last instant is complete
         return in_order(groups, rest)[:wanted]
     *complete, last = groups
     rows = in_order(complete, rest)[:wanted]
@@ -170,7 +170,7 @@ def in_order(groups: Iterable[list[Document]], rest: Sort) -> list[Document]:
 
 
 def rank(value: Any) -> tuple[int, Any]:  # noqa: ANN401  # whatever is stored
-    """Return what sorts a value; one that is no key cannot be read anyway and only needs some place."""
+    """Return what sorts a value; one that is not a key cannot be read anyway and only needs some place."""
     if value is None:
         return 0, ""
     if isinstance(value, str):

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = [
     "SIMPLE",
     "Order",
-    "collation_of",
     "gives_order",
     "has_key_index",
     "key_after",
@@ -40,13 +39,15 @@ __all__ = [
 
 Order: TypeAlias = list[tuple[str, int]]
 
+# Makes a read compare texts by code point, also in a collection with a collation of its own.
 SIMPLE: Final = Collation("simple")
-VIEW: Final = 166
+VIEW: Final = 166  # CommandNotSupportedOnView
 # An index with one of these leaves documents out, or has them in the order of another collation.
 UNFIT: Final = ("sparse", "partialFilterExpression", "hidden", "collation")
+# Keys are short, so a batch of them stays small and a large collection takes few round trips.
 KEYS_AT_ONCE: Final = 10_000
 # The server orders values by type first, so the first value of the next type is beyond all of one. Of the
-# values that are no number and no text, the empty object comes first behind the texts.
+# values that are neither numbers nor texts, the empty object comes first behind the texts.
 FIRST: Final[dict[KeyType, object]] = {KeyType.TEXT: "", KeyType.UUID: "", KeyType.INT64: float("-inf")}
 BEYOND: Final[dict[KeyType, object]] = {KeyType.TEXT: {}, KeyType.UUID: {}, KeyType.INT64: ""}
 TYPES: Final[dict[KeyType, object]] = {
@@ -54,11 +55,6 @@ TYPES: Final[dict[KeyType, object]] = {
     KeyType.UUID: "string",
     KeyType.INT64: ["int", "long"],
 }
-
-
-def collation_of(store: OpenDatabase) -> Collation | None:
-    """Return what makes a read compare texts by code point, also in a collection with another collation."""
-    return SIMPLE if store.complete else None
 
 
 def order_of(key: Sequence[str]) -> Order:
@@ -120,10 +116,12 @@ def sorted_cuts(
     last: Key | None = None
     since = 0
     with store.with_index_timeout():
+        # A sort in memory is refused from 100 MB on.
         for found in collection.aggregate(
             pipeline, allowDiskUse=True, collation=SIMPLE, batchSize=KEYS_AT_ONCE
         ):
             this = _key_in(found, codec)
+            # Rows that share a key, which only a missing unique index allows, stay in one range.
             if since >= rows and this != last:
                 cuts.append(this)
                 since = 0
@@ -153,6 +151,7 @@ def _key_at(
 ) -> Key | None:
     order, types = order_of(codec.key), [part.type for part in codec.entity.key_parts]
     first = [FIRST[kind] for kind in types] if lower is None else lower
+    # A filter would compare texts with texts only; min and max cut the index across types, and need a hint.
     cursor = collection.find(
         condition,
         projection(codec),

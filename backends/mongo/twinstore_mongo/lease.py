@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -15,7 +16,7 @@ from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from twinstore.errors import MigrationError
-from twinstore_mongo.errors import DRIVER
+from twinstore_mongo.errors import DRIVER, loggable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Document
 
 __all__ = ["LOCK_ID", "MigrationLease", "expiry", "holding"]
+
+log = logging.getLogger("twinstore.mongo")
 
 LOCK_ID: Final = "_migration_lock"
 FIRST_PAUSE: Final = 0.02
@@ -46,6 +49,7 @@ class MigrationLease:
         """Take the lease if nobody holds it."""
         free = {"$expr": {"$lte": [{"$ifNull": ["$expiresAt", "$$NOW"]}, "$$NOW"]}}
         taken = {
+            # Without $literal, a name of a host that begins with a dollar sign would be read as a field.
             "holder": {"$literal": self.holder},
             "fence": {"$add": [{"$ifNull": ["$fence", 0]}, 1]},
             "acquiredAt": "$$NOW",
@@ -62,12 +66,18 @@ class MigrationLease:
         pipeline = [{"$set": {"expiresAt": expiry(self.duration)}}]
         try:
             self.lost = self.collection.update_one(self._mine, pipeline).matched_count == 0
-        except PyMongoError:
+        except PyMongoError as error:
+            # In the thread that renews there is nobody to raise it to; the migration stops at its next step.
+            log.warning("The migration lease could not be renewed (%s).", loggable(error))
             self.lost = True
 
     def release(self) -> None:
         """Let the next one in; does nothing when the lease is lost already."""
-        self.collection.update_one(self._mine, [{"$set": {"expiresAt": "$$NOW"}}])
+        try:
+            self.collection.update_one(self._mine, [{"$set": {"expiresAt": "$$NOW"}}])
+        except PyMongoError as error:
+            # What the migration did stands, and why it failed is on its way.
+            log.debug("The migration lease could not be released (%s); it runs out.", loggable(error))
 
     def check(self) -> None:
         """Raise ``MigrationError`` when another process may be migrating by now."""
@@ -101,6 +111,7 @@ def holding(
     lease = MigrationLease(collection, duration, f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:8]}")
     wait_for(lease, patience)
     done = Event()
+    # A daemon, because a process that ends must not wait for it; the lease then runs out by itself.
     keeper = Thread(target=keep_alive, args=(lease, done), name="twinstore-migration-lease", daemon=True)
     keeper.start()
     try:
@@ -114,7 +125,7 @@ def holding(
 def wait_for(lease: MigrationLease, patience: timedelta) -> None:
     """Acquire the lease, trying again with growing pauses."""
     # The server allows no upsert with a condition on its clock, so the document must exist before.
-    with suppress(DuplicateKeyError):
+    with suppress(DuplicateKeyError):  # another process has just made it
         lease.collection.update_one({"_id": LOCK_ID}, {"$setOnInsert": {"fence": 0}}, upsert=True)
     deadline = time.monotonic() + patience.total_seconds()
     pause = FIRST_PAUSE
@@ -131,5 +142,6 @@ def wait_for(lease: MigrationLease, patience: timedelta) -> None:
 
 def keep_alive(lease: MigrationLease, done: Event) -> None:
     """Renew the lease until the work is done or the lease is lost."""
+    # At a third, so that a renewal may come late by twice that.
     while not lease.lost and not done.wait(lease.duration.total_seconds() / 3):
         lease.renew()

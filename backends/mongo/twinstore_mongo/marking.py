@@ -31,9 +31,9 @@ M = TypeVar("M", bound=CanonicalModel)
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-def can_set(context: RepositoryContext, entity: Entity) -> bool:
+def can_set(entity: Entity) -> bool:
     """Whether the server can set fields by itself: derived ones it could not compute anew."""
-    return context.store.complete and not entity.derived
+    return not entity.derived
 
 
 def mark_first(context: RepositoryContext, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
@@ -51,6 +51,7 @@ def mark_all(context: RepositoryContext, entity: Entity[M], query: Query, sets: 
     condition = compiled(codec, query)
     marked: list[Row[M]] = []
     for found in rows(context, entity, query, query.limit, fields=(ID,)):
+        # Under $and, because the condition of the list may be about _id too.
         document = update(context, codec, {ID: found[ID], "$and": [condition]}, sets)
         if document is not None:
             marked.append(codec.decode(document))
@@ -65,8 +66,10 @@ def update(
     order: list[tuple[str, int]] | None = None,
 ) -> Document | None:
     """Set fields of one document; return it as it is then."""
+    # A pipeline, because only there the time of the server can be part of a sum.
     changed: Document = {codec.names[name]: expression(codec, name, change) for name, change in sets.items()}
     if codec.entity.versioned:
+        # Documents that another service wrote have no version.
         changed[VERSION] = {"$add": [{"$ifNull": [f"${VERSION}", Int64(0)]}, Int64(1)]}
     with context.writing(codec.entity):
         return context.collection(codec.entity).find_one_and_update(
@@ -89,4 +92,5 @@ def expression(codec: Codec[Any], name: str, change: object) -> object:
         return {"$add": [{"$ifNull": [f"${codec.names[name]}", whole(0)]}, whole(change.number)]}
     if isinstance(change, int) and not isinstance(change, bool) and name in codec.longs:
         return Int64(change)
+    # A text that begins with a dollar sign would be read as a field.
     return {"$literal": change}

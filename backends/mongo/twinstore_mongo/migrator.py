@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import getpass
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import cache
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
+from typing_extensions import override
+
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
-from twinstore.forks import ForkSafeLock
-from twinstore.migrations import MigrationReport, MigrationState, MigrationStatus, consent_required, unsettled
+from twinstore.migrations import (
+    Initializer,
+    MigrationReport,
+    MigrationState,
+    MigrationStatus,
+    consent_required,
+    without_consent,
+)
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.lease import holding
 from twinstore_mongo.mongosh import script
@@ -38,10 +46,10 @@ __all__ = ["LEDGER", "MongoInitializer", "initializer_class"]
 LEDGER: Final = "_migrations"
 # The folder of the migrations of a module that are for this kind of store.
 MIGRATIONS: Final = "mongo"
+# For so long the others wait when a process dies while it is migrating.
 LEASE: Final = timedelta(seconds=30)
+# Building indexes may take minutes, and a start-up rather waits for them than fails.
 PATIENCE: Final = timedelta(minutes=10)
-# A double takes no lease, lives in this process, and fails when threads make collections at once.
-DOUBLES: Final = ForkSafeLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,7 @@ class MigrationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class MongoInitializer:
+class MongoInitializer(Initializer):
     """Implements :class:`~twinstore.migrations.Initializer` for one module."""
 
     connection: Connection
@@ -82,10 +90,11 @@ class MongoInitializer:
         """The name of the module, under which the ledger keeps its steps."""
         return self.catalog.name
 
+    @override
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
-        """Apply what is pending and bring indexes in line; see the Protocol.
+        """Apply what is pending and bring indexes in line.
 
         Args:
             release: also apply the steps 100-199, which run only on request of an operator.
@@ -93,27 +102,26 @@ class MongoInitializer:
         """
         with self._working() as store:
             plan = self._plan(store, release=release)
+            # Nearly every start finds nothing to do; it then takes no lease and needs no right to write.
             if not plan.pending and not any(plan.schema.differences()):
                 return report(self.module, (), (), plan)
-            if not store.complete:
-                return self._migrate(store, None, accept, release=release)
             with holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease:
                 return self._migrate(store, lease, accept, release=release)
 
+    @override
     def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
-        """Return what the server would do to documents that are there; see the Protocol."""
         with self._working() as store:
             return tuple(sorted(self._plan(store, release=release).schema.effects(), key=place_of))
 
+    @override
     def status(self) -> tuple[MigrationStatus, ...]:
-        """Return the shipped and the applied migrations by name; see the Protocol."""
         with self._working() as store:
             rows = self._ledger(store)
         shipped = {step.name: step for step in self.steps}
         return tuple(status_of(name, shipped.get(name), rows.get(name)) for name in sorted({*shipped, *rows}))
 
+    @override
     def verify(self) -> tuple[str, ...]:
-        """Return how the real schema differs from the wanted one; see the Protocol."""
         pending = [
             f"Migration {item.name} is {item.state}."
             for item in self.status()
@@ -125,8 +133,9 @@ class MongoInitializer:
             problems = (item.problem for item in schema.differences())
             return (*pending, *problems, *schema.foreign_orders(), *unknown)
 
+    @override
     def export(self) -> str:
-        """Return a script for mongosh that does the same; see the Protocol."""
+        """Return a script for mongosh that does the same."""
         return script(self.module, self.steps, self._validators(), self.options)
 
     def check_applied(self) -> None:
@@ -158,15 +167,14 @@ class MongoInitializer:
         store = self.connection.store
         try:
             store.await_primary()
-            with nullcontext() if store.complete else DOUBLES:
-                yield store
+            yield store
         except CLIENT_ERRORS as error:
             raise translate(error, store.where) from error
 
     def _migrate(
         self,
         store: OpenDatabase,
-        lease: MigrationLease | None,
+        lease: MigrationLease,
         accept: AbstractSet[Consent],
         *,
         release: bool,
@@ -179,11 +187,11 @@ class MongoInitializer:
         pending.
         """
         plan = self._plan(store, release=release)
-        missing = unsettled(plan.schema.effects(), accept)
+        missing = without_consent(plan.schema.effects(), accept)
         schema = replace(plan.schema, plain=bool(missing))
         seconds = {step.name: self._create(schema, lease, step) for step in plan.pending}
         changes = repaired(schema, lease, guarded=False)
-        missing = missing or unsettled(schema.effects(), accept)
+        missing = missing or without_consent(schema.effects(), accept)
         if missing:
             done = "Plain indexes were created; nothing else was changed."
             raise consent_required(missing, done, module=self.module, driver=DRIVER)
@@ -191,21 +199,20 @@ class MongoInitializer:
         applied = [step.name for step in plan.pending if self._finish(store, lease, step, seconds[step.name])]
         return report(self.module, applied, changes, plan)
 
-    def _create(self, schema: Schema, lease: MigrationLease | None, step: Step) -> float:
+    def _create(self, schema: Schema, lease: MigrationLease, step: Step) -> float:
         """Create what a step wants, every part of which may exist; return the seconds it took."""
-        alive(lease)
+        lease.check()
         start = monotonic()
         schema.create(step.collections)
         return monotonic() - start
 
-    def _finish(self, store: OpenDatabase, lease: MigrationLease | None, step: Step, seconds: float) -> bool:
+    def _finish(self, store: OpenDatabase, lease: MigrationLease, step: Step, seconds: float) -> bool:
         """Carry over what an earlier version kept, then record the step; return whether nobody was first."""
         start = monotonic()
-        # A double never holds what an earlier version kept.
-        for item in step.carry_overs if store.complete else ():
-            alive(lease)
+        for item in step.carry_overs:
+            lease.check()
             item.run(store)
-        alive(lease)
+        lease.check()
         return self._record(store, step, seconds + monotonic() - start)
 
     def _record(self, store: OpenDatabase, step: Step, seconds: float) -> bool:
@@ -218,6 +225,7 @@ class MongoInitializer:
             duration_ms=int(seconds * 1000),
         )
         which = {"_id": f"{self.module}:{step.name}"}
+        # Who was first stays: a process that lost its lease late may have applied the same step.
         result = store.collection(LEDGER).update_one(which, {"$setOnInsert": asdict(row)}, upsert=True)
         return result.upserted_id is not None
 
@@ -228,7 +236,7 @@ class MongoInitializer:
             check_ledger(self.module, {step.name: step for step in self.steps}, rows)
         wanted = [step for step in self.steps if release or step.name in rows or step.category != RELEASE]
         collections = tuple(item for step in wanted for item in step.collections)
-        validators = self._validators() if self.validators and store.complete else {}
+        validators = self._validators() if self.validators else {}
         pending = tuple(step for step in wanted if step.name not in rows)
         if check and pending:
             check_other_modules(store.collection(LEDGER), self.module, {item.name for item in collections})
@@ -239,17 +247,18 @@ class MongoInitializer:
         return {self.connection.collection_name(entity): validator_of(entity) for entity in entities}
 
     def _ledger(self, store: OpenDatabase) -> dict[str, AppliedStep]:
+        # The semicolon follows the colon, so these bounds are a prefix, read along the index of _id.
         mine = {"$gt": f"{self.module}:", "$lt": f"{self.module};"}
         rows = map(AppliedStep.of, store.collection(LEDGER).find({"_id": mine}))
         return {row.migration_name: row for row in rows}
 
 
-def repaired(schema: Schema, lease: MigrationLease | None, *, guarded: bool) -> list[str]:
+def repaired(schema: Schema, lease: MigrationLease, *, guarded: bool) -> list[str]:
     """Repair the differences of one kind; return what was changed."""
     changes: list[str] = []
     for difference in schema.differences():
         if difference.guarded is guarded:
-            alive(lease)
+            lease.check()
             difference.repair()
             changes.append(difference.change)
     return changes
@@ -317,15 +326,9 @@ def state_of(step: Step | None, row: AppliedStep | None) -> MigrationState:
     return MigrationState.APPLIED if row.checksum == step.checksum else MigrationState.CHANGED
 
 
-def alive(lease: MigrationLease | None) -> None:
-    """Go on only while nobody else can be migrating."""
-    if lease is not None:
-        lease.check()
-
-
 def user_name() -> str:
     """Return who runs the migration."""
-    with suppress(OSError, KeyError):
+    with suppress(OSError, KeyError):  # in a container the number of the user may have no name
         return getpass.getuser()
     return "unknown"
 

@@ -14,7 +14,7 @@ from twinstore.tenancy import ALL_TENANTS
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import merged, owned_by
 from twinstore_mongo.errors import DRIVER
-from twinstore_mongo.key_order import collation_of
+from twinstore_mongo.key_order import SIMPLE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -80,6 +80,7 @@ def seen_parents(
     parent, _ = parent_of(entity)
     codec = codec_of(parent)
     name = codec.names[parent.key[-1]]
+    # One query for all rows of a list, whatever their number of parents.
     condition = merged(({name: {"$in": list(values)}}, owned_by(codec, scope)))
     fields = [name] if parent.parent is None else [name, codec.names[parent.parent.field]]
     with context.reading(parent):
@@ -87,7 +88,7 @@ def seen_parents(
             condition,
             dict.fromkeys(fields, 1),
             session=context.session,
-            collation=collation_of(context.store),
+            collation=SIMPLE,
         )
         found = list(cursor)
     return {document[name] for document in without_orphans(context, parent, scope, found)}

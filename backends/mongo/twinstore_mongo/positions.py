@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["PointInTime", "position_of", "timestamp_of"]
 
 POSITION: Final = re.compile(r"(\d{1,10})\.(\d{1,10})", re.ASCII)
+# A cluster time has 32 bits for each of its two parts.
 LARGEST_PART: Final = 2**32 - 1
 
 
@@ -28,12 +29,14 @@ def timestamp_of(position: Position) -> Timestamp:
     """Return the cluster time of a position.
 
     Raises:
-        ValidationError: it is none of MongoDB.
+        ValidationError: it is not one of MongoDB.
     """
     match = POSITION.fullmatch(position)
     parts = [int(part) for part in match.groups()] if match else []
     if not parts or max(parts) > LARGEST_PART:
-        raise ValidationError(f"{position!r} is no position of MongoDB; one looks like 1763632800.5.")
+        raise ValidationError(
+            f"{position!r} is not a MongoDB position; expected seconds.increment, such as 1763632800.5."
+        )
     return Timestamp(*parts)
 
 
@@ -44,7 +47,6 @@ class PointInTime(ReadConcern):
     """
 
     def __init__(self, time: Timestamp) -> None:
-        """Take the cluster time."""
         super().__init__("snapshot")
         self._time = time
 

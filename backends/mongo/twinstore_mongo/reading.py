@@ -15,14 +15,14 @@ from twinstore.shapes import Kind
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import any_of, compiled, filter_of, merged, owned_by
 from twinstore_mongo.index_order_scan import along_index
-from twinstore_mongo.key_order import SIMPLE, collation_of
+from twinstore_mongo.key_order import SIMPLE
 from twinstore_mongo.parents import is_hidden, without_orphans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from twinstore.catalog import Entity, Key
-    from twinstore.paging import KeyPart, Page, SortKey
+    from twinstore.paging import Page, SortKey, SortValue
     from twinstore.query import Query
     from twinstore.tenancy import Tenants
     from twinstore_mongo.connection import Document
@@ -40,9 +40,7 @@ def one(
     codec = codec_of(entity)
     condition = merged((filter_of(codec, key), owned_by(codec, scope)))
     with context.reading(entity, key):
-        found = context.collection(entity).find_one(
-            condition, session=context.session, collation=collation_of(context.store)
-        )
+        found = context.collection(entity).find_one(condition, session=context.session, collation=SIMPLE)
     return None if found is None or not without_orphans(context, entity, scope, [found]) else found
 
 
@@ -53,9 +51,7 @@ def many(
     codec = codec_of(entity)
     condition = merged((any_of(codec, keys), owned_by(codec, scope)))
     with context.reading(entity):
-        cursor = context.collection(entity).find(
-            condition, session=context.session, collation=collation_of(context.store)
-        )
+        cursor = context.collection(entity).find(condition, session=context.session, collation=SIMPLE)
         found = list(cursor)
     index = keys[0].index.names if isinstance(keys[0], UniqueKey) else entity.key
     names = [codec.names[name] for name in index]
@@ -70,6 +66,7 @@ def many(
 def page(context: RepositoryContext, entity: Entity[M], query: Query) -> Page[Row[M]]:
     """Return a page of a list."""
     codec = codec_of(entity)
+    # One row more tells whether there is another page, without counting.
     found = rows(context, entity, query, query.limit + 1)
     # The extra row is not shown, so it need not be readable.
     shown = [(row, codec.decode(row)) for row in found[: query.limit]]
@@ -86,8 +83,7 @@ def rows(
     codec = codec_of(entity)
     condition, reading = compiled(codec, query), codec.readings.of(query)
     with context.reading(entity):
-        collation = collation_of(context.store)
-        find = partial(context.collection(entity).find, session=context.session, collation=collation)
+        find = partial(context.collection(entity).find, session=context.session, collation=SIMPLE)
         if fields is not None:
             find = partial(find, projection=dict.fromkeys((*fields, *(name for name, _ in reading.order)), 1))
         if reading.along is not None:
@@ -107,8 +103,9 @@ def count(context: RepositoryContext, entity: Entity, query: Query, by: str) -> 
     ]
     counted: Counter[str] = Counter()
     with context.reading(entity):
-        options: Document = {"collation": SIMPLE} if context.store.complete else {}  # a double knows none
-        for group in context.collection(entity).aggregate(pipeline, session=context.session, **options):
+        groups = context.collection(entity).aggregate(pipeline, session=context.session, collation=SIMPLE)
+        for group in groups:
+            # Several stored forms of a number or an instant are one value to a model.
             counted[label_of_value(wire_value(entity.known[by], group["_id"]))] += group["count"]
     return dict(counted)
 
@@ -127,12 +124,12 @@ def second(pair: tuple[Document, Row[M] | None]) -> Row[M]:
 
 def sort_key(
     document: Mapping[str, Any], order: tuple[SortKey, ...], names: Mapping[str, str]
-) -> tuple[KeyPart, ...]:
+) -> tuple[SortValue, ...]:
     """Return the values by which a document is sorted, for a page token."""
     return tuple(key_part(document.get(names[key.field]), key) for key in order)
 
 
-def key_part(value: Any, key: SortKey) -> KeyPart:  # noqa: ANN401  # whatever is stored
+def key_part(value: Any, key: SortKey) -> SortValue:  # noqa: ANN401  # whatever is stored
     """Return one value of a sort key; an instant stored as text becomes one."""
     if value is None:
         return None

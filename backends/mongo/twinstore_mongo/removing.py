@@ -33,6 +33,7 @@ def remove(context: RepositoryContext, entities: Sequence[Entity], entity: Entit
     condition = compiled(codec_of(entity), query)
     if pinned_key(entity, query) is not None:
         return delete_one(context, entity, condition)
+    # deleteMany has neither an order nor a limit.
     found = rows(context, entity, query, query.limit, fields=(ID,))
     return delete(context, entity, still(found, condition)) if found else 0
 
@@ -84,6 +85,7 @@ def remove_children(
     """Remove the rows that belong to some rows, and those that belong to them."""
     for child, field in children_of(entities, parent) if keys else ():
         name = codec_of(child).names[field]
+        # Read before they go, because afterwards nothing tells whose children the next ones were.
         grandchildren = children_of(entities, child)
         found = named(context, child, name, keys, codec_of(child).key) if grandchildren else []
         delete(context, child, {name: {"$in": keys}})

@@ -11,7 +11,7 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 from twinstore.errors import MigrationError
 from twinstore_mongo.effects import expiring, refused
 from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY
-from twinstore_mongo.key_order import collation_of
+from twinstore_mongo.key_order import SIMPLE
 from twinstore_mongo.steps import CollectionSpec, IndexSpec
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Schema", "SchemaDifference"]
 
 NAMESPACE_EXISTS: Final = 48
-INDEX_CONFLICTS: Final = frozenset({85, 86})
-MOST_DUPLICATES: Final = 100
+INDEX_CONFLICTS: Final = frozenset({85, 86})  # IndexOptionsConflict, IndexKeySpecsConflict
+MOST_DUPLICATES: Final = 100  # of which a message lists each
 DEFAULT_ID_INDEX: Final = "_id_"
 AGE: Final = "expireAfterSeconds"
 
@@ -50,7 +50,7 @@ class SchemaDifference:
 class Schema:
     """The collections that a module wants.
 
-    Nothing here lets the server remove or refuse a document that is there, but for the repairs of the
+    Nothing here lets the server remove or refuse a document that is there, except the repairs of the
     differences that are ``guarded``: a collection that holds documents gets its TTL index without the age
     and no validator. Both are differences then, and :meth:`effects` counts what they would do.
 
@@ -70,6 +70,7 @@ class Schema:
         for collection in collections:
             self._create_collection(collection.name)
         ordered = [(item.name, index) for item in collections for index in item.indexes]
+        # Duplicates refuse a unique index, and then no other one is to have been built for nothing.
         for name, index in sorted(ordered, key=lambda pair: not pair[1].unique):
             self.create_index(name, index)
 
@@ -85,7 +86,7 @@ class Schema:
                 raise
 
     def create_index(self, collection: str, index: IndexSpec) -> None:
-        """Create an index; an equal one under another name will do.
+        """Create an index; an equivalent one under another name is accepted.
 
         Raises:
             MigrationError: duplicates under a unique index, or another index in the way.
@@ -98,9 +99,7 @@ class Schema:
         try:
             with self.store.with_index_timeout():
                 # Without one an index would take the collation of its collection, and serve no read of ours.
-                self.store.collection(collection).create_index(
-                    list(index.key), collation=collation_of(self.store), **options
-                )
+                self.store.collection(collection).create_index(list(index.key), collation=SIMPLE, **options)
         except OperationFailure as error:
             if error.code == DUPLICATE_KEY:
                 raise self._duplicates(collection, index) from error
@@ -181,8 +180,6 @@ class Schema:
 
         Nothing repairs that: the server fixes the collation when it makes the collection.
         """
-        if not self.store.complete:  # a double knows no collations
-            return
         wanted = {collection.name for collection in self.collections}
         for item in self.store.database.list_collections():
             collation = item.get("options", {}).get("collation")
@@ -279,6 +276,7 @@ class Schema:
         """Return the error that lists the keys which a unique index would refuse."""
         fields = [name for name, _ in index.key]
         group: Document = {
+            # A unique index takes an absent field for null.
             "_id": {f"k{n}": {"$ifNull": [f"${name}", None]} for n, name in enumerate(fields)},
             "count": {"$sum": 1},
         }
@@ -301,12 +299,14 @@ class Schema:
         )
 
 
+# Spelt out, because collMod keeps what somebody else has set.
 STRICT: Final = {"validationLevel": "strict", "validationAction": "error"}
 
 
 def shape(key: list[tuple[str, Any]], options: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what makes two indexes equal; the age at which rows expire comes last."""
     partial = options.get("partialFilterExpression") or {}
+    # An index that was made in a shell has its directions as floating-point numbers.
     directions = [
         (name, int(direction) if isinstance(direction, float) else direction) for name, direction in key
     ]

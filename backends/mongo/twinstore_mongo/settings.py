@@ -11,6 +11,7 @@ from twinstore.backend import BackendSettings
 
 __all__ = ["MongoSettings"]
 
+# A request should not wait for pymongo's 30 s when no server answers.
 DEFAULT_SELECTION_MS = 5000
 
 
@@ -20,7 +21,7 @@ class MongoSettings(BackendSettings):
     Attributes:
         connection_string: a ``mongodb://`` or ``mongodb+srv://`` URL.
         database: name of the database; absent: the name in the connection string.
-        allow_standalone: accept a server or client without transactions and sessions. Methods that change
+        allow_standalone: accept a server without transactions and sessions. Methods that change
             several documents then write them one after the other.
         server_selection_timeout_ms: how long to look for a suitable server, in milliseconds.
         validators: create a ``$jsonSchema`` validator for every collection.

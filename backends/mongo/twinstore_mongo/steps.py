@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["RELEASE", "AppliedStep", "CarryOver", "CollectionSpec", "IndexSpec", "Step", "load_steps"]
 
 FILE_NAME: Final = re.compile(r"\d{3}_[a-z0-9_]+\.json")
+# As text: names begin with three digits, which sort as the numbers do.
 FIRST_RELEASE: Final = "100"
 RELEASE: Final = "release"
 SECONDS_PER_DAY: Final = 86_400
@@ -99,6 +100,7 @@ class CarryOver:
 
     def run(self, store: OpenDatabase) -> None:
         """Let the server do it; a source that is absent or empty brings nothing."""
+        # On the server alone, so the documents never travel; it may take longer than any call of a service.
         with store.with_index_timeout():
             store.collection(self.source).aggregate(list(self.pipeline), allowDiskUse=True)
 
@@ -153,6 +155,7 @@ def load_steps(folder: Traversable) -> tuple[Step, ...]:
 
 def parse_step(name: str, text: bytes) -> Step:
     """Return the step of a file."""
+    # A checkout on Windows must not change the checksum that a database has recorded.
     plain = text.replace(b"\r\n", b"\n")
     collections = tuple(
         CollectionSpec(item["name"], tuple(IndexSpec.of(index) for index in item["indexes"]))

@@ -79,6 +79,7 @@ def warnings_of(
     missing = [index.name for index in wanted_indexes(entity) if not serves(index, indexes)]
     if not keyless and not missing:
         return
+    # From metadata; an exact number would need a pass over the collection that this warns of.
     rows = connection.store.collection(name).estimated_document_count()
     if keyless:
         fields = ", ".join(f"{field}: {direction}" for field, direction in order)
@@ -97,6 +98,7 @@ def warnings_of(
 def wanted_indexes(entity: Entity) -> list[IndexSpec]:
     """Return the indexes that serve the lists of an entity, as it describes them."""
     key = tuple(order_of(codec_of(entity).key))
+    # That of the key is warned of apart, and one that removes what is old serves no list.
     return [index for index in index_specs(entity) if index.key != key and index.retention is None]
 
 

@@ -43,8 +43,7 @@ def insert(context: RepositoryContext, entity: Entity[M], row: Row[M]) -> None:
         try:
             collection.insert_one(document, session=context.session)
         except DuplicateKeyError as error:
-            index = refusing_index(context, entity, error, document[ID], present=False)
-            raise duplicate_of(codec, row, index) from error
+            raise duplicate_of(codec, row, violated_index(error)) from error
 
 
 def swap(context: RepositoryContext, entity: Entity[M], scope: Tenants, found: Document, row: Row[M]) -> None:
@@ -70,8 +69,7 @@ def swap(context: RepositoryContext, entity: Entity[M], scope: Tenants, found: D
         try:
             result = collection.replace_one(condition, document, session=context.session)
         except DuplicateKeyError as error:
-            index = refusing_index(context, entity, error, found[ID], present=True)
-            raise duplicate_of(codec, row, index) from error
+            raise duplicate_of(codec, row, violated_index(error)) from error
     if not result.matched_count:
         raise lost_race(entity, entity.key_text(key), DRIVER)
 
@@ -90,13 +88,14 @@ def overwrite(context: RepositoryContext, entity: Entity[M], scope: Tenants, row
     with context.writing(entity, key):
         collection = context.collection(entity)
         try:
+            # A plain replacement would set the version back, and change the _id that another service gave.
             if entity.versioned or entity.single_key is None:
                 change = replacement(document, versioned=entity.versioned)
                 collection.update_one(condition, change, upsert=True, session=context.session)
             else:
                 collection.replace_one(condition, document, upsert=True, session=context.session)
         except DuplicateKeyError as error:
-            index = refusing_index(context, entity, error, document[ID], present=False)
+            index = violated_index(error)
             refusal = duplicate_of(codec, row, index)
             of_value = index in codec.uniques
             raise (refusal if of_value else rival(context, entity, scope, key, refusal)) from error
@@ -138,20 +137,3 @@ def duplicate_of(codec: Codec[M], row: Row[M], index: str | None) -> DuplicateEr
     entity, unique = codec.entity, codec.uniques.get(index or ID_INDEX)
     value = None if unique is None else entity.value(row.model, row.storage, unique.names[-1])
     return duplicate(entity, entity.key_of(row.model, row.storage), DRIVER, unique, value)
-
-
-def refusing_index(
-    context: RepositoryContext, entity: Entity, error: DuplicateKeyError, identity: object, *, present: bool
-) -> str | None:
-    """Return the name of the index that refused a write.
-
-    A test double does not tell; there, the id is the reason when it was to be new and is present.
-    """
-    index = violated_index(error)
-    if index is not None or context.store.complete:
-        return index
-    collection = context.collection(entity)
-    if not present and collection.find_one({ID: identity}) is not None:
-        return ID_INDEX
-    others = [name for name, spec in collection.index_information().items() if spec.get("unique")]
-    return others[0] if others else None

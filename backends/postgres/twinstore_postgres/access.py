@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
 
-from twinstore.access import AccessDefaults, Binding, Row
+from twinstore.access import Access, AccessDefaults, Binding, Row
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import duplicate, not_found
 from twinstore.query import label_of_value, pinned_key
@@ -23,11 +23,11 @@ from twinstore_postgres.changing import change, mark
 from twinstore_postgres.compile import compile_count, compile_query, compile_removal
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject
-from twinstore_postgres.owners import owner_values, setting, sight, view
+from twinstore_postgres.owners import owner_values, scope_kind, setting, view
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from twinstore.access import Access, Ref, Rows, Rule, Sets, UniqueKey
+    from twinstore.access import Ref, Rows, Rule, Sets, UniqueKey
     from twinstore.catalog import Entity, Key
     from twinstore.errors import TwinstoreError
     from twinstore.paging import Page
@@ -43,14 +43,14 @@ Special = Callable[..., object]
 """A statement of this driver for a hot operation; takes the access and the arguments of the general way."""
 
 # A rival may insert, replace or remove the row between two statements; then the first one is tried again.
+# Each further try loses only to yet another rival; after the third the key counts as taken.
 TRIES: Final = 3
 
 
-class PostgresAccess(AccessDefaults):
+class PostgresAccess(AccessDefaults, Access):
     """Implements :class:`~twinstore.access.Access` over one way to the server."""
 
     def __init__(self, execution: Execution, specials: Mapping[str, Special]) -> None:
-        """Take the way to the server, and the module's own statements by operation."""
         self.execution = execution
         self._specials = specials
 
@@ -64,6 +64,7 @@ class PostgresAccess(AccessDefaults):
         self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[Row[M] | None, ...]:
         table = table_of(entity)
+        # One key has a statement of its own, whose plan the server keeps.
         if len(keys) > 1:
             return find_several(self.execution, table, scope, keys)
         unique, values = table.locate(keys[0])
@@ -112,6 +113,7 @@ class PostgresAccess(AccessDefaults):
         step = (statements.put(table, kind), values)
         for _ in range(TRIES):
             (found,) = self.execution.write(told, Subject(entity, row=row), step)
+            # With keys that are always the caller's, whatever stands in the way was replaced.
             if own or found.first == (True,):
                 return row
         raise self._in_the_way(table, scope, row)
@@ -133,9 +135,10 @@ class PostgresAccess(AccessDefaults):
         table = table_of(entity)
         key = pinned_key(entity, query)
         step = compile_removal(query, table)
+        # The row of one key: without the list of candidates, which a removal of the first rows needs.
         if key is not None and len(query.where) == len(key):
             values = (*key, *owner_values(table, query.scope))
-            step = (statements.delete(table, sight(query.scope)), values)
+            step = (statements.delete(table, scope_kind(query.scope)), values)
         (result,) = self.execution.write(setting(query.scope), Subject(entity), step)
         return result.count
 
@@ -185,7 +188,7 @@ def find_several(
     """Return the rows of some keys in their order, read by one statement."""
     unique, _ = table.locate(keys[0])
     wanted = [table.locate(key)[1] for key in keys]
-    statement = statements.find_several(table, sight(scope), unique)
+    statement = statements.find_several(table, scope_kind(scope), unique)
     values = [*map(list, zip(*wanted, strict=True)), *owner_values(table, scope)]
     found = execution.read(setting(scope), Subject(table.entity), (statement, values))
     fields = table.entity.key if unique is None else table.entity.unique(unique).names

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 from twinstore.access import Row
 from twinstore.appending import Log, key_text_of, keys_of, sequence_field
 from twinstore.canonical import CanonicalModel
+from twinstore.errors import DuplicateError
 from twinstore.failures import not_found
 from twinstore_postgres import statements
 from twinstore_postgres.changing import lock_step
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject
-from twinstore_postgres.owners import owner_values, setting, sight
+from twinstore_postgres.owners import owner_values, scope_kind, setting
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.tenancy import Tenants
     from twinstore_postgres.execution import Execution, Step
+    from twinstore_postgres.transactions import TransactionSteps
 
 __all__ = ["append"]
 
@@ -32,13 +34,20 @@ def append(
     execution: Execution, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]
 ) -> tuple[Row[M], ...]:
     """Append to an ordered log; see :class:`twinstore.access.Access`."""
-    return execution.repeat(partial(attempt, execution, entity, parent, rows))
+    once = partial(attempt, execution, entity, parent, rows)
+    try:
+        return execution.repeat(once)
+    except DuplicateError:
+        if len(rows) < 2 or execution.binding.in_unit:  # noqa: PLR2004  # one row is named, and a unit has ended
+            raise
+        # The server names the table alone; entry by entry, the one that it refuses can be told.
+        return execution.repeat(partial(once, singly=True))
 
 
 def attempt(
-    execution: Execution, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]
+    execution: Execution, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]], *, singly: bool = False
 ) -> tuple[Row[M], ...]:
-    """Append once.
+    """Append once; ``singly`` each new entry in a round trip of its own.
 
     The lock of the parent serialises the writers of its log. The parent is written too, although nothing in
     it changes: a lock alone would be invisible to a writer whose snapshot is older.
@@ -47,15 +56,32 @@ def attempt(
     _, key = above.locate(parent.key)
     with execution.unit(setting(parent.scope), Subject(parent.entity, key)) as steps:
         last = (statements.last_number(table, sequence_field(entity)), key)
+        # One round trip, in this order: at READ COMMITTED the number is read after the lock is granted.
         held, number, stored = steps.run(lock_step(parent), last, stored_step(entity, parent.scope, rows))
         if held.first is None:
             raise not_found(parent.entity, key_text_of(parent), DRIVER)
         log = Log(entity, DRIVER, map(table.row, stored.rows), lambda: number.rows[0][0])
         appended = tuple(map(log.place, rows))
-        new = [(statements.insert(table), table.encode(row.model, row.storage)) for row in log.new]
-        writes: list[Step] = [(statements.touch(above), key), *new] if new else []
-        steps.finish(*writes)
+        if log.new:
+            write(steps, (statements.touch(above), key), [*log.new], entity, singly=singly)
+        else:
+            steps.finish()
     return appended
+
+
+def write(
+    steps: TransactionSteps, touched: Step, new: Sequence[Row], entity: Entity, *, singly: bool
+) -> None:
+    """Write the parent and the new entries, and end the transaction, if it is ours."""
+    table = table_of(entity)
+    inserts: list[Step] = [(statements.insert(table), table.encode(row.model, row.storage)) for row in new]
+    if not singly:
+        # Of several entries nobody knows which one the server refuses.
+        steps.finish(touched, *inserts, subject=Subject(entity, row=new[0] if len(new) == 1 else None))
+        return
+    for row, step in zip(new, inserts, strict=True):
+        steps.run(step, subject=Subject(entity, row=row))
+    steps.finish(touched)
 
 
 def stored_step(entity: Entity[M], scope: Tenants, rows: Sequence[Row[M]]) -> Step:
@@ -63,4 +89,4 @@ def stored_step(entity: Entity[M], scope: Tenants, rows: Sequence[Row[M]]) -> St
     table = table_of(entity)
     keys = keys_of(entity, rows)
     parts = map(list, zip(*keys, strict=True)) if keys else ([] for _ in entity.key)
-    return statements.find_several(table, sight(scope)), (*parts, *owner_values(table, scope))
+    return statements.find_several(table, scope_kind(scope)), (*parts, *owner_values(table, scope))

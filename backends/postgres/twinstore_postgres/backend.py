@@ -10,24 +10,18 @@ import psycopg
 from typing_extensions import override
 
 from twinstore.access_backend import AccessBackend
-from twinstore.backend import Capabilities, UnitState, wrong_handle
+from twinstore.backend import Capabilities, ModuleBackend, UnitState, wrong_handle
 from twinstore.errors import ConfigurationError
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.scope import SYSTEM_TENANT, UNBOUND
 from twinstore_postgres.access import PostgresAccess
 from twinstore_postgres.bulk.port import PostgresBulk
-from twinstore_postgres.execution import (
-    UNIT,
-    JoinedExecution,
-    SessionExecution,
-    Transaction,
-    UnboundExecution,
-    UnitExecution,
-)
+from twinstore_postgres.execution import JoinedExecution, SessionExecution, UnboundExecution, UnitExecution
 from twinstore_postgres.initializer import initializer_class
 from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.special import specials_of
+from twinstore_postgres.transactions import UNIT, Transaction
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -45,7 +39,7 @@ R = TypeVar("R")
 LARGEST_JSONB: Final = 268_435_455
 
 
-class PostgresBackend(AccessBackend[R]):
+class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
     """Implements :class:`~twinstore.backend.ModuleBackend` for any module."""
 
     def __init__(self, module: ModuleSpec[R], request: OpenRequest) -> None:
@@ -74,11 +68,13 @@ class PostgresBackend(AccessBackend[R]):
         self._bulk = PostgresBulk(self._server, lambda: self.capabilities, module, ledger)
 
     @property
+    @override
     def driver(self) -> str:
         """The name of the driver."""
         return DRIVER
 
     @property
+    @override
     def capabilities(self) -> Capabilities:
         """What the driver can do; connects at the first call to learn the version of the server."""
         version = self._server.version
@@ -95,11 +91,13 @@ class PostgresBackend(AccessBackend[R]):
         )
 
     @property
+    @override
     def initializer(self) -> PostgresInitializer:
         """Creates and upgrades the schema, as the owner role."""
         return self._initializer
 
     @property
+    @override
     def bulk(self) -> PostgresBulk:
         """Whole entities, in system scope."""
         return self._bulk
@@ -130,6 +128,7 @@ class PostgresBackend(AccessBackend[R]):
             foreign = self._server.host_owned
             try:
                 with Transaction(connection, tenant, begin=UNIT[read_only], foreign=foreign) as transaction:
+                    # Nothing is sent yet: the unit sees the state of its first call.
                     yield self._access(UnitExecution(transaction, scope, state, read_only=read_only))
                     state.check_commit()
             finally:
@@ -144,13 +143,16 @@ class PostgresBackend(AccessBackend[R]):
         )
         return self._access(execution)
 
+    @override
     def check_ready(self) -> None:
         """Connect, check the role, and compare the ledger with the shipped migrations."""
         with self._server.connection() as connection:
             self._initializer.check_applied(connection)
 
+    @override
     def close(self) -> None:
-        """Release what this module does not share; the pool is closed with the shared resources."""
+        """Refuse every later call, and release what this module does not share: not the pool."""
+        super().close()
         self._bulk.close()
 
     def _access(self, execution: Execution) -> PostgresAccess:

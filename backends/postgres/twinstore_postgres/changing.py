@@ -29,7 +29,7 @@ from twinstore_postgres import statements
 from twinstore_postgres.compile import compile_claim
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import NOWHERE, Subject
-from twinstore_postgres.owners import owner_values, setting, shared_setting, sight
+from twinstore_postgres.owners import owner_values, scope_kind, setting, shared_setting
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.query import Query
     from twinstore_postgres.derive import Table
-    from twinstore_postgres.execution import Execution, Result, Step, TransactionSteps
+    from twinstore_postgres.execution import Execution, Result, Step
+    from twinstore_postgres.transactions import TransactionSteps
 
 __all__ = ["RowWrite", "change", "lock_step", "mark"]
 
@@ -60,7 +61,6 @@ class RuleEndedError(Exception):
     """Carries the error with which a rule ended its step past everything that repeats steps."""
 
     def __init__(self, error: TwinstoreError) -> None:
-        """Take the error."""
         super().__init__()
         self.error = error
 
@@ -91,7 +91,7 @@ class RowWrite:
         if self.before is not None:
             key = table.entity.key_of(self.before.model, self.before.storage)
             return statements.update(table), (*values, *key)
-        kind = sight(self.ref.scope)
+        kind = scope_kind(self.ref.scope)
         if own:
             return statements.insert(table), values
         parent = () if table.parent is None else owner_values(table.parent, self.ref.scope)
@@ -122,8 +122,10 @@ def attempt(execution: Execution, refs: Sequence[Ref], rule: Rule) -> Rows:
     """Lock, decide and write once."""
     subject = joint(tuple(map(ref_subject, refs)))
     with execution.unit(shared_setting([ref.scope for ref in refs]), subject) as steps:
+        # In the order of the refs: callers that name the same rows in the same order cannot deadlock.
         found = steps.run(*map(lock_step, refs[:-1]), lock_step(refs[-1], tell=True))
         before = tuple(row_of(table_of(ref.entity), result) for ref, result in zip(refs, found, strict=True))
+        # Past everything that repeats steps: what the rule raises is its answer, also a ConcurrencyError.
         try:
             after = rule(before, moment(steps, found[-1]))
         except TwinstoreError as error:
@@ -133,7 +135,7 @@ def attempt(execution: Execution, refs: Sequence[Ref], rule: Rule) -> Rows:
             for ref, old, new in zip(refs, before, after, strict=True)
             if new is not None
         ]
-        writes.sort(key=lambda item: item.ref.entity.depth)
+        writes.sort(key=lambda item: item.ref.entity.depth)  # a foreign key wants the parent first
         check_parents(steps, refs, (*before, *after), writes)
         write(steps, writes)
     return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
@@ -214,7 +216,7 @@ def lock_step(ref: Ref, *, tell: bool = False) -> Step:
     table = table_of(ref.entity)
     unique, values = table.locate(ref.key)
     made = statements.lock_and_tell if tell else statements.lock
-    return made(table, sight(ref.scope), unique), (*values, *owner_values(table, ref.scope))
+    return made(table, scope_kind(ref.scope), unique), (*values, *owner_values(table, ref.scope))
 
 
 def row_of(table: Table, found: Result) -> Row | None:
@@ -259,7 +261,7 @@ def check_parents(
     entities = [ref.entity for ref in refs] * 2
     there = [(entity, row) for entity, row in zip(entities, rows, strict=True) if row is not None]
     for item in below:
-        table, kind = table_of(item.ref.entity), sight(item.ref.scope)
+        table, kind = table_of(item.ref.entity), scope_kind(item.ref.scope)
         above = table.parent
         if above is None:
             continue

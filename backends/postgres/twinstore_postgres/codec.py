@@ -74,6 +74,7 @@ class JsonLoader(Loader):
     @override
     def load(self, data: Buffer) -> object:
         try:
+            # Without a copy of what may be megabytes; the first byte is the version of the form.
             return orjson.loads(memoryview(data)[1:])
         except orjson.JSONDecodeError:
             return UNREADABLE

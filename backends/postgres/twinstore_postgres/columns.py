@@ -29,7 +29,7 @@ VERSION: Final = "row_version"
 
 TYPES: Final[Mapping[Kind, LiteralString]] = {
     Kind.TEXT: "text",
-    Kind.INTEGER: "int8",
+    Kind.INTEGER: "int8",  # unless the description says that 32 bits do; documents keep as many bits
     Kind.NUMBER: "float8",
     Kind.FLAG: "bool",
     Kind.INSTANT: "timestamptz",
@@ -168,7 +168,7 @@ def _required(entity: Entity, name: str) -> bool:
 
 
 def _key_type(entity: Entity, name: str) -> LiteralString | None:
-    """Return the type of a column of the key that is no text."""
+    """Return the type of a column of the key that is not a text."""
     for part in entity.key_parts:
         if part.field == name and part.type is KeyType.UUID:
             return "uuid"

@@ -10,7 +10,7 @@ from psycopg import sql
 from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
 from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.derive import by_code_point
-from twinstore_postgres.owners import owner_condition, owner_values, sight
+from twinstore_postgres.owners import owner_condition, owner_values, scope_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.columns import Column
     from twinstore_postgres.derive import Table
     from twinstore_postgres.execution import Step
-    from twinstore_postgres.owners import Sight
+    from twinstore_postgres.owners import ScopeKind
 
 __all__ = ["compile_claim", "compile_count", "compile_query", "compile_removal", "literal_condition"]
 
@@ -62,7 +62,7 @@ def compile_claim(query: Query, table: Table) -> Step:
 
 def compile_count(query: Query, table: Table, by: str) -> Step:
     """Return the statement that counts the rows of a list by one field; limit and start do not matter."""
-    counted = _made(COUNT, table, _shape(query, table), (), sight(query.scope), None, by)
+    counted = _made(COUNT, table, _shape(query, table), (), scope_kind(query.scope), None, by)
     return counted, _filter_values(query, table)
 
 
@@ -85,7 +85,7 @@ def literal_condition(condition: Condition, table: Table) -> sql.Composable:
 
 def _statement(template: LiteralString, query: Query, table: Table) -> bytes:
     nulls = None if query.after is None else tuple(part is None for part in query.after)
-    return _made(template, table, _shape(query, table), query.order, sight(query.scope), nulls, None)
+    return _made(template, table, _shape(query, table), query.order, scope_kind(query.scope), nulls, None)
 
 
 def _shape(query: Query, table: Table) -> Shape:
@@ -126,13 +126,13 @@ def _bound(condition: Condition, table: Table) -> list[object]:
     return [column.bound(condition.value)]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # the shapes of lists are few; a caller that invents them must not fill the memory
 def _made(  # noqa: PLR0917  # the parts of the cache key
     template: LiteralString,
     table: Table,
     shape: Shape,
     order: tuple[SortKey, ...],
-    kind: Sight,
+    kind: ScopeKind,
     nulls: tuple[bool, ...] | None,
     by: str | None,
 ) -> bytes:

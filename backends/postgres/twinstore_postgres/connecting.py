@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 import psycopg
 from psycopg import conninfo
+from typing_extensions import override
 
 from twinstore.errors import (
     ConfigurationError,
@@ -19,7 +20,7 @@ from twinstore.errors import (
     TwinstoreError,
     UnavailableError,
 )
-from twinstore.forks import OwnProcess, renew_in_child
+from twinstore.forks import OwnProcess, Renewable, renew_in_child
 from twinstore.redaction import mentions_secret, secrets_in
 from twinstore_postgres.codec import Row, register_loaders
 from twinstore_postgres.settings import DRIVER
@@ -31,10 +32,19 @@ if TYPE_CHECKING:
 
     from twinstore_postgres.settings import PostgresSettings
 
-__all__ = ["Connection", "Lender", "Target", "adopt", "in_one_process", "let_go_in_child", "target_of"]
+__all__ = [
+    "Connection",
+    "ConnectionSource",
+    "Target",
+    "adopt",
+    "in_one_process",
+    "let_go_in_child",
+    "target_of",
+]
 
 Connection = psycopg.Connection[Row]
 
+# libpq would wait for as long as the operating system does, which is minutes.
 CONNECT_SECONDS: Final = 10
 OLDEST_VERSION: Final = 140_000
 # The server's answers to a connection that can only be repaired by changing the settings.
@@ -49,11 +59,11 @@ REFUSALS: Final = {
     "invalid connection option": "Correct the connection string.",
     "unrecognized configuration parameter": "Correct the options in the connection string.",
 }
-# Names a role or database too, but passes by itself.
+# Also matches 'role "' or 'database "', but is transient.
 TOO_MANY: Final = "too many connections"
 
 
-class Lender(Protocol):
+class ConnectionSource(Protocol):
     """Lends connections in autocommit mode, each outside any transaction."""
 
     @property
@@ -89,6 +99,7 @@ class Target:
             UnavailableError: nobody answers; nothing was done.
         """
         try:
+            # Statements come again and again, so each is prepared at its first use, not at the fifth.
             connection = psycopg.connect(self.conninfo, autocommit=True, prepare_threshold=0)
         except psycopg.Error as error:
             raise self.explain(error) from error
@@ -97,6 +108,7 @@ class Target:
 
     def explain(self, error: psycopg.Error) -> TwinstoreError:
         """Return why no connection could be opened."""
+        # Of libpq, which repeats the connection string in parts, hence the look for the password.
         text = " ".join(str(error).split())
         if mentions_secret(text, self.secrets):
             text = type(error).__name__
@@ -119,7 +131,7 @@ class Target:
         )
 
 
-class Sockets:
+class Sockets(Renewable):
     """The sockets of this process, from which a forked child lets go at once.
 
     Whatever the child then does, it cannot write on them, and the server notices the end of the parent
@@ -127,7 +139,6 @@ class Sockets:
     """
 
     def __init__(self) -> None:
-        """Start without any."""
         self._connections: WeakSet[Connection] = WeakSet()
         renew_in_child(self)
 
@@ -135,6 +146,7 @@ class Sockets:
         """Note the socket of a connection."""
         self._connections.add(connection)
 
+    @override
     def renew(self) -> None:
         """Let go of all of them in a forked child."""
         for connection in list(self._connections):
@@ -160,6 +172,8 @@ def let_go(connection: Connection) -> None:
 
     The number stays taken, because the connection would otherwise write to whatever gets that number next.
     """
+    # In silence: a closed connection has no socket to let go of, and in a new child the handler of a log may
+    # wait for a lock that a thread of the parent held.
     with suppress(psycopg.Error, OSError):
         dead_end = os.open(os.devnull, os.O_RDWR)
         try:
@@ -188,7 +202,7 @@ def _refused_password(error: psycopg.Error) -> bool:
     """Whether a password was asked for, in whatever language the server complains."""
     try:
         return error.pgconn is not None and bool(error.pgconn.used_password or error.pgconn.needs_password)
-    except psycopg.Error:
+    except psycopg.Error:  # it was closed since, and says nothing any more; the first error has the reason
         return False
 
 
@@ -232,6 +246,7 @@ def _complete(parts: dict[str, str], timeout: int, *, read_only: bool) -> str:
         r"-c default_transaction_isolation=read\ committed "
         f"-c default_transaction_read_only={'on' if read_only else 'off'}"
     )
+    # Of two values of a setting the last one counts, so the user's stand before ours.
     own = parts.pop("options", "")
     complete = {"application_name": "twinstore", "connect_timeout": str(CONNECT_SECONDS)} | parts
     return conninfo.make_conninfo("", **complete, options=f"{own} {options}".strip(), client_encoding="UTF8")

@@ -16,9 +16,9 @@ from twinstore.plugins import load_backend
 from twinstore.scope import SYSTEM_TENANT, note_system_scope, tenant_argument
 from twinstore_postgres.connecting import let_go_in_child
 from twinstore_postgres.errors import translated
-from twinstore_postgres.execution import SET_TENANT
 from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import DRIVER, PostgresSettings
+from twinstore_postgres.transactions import SET_TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +97,7 @@ class PostgresDataSource:
             yield connection
 
     def close(self) -> None:
-        """Close the connections, but for a pool of the host; a second call does nothing."""
+        """Close the connections, except a pool of the host; a second call does nothing."""
         self._server.close()
 
     def __enter__(self) -> Self:

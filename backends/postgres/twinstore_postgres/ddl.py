@@ -18,7 +18,7 @@ from twinstore.scope import SYSTEM_TENANT
 from twinstore_postgres.columns import VERSION, index_name
 from twinstore_postgres.compile import literal_condition
 from twinstore_postgres.derive import table_of
-from twinstore_postgres.owners import Sight, parent_condition
+from twinstore_postgres.owners import ScopeKind, parent_condition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.columns import Column
     from twinstore_postgres.derive import Table
 
-__all__ = ["Piece", "columns", "constraints", "create_table", "grants", "indexes", "row_security"]
+__all__ = ["TablePart", "columns", "constraints", "create_table", "grants", "indexes", "row_security"]
 
 TYPES: Final[Mapping[str, LiteralString]] = {
     "text": 'TEXT COLLATE "C"',
@@ -74,7 +74,7 @@ CREATE POLICY {policy} ON {table}
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TablePart:
     """A part of a table under a name of its own, and the SQL that makes it."""
 
     name: str
@@ -96,43 +96,44 @@ def create_table(entity: Entity) -> str:
     return f"CREATE TABLE IF NOT EXISTS {text(table_of(entity).name)} (\n    {body}\n);"
 
 
-def columns(entity: Entity) -> Iterator[Piece]:
+def columns(entity: Entity) -> Iterator[TablePart]:
     """Yield the columns with their types."""
     for column in table_of(entity).columns:
-        yield Piece(column.name, TYPES[column.sql_type] + ("" if column.nullable else " NOT NULL"))
+        yield TablePart(column.name, TYPES[column.sql_type] + ("" if column.nullable else " NOT NULL"))
     if entity.versioned:
-        yield Piece(VERSION, "BIGINT NOT NULL DEFAULT 1")
+        yield TablePart(VERSION, "BIGINT NOT NULL DEFAULT 1")
 
 
-def constraints(entity: Entity) -> Iterator[Piece]:
+def constraints(entity: Entity) -> Iterator[TablePart]:
     """Yield the constraints, named as the server would name them."""
     table, name = table_of(entity), entity.name
-    yield Piece(f"{name}_pkey", f"PRIMARY KEY ({text(table.parts['key'])})")
+    yield TablePart(f"{name}_pkey", f"PRIMARY KEY ({text(table.parts['key'])})")
     for column in table.columns:
         check = _check(entity, column)
         if check is not None:
-            yield Piece(f"{name}_{column.name}_check", f"CHECK ({text(check)})")
+            yield TablePart(f"{name}_{column.name}_check", f"CHECK ({text(check)})")
     if table.parent is not None:
         own = text(table.parent_column)
         above = f"{text(table.parent.name)} ({text(table.parent.parts['key'])})"
-        yield Piece(
+        # The children go with their parent in the statement that removes it.
+        yield TablePart(
             f"{name}_{text(table.parent_column)}_fkey",
             f"FOREIGN KEY ({own}) REFERENCES {above} ON DELETE CASCADE",
         )
     for index in _indexes(entity):
         if _is_constraint(index):
-            yield Piece(index_name(entity, index), f"UNIQUE ({text(_fields(table, index))})")
+            yield TablePart(index_name(entity, index), f"UNIQUE ({text(_fields(table, index))})")
 
 
-def indexes(entity: Entity) -> Iterator[Piece]:
-    """Yield the indexes that are no constraints."""
+def indexes(entity: Entity) -> Iterator[TablePart]:
+    """Yield the indexes that are not constraints."""
     table = table_of(entity)
     for index in _indexes(entity):
         if not _is_constraint(index):
             name = index_name(entity, index)
             kind = "UNIQUE INDEX" if index.unique else "INDEX"
             where = " AND ".join(text(literal_condition(item, table)) for item in index.where)
-            yield Piece(
+            yield TablePart(
                 name,
                 f"CREATE {kind} IF NOT EXISTS {text(sql.Identifier(name))}\n"
                 f"    ON {text(table.name)} ({text(_fields(table, index))}){where and f' WHERE {where}'};",
@@ -167,7 +168,7 @@ def text(part: sql.Composable) -> str:
 def _own(table: Table) -> sql.Composable:
     """Return the condition under which the setting names the owner of a row."""
     if table.tenant is None:
-        return parent_condition(table, Sight.EVERYBODY)  # the policy of the parent says who sees it
+        return parent_condition(table, ScopeKind.EVERYBODY)  # the policy of the parent says who sees it
     equal = "IS NOT DISTINCT FROM" if table.entity.tenancy.kind is TenancyKind.OPTIONAL else "="
     return sql.SQL("{} {} (SELECT nullif({}, ''))").format(
         sql.Identifier(table.tenant), sql.SQL(equal), sql.SQL(SETTING)

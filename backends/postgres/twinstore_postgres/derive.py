@@ -94,7 +94,7 @@ class Table(Generic[M]):
 
     def _parameters(self, names: tuple[str, ...], values: Key) -> Values:
         """Return what columns are compared with; text and numbers are parameters as they are."""
-        if names in self._plain:
+        if names in self._plain:  # as nearly every key
             return values
         named = zip(names, values, strict=True)
         return tuple(self.column(name).bound(value) for name, value in named)

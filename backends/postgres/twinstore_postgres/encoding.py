@@ -113,7 +113,7 @@ def _field(entity: Entity, column: Column, names: dict[str, object], helper: str
 
 
 def _uuid(value: str, names: dict[str, object]) -> str:
-    names["UUID"] = UUID
+    names["UUID"] = UUID  # the client sends 16 bytes for its own class, and text for a text
     return f"UUID({value})"
 
 

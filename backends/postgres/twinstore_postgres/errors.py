@@ -35,7 +35,17 @@ from twinstore.failures import duplicate, duplicate_id, not_found
 from twinstore_postgres.columns import index_name
 from twinstore_postgres.settings import DRIVER
 
-__all__ = ["CLASSES", "NOWHERE", "OF_PSYCOPG", "STATES", "Subject", "kind_of", "translate", "translated"]
+__all__ = [
+    "CLASSES",
+    "NOWHERE",
+    "OF_PSYCOPG",
+    "STATES",
+    "Subject",
+    "kind_of",
+    "loggable",
+    "translate",
+    "translated",
+]
 
 Kind = type[TwinstoreError]
 OF_PSYCOPG: Final = (psycopg.Error, psycopg.Warning, psycopg.Rollback)
@@ -81,9 +91,9 @@ STATES: Final[dict[str, Kind]] = {
     "01": TwinstoreError,
     "02": TwinstoreError,
     "03": TwinstoreError,
-    "08": UnavailableError,
+    "08": UnavailableError,  # the connection
     "09": ConfigurationError,
-    "0A": ConfigurationError,
+    "0A": ConfigurationError,  # a feature that this server does not have
     "0B": ConfigurationError,
     "0F": ValidationError,
     "0L": ConfigurationError,
@@ -95,8 +105,8 @@ STATES: Final[dict[str, Kind]] = {
     "22": ValidationError,
     "23": ValidationError,
     "24": ConfigurationError,
-    "25": TransactionAbortedError,
-    "26": UnavailableError,
+    "25": TransactionAbortedError,  # the transaction has failed before
+    "26": UnavailableError,  # a prepared statement that another connection of a pooler does not know
     "27": ConfigurationError,
     "28": ConfigurationError,
     "2B": MigrationError,
@@ -108,42 +118,42 @@ STATES: Final[dict[str, Kind]] = {
     "3B": TransactionAbortedError,
     "3D": ConfigurationError,
     "3F": MigrationError,
-    "40": ConcurrencyError,
+    "40": ConcurrencyError,  # serialisation failure, deadlock
     "42": ConfigurationError,
     "44": ConfigurationError,
-    "53": UnavailableError,
-    "54": ValidationError,
-    "55": ConcurrencyError,
-    "57": UnavailableError,
-    "58": UnavailableError,
-    "72": ConcurrencyError,
+    "53": UnavailableError,  # out of connections, memory or disk
+    "54": ValidationError,  # a value or key that is too large
+    "55": ConcurrencyError,  # somebody else uses the object
+    "57": UnavailableError,  # an administrator, or a shutdown
+    "58": UnavailableError,  # an error of the system below the server
+    "72": ConcurrencyError,  # snapshot too old
     "F0": ConfigurationError,
     "HV": ConfigurationError,
     "P0": ConfigurationError,
-    "XX": UnavailableError,
+    "XX": UnavailableError,  # an internal error, such as a damaged page
     # exact codes
-    "23001": ConflictError,
-    "23503": NotFoundError,
-    "23505": DuplicateError,
-    "23P01": ConflictError,
-    "25006": ValidationError,
-    "25P03": TimeoutExceededError,
-    "25P04": TimeoutExceededError,
-    "40003": UnavailableError,
-    "42703": MigrationError,
-    "42704": MigrationError,
-    "42883": MigrationError,
-    "42P01": MigrationError,
-    "42P06": MigrationError,
-    "42P07": MigrationError,
-    "42701": MigrationError,
-    "42710": MigrationError,
-    "55000": ConfigurationError,
-    "55006": ConcurrencyError,
-    "55P02": ConfigurationError,
-    "55P04": ConfigurationError,
-    "57014": TimeoutExceededError,
-    "57P05": TimeoutExceededError,
+    "23001": ConflictError,  # restrict violation
+    "23503": NotFoundError,  # foreign key violation
+    "23505": DuplicateError,  # unique violation
+    "23P01": ConflictError,  # exclusion violation
+    "25006": ValidationError,  # a write in a transaction that only reads
+    "25P03": TimeoutExceededError,  # idle in a transaction
+    "25P04": TimeoutExceededError,  # transaction timeout
+    "40003": UnavailableError,  # statement completion unknown
+    "42703": MigrationError,  # undefined column
+    "42704": MigrationError,  # undefined object
+    "42883": MigrationError,  # undefined function
+    "42P01": MigrationError,  # undefined table
+    "42P06": MigrationError,  # duplicate schema
+    "42P07": MigrationError,  # duplicate table
+    "42701": MigrationError,  # duplicate column
+    "42710": MigrationError,  # duplicate object
+    "55000": ConfigurationError,  # object not in the state that is needed
+    "55006": ConcurrencyError,  # object in use
+    "55P02": ConfigurationError,  # a setting that cannot be changed now
+    "55P04": ConfigurationError,  # unsafe new value of an enumeration
+    "57014": TimeoutExceededError,  # query cancelled, mostly by statement_timeout
+    "57P05": TimeoutExceededError,  # idle session timeout
 }
 """What a SQLSTATE, or a class of them, becomes."""
 
@@ -194,6 +204,12 @@ def kind_of(error: BaseException) -> Kind | None:
     return None
 
 
+def loggable(error: BaseException) -> str:
+    """Return what a log may show of an exception: its class and the SQLSTATE; its text repeats values."""
+    state = getattr(error, "sqlstate", None)
+    return type(error).__name__ if state is None else f"{type(error).__name__} {state}"
+
+
 class translated:  # noqa: N801  # reads as what is done to the errors of its block
     """Turns exceptions of psycopg into those of this library.
 
@@ -228,6 +244,7 @@ def translate(
 ) -> TwinstoreError:
     """Return the error of this library for one of psycopg."""
     kind = kind_of(error) or TwinstoreError
+    # Of the statements of one round trip, the one that failed.
     subject = subject.met_by(error)
     if kind is DuplicateError:
         return _duplicate(error, subject)

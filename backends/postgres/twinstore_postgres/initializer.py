@@ -6,9 +6,17 @@ from contextlib import closing
 from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from typing_extensions import override
+
 from twinstore.drivernames import bound_names
 from twinstore.errors import MigrationError
-from twinstore.migrations import MigrationReport, consent_required, unsettled
+from twinstore.migrations import (
+    Initializer,
+    MigrationReport,
+    TakesSnapshots,
+    consent_required,
+    without_consent,
+)
 from twinstore_postgres import migrator
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.datasource import source_class
@@ -31,10 +39,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresInitializer", "initializer_class"]
 
+# Of a message; `migrate verify` lists every one.
 SHOWN: Final = 10
 
 
-class PostgresInitializer:
+class PostgresInitializer(Initializer, TakesSnapshots):
     """Implements :class:`~twinstore.migrations.Initializer`; see :func:`initializer_class` for its module."""
 
     module: ClassVar[ModuleSpec[object]]
@@ -44,10 +53,11 @@ class PostgresInitializer:
         self._settings = settings
         self._server = server
 
+    @override
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
-        """Apply what is pending; see the Protocol.
+        """Apply what is pending.
 
         Args:
             release: also apply the files 100-199, which run only on request of an operator.
@@ -81,8 +91,9 @@ class PostgresInitializer:
             ),
         )
 
+    @override
     def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
-        """Return the tables whose rows would be hidden; see the Protocol.
+        """Return the tables whose rows would be hidden.
 
         Raises:
             MigrationError: tables of somebody else stand where ours should be.
@@ -91,23 +102,25 @@ class PostgresInitializer:
             known = migrator.applied_migrations(connection, self.module)
             return hidden_rows(connection, self.module, self._pending(connection, known, release=release))
 
+    @override
     def status(self) -> tuple[MigrationStatus, ...]:
-        """Return the shipped and the applied migrations; see the Protocol."""
         with closing(self._connect()) as connection, translated():
             applied = migrator.applied_migrations(connection, self.module)
             adopted = [item for item in migrator.shipped_migrations(self.module) if item.name in applied]
             foreign = bool(taken_over(connection, self.module, applied, adopted))
             return migrator.statuses(self.module, applied, foreign=foreign)
 
+    @override
     def verify(self) -> tuple[str, ...]:
-        """Return the differences between the real schema and the wanted one; see the Protocol."""
         with closing(self._connect()) as connection, translated():
             return schema_differences(connection, self.module, self._settings.application_role)
 
+    @override
     def export(self) -> str:
-        """Return the migrations as SQL for an administrator; see the Protocol."""
+        """Return the migrations as SQL for an administrator."""
         return script(self.module, self._settings.application_role)
 
+    @override
     def snapshot(self) -> SchemaSnapshot:
         """Return what the server holds; see :class:`~twinstore.migrations.TakesSnapshots`."""
         with closing(self._connect()) as connection, translated():
@@ -159,6 +172,7 @@ class PostgresInitializer:
 
     def _connect(self) -> Connection:
         settings = self._settings
+        # Only the owner of the schemas may change them, and requests are answered by another role.
         secret = settings.owner_connection_string or settings.connection_string
         if secret is None and settings.pool is not None:
             return self._server.target.connect()
@@ -190,7 +204,7 @@ def check_consent(
     accept: AbstractSet[Consent],
 ) -> None:
     """Refuse to hide rows of tables that nobody has named."""
-    missing = unsettled(hidden_rows(connection, module, pending), accept)
+    missing = without_consent(hidden_rows(connection, module, pending), accept)
     if missing:
         raise consent_required(missing, "Nothing was changed.", module=module.name, driver=DRIVER)
 

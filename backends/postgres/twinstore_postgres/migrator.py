@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_pascal
 
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
 from twinstore.migrations import MigrationState, MigrationStatus
-from twinstore_postgres.errors import translated
+from twinstore_postgres.errors import translate
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ __all__ = [
 FILE_NAME: Final = re.compile(r"(?P<number>\d{3})_[a-z0-9_]+\.sql")
 FIRST_RELEASE: Final = 100
 ROLE_VARIABLE: Final = ':"application_role"'
+# For locks of tables, too: whoever waits for an exclusive one holds up all who come later.
 LOCK_SECONDS: Final = 60
 STORE: Final = "postgres"
 CREATES: Final = re.compile(r"^CREATE TABLE IF NOT EXISTS \w+\.(?P<table>\w+)", re.MULTILINE)
@@ -115,6 +116,7 @@ def shipped_migrations(module: ModuleSpec[object]) -> tuple[Migration, ...]:
     found = []
     for entry in module.migrations(STORE).iterdir():
         if FILE_NAME.fullmatch(entry.name):
+            # A checkout on Windows must not change the checksum that a database has recorded.
             text = entry.read_text(encoding="utf-8")
             found.append(Migration(entry.name, text.replace("\r\n", "\n").replace("\r", "\n")))
     return tuple(sorted(found, key=lambda migration: migration.name))
@@ -245,7 +247,8 @@ def apply(
                 return False
             check()
             started = monotonic()
-            # As bytes: the text comes from this package, and only the quoted role was put in.
+            # As bytes: the text comes from this package, and only the quoted role was put in. Not prepared,
+            # because a prepared statement is a single one.
             connection.execute(migration.rendered(role).encode(), prepare=False)
             duration = round((monotonic() - started) * 1000)
             row = (migration.name, migration.category, migration.checksum, duration)
@@ -258,10 +261,8 @@ def apply(
             module=module.name,
             driver=DRIVER,
         ) from error
-    except psycopg.OperationalError:
-        with translated():
-            raise
-        raise
+    except psycopg.OperationalError as error:  # of the connection, not of the file
+        raise translate(error) from error
     except psycopg.Error as error:
         raise MigrationError(
             f"The migration {migration.name} failed and was rolled back: {' '.join(str(error).split())}. "
@@ -273,6 +274,7 @@ def apply(
 
 def _lock(connection: Connection, schema: str) -> None:
     connection.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_SECONDS}s"])
+    # Building an index takes as long as it takes.
     connection.execute("SELECT set_config('statement_timeout', '0', true)")
     # Data steps of a migration work for all tenants.
     connection.execute("SELECT set_config('app.tenant_id', 'system', true)")

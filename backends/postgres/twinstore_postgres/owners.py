@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from twinstore_postgres.derive import Table
 
 __all__ = [
-    "Sight",
+    "ScopeKind",
     "owner_condition",
     "owner_values",
     "parent_condition",
+    "scope_kind",
     "setting",
     "shared_setting",
-    "sight",
     "view",
 ]
 
@@ -34,7 +34,7 @@ NO_TENANT_SETTING: Final = ""
 PARAMETER: Final = sql.Placeholder()
 
 
-class Sight(Enum):
+class ScopeKind(Enum):
     """The kinds of scopes; all tenants have the same statements."""
 
     TENANT = "the rows of one tenant"
@@ -45,11 +45,11 @@ class Sight(Enum):
     __hash__ = object.__hash__
 
 
-def sight(scope: Tenants) -> Sight:
+def scope_kind(scope: Tenants) -> ScopeKind:
     """Return the kind of a scope."""
     if isinstance(scope, Tenant):
-        return Sight.TENANT
-    return Sight.EVERYBODY if scope is ALL_TENANTS else Sight.NOBODY
+        return ScopeKind.TENANT
+    return ScopeKind.EVERYBODY if scope is ALL_TENANTS else ScopeKind.NOBODY
 
 
 def setting(scope: Tenants) -> str:
@@ -70,7 +70,7 @@ def shared_setting(scopes: Sequence[Tenants]) -> str:
 
 def owner_condition(
     table: Table,
-    kind: Sight,
+    kind: ScopeKind,
     relation: sql.Composable | None = None,
     tenant: sql.Composable = PARAMETER,
     depth: int = 0,
@@ -84,13 +84,13 @@ def owner_condition(
         tenant: the one tenant; by default a parameter, see :func:`owner_values`.
         depth: how many parents lie between the statement and the table.
     """
-    if kind is Sight.EVERYBODY or not table.owned:
+    if kind is ScopeKind.EVERYBODY or not table.owned:
         return None
     if table.tenant is not None:
         name: sql.Composable = sql.Identifier(table.tenant)
         if relation is not None:
             name = sql.SQL("{}.{}").format(relation, name)
-        if kind is Sight.NOBODY:
+        if kind is ScopeKind.NOBODY:
             return sql.SQL("{} IS NULL").format(name)
         return sql.SQL("{} = {}").format(name, tenant)
     return parent_condition(table, kind, relation, tenant, depth)
@@ -98,7 +98,7 @@ def owner_condition(
 
 def parent_condition(
     table: Table,
-    kind: Sight,
+    kind: ScopeKind,
     relation: sql.Composable | None = None,
     tenant: sql.Composable = PARAMETER,
     depth: int = 0,
@@ -122,8 +122,8 @@ def owner_values(table: Table, scope: Tenants) -> tuple[str, ...]:
     return (scope.id,) if isinstance(scope, Tenant) and table.owned else ()
 
 
-def view(table: Table, scope: Tenants) -> tuple[Sight, str, tuple[str, ...]]:
-    """Return what :func:`sight`, :func:`setting` and :func:`owner_values` say, which every read asks."""
+def view(table: Table, scope: Tenants) -> tuple[ScopeKind, str, tuple[str, ...]]:
+    """Return what :func:`scope_kind`, :func:`setting` and :func:`owner_values` say, which every read asks."""
     if isinstance(scope, Tenant):  # as nearly every scope
-        return Sight.TENANT, scope.id, ((scope.id,) if table.owned else ())
-    return sight(scope), setting(scope), ()
+        return ScopeKind.TENANT, scope.id, ((scope.id,) if table.owned else ())
+    return scope_kind(scope), setting(scope), ()

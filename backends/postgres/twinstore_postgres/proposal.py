@@ -42,13 +42,13 @@ DEFAULT: Final = " DEFAULT "
 
 
 @dataclass(frozen=True, slots=True)
-class Shipped:
+class ShippedSchema:
     """What the shipped files create: kind, table, name, and what is said of each thing."""
 
     things: frozenset[tuple[str, str, str, str]]
 
     @classmethod
-    def of(cls, lines: Sequence[str]) -> Shipped:
+    def of(cls, lines: Sequence[str]) -> ShippedSchema:
         """Return what the lines of a schema say."""
         found = (match for match in map(LINE.fullmatch, lines) if match is not None)
         return cls(frozenset((m["kind"], m["table"] or "", m["name"], m["rest"]) for m in found))
@@ -82,7 +82,7 @@ def proposed_migration(module: Module, shipped: Sequence[str]) -> str | None:
         module: the module as it is described now.
         shipped: the lines of its ``schema.txt``.
     """
-    known = Shipped.of(shipped)
+    known = ShippedSchema.of(shipped)
     statements = [item for entity in module.entities for item in _statements(entity, known)]
     if statements and not known.things:
         schema = ddl.text(sql.Identifier(module.name))
@@ -95,7 +95,7 @@ def proposed_migration(module: Module, shipped: Sequence[str]) -> str | None:
 
 def contradictions(module: Module, shipped: Sequence[str]) -> Iterator[str]:
     """Yield what a shipped table has otherwise than its description, as sentences; defaults do not count."""
-    known = Shipped.of(shipped)
+    known = ShippedSchema.of(shipped)
     for entity in module.entities:
         wanted = {piece.name: _shown(piece.sql) for piece in ddl.columns(entity)}
         for name, rest in sorted(known.named("column", entity.name).items()):
@@ -105,7 +105,7 @@ def contradictions(module: Module, shipped: Sequence[str]) -> Iterator[str]:
                 yield f"The column {name} of {entity.name} is {rest}, but described as {wanted[name]}."
 
 
-def _statements(entity: Entity, known: Shipped) -> Iterator[str]:
+def _statements(entity: Entity, known: ShippedSchema) -> Iterator[str]:
     """Yield what is missing of one entity."""
     table = ddl.text(table_of(entity).name)
     if entity.name in known.named("table", ""):
@@ -124,7 +124,7 @@ def _statements(entity: Entity, known: Shipped) -> Iterator[str]:
         yield f"GRANT {', '.join(missing)} ON {table} TO {ROLE_VARIABLE};"
 
 
-def _additions(entity: Entity, known: Shipped) -> Iterator[str]:
+def _additions(entity: Entity, known: ShippedSchema) -> Iterator[str]:
     """Yield the columns and constraints that an existing table lacks."""
     table = ddl.text(table_of(entity).name)
     for piece in ddl.columns(entity):
@@ -143,4 +143,4 @@ def _shown(declared: str) -> str:
     for ours, theirs in SHOWN.items():
         if declared.startswith(ours):
             return theirs + declared.removeprefix(ours).partition(DEFAULT)[0]
-    raise LookupError(f"{declared} is no column")  # met by programmers only
+    raise LookupError(f"{declared} is not a column")  # met by programmers only

@@ -45,6 +45,7 @@ def check_role(connection: Connection, schema: str) -> bool:
         for flaw, found in (
             ("is a superuser", superuser),
             ("has BYPASSRLS", bypass),
+            # The server takes a superuser for a member of every role.
             (f"owns the tables of schema {schema}", owner and not superuser),
         )
         if found

@@ -5,19 +5,27 @@ A forked child opens a pool of its own; nothing that the parent opened is used o
 
 from __future__ import annotations
 
+import logging
 import select
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 import psycopg
 from psycopg import conninfo
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from pydantic import SecretStr
+from typing_extensions import override
 
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
-from twinstore.forks import ForkSafeLock, OwnProcess, keep, renew_in_child
-from twinstore_postgres.connecting import OLDEST_VERSION, Connection, Target, adopt, target_of
-from twinstore_postgres.errors import NOWHERE, translate, translated
+from twinstore.forks import ForkSafeLock, OwnProcess, Renewable, keep, renew_in_child
+from twinstore_postgres.connecting import (
+    OLDEST_VERSION,
+    Connection,
+    ConnectionSource,
+    Target,
+    adopt,
+    target_of,
+)
+from twinstore_postgres.errors import NOWHERE, loggable, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
 
@@ -27,6 +35,8 @@ if TYPE_CHECKING:
     from twinstore_postgres.settings import PostgresSettings
 
 __all__ = ["ServerConnections"]
+
+log = logging.getLogger("twinstore.postgres")
 
 Pool = ConnectionPool[Connection]
 
@@ -53,7 +63,7 @@ CONNECTION_KEYWORDS: Final = frozenset(
 )
 
 
-class ServerConnections:
+class ServerConnections(ConnectionSource, Renewable):
     """Connections of the application role, pooled and single.
 
     The first use opens one connection directly, because a pool hides why it cannot connect, and checks
@@ -86,12 +96,14 @@ class ServerConnections:
         )
         # The schemas whose tables might belong to the role.
         self._unsafe: set[str] = set()
+        # A source is only read, and a role that no policy binds reads all of it.
         self._safe = settings.allow_unsafe_role or read_only
         self._version = 0
         self._closed = False
         renew_in_child(self)
 
     @property
+    @override
     def host_owned(self) -> bool:
         """Whether the pool belongs to the host, so that its connections are set up differently."""
         return self._host_owned
@@ -112,20 +124,22 @@ class ServerConnections:
         if not self._safe:
             self._unsafe.add(schema)
 
-    def connection(self) -> Loan:
+    @override
+    def connection(self) -> PooledConnection:
         """Lend a connection of the pool, in autocommit mode and outside any transaction.
 
         Raises:
             UnavailableError: the server does not answer, or all connections are in use.
             ConfigurationError: wrong password or database, unsafe role, closed storage.
         """
-        return Loan(self)
+        return PooledConnection(self)
 
     def connect(self) -> Connection:
         """Open a connection beside the pool; the caller closes it."""
         self._open()
         return self.target.connect()
 
+    @override
     def renew(self) -> None:
         """Start without a pool in a forked child; that of the host cannot be opened anew by us."""
         pool, self._pool = self._pool, None
@@ -141,6 +155,7 @@ class ServerConnections:
             pool.close()
 
     def _open(self) -> Pool:
+        # Nearly every call ends here, without the lock.
         pool = self._pool
         if pool is not None and not self._unsafe and self._version:
             return pool
@@ -190,7 +205,7 @@ class ServerConnections:
     def _reset(self, connection: Connection) -> None:
         """Clean a connection that comes back; our own statements leave nothing behind."""
 
-    def lend(self) -> tuple[Pool, Connection]:
+    def take(self) -> tuple[Pool, Connection]:
         """Take a connection, and tell the pool to which it goes back."""
         pool = self._open()
         return pool, self._take(pool)
@@ -202,6 +217,7 @@ class ServerConnections:
             self._probe()
         except PoolClosed as error:
             raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
+        # The server answers, so the pool is only busy.
         try:
             return pool.getconn(timeout=WAIT_SECONDS)
         except PoolTimeout as error:
@@ -217,7 +233,7 @@ class ServerConnections:
         self.target.connect().close()
 
 
-class Loan:
+class PooledConnection:
     """A connection that goes back to its pool when the block ends, as it was taken.
 
     A class, because every call passes here and a generator would cost it three times as much.
@@ -226,12 +242,11 @@ class Loan:
     __slots__ = ("_autocommit", "_connection", "_pool", "_process", "_server")
 
     def __init__(self, server: ServerConnections) -> None:
-        """Take what lends a connection, and tells its pool."""
         self._server = server
 
     def __enter__(self) -> Connection:
         """Take a connection, in autocommit mode."""
-        self._pool, self._connection = self._server.lend()
+        self._pool, self._connection = self._server.take()
         self._process = OwnProcess()
         self._autocommit = self._connection.autocommit
         if not self._autocommit:
@@ -252,8 +267,12 @@ class Loan:
     def _give_back(self) -> None:
         """Return the connection to its pool as it was taken."""
         if not self._autocommit and not self._connection.closed:
-            with suppress(psycopg.Error):
+            try:
                 self._connection.autocommit = False
+            except psycopg.Error as error:
+                # The pool would roll back and lend it in autocommit mode; a closed one it replaces.
+                log.debug("A connection of the host is closed, because it is in use (%s).", loggable(error))
+                self._connection.close()
         self._pool.putconn(self._connection)
 
 
@@ -280,8 +299,8 @@ def pool_of_the_parent() -> ConfigurationError:
 def check_alive(connection: Connection) -> None:
     """Refuse a connection that the server has closed, without a round trip.
 
-    A healthy idle connection has nothing to read. Whatever waits there is the farewell of the server, or a
-    notice, and only then is the server asked.
+    A healthy idle connection has nothing to read. Anything readable is a shutdown message or a notice, and
+    only then is the server asked.
     """
     if readable(connection.fileno()):
         connection.execute("SELECT 1")
@@ -289,7 +308,7 @@ def check_alive(connection: Connection) -> None:
 
 def readable(descriptor: int) -> bool:
     """Whether something waits to be read."""
-    if hasattr(select, "poll"):
+    if hasattr(select, "poll"):  # select() refuses descriptors from 1024 on, Windows has nothing else
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         return bool(poll.poll(0))

@@ -13,7 +13,7 @@ from psycopg import sql
 from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.compile import literal_condition
 from twinstore_postgres.derive import listed
-from twinstore_postgres.owners import Sight, owner_condition, parent_condition
+from twinstore_postgres.owners import ScopeKind, owner_condition, parent_condition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,9 @@ INSERT_UNDER_PARENT: Final = (
     "WITH given ({columns}) AS (VALUES ({typed})) INSERT INTO {table} ({columns}) "
     "SELECT {columns} FROM given WHERE {parent} ON CONFLICT ({key}) DO NOTHING"
 )
+# By the key alone: the row is locked, and it was found in the scope.
 UPDATE: Final = "UPDATE {table} SET ({columns}) = ROW({values}){version} WHERE {found}"
+# A write that changes nothing, seen by those whose snapshot is older; a lock is not.
 TOUCH: Final = "UPDATE {table} SET {first} = {first}{version} WHERE {found}"
 DELETE: Final = "DELETE FROM {table} WHERE {found}"
 LAST_NUMBER: Final = "SELECT coalesce(max({sequence}), 0) FROM {table} WHERE {above} = %s"
@@ -78,27 +80,27 @@ PUT: Final = (
 
 
 @cache
-def find(table: Table, kind: Sight, unique: str | None = None) -> bytes:
+def find(table: Table, kind: ScopeKind, unique: str | None = None) -> bytes:
     """Return the statement that reads one row by its key, or by the values of a unique index."""
     return table.statement(FIND, found=_found(table, kind, unique))
 
 
 @cache
-def find_several(table: Table, kind: Sight, unique: str | None = None) -> bytes:
+def find_several(table: Table, kind: ScopeKind, unique: str | None = None) -> bytes:
     """Return the statement that reads rows by arrays of the parts of their keys, or of unique values."""
     among = _among(table, _named(table, unique))
     return Unprepared(table.statement(FIND, found=_all(among, *_narrowing(table, kind, unique))))
 
 
 @cache
-def lock(table: Table, kind: Sight, unique: str | None = None) -> bytes:
+def lock(table: Table, kind: ScopeKind, unique: str | None = None) -> bytes:
     """Return the statement that reads and locks one row; those of append-only tables are read only."""
     template = FIND if table.entity.append_only else LOCK
     return table.statement(template, found=_found(table, kind, unique))
 
 
 @cache
-def lock_and_tell(table: Table, kind: Sight, unique: str | None = None) -> bytes:
+def lock_and_tell(table: Table, kind: ScopeKind, unique: str | None = None) -> bytes:
     """Return the statement that does the same and reads the clock then; the time stands after the columns."""
     template = FIND_AND_TELL if table.entity.append_only else LOCK_AND_TELL
     return table.statement(template, found=_found(table, kind, unique))
@@ -111,7 +113,7 @@ def insert(table: Table) -> bytes:
 
 
 @cache
-def insert_unless_stored(table: Table, kind: Sight) -> bytes:
+def insert_unless_stored(table: Table, kind: ScopeKind) -> bytes:
     """Return the statement that inserts a row unless its key is taken or its parent is out of sight."""
     if table.parent is None:
         return table.statement(INSERT_UNLESS_STORED)
@@ -121,18 +123,18 @@ def insert_unless_stored(table: Table, kind: Sight) -> bytes:
 @cache
 def update(table: Table) -> bytes:
     """Return the statement that replaces a locked row, found by the key it had."""
-    return table.statement(UPDATE, found=_found(table, Sight.EVERYBODY, None))
+    return table.statement(UPDATE, found=_found(table, ScopeKind.EVERYBODY, None))
 
 
 @cache
 def touch(table: Table) -> bytes:
     """Return the statement that writes a locked row as it is."""
     first = sql.Identifier(table.key[0])
-    return table.statement(TOUCH, first=first, found=_found(table, Sight.EVERYBODY, None))
+    return table.statement(TOUCH, first=first, found=_found(table, ScopeKind.EVERYBODY, None))
 
 
 @cache
-def delete(table: Table, kind: Sight) -> bytes:
+def delete(table: Table, kind: ScopeKind) -> bytes:
     """Return the statement that removes one row by its key."""
     return table.statement(DELETE, found=_found(table, kind, None))
 
@@ -144,7 +146,7 @@ def delete_several(table: Table) -> bytes:
 
 
 @cache
-def put(table: Table, kind: Sight) -> bytes:
+def put(table: Table, kind: ScopeKind) -> bytes:
     """Return the statement that inserts a row or replaces the own one, unless it is stored as given."""
     names = [column.name for column in table.columns]
     if is_put_own(table):
@@ -179,7 +181,7 @@ def _among(table: Table, fields: Sequence[str]) -> sql.Composable:
 
 
 def _narrowing(
-    table: Table, kind: Sight, unique: str | None, relation: sql.Composable | None = None
+    table: Table, kind: ScopeKind, unique: str | None, relation: sql.Composable | None = None
 ) -> list[sql.Composable]:
     """Return the conditions beside the key: the rows of a unique index, and the scope."""
     where = () if unique is None else table.entity.unique(unique).where
@@ -189,7 +191,7 @@ def _narrowing(
 
 
 def _found(
-    table: Table, kind: Sight, unique: str | None, relation: sql.Composable | None = None
+    table: Table, kind: ScopeKind, unique: str | None, relation: sql.Composable | None = None
 ) -> sql.Composable:
     """Return the condition of one row, its columns qualified where the statement has another relation."""
     names: list[sql.Composable] = [table.identifier(name) for name in _named(table, unique)]

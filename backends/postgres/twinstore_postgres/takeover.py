@@ -64,7 +64,7 @@ def taken_over(
         return ()
     odd = {name for name, (ordinary, _) in relations.items() if not ordinary}
     wanted, real = shape_of(wanted_schema(module)), shape_of(describe_schema(connection, module.name))
-    found = [f"Not wanted: {module.name}.{name} is no ordinary table." for name in sorted(odd)]
+    found = [f"Not wanted: {module.name}.{name} is not an ordinary table." for name in sorted(odd)]
     for table in sorted((named | (pending & set(relations))) - odd):
         kinds = MADE_BY_THE_FILE if table in named else MADE_WITH_THE_TABLE
         # A table that a later file drops again is wanted in no shape.

@@ -29,10 +29,10 @@ class AsyncModuleAttributes(ModuleAttributes):
 
 def names() -> tuple[str, ...]:
     """Return the names that are derived, sorted; only the plug-ins of the modules are imported."""
-    return tuple(sorted(_owners()))
+    return tuple(sorted(_modules_of_names()))
 
 
-def _owners() -> dict[str, str]:
+def _modules_of_names() -> dict[str, str]:
     """Return the module of each name."""
     return {
         f"Async{module_plugins()[module].title}{part}": module
@@ -68,7 +68,7 @@ def _generated(module: str, name: str) -> object:
 
 def __getattr__(name: str) -> object:
     """Return the class that a name stands for."""
-    module = _owners().get(name) if DERIVED.fullmatch(name) else None
+    module = _modules_of_names().get(name) if DERIVED.fullmatch(name) else None
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _generated(module, name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
 from twinstore.aio.installed import AsyncModuleAttributes, facade_of
 from twinstore.aio.threads import DEFAULT_CONCURRENCY, CallThreads
 from twinstore.errors import ConcurrencyError, ValidationError
-from twinstore.retrying import pauses
+from twinstore.retrying import note_lost_race, pauses
 from twinstore.storage import open_storage as open_sync_storage
 
 if TYPE_CHECKING:
@@ -101,10 +101,12 @@ class AsyncModuleStorage(Generic[S, A]):
 
         See :meth:`twinstore.module_storage.ModuleStorage.transact`.
         """
+        # Not ``repeat``, which sleeps in the thread: here the event loop must go on meanwhile.
         for pause in pauses(attempts):
             try:
                 return await self._attempt(fn, tenant_id, purpose)
-            except ConcurrencyError:
+            except ConcurrencyError as error:
+                note_lost_race(error, pause)
                 await asyncio.sleep(pause)
         return await self._attempt(fn, tenant_id, purpose)
 
@@ -127,12 +129,15 @@ async def _in_one_thread(
     Leaving is shielded: a cancelled task must not leave a transaction open, and because the thread works
     in order, the end comes after a call that still runs.
     """
+    # One thread of its own: all calls of a unit go through one connection or client session, which must get
+    # them in the order in which they were made.
     threads = CallThreads(1, "twinstore-unit")
     try:
         session = await threads.run(opening.__enter__)
         try:
             yield facade(session, threads)
         except BaseException as error:
+            # True: the session has dealt with the error, as any context manager may.
             if not await asyncio.shield(
                 threads.run(opening.__exit__, type(error), error, error.__traceback__)
             ):
@@ -168,17 +173,19 @@ class AsyncStorage(AsyncModuleAttributes):
             ValidationError: the module has a storage of another class.
         """
         key = name.casefold()
+        # No lock: nothing is awaited between the look and the store, so no other task gets in between.
         if key not in self._opened:
             self._opened[key] = facade_of(key)(self._storage.module(key), self._threads)
         found = self._opened[key]
         if not isinstance(found, kind):
             raise ValidationError(
-                f"The storage of the module {name!r} is a {type(found).__name__}, no {kind.__name__}."
+                f"The storage of the module {name!r} is a {type(found).__name__}, not a {kind.__name__}."
             )
         return found
 
     async def close(self) -> None:
         """Close what was opened; a second call does nothing."""
+        # In a thread of asyncio's own, because calls that still wait may keep all of ours.
         await asyncio.to_thread(self._storage.close)
         self._threads.close()
 

@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
-from twinstore.forks import renew_in_child
+from typing_extensions import override
+
+from twinstore.forks import Renewable, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +23,7 @@ T = TypeVar("T")
 DEFAULT_CONCURRENCY: Final = 10
 
 
-class CallThreads:
+class CallThreads(Renewable):
     """Runs calls in at most ``concurrency`` threads; later calls wait their turn.
 
     With a concurrency of one, all calls run in one thread in the order in which they were made, which is
@@ -34,6 +36,7 @@ class CallThreads:
         self._threads = self._start()
         renew_in_child(self)
 
+    @override
     def renew(self) -> None:
         """Work with threads of its own in a forked child; those of the parent do not exist there."""
         self._threads = self._start()
@@ -48,4 +51,6 @@ class CallThreads:
 
     def close(self) -> None:
         """Accept no further calls; those that were made end by themselves."""
+        # Without waiting: a call may wait for a lock of the server, and the event loop would stand still with
+        # it.
         self._threads.shutdown(wait=False)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from twinstore.backend import BackendSettings, BackendSpec
-from twinstore.config.entries import Entries, Path, SettingsEntry, env_spelling, fold, nest
+from twinstore.config.entries import ConfigPath, Entries, SettingsEntry, env_spelling, fold, nest
 from twinstore.entrypoints import did_you_mean
 from twinstore.errors import ConfigurationError
 from twinstore.redaction import is_secret_key, mask_secret_url, mentions_secret, secrets_in
@@ -19,7 +19,7 @@ __all__ = ["build_settings"]
 WITHHELD = "the driver refuses its value (its message is withheld because it repeats a secret)"
 
 
-def build_settings(spec: BackendSpec, entries: Entries, section: Path) -> BackendSettings:
+def build_settings(spec: BackendSpec, entries: Entries, section: ConfigPath) -> BackendSettings:
     """Validate the entries below a driver's section through the driver's model.
 
     Args:
@@ -36,14 +36,15 @@ def build_settings(spec: BackendSpec, entries: Entries, section: Path) -> Backen
     except ValidationError as error:
         problems = [
             _problem(spec, spelled, section, fold(map(str, detail["loc"])), detail["type"], detail["msg"])
+            # Without input and context, which hold the value that was refused.
             for detail in error.errors(include_url=False, include_context=False, include_input=False)
         ]
     # Outside the handler: pydantic's error holds the input, and a context would show it in a traceback.
     raise ConfigurationError(" ".join(problems), driver=spec.name)
 
 
-def proper_path(model: type[BaseModel], path: Path, entry: SettingsEntry) -> Path:
-    """Spell a path as the model does; below a field that is no model, keep it as given.
+def proper_path(model: type[BaseModel], path: ConfigPath, entry: SettingsEntry) -> ConfigPath:
+    """Spell a path as the model does; below a field that is not a model, keep it as given.
 
     Raises:
         ConfigurationError: the model has no such field.
@@ -75,7 +76,7 @@ def field_names(model: type[BaseModel]) -> Mapping[str, tuple[str, FieldInfo]]:
 
 
 def _problem(  # noqa: PLR0917  # the parts of one pydantic error, passed on once
-    spec: BackendSpec, spelled: Entries, section: Path, location: Path, kind: str, message: str
+    spec: BackendSpec, spelled: Entries, section: ConfigPath, location: ConfigPath, kind: str, message: str
 ) -> str:
     """Say one refusal of the model without repeating a secret."""
     absent = kind == "missing"
@@ -90,6 +91,7 @@ def _problem(  # noqa: PLR0917  # the parts of one pydantic error, passed on onc
     text = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if mentions_secret(text, _secrets(spec, spelled)):
         text = WITHHELD
+    # The key as the user wrote it, with its source; the model knows neither.
     where = ", ".join(f"{entry.key} ({entry.source})" for entry in concerned) or ":".join(section)
     return f"{where} is not valid: {mask_secret_url(text).rstrip('.')}."
 

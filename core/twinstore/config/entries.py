@@ -9,10 +9,11 @@ from typing import cast
 from pydantic import SecretStr
 
 from twinstore.errors import ConfigurationError
+from twinstore.options import ConfigPath
 
 __all__ = [
+    "ConfigPath",
     "Entries",
-    "Path",
     "SettingsEntry",
     "collect",
     "env_spelling",
@@ -22,8 +23,6 @@ __all__ = [
     "refuse_overlap",
     "walk",
 ]
-
-Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +36,10 @@ class SettingsEntry:
         given: the key as the user knows it when it differs from ``path``.
     """
 
-    path: Path
+    path: ConfigPath
     value: object = field(repr=False)
     source: str
-    given: Path = ()
+    given: ConfigPath = ()
 
     @property
     def key(self) -> str:
@@ -54,10 +53,10 @@ class SettingsEntry:
         return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
 
 
-Entries = Mapping[Path, SettingsEntry]
+Entries = Mapping[ConfigPath, SettingsEntry]
 
 
-def fold(path: Iterable[str]) -> Path:
+def fold(path: Iterable[str]) -> ConfigPath:
     """Return the path for comparisons."""
     return tuple(segment.casefold() for segment in path)
 
@@ -75,7 +74,7 @@ def walk(mapping: Mapping[str, object], source: str, tops: frozenset[str]) -> It
             yield from _below(path, value, source)
 
 
-def _below(path: Path, value: object, source: str) -> Iterator[SettingsEntry]:
+def _below(path: ConfigPath, value: object, source: str) -> Iterator[SettingsEntry]:
     if isinstance(value, Mapping):
         for key, inner in cast("Mapping[object, object]", value).items():
             if not isinstance(key, str):
@@ -87,32 +86,32 @@ def _below(path: Path, value: object, source: str) -> Iterator[SettingsEntry]:
         yield SettingsEntry(path, value, source)
 
 
-def collect(entries: Iterable[SettingsEntry]) -> dict[Path, SettingsEntry]:
+def collect(entries: Iterable[SettingsEntry]) -> dict[ConfigPath, SettingsEntry]:
     """Index the entries of one source.
 
     Raises:
         ConfigurationError: a key is given twice, which leaves no rule to choose by.
     """
-    found: dict[Path, SettingsEntry] = {}
+    found: dict[ConfigPath, SettingsEntry] = {}
     for entry in entries:
+        # The first one stays, so that the message can name both places.
         first = found.setdefault(fold(entry.path), entry)
         if first is not entry:
             sources = " and ".join(dict.fromkeys((first.source, entry.source)))
-            raise ConfigurationError(
-                f"{entry.key} is given twice in {sources}; keep one (case does not count)."
-            )
+            raise ConfigurationError(f"{entry.key} is given twice in {sources}; keep one (keys ignore case).")
     return found
 
 
-def merge(layers: Iterable[Entries]) -> dict[Path, SettingsEntry]:
+def merge(layers: Iterable[Entries]) -> dict[ConfigPath, SettingsEntry]:
     """Lay later sources over earlier ones.
 
     Raises:
         ConfigurationError: a key is a value in one place and a section in another.
     """
-    merged: dict[Path, SettingsEntry] = {}
+    merged: dict[ConfigPath, SettingsEntry] = {}
     for layer in layers:
         merged.update(layer)
+    # After merging: a value in the file and a section in the environment are each fine alone.
     refuse_overlap(merged)
     return merged
 
@@ -127,10 +126,10 @@ def refuse_overlap(entries: Entries) -> None:
                 )
 
 
-def nest(pairs: Iterable[tuple[Path, object]]) -> dict[str, object]:
+def nest(pairs: Iterable[tuple[ConfigPath, object]]) -> dict[str, object]:
     """Build nested mappings from paths; segments that differ only in case become one."""
     built: dict[str, object] = {}
-    below: dict[str, list[tuple[Path, object]]] = {}
+    below: dict[str, list[tuple[ConfigPath, object]]] = {}
     spelling: dict[str, str] = {}
     for path, value in pairs:
         name = spelling.setdefault(path[0].casefold(), path[0])

@@ -17,6 +17,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
     YamlConfigSettingsSource,
 )
+from typing_extensions import override
 
 from twinstore.errors import ConfigurationError
 
@@ -33,6 +34,7 @@ class RepeatedKeyError(ValueError):
 class JsonFile(JsonConfigSettingsSource):
     """A JSON file in which no object repeats a key."""
 
+    @override
     def _read_file(self, file_path: Path | Traversable) -> dict[str, object]:
         return _mapping(json.loads(file_path.read_text(ENCODING), object_pairs_hook=_unique))
 
@@ -40,7 +42,10 @@ class JsonFile(JsonConfigSettingsSource):
 class UniqueKeyLoader(yaml.SafeLoader):
     """Refuses a mapping that repeats a key, of which plain YAML loaders silently keep the last."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:  # noqa: FBT001, FBT002  # signature of yaml
+    @override
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Hashable, object]:  # signature of yaml
         """Build a mapping after checking its keys."""
         _unique((str(key.value), None) for key, _ in node.value)
         built: dict[Hashable, object] = super().construct_mapping(node, deep)
@@ -50,6 +55,7 @@ class UniqueKeyLoader(yaml.SafeLoader):
 class YamlFile(YamlConfigSettingsSource):
     """A YAML file in which no mapping repeats a key."""
 
+    @override
     def _read_file(self, file_path: Path | Traversable) -> dict[str, object]:
         return _mapping(yaml.load(file_path.read_text(ENCODING), UniqueKeyLoader))  # noqa: S506  # a SafeLoader
 
@@ -58,6 +64,7 @@ READERS: Final[Mapping[str, Callable[[Path], Mapping[str, object]]]] = {
     ".json": lambda path: JsonFile(BaseSettings, path).json_data,
     ".yaml": lambda path: YamlFile(BaseSettings, path).yaml_data,
     ".yml": lambda path: YamlFile(BaseSettings, path).yaml_data,
+    # TOML itself forbids to repeat a key; spellings that differ in case are found when entries are collected.
     ".toml": lambda path: TomlConfigSettingsSource(BaseSettings, path).toml_data,
 }
 
@@ -83,6 +90,7 @@ def read_file(path: Path, origin: str) -> Mapping[str, object]:
         )
     try:
         return reader(path)
+    # Before ValueError, whose subclass it is: this message names a key, never a value.
     except RepeatedKeyError as error:
         raise ConfigurationError(f"Settings file {path}: {error}. Keep one of them.") from None
     except OSError as error:
@@ -100,7 +108,7 @@ def _unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
     for key, value in pairs:
         first = spellings.setdefault(key.casefold(), key)
         if key in found or first != key:
-            also = "" if first == key else f" (also spelled {first!r}; case does not count)"
+            also = "" if first == key else f" (also spelled {first!r}; keys ignore case)"
             raise RepeatedKeyError(f"key {key!r} occurs twice in one object{also}")
         found[key] = value
     return found
@@ -112,6 +120,7 @@ def _mapping(data: object) -> dict[str, object]:
     if not isinstance(data, dict):
         raise TypeError("the top level is not an object")
     items = cast("dict[object, object]", data).items()
+    # YAML has keys of other types. None of ours is one, and all others belong to the host.
     return {key: value for key, value in items if isinstance(key, str)}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from twinstore.config.entries import Entries, Path, SettingsEntry, fold
+from twinstore.config.entries import ConfigPath, Entries, SettingsEntry, fold
 from twinstore.entrypoints import did_you_mean
 from twinstore.errors import ConfigurationError
 from twinstore.modules import broken_modules, module_plugins
@@ -43,14 +43,14 @@ class Section:
     drivers: bool = False
     open: bool = False
 
-    def at(self, path: Path) -> Section:
+    def at(self, path: ConfigPath) -> Section:
         """Return the section of a path below this one; it is made if there is none."""
         section = self
         for name in path:
             section = section.sections.setdefault(name, Section())
         return section
 
-    def add_value(self, path: Path) -> None:
+    def add_value(self, path: ConfigPath) -> None:
         """Let a value stand at a path."""
         parent = self.at(path[:-1])
         parent.values = (*parent.values, path[-1])
@@ -77,6 +77,7 @@ def key_tree() -> Section:
         storage = root.at(settings.storage)
         storage.drivers = True
         for path in (path for paths in settings.roles.values() for path in paths):
+            # The same object, so that a role may set whatever stands below the storage section of its module.
             root.at(path[:-1]).sections[path[-1]] = storage
     return root
 
@@ -97,11 +98,12 @@ def module_keys(module: str) -> ModuleSettings:
         return settings
     if (broken := broken_modules().get(module.casefold())) is not None:
         raise broken
-    raise ConfigurationError(f"There is no module {module!r}; there are {', '.join(known)}.")
+    raise ConfigurationError(f"Unknown module {module!r}; known: {', '.join(known)}.")
 
 
 def allowed_drivers(keys: ModuleSettings) -> tuple[str, ...]:
     """Return the driver names a module may be switched to: our own for it, and every other installed one."""
+    # Which modules a driver of somebody else stores is known once it is imported, and settings import none.
     others = {name for name in installed_backend_names() if name not in OWN_DRIVERS}
     return tuple(sorted({*keys.drivers, *others}, key=str.casefold))
 
@@ -110,7 +112,7 @@ def canonical_driver(entry: SettingsEntry, keys: ModuleSettings) -> str:
     """Return the value of a switch in its proper spelling.
 
     Raises:
-        ConfigurationError: it names no driver.
+        ConfigurationError: it does not name a driver.
     """
     allowed = allowed_drivers(keys)
     if isinstance(entry.value, str):
@@ -119,12 +121,12 @@ def canonical_driver(entry: SettingsEntry, keys: ModuleSettings) -> str:
                 return name
     hint = did_you_mean(str(entry.value), allowed)
     raise ConfigurationError(
-        f"{entry.key} = {str(entry.value)[:60]!r} ({entry.source}) names no driver.{hint} "
+        f"{entry.key} = {str(entry.value)[:60]!r} ({entry.source}) does not name a driver.{hint} "
         f"Allowed: {', '.join(allowed)}."
     )
 
 
-def check_keys(entries: Entries, root: Section) -> dict[Path, SettingsEntry]:
+def check_keys(entries: Entries, root: Section) -> dict[ConfigPath, SettingsEntry]:
     """Return the entries with their keys in proper spelling.
 
     Args:
@@ -135,7 +137,7 @@ def check_keys(entries: Entries, root: Section) -> dict[Path, SettingsEntry]:
         ConfigurationError: a key is unknown, or a value stands where a section is expected.
     """
     drivers = tuple(sorted({*OWN_DRIVERS, *installed_backend_names()}, key=str.casefold))
-    found: dict[Path, SettingsEntry] = {}
+    found: dict[ConfigPath, SettingsEntry] = {}
     for path, entry in entries.items():
         proper = tuple(_spell(entry, root, drivers))
         found[path] = SettingsEntry(proper, entry.value, entry.source)

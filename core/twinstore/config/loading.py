@@ -1,4 +1,8 @@
-"""Brings the sources of the settings together."""
+"""Brings the sources of the settings together.
+
+file, environment, mapping -> entries of known top sections -> one layer each, no key twice
+-> merged, later wins -> every key spelled properly or refused -> Settings, which check switches and options
+"""
 
 from __future__ import annotations
 
@@ -47,6 +51,7 @@ def load_settings(
     root = key_tree()
     tops = top_sections(root)
     layers = (
+        # Each source by itself: a key given twice in one is a mistake, in two of them the later one wins.
         collect(_file_entries(path, environment, tops)),
         collect(_environment_entries(environment, tops)),
         collect(walk(mapping, "the explicit mapping", tops)),
@@ -57,7 +62,7 @@ def load_settings(
 def _file_entries(
     path: Path | None, environment: Mapping[str, str], tops: frozenset[str]
 ) -> Iterator[SettingsEntry]:
-    origin = "given as argument"
+    origin = "given as an argument"
     if path is None and (variable := environment.get(CONFIG_VARIABLE)):
         path, origin = Path(variable), f"from {CONFIG_VARIABLE}"
     if path is not None:

@@ -9,12 +9,13 @@ from types import MappingProxyType
 from typing import Final, cast
 
 from pydantic import SecretStr, ValidationError
+from typing_extensions import override
 
 from twinstore.backend import BackendSettings, BackendSpec
 from twinstore.config.driver_settings import build_settings
 from twinstore.config.entries import (
+    ConfigPath,
     Entries,
-    Path,
     SettingsEntry,
     collect,
     env_spelling,
@@ -48,6 +49,7 @@ class Settings:
             self._driver(keys)
             self._options(keys)
 
+    @override
     def __repr__(self) -> str:
         switches = (f"{keys.section}={self._driver(keys) or 'unset'}" for keys in modules().values())
         return f"Settings({', '.join(switches)})"
@@ -103,6 +105,8 @@ class Settings:
             return keys.options.model_validate(values)
         except ValidationError as error:
             detail = error.errors(include_url=False)[0]
+            # Only taken from the error here and raised below, since pydantic's error holds the value and
+            # would be shown as the context of ours.
             location = tuple(map(str, detail["loc"]))
             message = detail["msg"].removeprefix("Value error, ")
         entry = _concerned(found[location[0]], location)
@@ -141,8 +145,7 @@ class Settings:
         """
         known = sorted({name for keys in modules().values() for name in keys.roles})
         if role.casefold() not in known:
-            only = f"the only role is {known[0]}" if len(known) == 1 else f"there are {', '.join(known)}"
-            raise ConfigurationError(f"There is no role {role!r}; {only}.")
+            raise ConfigurationError(f"Unknown role {role!r}; known: {', '.join(known)}.")
         mirrored = [
             dict(self._mirrored(fold(section), keys.storage))
             for keys in modules().values()
@@ -150,6 +153,7 @@ class Settings:
         ]
         for first, second in combinations(mirrored, 2):
             for path in first.keys() & second.keys():
+                # Two sections of one role may say the same; which one would win otherwise nobody could tell.
                 if first[path].text != second[path].text:
                     raise _contradiction(first[path], second[path])
         return Settings(MappingProxyType(merge([self.entries, *mirrored])))
@@ -171,23 +175,26 @@ class Settings:
         """Return the driver of a module, or ``None``; refuse two switches that disagree."""
         found = [entry for path in (keys.switch, keys.mode) if (entry := self.entries.get(fold(path)))]
         names = [canonical_driver(entry, keys) for entry in found]
+        # Two keys may name the driver. Neither wins: a host that reads only one of them would be surprised.
         if len(set(names)) > 1:
             raise _contradiction(*found)
         return names[0] if names else None
 
     def _driver_entries(self, keys: ModuleSettings, backend: str) -> Entries:
         """Return the entries of a driver by folded path relative to its section; the module wins."""
-        found: dict[Path, SettingsEntry] = {}
+        found: dict[ConfigPath, SettingsEntry] = {}
         for section in (("Persistence", backend), (*keys.storage, backend)):
             found.update(self._below(fold(section)))
         refuse_overlap(found)
         return found
 
-    def _below(self, section: Path) -> Iterator[tuple[Path, SettingsEntry]]:
+    def _below(self, section: ConfigPath) -> Iterator[tuple[ConfigPath, SettingsEntry]]:
         size = len(section)
         return ((path[size:], entry) for path, entry in self.entries.items() if path[:size] == section)
 
-    def _mirrored(self, section: Path, storage: Path) -> Iterator[tuple[Path, SettingsEntry]]:
+    def _mirrored(
+        self, section: ConfigPath, storage: ConfigPath
+    ) -> Iterator[tuple[ConfigPath, SettingsEntry]]:
         """Yield the entries of the section of a role as entries of the storage section of its module."""
         for path, entry in self._below(section):
             proper = (*storage, *entry.path[len(section) :])
@@ -211,7 +218,7 @@ def _given_options(module: str, keys: ModuleSettings, given: Mapping[str, object
                 yield SettingsEntry((*path, str(key)), inner, OPTIONS)
         else:
             raise ConfigurationError(
-                f"The option {name!r} of {module!r} takes texts by name, not {type(value).__name__}."
+                f"The option {name!r} of {module!r} takes texts by their names, not {type(value).__name__}."
             )
 
 
@@ -233,7 +240,7 @@ def _shown(entry: SettingsEntry) -> object:
     if is_secret_key(name):
         return MASK
     if isinstance(entry.value, SecretStr) or name.casefold().endswith(CONNECTION):
-        # A text that is neither a URL nor key=value is no connection string and may be anything.
+        # A text that is neither a URL nor key=value is not a connection string and may be anything.
         return mask_secret_url(entry.text) if "://" in entry.text or "=" in entry.text else MASK
     return _masked(entry.value)
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from twinstore.documents.access import DocumentAccess
 from twinstore.documents.backend import DocumentBackend
 from twinstore.documents.bulk import DocumentBulk, DocumentView, DocumentWriter
-from twinstore.documents.claims import Claims
 from twinstore.documents.onetable import OneTable
+from twinstore.documents.row_locks import RowLocks
 from twinstore.documents.rows import DocumentRow, decode, encode, row_of_json, sort_key
 from twinstore.documents.scripts import AppliedScript, Script, ScriptInitializer
 from twinstore.documents.sqltext import SqlText
@@ -23,7 +23,6 @@ from twinstore.documents.unit import DocumentUnit
 
 __all__ = [
     "AppliedScript",
-    "Claims",
     "DocumentAccess",
     "DocumentBackend",
     "DocumentBulk",
@@ -32,6 +31,7 @@ __all__ = [
     "DocumentView",
     "DocumentWriter",
     "OneTable",
+    "RowLocks",
     "Script",
     "ScriptInitializer",
     "SqlText",

@@ -39,6 +39,7 @@ __all__ = ["DocumentAccess"]
 
 M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
+# Children are removed in pages of this size, so that a parent with a million of them fits into memory.
 CHILDREN: Final = 500
 
 
@@ -113,16 +114,19 @@ class DocumentAccess(AccessDefaults):
 
     @override
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
-        ruled = LastWord(rule)
+        ruled = NoRetryRule(rule)
         try:
             return self._steps.take(lambda unit: self._changed(unit, refs, ruled))
         except RuleEndedError as ended:
+            # With the cause that the rule gave it: the wrapper is ours and tells a caller nothing.
             raise ended.error from ended.error.__cause__
 
     def _changed(self, unit: DocumentUnit, refs: Sequence[Ref], rule: Rule) -> Rows:
+        # All are held before the first is read, so that the rule sees rows which stay as they are.
         held = [hold(unit, ref.entity, ref.scope, ref.key) for ref in refs]
         before = tuple(self._decoded(ref.entity, found.row) for ref, found in zip(refs, held, strict=True))
         after = rule(before, unit.now)
+        # Parents first: a new row is refused without its parent, and one step may insert both.
         writes = sorted(zip(refs, held, after, strict=True), key=lambda write: write[0].entity.depth)
         for ref, found, changed in writes:
             if changed is not None:
@@ -158,7 +162,7 @@ class RuleEndedError(Exception):
         self.error = error
 
 
-class LastWord:
+class NoRetryRule:
     """A rule whose own error is never taken for a lost race."""
 
     def __init__(self, rule: Rule) -> None:
@@ -180,7 +184,7 @@ def seen(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKe
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldRow:
     """What was found when a row was held. Others may commit afterwards, but then this unit will not.
 
     Attributes:
@@ -194,16 +198,17 @@ class Held:
     taken: bool = False
 
 
-NOTHING: Final = Held()
+NOTHING: Final = HeldRow()
 
 
-def hold(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKey) -> Held:
+def hold(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKey) -> HeldRow:
     """Find a row that no other unit can change until this one ends.
 
     Where there is none under a key, no other unit can insert it.
     """
     if not isinstance(key, UniqueKey):
         return _held(unit, entity, scope, key)
+    # Another unit may have moved the value to another row before this one was held, so look again.
     while (place := unit.holder(entity, key)) is not None:
         held = _held(unit, entity, scope, place)
         if unit.holder(entity, key) == place:
@@ -211,29 +216,33 @@ def hold(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKe
     return NOTHING
 
 
-def _held(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key) -> Held:
+def _held(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key) -> HeldRow:
+    # Before it is read: what is read afterwards cannot change any more.
     unit.hold(entity, key)
     row = unit.get(entity, key, scope)
     taken = row is None and scope is not ALL_TENANTS and unit.get(entity, key) is not None
-    return Held(key, row, taken)
+    return HeldRow(key, row, taken)
 
 
-def store(unit: DocumentUnit, scope: Tenants, held: Held, row: DocumentRow) -> None:
+def store(unit: DocumentUnit, scope: Tenants, held: HeldRow, row: DocumentRow) -> None:
     """Replace the row that is held, or insert one where none is.
 
     Raises:
         DuplicateError: the key or a unique value is taken.
         NotFoundError: the parent is absent or foreign.
     """
+    # A row that keeps its parent needs no look: the parent cannot have gone without it.
     known = None if held.row is None else held.row.parent_key
     if row.parent_key is not None and known != row.parent_key:
         hold_parent(unit, row.entity, scope, row.parent_key)
+    # Found by a unique value that no row had, so the place of the new row is held only here.
     if held.key != row.key:
         held = _held(unit, row.entity, ALL_TENANTS, row.key)
         if held.row is not None:
             raise duplicate(row.entity, row.key, unit.driver)
     if held.taken:
         raise duplicate(row.entity, row.key, unit.driver)
+    # After the row is held, because who holds the same row could have written the value meanwhile.
     check_unique(unit, row)
     unit.write(row)
 
@@ -291,6 +300,7 @@ def discard(unit: DocumentUnit, entities: Iterable[Entity], entity: Entity, key:
         query = Query(
             entity=child.name,
             scope=ALL_TENANTS,
+            # The key of a parent has one part; the checks of the catalog see to that.
             where=(Equals(child.parent.field, key[-1]),),
             order=key_order(child),
             limit=CHILDREN,

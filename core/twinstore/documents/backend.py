@@ -40,6 +40,7 @@ class DocumentBackend(AccessBackend[R]):
 
     def __init__(self, module: ModuleSpec[R], capabilities: Capabilities) -> None:
         """Take the module, and what the driver can do; ``backend`` in it is the name of the driver."""
+        # Before the base, which asks for the name of the driver.
         self._capabilities = capabilities
         super().__init__(module)
 
@@ -68,7 +69,7 @@ class DocumentBackend(AccessBackend[R]):
         """Return a unit over the transaction of a caller, who ends it; ``commit`` is never called.
 
         Raises:
-            ConfigurationError: the handle is no transaction of this store; see ``wrong_handle``.
+            ConfigurationError: the handle is not a transaction of this store; see ``wrong_handle``.
         """
 
     def check_ready(self) -> None:
@@ -95,6 +96,7 @@ class DocumentBackend(AccessBackend[R]):
         unit = self.begin(read_only=read_only, isolated=True)
         with ending(unit.rollback):
             yield self.access_by(OneUnit(unit), scope)
+            # Inside the block, whose end rolls back: after a commit that does nothing any more.
             unit.commit()
 
     @override

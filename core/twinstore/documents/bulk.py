@@ -15,9 +15,20 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from twinstore.bulk import Conflict, ImportOutcome, KeyRange, Rejected, Survey
+from typing_extensions import override
+
+from twinstore.bulk import (
+    BulkPort,
+    BulkView,
+    Conflict,
+    ImportOutcome,
+    KeyRange,
+    RangeWriter,
+    Rejected,
+    Survey,
+)
 from twinstore.catalog import TenancyKind
-from twinstore.documents.access import Held, discard, hold, store
+from twinstore.documents.access import HeldRow, discard, hold, store
 from twinstore.documents.content import content, record_of, scan_row
 from twinstore.documents.rows import encode
 from twinstore.documents.steps import OneUnit
@@ -32,7 +43,7 @@ from twinstore.tenancy import ALL_TENANTS, Tenant, label_of
 if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.backend import Capabilities
-    from twinstore.bulk import Check, OnConflict, Position, Record, ScanRow
+    from twinstore.bulk import CommitCheck, OnConflict, Position, Record, ScanRow
     from twinstore.catalog import Entity, Key
     from twinstore.documents.rows import DocumentRow
     from twinstore.documents.steps import Steps
@@ -73,14 +84,8 @@ class Opener(Protocol):
         ...
 
 
-class DocumentBulk:
-    """Implements :class:`~twinstore.bulk.BulkPort` over a backend.
-
-    Attributes:
-        identity: a text without secrets that tells this store from others; see the Protocol.
-        place: driver and place for people, without secrets.
-        ledger_initializer: creates and upgrades the schema of the ledger of copies.
-    """
+class DocumentBulk(BulkPort):
+    """Implements :class:`~twinstore.bulk.BulkPort` over a backend."""
 
     def __init__(
         self,
@@ -91,39 +96,69 @@ class DocumentBulk:
         place: str,
         ledger_initializer: Initializer,
     ) -> None:
-        """Take the backend, which opens the units, the entities of its module, and what the port tells."""
-        self.identity = identity
-        self.place = place
-        self.ledger_initializer = ledger_initializer
+        """Take the backend, which opens the units, and what the port tells.
+
+        Args:
+            backend: opens the units.
+            entities: those of its module.
+            identity: a text without secrets that tells this store from others; see the Protocol.
+            place: driver and place for people, without secrets.
+            ledger_initializer: creates and upgrades the schema of the ledger of copies.
+        """
+        self._identity = identity
+        self._place = place
+        self._ledger_initializer = ledger_initializer
         self._backend = backend
         self._entities = tuple(entities)
 
+    @property
+    @override
+    def identity(self) -> str:
+        return self._identity
+
+    @property
+    @override
+    def place(self) -> str:
+        return self._place
+
+    @property
+    @override
+    def ledger_initializer(self) -> Initializer:
+        return self._ledger_initializer
+
+    @override
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities, parents first."""
         return self._entities
 
+    @override
     def survey(self) -> tuple[Survey, ...]:
         """Return what there is of each entity: all once a migration is applied, or where there is none."""
         status = self._backend.initializer.status()
         present = not status or any(item.state is MigrationState.APPLIED for item in status)
         return tuple(Survey(entity=entity.name, present=present) for entity in self._entities)
 
+    @override
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
         """Return the number of rows by the label of their owner, from the rows themselves."""
         with self.view() as view:
             batches = view.rows(entity, KeyRange(), tenant_id=tenant_id)
             return dict(Counter(row.label for batch in batches for row in batch))
 
+    @override
     def position(self) -> Position | None:
         """Return ``None``: the store knows the present only."""
         return None
 
+    @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
         """Yield ranges of about ``rows`` rows each that together cover every key."""
         lower: Key | None = None
         with self.view() as view:
             batches = view.rows(entity, KeyRange(), tenant_id=tenant_id, batch_size=rows)
+            # From the second batch on: the first range has no lower end, so that nothing lies before it.
             for first, *_ in islice(batches, 1, None):
+                # What is not a key cannot bound a range, and belongs to the one that is open.
                 if first.key is not None:
                     yield KeyRange(lower, first.key)
                     lower = first.key
@@ -140,7 +175,7 @@ class DocumentBulk:
 
     @contextmanager
     def writer(
-        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
     ) -> Generator[DocumentWriter]:
         """Open a writer; its one unit needs no ``check`` of its own."""
         del check
@@ -149,20 +184,25 @@ class DocumentBulk:
             access = self._backend.access_by(OneUnit(unit), UNBOUND)
             yield DocumentWriter(unit, access, entity, self._entities, on_conflict)
 
+    @override
     def access(self) -> Access:
         """Return the rows of any entity, call by call."""
         return self._backend.unbound()
 
 
-class DocumentView:
+class DocumentView(BulkView):
     """Implements :class:`~twinstore.bulk.BulkView` in a unit that reads one state."""
-
-    position: Position | None = None
 
     def __init__(self, unit: DocumentUnit) -> None:
         """Take the unit."""
         self._unit = unit
 
+    @property
+    @override
+    def position(self) -> Position | None:
+        return None
+
+    @override
     def records(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[Record]]:
@@ -170,10 +210,12 @@ class DocumentView:
         rows = self._paged(entity, within, tenant_id, batch_size)
         return of_one_process(batched((record_of(row, self._unit.driver) for row in rows), batch_size), VIEW)
 
+    @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
         """Yield single rows, decoded."""
         return (record_of(row, self._unit.driver) for row in self._single(entity, keys))
 
+    @override
     def rows(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[ScanRow]]:
@@ -181,8 +223,11 @@ class DocumentView:
         if unowned(entity, tenant_id):
             return iter(())
         rows = self._unit.scan(entity, within, scope_of(tenant_id))
+        # One statement where the copy reads page by page: a fault in paging would hide rows from both
+        # otherwise.
         return of_one_process(batched(map(scan_row, rows), batch_size), VIEW)
 
+    @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
         """Yield single rows for comparison."""
         return map(scan_row, self._single(entity, keys))
@@ -193,6 +238,7 @@ class DocumentView:
         if unowned(entity, tenant_id):
             return
         scope, lower = scope_of(tenant_id), within.lower
+        # A page starts after a key, but a range includes its lower end.
         if lower is not None and (first := self._unit.get(entity, lower, scope)) is not None:
             yield first
         page = Query(
@@ -210,7 +256,7 @@ class DocumentView:
         return (row for row in found if row is not None)
 
 
-class DocumentWriter:
+class DocumentWriter(RangeWriter):
     """Implements :class:`~twinstore.bulk.RangeWriter` in one unit; every record is written as it comes."""
 
     def __init__(
@@ -222,10 +268,11 @@ class DocumentWriter:
         on_conflict: OnConflict,
     ) -> None:
         """Take the open unit, the access in it, what is written, and among what its children are found."""
-        self.access = access
+        self._access = access
         self._unit = unit
         self._entity = entity
         self._entities = entities
+        # Not even a copy that overwrites changes an audit trail.
         self._overwrite = on_conflict == "overwrite" and not entity.append_only
         self._written: Counter[str] = Counter()
         self._unchanged: Counter[str] = Counter()
@@ -233,11 +280,17 @@ class DocumentWriter:
         self._rejected: list[Rejected] = []
         self._removed = 0
 
+    @property
+    @override
+    def access(self) -> Access:
+        return self._access
+
+    @override
     def write(self, records: Sequence[Record]) -> None:
-        """Write records."""
         for record in records:
             self._write(record)
 
+    @override
     def remove(self, keys: Sequence[Key]) -> None:
         """Remove rows, with their children."""
         for key in keys:
@@ -245,6 +298,7 @@ class DocumentWriter:
                 discard(self._unit, self._entities, self._entity, key)
                 self._removed += 1
 
+    @override
     def flush(self) -> ImportOutcome:
         """Return what became of everything so far."""
         return ImportOutcome(
@@ -255,6 +309,7 @@ class DocumentWriter:
             self._removed,
         )
 
+    @override
     def commit(self) -> None:
         """Commit the unit."""
         self._unit.commit()
@@ -264,6 +319,7 @@ class DocumentWriter:
             self._rejected.append(Rejected(record, record.error or "the row has no model or no key"))
             return
         row = encode(self._entity, record.model, as_stored(record))
+        # In every scope: a row of another tenant under this key is a conflict too, not a place that is free.
         held = hold(self._unit, self._entity, ALL_TENANTS, row.key)
         if held.row is None:
             self._store(record, held, row)
@@ -274,9 +330,10 @@ class DocumentWriter:
             if self._overwrite:
                 self._store(record, held, row)
 
-    def _store(self, record: Record, held: Held, row: DocumentRow) -> None:
+    def _store(self, record: Record, held: HeldRow, row: DocumentRow) -> None:
         try:
             store(self._unit, ALL_TENANTS, held, row)
+        # One record that is refused must not cost the range; ``store`` refuses before it writes anything.
         except (DuplicateError, NotFoundError) as error:
             self._rejected.append(Rejected(record, error.message))
             return

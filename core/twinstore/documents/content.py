@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import Key
     from twinstore.catalog import Entity
     from twinstore.documents.rows import DocumentRow
-    from twinstore.shapes import Path
+    from twinstore.shapes import FieldPath
 
 __all__ = ["content", "extended_json", "has_text_timestamp", "key_of", "record_of", "scan_row"]
 
@@ -72,7 +72,7 @@ def extended_json(row: DocumentRow) -> str:
 
 
 def key_of(row: DocumentRow) -> Key | None:
-    """Return the key of a row, ``None`` when it can be no key of the entity."""
+    """Return the key of a row, ``None`` when it cannot be a key of the entity."""
     return row.key if row.entity.admits_key(row.key) else None
 
 
@@ -82,7 +82,7 @@ def has_text_timestamp(row: DocumentRow) -> bool:
     return any(isinstance(value, str) for source in sources for value in instants(row.entity, source))
 
 
-def instants(entity: Entity, value: object, path: Path = ()) -> Iterator[object]:
+def instants(entity: Entity, value: object, path: FieldPath = ()) -> Iterator[object]:
     """Yield what is stored where instants belong, at any depth."""
     if path in entity.instants:
         yield value
@@ -94,7 +94,7 @@ def instants(entity: Entity, value: object, path: Path = ()) -> Iterator[object]
             yield from instants(entity, item, path)
 
 
-def plain(row: DocumentRow, value: object, path: Path = ()) -> object:
+def plain(row: DocumentRow, value: object, path: FieldPath = ()) -> object:
     """Return a stored value as canonical JSON has it; what is never written so is marked."""
     if isinstance(value, datetime):
         return value if path in row.entity.instants and is_canonical(value) else marked("date", str(value))
@@ -104,6 +104,7 @@ def plain(row: DocumentRow, value: object, path: Path = ()) -> object:
     if isinstance(value, (list, tuple)):
         return [plain(row, item, path) for item in cast("Sequence[object]", value)]
     if isinstance(value, str):
+        # A lone surrogate has no UTF-8 and would end the comparison; as an escape it takes part in it.
         text = str(value).encode("utf-8", "backslashreplace").decode()
         return marked("text", text) if path in row.entity.instants else text
     return value if value is None or isinstance(value, bool) else number_or_other(value)

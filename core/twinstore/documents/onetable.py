@@ -67,6 +67,7 @@ class OneTable:
         """Return the statement of a list: the first ``limit + 1`` rows of a table or view."""
         by_name = partial(self.expression, entity)
         where = [self.visible(entity, query.scope, source), SqlText.conditions(query, by_name, as_text)]
+        # One row more than asked for tells whether there is a next page.
         order = f"{SqlText.order(query, by_name)} LIMIT {query.limit + 1}"
         return reading(source, SqlText.joined(where, " AND "), order)
 
@@ -118,6 +119,7 @@ class OneTable:
 
     def _index(self, entity: Entity, name: str, kind: str, fields: str, where: list[SqlText]) -> Script:
         rows = SqlText.joined([self.visible(entity, ALL_TENANTS), *where], " AND ").literal
+        # Partial, because all entities share the table: each index holds the rows of one.
         text = f'CREATE {kind} "{self.title(entity)}.{name}" ON rows ({fields}) WHERE {rows}'
         return Script(f"{entity.name}.{name}", text)
 
@@ -129,4 +131,5 @@ def reading(source: str, where: SqlText, order: str) -> SqlText:
 
 def as_text(value: object) -> object:
     """Return a value as the expression of its field gives it: instants are text that sorts like them."""
+    # The offset is always the same, and the "+" before it sorts before the "." of a fraction.
     return jsontext.format_timestamp(value) if isinstance(value, datetime) else value

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from twinstore.catalog import Entity, Index, Key
-    from twinstore.paging import KeyPart, SortKey
-    from twinstore.shapes import Path
+    from twinstore.paging import SortKey, SortValue
+    from twinstore.shapes import FieldPath
     from twinstore.tenancy import StoredOwner
 
 __all__ = [
@@ -66,6 +66,7 @@ class DocumentRow:
         if isinstance(tenant, str):
             return Tenant(tenant)
         required = self.entity.tenancy.kind is TenancyKind.REQUIRED
+        # Broken is not the same as without: nobody may see a row whose tenant cannot be told.
         return UNKNOWN_TENANT if required or tenant is not None else NO_TENANT
 
     @property
@@ -131,22 +132,24 @@ def row_of_json(entity: Entity, document: str, markers: str, derived: str) -> Do
     it: it stays text, and bulk reports it as such.
 
     Raises:
-        ValueError: a text is no JSON object; the store is to refuse such a row by a constraint.
+        ValueError: a text is not a JSON object; the store must refuse such a row by a constraint.
     """
     values: list[Mapping[str, object]] = [
         _restored(entity, _object(text)) for text in (document, markers, derived)
     ]
+    # First without a key, which is read from the values as any other field.
     row = DocumentRow(entity, (), *values)
+    # What is stored may be of another type all the same; ``admits_key`` tells where it matters.
     key = tuple(cast("str | int", row.value(name)) for name in entity.key)
     return DocumentRow(entity, key, *values)
 
 
-def sort_key(row: DocumentRow, order: tuple[SortKey, ...]) -> tuple[KeyPart, ...]:
+def sort_key(row: DocumentRow, order: tuple[SortKey, ...]) -> tuple[SortValue, ...]:
     """Return the values by which a row is sorted, for a page token."""
     return tuple(sort_value(row, key) for key in order)
 
 
-def sort_value(row: DocumentRow, key: SortKey) -> KeyPart:
+def sort_value(row: DocumentRow, key: SortKey) -> SortValue:
     """Return one sort value of a row; what is stored with a wrong type counts as its text."""
     value = row.value(key.field)
     if key.time and (found := instant(value)) is not None:
@@ -172,6 +175,7 @@ def _object(text: str) -> Mapping[str, object]:
 
 
 def _restored(entity: Entity, document: Mapping[str, object]) -> Mapping[str, object]:
+    # Only branches that can hold an instant are walked; most documents have few.
     places = {path[0] for path in entity.instants}
     return {
         name: _with_instants(entity, value, (name,)) if name in places else value
@@ -179,9 +183,10 @@ def _restored(entity: Entity, document: Mapping[str, object]) -> Mapping[str, ob
     }
 
 
-def _with_instants(entity: Entity, value: object, path: Path) -> object:
+def _with_instants(entity: Entity, value: object, path: FieldPath) -> object:
     if isinstance(value, str):
         found = instant(value) if path in entity.instants else None
+        # Only the spelling that we write: another one is a finding, and would be lost as a datetime.
         return found if found is not None and jsontext.format_timestamp(found) == value else value
     if isinstance(value, Mapping):
         members = cast("Mapping[str, object]", value)  # JSON has no other

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
-from twinstore.migrations import MigrationReport, MigrationState, MigrationStatus
+from twinstore.migrations import Initializer, MigrationReport, MigrationState, MigrationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +43,7 @@ class AppliedScript:
     applied_at: datetime | None = None
 
 
-class ScriptInitializer(ABC):
+class ScriptInitializer(Initializer, ABC):
     """Implements :class:`~twinstore.migrations.Initializer`; a driver says what is recorded, and applies one.
 
     Its server acts on no row by itself, so nothing needs consent.
@@ -64,11 +66,12 @@ class ScriptInitializer(ABC):
     def apply(self, script: Script) -> bool:
         """Apply and record a script in one transaction, unless it is recorded by now; return whether."""
 
+    @override
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
-        """Apply what is pending; see the Protocol."""
         del release, accept
+        # Before anything is applied: a schema that is newer than this library must not be touched.
         self._check(self.status())
         done = {script.name: self.apply(script) for script in self._scripts}
         return MigrationReport(
@@ -78,11 +81,13 @@ class ScriptInitializer(ABC):
             already_applied=tuple(sorted(name for name, applied in done.items() if not applied)),
         )
 
+    @override
     def effects(self, *, release: bool = False) -> tuple[Effect, ...]:
         """Return nothing: no server acts on the rows."""
         del release
         return ()
 
+    @override
     def status(self) -> tuple[MigrationStatus, ...]:
         """Return the shipped and the applied scripts by name."""
         shipped = {script.name: script for script in self._scripts}
@@ -91,6 +96,7 @@ class ScriptInitializer(ABC):
             _status(name, shipped.get(name), recorded.get(name)) for name in sorted({*shipped, *recorded})
         )
 
+    @override
     def verify(self) -> tuple[str, ...]:
         """Return what is not applied as it is shipped."""
         return tuple(
@@ -99,6 +105,7 @@ class ScriptInitializer(ABC):
             if status.state is not MigrationState.APPLIED
         )
 
+    @override
     def export(self) -> str:
         """Return the scripts, each below its name."""
         return "\n".join(f"-- {script.name}\n{script.text};\n" for script in self._scripts)

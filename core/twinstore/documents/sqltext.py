@@ -10,12 +10,13 @@ from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPr
 from twinstore.query import Condition as QueryCondition
 
 if TYPE_CHECKING:
-    from twinstore.paging import KeyPart, SortKey
+    from twinstore.paging import SortKey, SortValue
     from twinstore.query import Query
 
 __all__ = ["SqlText"]
 
 OPERATORS: Final = {After: ">", Before: "<", AtMost: "<=", AtLeast: ">="}
+# Not TRUE and FALSE, which some servers do not have.
 EVERYTHING: Final = "1 = 1"
 NOTHING: Final = "1 = 0"
 
@@ -60,6 +61,7 @@ class SqlText:
         match item:
             case Equals():
                 return cls(f"{expression} = ?", (value(item.value),))
+            # An empty list of IN is an error in most SQL.
             case OneOf(_, ()):
                 return cls(NOTHING)
             case OneOf():
@@ -78,11 +80,12 @@ class SqlText:
     def follows(
         cls,
         order: tuple[SortKey, ...],
-        after: tuple[KeyPart, ...],
+        after: tuple[SortValue, ...],
         column: Callable[[str], str],
         value: Callable[[object], object],
     ) -> Self:
         """Return which rows come strictly after a sort key: beyond it in one part, equal in those before."""
+        # Not one comparison of rows: directions differ from part to part, and nothing compares with NULL.
         equal: list[Self] = []
         ways: list[Self] = []
         for key, bound in zip(order, after, strict=True):
@@ -95,7 +98,7 @@ class SqlText:
 
     @classmethod
     def _beyond(
-        cls, name: str, bound: KeyPart, value: Callable[[object], object], *, descending: bool
+        cls, name: str, bound: SortValue, value: Callable[[object], object], *, descending: bool
     ) -> Self:
         """Return what lies beyond one value; absent values come first, so last when descending."""
         if bound is None:
@@ -107,6 +110,7 @@ class SqlText:
     @property
     def literal(self) -> str:
         """The text with its values written out, for statements that take none: texts and whole numbers."""
+        # Safe for descriptions only, whose names and values are ours; data always goes as a parameter.
         return self.text.replace("?", "{}").format(*map(_literal, self.values))
 
     @staticmethod

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from typing_extensions import override
+
 from twinstore.backend import UnitState
 from twinstore.forks import ending
 from twinstore.retrying import repeat
@@ -19,29 +21,24 @@ T = TypeVar("T")
 
 
 class Steps(Protocol):
-    """How an access reaches the store."""
+    """How an access reaches the store.
 
-    @property
-    def state(self) -> UnitState:
-        """Whether the access can still be used."""
-        ...
+    Attributes:
+        state: whether the access can still be used.
+        read_only: the unit was opened for reading.
+        in_unit: somebody else ends the unit.
+    """
 
-    @property
-    def read_only(self) -> bool:
-        """Whether the unit was opened for reading."""
-        ...
-
-    @property
-    def in_unit(self) -> bool:
-        """Whether somebody else ends the unit."""
-        ...
+    state: UnitState
+    read_only: bool
+    in_unit: bool
 
     def take(self, action: Callable[[DocumentUnit], T]) -> T:
         """Return what one step gives; all of its writes are kept, or none."""
         ...
 
 
-class OwnUnits:
+class OwnUnits(Steps):
     """Each step is a unit of its own, repeated after a lost race: an access without a transaction."""
 
     read_only = False
@@ -52,6 +49,7 @@ class OwnUnits:
         self.state = UnitState(unbound=unbound)
         self._begin = begin
 
+    @override
     def take(self, action: Callable[[DocumentUnit], T]) -> T:
         """Commit the unit of one step at its end."""
         return repeat(lambda: self._once(action))
@@ -64,7 +62,7 @@ class OwnUnits:
             return result
 
 
-class OneUnit:
+class OneUnit(Steps):
     """All steps belong to one unit, which somebody else ends: an access in a transaction."""
 
     in_unit = True
@@ -75,7 +73,9 @@ class OneUnit:
         self.read_only = unit.read_only
         self._unit = unit
 
+    @override
     def take(self, action: Callable[[DocumentUnit], T]) -> T:
         """Take the step in the unit; one that fails takes back what it wrote, where the store can."""
+        # A caller may catch the error of a step and commit; half of the step must not be in it then.
         with self._unit.part():
             return action(self._unit)

@@ -56,9 +56,12 @@ class JobLedger(LedgerRows):
                 as_of=instant,
                 started_at=now(),
             )
+            # The lease goes over, so that its fence keeps growing: a coordinator of the last generation stays
+            # out.
             return fresh.leased(stored.lease)
 
         def begin(unit: Access) -> CopyJob:
+            # Read apart from the change, which may run more than once, to see whether a generation began.
             before = self._job_in(unit, job_id)
             job = self._must(change_model(unit, JOBS, (job_id,), begun), job_id)
             if before is not None and before.generation != job.generation:
@@ -91,10 +94,12 @@ class JobLedger(LedgerRows):
         found: list[Lease] = []
 
         def look(stored: CopyJob | None, now: Moment) -> None:
+            # The rule may be called again after a lost race.
             found.clear()
             if stored is not None and held(stored.lease, now()):
                 found.append(lease_of(stored))
 
+        # Through a change that writes nothing, because only there the server tells its time.
         change_model(self._access, JOBS, (job_id,), look)
         return found[0] if found else None
 

@@ -39,6 +39,7 @@ class Ledger(RangeLedger):
 
         One line at a time is taken of either, so that they need not all be in memory.
         """
+        # A range that is copied again, after it was taken over or reopened, has lines of the attempt before.
         self._forget_lines(access, claim.job_id, claim.number)
         for line in bad:
             access.insert(QUARANTINE, ALL_TENANTS, Row(line))

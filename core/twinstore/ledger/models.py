@@ -43,7 +43,7 @@ class CopyJob(CanonicalModel):
 
     Attributes:
         settings: those that make two runs the same job.
-        generation: grows each time a complete job begins anew.
+        generation: grows each time a complete job starts over.
         planned: how many ranges the present generation has.
         holder, fence, expires_at: the lease of whoever plans, completes or stops the job.
         stop: whether workers are to take no more ranges, with the reason.
@@ -84,7 +84,7 @@ class CopyWorker(CanonicalModel):
 
 
 class TallyLine(CanonicalModel):
-    """How many rows of one owner met one fate; ``label`` is that of the owner."""
+    """How many rows of one owner had one outcome; ``label`` is that of the owner."""
 
     kind: Text
     label: Text

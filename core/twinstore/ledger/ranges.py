@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_ATTEMPTS", "RangeLedger"]
 
 # A range that was given back so often is not tried again by itself.
+# Not one or two: each claim counts, also that of a worker which was killed and whose range was taken over.
 MAX_ATTEMPTS: Final = 5
 BY_NUMBER: Final = (SortKey("number", number=True),)
 
@@ -44,7 +45,7 @@ class RangeLedger(JobLedger):
         """Take the rows of the ledger; see :class:`LedgerRows`."""
         super().__init__(access, atomic=atomic)
         # When a worker last said here that it lives, by the monotonic clock.
-        self._signs: dict[tuple[str, str], float] = {}
+        self._last_beats: dict[tuple[str, str], float] = {}
 
     def plan(self, lease: Lease, entity: str, ranges: Sequence[KeyRange]) -> None:
         """Store the ranges of an entity, all or none; does nothing when they are stored already.
@@ -58,9 +59,11 @@ class RangeLedger(JobLedger):
         planned: list[CopyRange] = []
 
         def grow(job: CopyJob) -> CopyJob:
+            # Numbered inside the rule, from the count that it has locked: two entities never share a number.
             planned[:] = planned_ranges(job, entity, ranges)
             return job.evolve(planned=job.planned + len(planned))
 
+        # Looked for before the lease is: a job that is resumed has planned long ago and writes nothing here.
         if self._first(unit, RANGES, of_entity(lease.job_id, entity)) is None:
             self._leased(lease, grow, unit)
             for item in planned:
@@ -86,10 +89,12 @@ class RangeLedger(JobLedger):
         Raises:
             LeaseLostError: the lease expired or was taken.
         """
+        # A unit for each: there may be thousands, and servers bound the time of a transaction.
         for number in numbers:
             self._in_unit(partial(self._reopen, lease, number))
 
     def _reopen(self, lease: Lease, number: int, unit: Access) -> None:
+        # Unchanged, but written: another holder of the lease then conflicts with this unit.
         self._leased(lease, lambda job: job, unit)
         change_model(unit, RANGES, (lease.job_id, number), reopened)
         self._forget_lines(unit, lease.job_id, number)
@@ -98,6 +103,7 @@ class RangeLedger(JobLedger):
 
     def beat(self, job_id: str, worker: str, lease: timedelta) -> None:
         """Say that a worker lives, for the length of the lease from now on."""
+        # Before the statement, so that the time it takes counts as silence, never as life.
         sign = time.monotonic()
 
         def alive(stored: CopyWorker | None, now: Moment) -> CopyWorker:
@@ -105,12 +111,12 @@ class RangeLedger(JobLedger):
             return CopyWorker(job_id=job_id, worker=worker, expires_at=now() + lease)
 
         change_model(self._access, WORKERS, (job_id, worker), alive)
-        self._signs[job_id, worker] = sign
+        self._last_beats[job_id, worker] = sign
 
     def leave(self, job_id: str, worker: str) -> None:
         """Say that a worker is gone, so that its ranges are free at once."""
         where = (Equals("jobId", job_id), Equals("worker", worker))
-        self._signs.pop((job_id, worker), None)
+        self._last_beats.pop((job_id, worker), None)
         self._access.remove(WORKERS, self._query(WORKERS, where, key_order(WORKERS), 1))
 
     def take(self, job_id: str, worker: str, entity: str, lease: timedelta) -> Claim | None:
@@ -126,8 +132,10 @@ class RangeLedger(JobLedger):
         job = self.find(job_id)
         if job is None:
             raise self._unknown(job_id)
+        # Asked for each range, so that a stop from any process is obeyed within one range.
         if job.stop:
             return None
+        # Pending ones first: a worker that only seems dead gets the longest time to come back.
         return self._take_pending(job_id, worker, entity) or self._take_over(job_id, worker, entity)
 
     def claim(self, job_id: str, worker: str, number: int) -> Claim:
@@ -167,6 +175,7 @@ class RangeLedger(JobLedger):
         """
 
         def live(stored: CopyRange | None, now: Moment) -> CopyRange:
+            # In the transaction of the rows: a worker that was held for dead commits none of them.
             own = self._own(stored, claim)
             return own.evolve(state=RangeState.LIVE, tally=tally.lines(), finished_at=now())
 
@@ -193,7 +202,8 @@ class RangeLedger(JobLedger):
         All threads of a worker share one row. Were it written for every range, they would wait for each
         other, and one that is stopped meanwhile would keep others from finding out that it is dead.
         """
-        last = self._signs.get((job_id, worker))
+        last = self._last_beats.get((job_id, worker))
+        # A third, so that two signs may be lost before the worker counts as dead.
         if last is None or time.monotonic() - last > lease.total_seconds() / 3:
             self.beat(job_id, worker, lease)
 
@@ -214,7 +224,7 @@ class RangeLedger(JobLedger):
         """Take the range of a worker that gives no sign of life; its later commit fails on the fence."""
         for item in self.ranges(job_id, entity, state=RangeState.COPYING):
             if item.worker is not None and item.worker != worker and self._is_dead(job_id, item.worker):
-                claim = self._steal(job_id, worker, item)
+                claim = self._take_from(job_id, worker, item)
                 if claim is not None:
                     return claim
         return None
@@ -229,12 +239,13 @@ class RangeLedger(JobLedger):
         change_model(self._access, WORKERS, (job_id, worker), look)
         return dead
 
-    def _steal(self, job_id: str, worker: str, seen: RangeProgress) -> Claim | None:
+    def _take_from(self, job_id: str, worker: str, seen: RangeProgress) -> Claim | None:
         """Take one range over; where rows are locked, one that is just being committed is passed over."""
         where = (
             Equals("jobId", job_id),
             Equals("number", seen.number),
             Equals("state", RangeState.COPYING.value),
+            # Only as it was seen: if another worker took it over since, its fence has grown.
             Equals("fence", seen.fence),
         )
         marked = self._access.mark(RANGES, self._query(RANGES, where, BY_NUMBER, 1), taken_by(worker))

@@ -39,6 +39,7 @@ class RangeTally:
         """Return the tally of stored lines; a kind that this version does not know is left out."""
         counts: dict[str, dict[str, int]] = {item.name: {} for item in fields(cls)}
         for line in lines:
+            # An older release may report on a job that a newer one began.
             counts.get(line.kind, {})[line.label] = line.count
         return cls(**counts)
 

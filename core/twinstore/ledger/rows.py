@@ -27,6 +27,7 @@ __all__ = ["LedgerRows", "change_model"]
 M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
 
+# Bounds what is in memory at a time.
 PAGE: Final = 1000
 
 
@@ -95,7 +96,9 @@ class LedgerRows:
         return found
 
     def _unknown(self, job_id: str) -> NotFoundError:
-        return NotFoundError(f"There is no job {job_id!r}; start it first.", driver=self.driver, key=job_id)
+        return NotFoundError(
+            f"Job {job_id!r} does not exist; start it first.", driver=self.driver, key=job_id
+        )
 
 
 def change_model(

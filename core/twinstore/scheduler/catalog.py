@@ -65,6 +65,7 @@ SCHEDULES: Final = Entity(
             fields=("tenantId", "name"), name="tenant_name", unique=True, where=(NOT_DELETED,), noun="name"
         ),
         Index(fields=("tenantId", "enabled"), name="tenant_enabled", where=(NOT_DELETED,), stores=TABLES),
+        # The customer fixed this index of MongoDB, which has no filter.
         Index(fields=("tenantId", "enabled"), name="tenant_enabled", stores=DOCUMENTS),
         Index(fields=("tenantId", "id"), name="active", where=(ENABLED, NOT_DELETED), stores=TABLES),
         Index(fields=("whenCron",), name="when_cron"),
@@ -88,6 +89,7 @@ TRIGGERS: Final = Entity(
             stores=TABLES,
         ),
         Index(fields=("nextFireAt", "tenantId", "id"), name="due", where=(ENABLED,), stores=DOCUMENTS),
+        # As lists show them on every driver: PostgreSQL would put absent instants last.
         Index(fields=("tenantId", "nextFireAt", "id"), name="tenant_next", nulls_first=True),
     ),
 )
@@ -109,6 +111,7 @@ RUNS: Final = Entity(
             where=(OneOf("state", ("planning", "queued")),),
             stores=TABLES,
         ),
+        # For the purge, which removes the oldest first. The TTL of MongoDB needs an index of one field.
         Index(fields=("finishedAt", "id"), name="finished", where=(IsPresent("finishedAt"),), stores=TABLES),
         Index(
             fields=("finishedAt",),

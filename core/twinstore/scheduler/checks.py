@@ -6,8 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from twinstore.canonical import CanonicalJsonSerializer
-from twinstore.checks import Cutoffs, ListedRow, ListQuery, paged, whole
+from twinstore.checks import Cutoffs, ListedRow, ListQuery, ModuleChecks, paged, whole
 from twinstore.errors import TwinstoreError
 from twinstore.jsontext import format_timestamp
 from twinstore.paging import Page, encode_token
@@ -30,15 +32,17 @@ if TYPE_CHECKING:
     from twinstore.scheduler.triggers import Trigger
 __all__ = ["SchedulerLists"]
 
-Query = ListQuery[SchedulerStorage]
+SchedulerList = ListQuery[SchedulerStorage]
+# The default limit of both lists, which is what a service asks for.
 NEXT: Final = 100
-PROBES: Final = 2
+# Two ids show that a filter filters; more would only repeat the question.
+FILTER_IDS: Final = 2
 FIRST_INSTANT: Final = datetime(1, 1, 1, tzinfo=UTC)
 LAST_INSTANT: Final = datetime(9999, 12, 31, tzinfo=UTC)
 OPEN_STATES: Final = (RunState.PLANNING, RunState.QUEUED, RunState.RUNNING)
 
 
-class SchedulerLists:
+class SchedulerLists(ModuleChecks[SchedulerStorage]):
     """Builds the queries for one tenant, and those over all tenants."""
 
     def __init__(self, cutoffs: Cutoffs, page: int) -> None:
@@ -46,7 +50,8 @@ class SchedulerLists:
         self._cutoffs = cutoffs
         self._page = page
 
-    def of_tenant(self, tenant: str, source: SchedulerStorage) -> Iterator[Query]:
+    @override
+    def of_tenant(self, tenant: str, source: SchedulerStorage) -> Iterator[SchedulerList]:
         """Return the lists of a tenant; some filter by ids that the source shows first."""
         yield from self._definitions(tenant)
         yield from self._runs(tenant)
@@ -55,16 +60,18 @@ class SchedulerLists:
         yield from self._snapshots_of(tenant, _first_runs(source, tenant))
         yield self._next_fires(tenant)
 
-    def over_all(self) -> Iterator[Query]:
+    @override
+    def over_all(self) -> Iterator[SchedulerList]:
         """Return the lists in system scope."""
         yield from map(self._in_state, RunState)
         yield ListQuery(
             "due schedules, all tenants",
+            # At the end of time every enabled schedule is due, so the order is compared and not the clock.
             lambda side, _: whole(side.schedules.get_due_schedules(LAST_INSTANT, limit=NEXT), schedule_row),
             ("schedules", "triggers"),
         )
 
-    def _in_state(self, state: RunState) -> Query:
+    def _in_state(self, state: RunState) -> SchedulerList:
         return ListQuery(
             f"runs in state {state}, all tenants",
             lambda side, token: self._run_rows(
@@ -73,8 +80,9 @@ class SchedulerLists:
             ("runs",),
         )
 
-    def _next_fires(self, tenant: str) -> Query:
+    def _next_fires(self, tenant: str) -> SchedulerList:
         """Return the list of the first triggers of a tenant that have a next instant."""
+        # Triggers without a next instant come first, so the list starts behind them, by a token of its own.
         start = encode_token(
             "triggers", queries.triggers(Tenant(tenant), NEXT, None).fingerprint, (FIRST_INSTANT, "")
         )
@@ -87,7 +95,7 @@ class SchedulerLists:
             due=True,
         )
 
-    def _definitions(self, tenant: str) -> Iterator[Query]:
+    def _definitions(self, tenant: str) -> Iterator[SchedulerList]:
         for name, options in SCHEDULE_FILTERS.items():
             yield _schedule_list(f"{name} of {tenant}", tenant, replace(options, limit=self._page))
         yield ListQuery(
@@ -98,7 +106,7 @@ class SchedulerLists:
             ("triggers",),
         )
 
-    def _runs(self, tenant: str) -> Iterator[Query]:
+    def _runs(self, tenant: str) -> Iterator[SchedulerList]:
         yield self._run_list(f"runs of {tenant}, newest first", tenant, RunQueryOptions())
         yield self._run_list(f"runs of {tenant}, oldest first", tenant, RunQueryOptions(ascending=True))
         yield self._run_list(f"open runs of {tenant}", tenant, RunQueryOptions(states=OPEN_STATES))
@@ -110,12 +118,12 @@ class SchedulerLists:
             ("runs",),
         )
 
-    def _runs_of(self, tenant: str, schedules: Iterable[str]) -> Iterator[Query]:
+    def _runs_of(self, tenant: str, schedules: Iterable[str]) -> Iterator[SchedulerList]:
         for schedule in schedules:
             options = RunQueryOptions(schedule_id=schedule)
             yield self._run_list(f"runs of schedule {schedule} of {tenant}", tenant, options)
 
-    def _run_list(self, name: str, tenant: str, options: RunQueryOptions) -> Query:
+    def _run_list(self, name: str, tenant: str, options: RunQueryOptions) -> SchedulerList:
         def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
             return self._run_rows(
                 side.runs.list(tenant, replace(options, limit=self._page, page_token=token))
@@ -123,7 +131,7 @@ class SchedulerLists:
 
         return ListQuery(name, ask, ("runs",))
 
-    def _records(self, tenant: str) -> Iterator[Query]:
+    def _records(self, tenant: str) -> Iterator[SchedulerList]:
         yield ListQuery(
             f"audit of {tenant}",
             lambda side, token: paged(
@@ -146,11 +154,11 @@ class SchedulerLists:
             ("impact_snapshots",),
         )
 
-    def _snapshots_of(self, tenant: str, runs: Iterable[str]) -> Iterator[Query]:
+    def _snapshots_of(self, tenant: str, runs: Iterable[str]) -> Iterator[SchedulerList]:
         for run in runs:
             yield self._snapshots_of_run(tenant, run)
 
-    def _snapshots_of_run(self, tenant: str, run: str) -> Query:
+    def _snapshots_of_run(self, tenant: str, run: str) -> SchedulerList:
         return ListQuery(
             f"impact snapshots of run {run} of {tenant}",
             lambda side, token: self._snapshot_rows(
@@ -163,6 +171,7 @@ class SchedulerLists:
         limit = self._cutoffs.get("runs")
 
         def row(run: Run) -> ListedRow | None:
+            # Retention may have removed it on one side already, which does not count as a difference.
             expired = limit is not None and run.finished_at is not None and run.finished_at <= limit
             return None if expired else (run.id,)
 
@@ -185,7 +194,7 @@ SCHEDULE_FILTERS: Final[Mapping[str, ScheduleQueryOptions]] = {
 }
 
 
-def _schedule_list(name: str, tenant: str, options: ScheduleQueryOptions) -> Query:
+def _schedule_list(name: str, tenant: str, options: ScheduleQueryOptions) -> SchedulerList:
     def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
         return paged(side.schedules.list(tenant, replace(options, page_token=token)), schedule_row)
 
@@ -215,7 +224,9 @@ def summary_row(summary: RunSummary) -> ListedRow:
 
 def _first_schedules(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:
     try:
-        return tuple(item.id for item in source.schedules.list(tenant, ScheduleQueryOptions(limit=PROBES)))
+        return tuple(
+            item.id for item in source.schedules.list(tenant, ScheduleQueryOptions(limit=FILTER_IDS))
+        )
     except TwinstoreError:
         # The list itself is among the queries and is judged there.
         return ()
@@ -223,6 +234,7 @@ def _first_schedules(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:
 
 def _first_runs(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:
     try:
-        return tuple(item.id for item in source.runs.list(tenant, RunQueryOptions(limit=PROBES)))
+        return tuple(item.id for item in source.runs.list(tenant, RunQueryOptions(limit=FILTER_IDS)))
     except TwinstoreError:
+        # As above.
         return ()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from typing_extensions import override
+
 from twinstore.enums import NumberedEnum
 
 __all__ = [
@@ -35,6 +37,7 @@ class RunTrigger(NumberedEnum):
     CONTENT_REFRESH = "content-refresh"
 
     @classmethod
+    @override
     def aliases(cls) -> dict[str, str]:
         """Accept the historical names of the two feeds."""
         return {
@@ -56,6 +59,7 @@ class RunState(NumberedEnum):
     CANCELLED = "cancelled"
 
     @classmethod
+    @override
     def aliases(cls) -> dict[str, str]:
         """Accept the American spelling."""
         return {"canceled": "cancelled"}
@@ -63,11 +67,14 @@ class RunState(NumberedEnum):
     @property
     def terminal(self) -> bool:
         """Whether no further move is allowed."""
+        # By position: the terminal states are the last ones. A new state that is not terminal needs another
+        # test.
         return self.number >= FIRST_TERMINAL
 
     @property
     def rank(self) -> int:
         """Progress of the run: planning 0, queued 1, running 2, terminal 3."""
+        # The terminal states share a rank: none of them is further than another.
         return min(self.number, FIRST_TERMINAL)
 
 

@@ -21,4 +21,5 @@ MODULE: Final = ModuleSpec(
     session=SchedulerSession,
     checks=SchedulerLists,
     due_order="next fire order",
+    kit="twinstore.testing.scheduler:SchedulerContract",
 )

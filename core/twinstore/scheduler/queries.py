@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NEWEST_RUNS: Final = (SortKey("createdAt", descending=True, time=True), SortKey("id"))
 OLDEST_RUNS: Final = (SortKey("createdAt", time=True), SortKey("id"))
 NEWEST_SNAPSHOTS: Final = (SortKey("generatedAt", descending=True, time=True), SortKey("snapshotId"))
+# Every order ends with the key, or the tenant and the key: only a total order pages without gaps.
 NEXT_TRIGGERS: Final = (SortKey("nextFireAt", time=True, nullable=True), SortKey("id"))
 SILENT_WORKERS: Final = (SortKey("lastHeartbeatAt", time=True), SortKey("id"))
 DUE_TRIGGERS: Final = (SortKey("nextFireAt", time=True), SortKey("tenantId"), SortKey("id"))
@@ -214,7 +215,8 @@ def workers(
 def dead_workers(now: datetime, threshold: timedelta, limit: int) -> Query:
     """Return the query of ``WorkerRepository.find_dead``."""
     if threshold <= timedelta(0):
-        raise ValidationError(f"Argument threshold should be longer than nothing, not {threshold}.")
+        raise ValidationError(f"Argument threshold should be longer than zero, not {threshold}.")
+    # A stopped worker is silent on purpose, and a dead one is known already.
     alive = OneOf("status", (WorkerStatus.ACTIVE.value, WorkerStatus.DRAINING.value))
     silent = Before("lastHeartbeatAt", instant_argument(now, "now") - threshold)
     return build_query(
@@ -229,6 +231,7 @@ def _states(states: Collection[RunState]) -> tuple[str, ...]:
 def member_texts(values: Collection[StrEnum], enum: type[StrEnum], name: str) -> tuple[str, ...]:
     """Return the texts of members of an enum, sorted, or raise ``ValidationError`` naming the argument."""
     try:
+        # Sorted, because a page token holds a print of the filter: the caller may name them in any order.
         return tuple(sorted({enum(value).value for value in values}))
     except ValueError as error:
         known = ", ".join(member.value for member in enum)

@@ -185,8 +185,8 @@ class RunSummaryRepository(Protocol):
         it"; it may be called again after a lost race and must have no effect of its own.
 
         Raises:
-            ValidationError: what ``change`` returned is no summary, or that of another tenant or schedule;
-                nothing was written.
+            ValidationError: what ``change`` returned is not a summary, or is that of another tenant or
+                schedule; nothing was written.
             ConcurrencyError: other writers won every repetition.
         """
         ...

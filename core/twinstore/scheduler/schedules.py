@@ -76,7 +76,7 @@ class ScheduleLimits(CanonicalModel):
 class Schedule(CanonicalModel):
     """A time rule with the choice of images it applies to.
 
-    One schedule per document. ``deletedAt`` and ``deletedBy`` mark a soft-deleted schedule; they are no part
+    One schedule per document. ``deletedAt`` and ``deletedBy`` mark a soft-deleted schedule; they are not part
     of the document and are set both or neither. A name is unique among the schedules of a tenant that are not
     deleted.
     """
@@ -135,7 +135,7 @@ class ScheduleQueryOptions:
 
 
 class ScheduleRepository(Protocol):
-    """Stores schedules. Every method sees the schedules of one tenant only, but for ``get_due_schedules``.
+    """Stores schedules. Every method sees the schedules of one tenant only, except ``get_due_schedules``.
 
     All methods raise ``ValidationError`` for bad arguments, ``TenantScopeError`` when bound to another
     tenant, ``UnavailableError`` when the store cannot be reached and ``DocumentDecodeError`` for a stored

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from typing_extensions import override
+
 from twinstore.errors import ConcurrencyError
 from twinstore.retrying import repeat
-from twinstore.scheduler.audit import AuditEvent, AuditRecord
+from twinstore.scheduler.audit import AuditEvent, AuditRecord, SchedulerAuditService
 from twinstore.scheduler.rules.run_summaries import projected, summarised
-from twinstore.scheduler.run_summaries import WINDOW, RunSnapshot, RunSummary
+from twinstore.scheduler.run_summaries import WINDOW, RunSnapshot, RunSummary, RunSummaryService
 from twinstore.scheduler.runs import Run
 from twinstore.scope import id_argument, instant_argument, model_argument
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["AuditService", "SummaryService"]
 
 
-class AuditService:
+class AuditService(SchedulerAuditService):
     """Implements :class:`~twinstore.scheduler.audit.SchedulerAuditService`."""
 
     def __init__(
@@ -37,14 +39,16 @@ class AuditService:
         self._clock = clock
         self._defaults = dict(defaults or {})
 
+    @override
     def write(self, event: AuditEvent) -> AuditRecord:
-        """Stamp, merge and append; see the Protocol."""
         event = model_argument(event, AuditEvent, "event")
         record = AuditRecord.model_validate(
             {
                 **event.__dict__,
                 "id": event.id or f"audit_{uuid4().hex}",
                 "occurred_at": event.occurred_at or self._clock.now(),
+                # Keys in lower case before they are merged, or a default would stand beside the value of the
+                # event.
                 "metadata": {**self._normalised_defaults(), **event.metadata},
             }
         )
@@ -54,7 +58,7 @@ class AuditService:
         return {key.strip().lower(): value for key, value in self._defaults.items()}
 
 
-class SummaryService:
+class SummaryService(RunSummaryService):
     """Implements :class:`~twinstore.scheduler.run_summaries.RunSummaryService`."""
 
     def __init__(
@@ -67,8 +71,8 @@ class SummaryService:
         # A unit that lost can only be repeated as a whole, by whoever opened it.
         self._attempts = 1 if in_unit else None
 
+    @override
     def project(self, run: Run, *, now: datetime | None = None) -> RunSummary | None:
-        """Project one update of a run; see the Protocol."""
         run = model_argument(run, Run, "run")
         if run.schedule_id is None:
             return None
@@ -78,16 +82,16 @@ class SummaryService:
             run.tenant_id, schedule_id, lambda stored: projected(stored, run, schedule_id, instant)
         )
 
+    @override
     def get(self, tenant_id: str, schedule_id: str) -> RunSummary | None:
-        """Return one summary; see the Protocol."""
         return self._summaries.get(tenant_id, schedule_id)
 
+    @override
     def list(self, tenant_id: str, *, limit: int = 50, page_token: str | None = None) -> Page[RunSummary]:
-        """Return a page of summaries; see the Protocol."""
         return self._summaries.list(tenant_id, limit=limit, page_token=page_token)
 
+    @override
     def rebuild(self, tenant_id: str, schedule_id: str, *, now: datetime | None = None) -> RunSummary | None:
-        """Recompute the window from the stored runs; see the Protocol."""
         instant = self._instant(now)
         return repeat(lambda: self._recompute(tenant_id, schedule_id, instant), attempts=self._attempts)
 
@@ -104,6 +108,7 @@ class SummaryService:
         updated_at = instant if before is None else max(instant, before.updated_at)
         window = tuple(RunSnapshot.of(run) for run in runs)
         summary = summarised(tenant_id.strip(), schedule_id.strip(), window, updated_at)
+        # Compared with what was read before the runs were: a projection in between must not be lost.
         stored = self._summaries.modify(
             tenant_id, schedule_id, lambda stored: summary if stored == before else None
         )

@@ -70,6 +70,7 @@ class Trigger(CanonicalModel):
         tenant, schedule = (values.get(wire, values.get(name)) for wire, name in OWNER_FIELDS)
         if not isinstance(tenant, str) or not isinstance(schedule, str):
             return values
+        # Trimmed as the fields will be, since the id is derived before they are validated.
         return {"id": trigger_id(tenant.strip(), schedule.strip()), **values}
 
 

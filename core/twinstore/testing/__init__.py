@@ -1,39 +1,37 @@
 """The contract kit: what every driver must do, as tests that a driver's own test module inherits.
 
-    from twinstore.testing import SchedulerContract
+    from twinstore.testing import DriverContract
 
     @pytest.fixture(scope="module")
     def backend_factory() -> BackendFactory:
         return my_deployments        # a context manager that makes a Deployment; see BackendFactory
 
-    class TestMyDriver(SchedulerContract):
+    class TestMyDriver(DriverContract):
         ...
 
-``SchedulerContract`` is the sum of the contracts named here; a driver under construction may inherit some
-of them. ``AccessContract`` and ``AccessDefaultsContract`` are for a driver that implements
+``DriverContract`` has the kit of every module that is installed, which its ``ModuleSpec`` names. A kit is a
+``ModuleContract``, the sum of the contracts named here, over the examples of its module, and what the module
+adds. ``AccessContract`` and ``AccessDefaultsContract`` are for a driver that implements
 :class:`~twinstore.access.Access`: the ten operations, over entities that exist for tests alone. A capability
-that the driver does not declare is asserted to be refused, never skipped. The modules ``builders``,
-``strategies`` and ``datasets`` make valid models for any test. Needs ``twinstore[testing]``.
+that the driver does not declare is asserted to be refused, never skipped. Needs ``twinstore[testing]``.
 """
 
 from __future__ import annotations
 
 from twinstore.testing.base import Contract, needs
 from twinstore.testing.contracts.access import AccessContract, AccessDefaultsContract
-from twinstore.testing.contracts.audit import AuditRepositoryContract, AuditServiceContract
 from twinstore.testing.contracts.bulk import BulkContract
 from twinstore.testing.contracts.capabilities import CapabilitiesContract
 from twinstore.testing.contracts.claims import RangeClaimContract
 from twinstore.testing.contracts.decoding import DecodingContract
 from twinstore.testing.contracts.driver import DriverContract
-from twinstore.testing.contracts.due import DueScheduleContract
 from twinstore.testing.contracts.errors import StoreErrorContract
-from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
 from twinstore.testing.contracts.isolation import IsolationContract
 from twinstore.testing.contracts.joining import JoiningContract
 from twinstore.testing.contracts.keyed import KeyedRepositoryContract
 from twinstore.testing.contracts.ledger import LedgerContract
+from twinstore.testing.contracts.module import ModuleContract
 from twinstore.testing.contracts.paging import PagingContract
 from twinstore.testing.contracts.plugin import PluginContract
 from twinstore.testing.contracts.probe import ProbeContract
@@ -41,18 +39,11 @@ from twinstore.testing.contracts.races import RaceContract
 from twinstore.testing.contracts.range_writer import RangeWriterContract
 from twinstore.testing.contracts.resources import ResourceContract
 from twinstore.testing.contracts.retention import RetentionContract
-from twinstore.testing.contracts.run_states import RunStateContract
-from twinstore.testing.contracts.run_summaries import RunSummaryRepositoryContract, RunSummaryServiceContract
-from twinstore.testing.contracts.runs import RunRepositoryContract
-from twinstore.testing.contracts.scheduler import SchedulerContract
-from twinstore.testing.contracts.schedules import ScheduleRepositoryContract
 from twinstore.testing.contracts.sessions import SessionContract
 from twinstore.testing.contracts.tenancy import TenancyContract
 from twinstore.testing.contracts.transactions import TransactionContract
-from twinstore.testing.contracts.triggers import TriggerRepositoryContract
 from twinstore.testing.contracts.values import ValueContract
-from twinstore.testing.contracts.workers import WorkerRepositoryContract
-from twinstore.testing.damage import WeakSpot, weak_spot
+from twinstore.testing.damage import BreakingChange, breaking_change
 from twinstore.testing.probe import (
     BackendFactory,
     Deployment,
@@ -66,9 +57,8 @@ from twinstore.testing.workspace import Workspace
 __all__ = [
     "AccessContract",
     "AccessDefaultsContract",
-    "AuditRepositoryContract",
-    "AuditServiceContract",
     "BackendFactory",
+    "BreakingChange",
     "BulkContract",
     "CapabilitiesContract",
     "Contract",
@@ -76,13 +66,12 @@ __all__ = [
     "Deployment",
     "DeploymentDefaults",
     "DriverContract",
-    "DueScheduleContract",
-    "ImpactSnapshotRepositoryContract",
     "InitializerContract",
     "IsolationContract",
     "JoiningContract",
     "KeyedRepositoryContract",
     "LedgerContract",
+    "ModuleContract",
     "PagingContract",
     "PluginContract",
     "ProbeContract",
@@ -93,22 +82,13 @@ __all__ = [
     "RawProbe",
     "ResourceContract",
     "RetentionContract",
-    "RunRepositoryContract",
-    "RunStateContract",
-    "RunSummaryRepositoryContract",
-    "RunSummaryServiceContract",
-    "ScheduleRepositoryContract",
-    "SchedulerContract",
     "SessionContract",
     "StoreErrorContract",
     "StoredRow",
     "TenancyContract",
     "TransactionContract",
-    "TriggerRepositoryContract",
     "ValueContract",
-    "WeakSpot",
-    "WorkerRepositoryContract",
     "Workspace",
+    "breaking_change",
     "needs",
-    "weak_spot",
 ]

@@ -1,101 +1,43 @@
-"""Every method of every repository and service as a call for any tenant, so that no method is forgotten.
+"""Methods of repositories and services as calls for any tenant, so that no method is forgotten.
 
-Look-ups and lists are derived from the Protocols; what else a repository does is written out.
+Look-ups and lists are derived from the Protocols; what else a repository does its module writes out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, TypeAlias
 
-from twinstore.errors import DocumentDecodeError, DuplicateError, NotFoundError
-from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES
-from twinstore.scheduler.enums import RunState
-from twinstore.testing.builders import (
-    at,
-    make_audit_event,
-    make_run_summary,
-    make_selector,
-    moved,
-)
-from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.errors import DocumentDecodeError, DuplicateError, NotFoundError, ValidationError
+from twinstore.testing.examples import NAME, OneOfEach
+from twinstore.testing.instants import at
 from twinstore.testing.signatures import fields_of, methods_of
+from twinstore.testing.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from twinstore.catalog import Entity, Key
-    from twinstore.scheduler.audit import AuditRecord
-    from twinstore.scheduler.impact_snapshots import ImpactSet
-    from twinstore.scheduler.run_summaries import RunSummary
-    from twinstore.scheduler.runs import Run
-    from twinstore.scheduler.schedules import Schedule
-    from twinstore.scheduler.storage import SchedulerSession
-    from twinstore.testing.examples import Example, OneOfEach
-    from twinstore.testing.probe import StoredRow
-    from twinstore.testing.signatures import ListMethod, Lookup, Method, Value
-    from twinstore.testing.workspace import Workspace
+    from twinstore.catalog import Entity
+    from twinstore.errors import TwinstoreError
+    from twinstore.testing.examples import Example, ModuleExamples
+    from twinstore.testing.signatures import ListMethod, Lookup, Method
 
-__all__ = ["SYSTEM_CALLS", "TENANT_CALLS", "StoredExamples", "TenantCall", "store_one_of_each"]
+__all__ = [
+    "Step",
+    "TenantCall",
+    "Touch",
+    "fatal_steps_of",
+    "harmless_steps_of",
+    "system_calls_of",
+    "tenant_calls_of",
+    "touches_of",
+    "write_calls_of",
+]
 
-NAME: Final = "living"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredExamples:
-    """One row of each entity of one tenant, and a soft-deleted schedule. The run is terminal."""
-
-    rows: OneOfEach
-    gone: Schedule
-
-    @property
-    def schedule(self) -> Schedule:
-        """The schedule that is alive."""
-        return self.rows[SCHEDULES]
-
-    @property
-    def run(self) -> Run:
-        """The run."""
-        return self.rows[RUNS]
-
-    @property
-    def snapshot(self) -> ImpactSet:
-        """The snapshot, which has an own id."""
-        return self.rows[IMPACT_SNAPSHOTS]
-
-    @property
-    def record(self) -> AuditRecord:
-        """The audit record."""
-        return self.rows[AUDIT]
-
-    @property
-    def summary(self) -> RunSummary:
-        """The summary of the schedule."""
-        return self.rows[RUN_SUMMARIES]
-
-    @property
-    def keys(self) -> tuple[tuple[Entity, Key], ...]:
-        """Where the rows are stored, one of each entity first."""
-        return (*self.rows.keys, (SCHEDULES, (self.gone.id,)))
-
-    def stored(self, workspace: Workspace) -> list[StoredRow | None]:
-        """Return what is really stored."""
-        return [workspace.probe.read(entity, key) for entity, key in self.keys]
-
-    def value(self, entity: Entity) -> Value:
-        """Return what answers for the fields of the row of an entity."""
-        return SCHEDULER_EXAMPLES.of(entity).value(self.rows.tenant, self.rows.rows[entity])
-
-
-def store_one_of_each(workspace: Workspace) -> StoredExamples:
-    """Store one row of each entity for the tenant of the workspace."""
-    storage = workspace.storage
-    gone = storage.schedules.upsert(workspace.schedule("gone"))
-    assert storage.schedules.soft_delete(workspace.tenant, gone.id, "eve", at(5))
-    return StoredExamples(
-        SCHEDULER_EXAMPLES.store_each(storage.unbound, workspace.tenant, workspace.id(NAME)), gone
-    )
+Step: TypeAlias = Callable[[object, Workspace, OneOfEach], object]
+"""Does something in a session, with the workspace of its tenant and what is stored of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,39 +46,94 @@ class TenantCall:
 
     Attributes:
         name: repository and method.
-        invoke: gets repositories, the calling tenant and the one_of_each of the other one.
+        invoke: gets repositories, the calling tenant and the rows of the other one.
         answer: what the caller gets, or the error, when the rows belong to another tenant.
     """
 
     name: str
-    invoke: Callable[[SchedulerSession, str, StoredExamples], object]
+    invoke: Callable[[object, str, OneOfEach], object]
     answer: object
 
 
-def derived_calls(*, of_one_tenant: bool) -> Iterator[TenantCall]:
-    """Yield the look-ups and lists of every repository; those without a tenant see all of them."""
-    for item in SCHEDULER_EXAMPLES.examples:
-        for lookup in item.lookups:
-            if lookup.method.names_tenant is of_one_tenant:
-                yield lookup_call(item, lookup)
-        for listed in item.lists:
-            if listed.method.names_tenant is of_one_tenant:
-                yield list_call(item, listed)
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """A call that must meet the broken row of an entity.
+
+    Attributes:
+        method: the method.
+        entity: whose row is broken.
+        call: gets repositories, a tenant and its rows.
+        repeatable: while no row is broken it succeeds as often as it is called.
+    """
+
+    method: str
+    entity: Entity
+    call: Callable[[object, str, OneOfEach], object]
+    repeatable: bool = False
+
+    @property
+    def name(self) -> str:
+        """The entity and the method."""
+        return f"{self.entity.name}-{self.method}"
 
 
-def lookup_call(item: Example[SchedulerSession], lookup: Lookup) -> TenantCall:
-    """Return a look-up of the row of the one_of_each."""
+def tenant_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:
+    """Yield the look-ups and lists that are about one tenant."""
+    for item in module.examples:
+        yield from questions_of(item, of_one_tenant=True)
+
+
+def write_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:
+    """Yield the methods that take a model of a tenant, about the keys of another one."""
+    for item in module.of_tenants:
+        if item.writer is not None and item.shares_keys and names_owner(item.entity):
+            yield TenantCall(f"{item.repository}.{item.writer}", partial(store_taken, item), DuplicateError)
+
+
+def names_owner(entity: Entity) -> bool:
+    """Whether a model says to whom its row belongs."""
+    return entity.tenant_field in entity.identity
+
+
+def store_taken(item: Example, session: object, tenant: str, one_of_each: OneOfEach) -> object:
+    """Store a row of a tenant under the key of the other tenant's."""
+    assert item.entity.tenant_field is not None
+    owner = item.entity.identity[item.entity.tenant_field]
+    return item.store(session, tenant, one_of_each.rows[item.entity].evolve(**{owner: tenant}))
+
+
+def system_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:
+    """Yield the look-ups and lists that see all tenants, and what else only system scope reaches."""
+    for item in module.examples:
+        if item.is_owned:
+            yield from questions_of(item, of_one_tenant=False)
+    for item in module.of_the_system:
+        yield from calls_of_the_system(item)
+
+
+def questions_of(item: Example, *, of_one_tenant: bool) -> Iterator[TenantCall]:
+    """Yield the look-ups and lists of an entity."""
+    for lookup in item.lookups:
+        if lookup.method.names_tenant is of_one_tenant:
+            yield lookup_call(item, lookup)
+    for listed in item.lists:
+        if listed.method.names_tenant is of_one_tenant:
+            yield list_call(item, listed)
+
+
+def lookup_call(item: Example, lookup: Lookup) -> TenantCall:
+    """Return a look-up of the row of the other tenant."""
     return TenantCall(
         f"{item.repository}.{lookup.method.name}",
-        lambda s, t, h: lookup(getattr(s, item.repository), t, h.value(item.entity)),
+        partial(asked, item, lookup),
         NotFoundError if lookup.required else None,
     )
 
 
-def list_call(item: Example[SchedulerSession], listed: ListMethod) -> TenantCall:
-    """Return a list that would show the row of the one_of_each to its owner."""
+def list_call(item: Example, listed: ListMethod) -> TenantCall:
+    """Return a list that would show the row to its owner."""
 
-    def invoke(session: SchedulerSession, tenant: str, one_of_each: StoredExamples) -> object:
+    def invoke(session: object, tenant: str, one_of_each: OneOfEach) -> object:
         try:
             return tuple(listed(getattr(session, item.repository), tenant, one_of_each.value(item.entity)))
         except DocumentDecodeError:
@@ -146,23 +143,16 @@ def list_call(item: Example[SchedulerSession], listed: ListMethod) -> TenantCall
     return TenantCall(f"{item.repository}.{listed.method.name}", invoke, ())
 
 
-def calls_of_the_system() -> Iterator[TenantCall]:
-    """Yield what else the repositories do that only system scope reaches."""
-    for item in SCHEDULER_EXAMPLES.of_the_system:
-        derived = {call.method.name for call in item.lookups} | {call.method.name for call in item.lists}
-        for method in methods_of(item.protocol):
-            if method.name not in derived:
-                yield TenantCall(f"{item.repository}.{method.name}", partial(call_aside, item, method), None)
+def calls_of_the_system(item: Example) -> Iterator[TenantCall]:
+    """Yield what else the repository of an entity does that only system scope reaches."""
+    derived = {call.method.name for call in item.lookups} | {call.method.name for call in item.lists}
+    for method in methods_of(item.protocol):
+        if method.name not in derived:
+            yield TenantCall(f"{item.repository}.{method.name}", partial(call_aside, item, method), None)
 
 
-def call_aside(
-    item: Example[SchedulerSession],
-    method: Method,
-    session: SchedulerSession,
-    tenant: str,
-    one_of_each: StoredExamples,
-) -> object:
-    """Call a method about a row that no one_of_each has, and an instant before all of them."""
+def call_aside(item: Example, method: Method, session: object, tenant: str, one_of_each: OneOfEach) -> object:
+    """Call a method about a row that nobody has stored, and an instant before all of them."""
     del one_of_each
     model = item.small(tenant, f"aside@{tenant}")
     fixed: dict[str, object] = {"datetime": at().replace(year=2), type(model).__name__: model}
@@ -175,99 +165,64 @@ def call_aside(
     return method.call(getattr(session, item.repository), tenant, arguments)
 
 
-TENANT_CALLS: Final = (
-    *derived_calls(of_one_tenant=True),
-    TenantCall("schedules.get", lambda s, t, h: s.schedules.get(t, h.gone.id, include_deleted=True), None),
-    TenantCall("schedules.get_deletion", lambda s, t, h: s.schedules.get_deletion(t, h.gone.id), None),
-    TenantCall(
-        "schedules.upsert", lambda s, t, h: s.schedules.upsert(h.schedule.evolve(tenant_id=t)), DuplicateError
-    ),
-    TenantCall(
-        "schedules.upsert", lambda s, t, h: s.schedules.upsert(h.gone.evolve(tenant_id=t)), DuplicateError
-    ),
-    TenantCall(
-        "schedules.soft_delete",
-        lambda s, t, h: s.schedules.soft_delete(t, h.schedule.id, "x", at(9)),
-        answer=False,
-    ),
-    TenantCall(
-        "schedules.restore", lambda s, t, h: s.schedules.restore(t, h.gone.id, "x", at(9)), answer=False
-    ),
-    TenantCall(
-        "triggers.recalculate", lambda s, t, h: s.triggers.recalculate(t, h.schedule.id, at()), NotFoundError
-    ),
-    TenantCall(
-        "runs.create", lambda s, t, h: s.runs.create(planned(h.run.evolve(tenant_id=t))), DuplicateError
-    ),
-    TenantCall("runs.update", lambda s, t, h: s.runs.update(h.run.evolve(tenant_id=t)), answer=False),
-    TenantCall("runs.retry", lambda s, t, h: s.runs.retry(t, h.run.id, "x", at()), NotFoundError),
-    TenantCall("runs.purge_finished", lambda s, t, _: s.runs.purge_finished(at(9999), tenant_id=t), 0),
-    TenantCall(
-        "impact_snapshots.upsert", lambda s, t, h: s.impact_snapshots.upsert(t, h.snapshot), DuplicateError
-    ),
-    TenantCall(
-        "impact_snapshots.get_latest_by_selector",
-        lambda s, t, _: s.impact_snapshots.get_latest_by_selector(t, make_selector()),
-        None,
-    ),
-    TenantCall(
-        "impact_snapshots.delete",
-        lambda s, t, h: s.impact_snapshots.delete(t, h.snapshot.snapshot_id or ""),
-        answer=False,
-    ),
-    TenantCall(
-        "impact_snapshots.purge_generated",
-        lambda s, t, _: s.impact_snapshots.purge_generated(at(9999), tenant_id=t),
-        0,
-    ),
-    TenantCall("audit.append", lambda s, t, h: s.audit.append(h.record.evolve(tenant_id=t)), DuplicateError),
-    TenantCall(
-        "run_summaries.upsert",
-        lambda s, t, h: s.run_summaries.upsert(make_run_summary(t, h.schedule.id)).recent,
-        (),
-    ),
-    TenantCall(
-        "run_summaries.modify",
-        lambda s, t, h: s.run_summaries.modify(t, h.schedule.id, lambda old: old),
-        None,
-    ),
-    TenantCall(
-        "run_summary_service.project",
-        lambda s, t, h: count_of(
-            s.run_summary_service.project(planned(h.run.evolve(tenant_id=t, id="mine")))
-        ),
-        1,
-    ),
-    TenantCall("run_summary_service.get", lambda s, t, h: s.run_summary_service.get(t, h.schedule.id), None),
-    TenantCall("run_summary_service.list", lambda s, t, _: tuple(s.run_summary_service.list(t)), ()),
-    TenantCall(
-        "run_summary_service.rebuild", lambda s, t, h: s.run_summary_service.rebuild(t, h.schedule.id), None
-    ),
-    TenantCall(
-        "audit_service.write",
-        lambda s, t, h: s.audit_service.write(make_audit_event(t, id=h.record.id)),
-        DuplicateError,
-    ),
-)
-# What sees all tenants; nobody is asked for what it answers.
-SYSTEM_CALLS: Final = (
-    *derived_calls(of_one_tenant=False),
-    TenantCall("schedules.get_due_schedules", lambda s, _, __: s.schedules.get_due_schedules(at(-9999)), ()),
-    TenantCall("runs.purge_finished", lambda s, _, __: s.runs.purge_finished(at().replace(year=2)), 0),
-    TenantCall(
-        "impact_snapshots.purge_generated",
-        lambda s, _, __: s.impact_snapshots.purge_generated(at().replace(year=2)),
-        0,
-    ),
-    *calls_of_the_system(),
-)
+def touches_of(module: ModuleExamples) -> Iterator[Touch]:
+    """Yield the look-ups of every repository, and the lists that must show the row."""
+    for item in module.examples:
+        for lookup in item.lookups:
+            yield Touch(lookup.method.name, item.entity, partial(asked, item, lookup), repeatable=True)
+        for listed in item.lists:
+            shown = listed.sees_one_tenant or not item.is_owned
+            if shown and (listed.fields or listed.method.name == "list"):
+                yield Touch(listed.method.name, item.entity, partial(asked, item, listed), repeatable=True)
 
 
-def planned(run: Run) -> Run:
-    """Return the run as it was planned."""
-    return moved(run, RunState.PLANNING)
+def harmless_steps_of(module: ModuleExamples) -> Iterator[tuple[str, tuple[type[TwinstoreError], Step]]]:
+    """Yield by name what look-ups refuse: a row that is absent, a text that is no key."""
+    for item in module.of_tenants:
+        for lookup in item.lookups:
+            if lookup.required:
+                yield f"absent {item.entity.singular}", (NotFoundError, partial(ask_absent, item, lookup))
+            elif "str" in lookup.method.kinds:
+                yield f"argument {item.entity.singular}", (ValidationError, partial(ask_blank, item, lookup))
 
 
-def count_of(summary: RunSummary | None) -> int:
-    """Return the number of runs in a window."""
-    return 0 if summary is None else summary.counters.total
+def ask_absent(
+    item: Example, lookup: Lookup, session: object, workspace: Workspace, one_of_each: OneOfEach
+) -> object:
+    """Look for a row that nobody has stored."""
+    del one_of_each
+    absent = item.small(workspace.tenant, workspace.id("absent"))
+    return lookup(getattr(session, item.repository), workspace.tenant, item.value(workspace.tenant, absent))
+
+
+def ask_blank(
+    item: Example, lookup: Lookup, session: object, workspace: Workspace, one_of_each: OneOfEach
+) -> object:
+    """Look for a row by texts that are blank."""
+    stored = one_of_each.value(item.entity)
+
+    def blank(name: str) -> object:
+        value = stored(name)
+        return " " if isinstance(value, str) else value
+
+    return lookup(getattr(session, item.repository), workspace.tenant, blank)
+
+
+def fatal_steps_of(module: ModuleExamples) -> Iterator[tuple[str, Step]]:
+    """Yield by name the writes under keys that another tenant has."""
+    for item in module.of_tenants:
+        if item.shares_keys and item.entity.parent is None:
+            yield f"foreign {item.entity.singular}", partial(store_foreign, item)
+
+
+def store_foreign(item: Example, session: object, workspace: Workspace, one_of_each: OneOfEach) -> object:
+    """Store a row under the key of the other tenant's."""
+    del one_of_each
+    return item.store(session, workspace.tenant, item.small(workspace.tenant, workspace.elsewhere.id(NAME)))
+
+
+def asked(
+    item: Example, question: Lookup | ListMethod, session: object, tenant: str, one_of_each: OneOfEach
+) -> object:
+    """Ask a repository for the stored row."""
+    return question(getattr(session, item.repository), tenant, one_of_each.value(item.entity))

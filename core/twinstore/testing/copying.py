@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from twinstore.bulk import KeyRange
 from twinstore.errors import LeaseLostError
 from twinstore.ledger import Ledger, RangeTally
-from twinstore.scheduler.catalog import RUNS
-from twinstore.testing.builders import at
+from twinstore.testing.examples import is_owned
+from twinstore.testing.instants import at
 from twinstore.testing.workspace import unique
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort, BulkView, ImportOutcome, Key, OnConflict, RangeWriter, Record
     from twinstore.catalog import Entity
     from twinstore.ledger import Claim, Lease, RangeState
-    from twinstore.scheduler.storage import SchedulerStorage
-    from twinstore.testing.workspace import Workspace
+    from twinstore.testing.workspace import AnyStorage, Workspace
 
 __all__ = ["HOUR", "contents", "copied", "ledger_of", "records_of", "take_over"]
 
@@ -35,15 +34,20 @@ COORDINATOR: Final = "coordinator"
 WORKER: Final = "copier"
 
 
-def ledger_of(storage: SchedulerStorage) -> Ledger:
+def ledger_of(storage: AnyStorage) -> Ledger:
     """Return the ledger in the store of a storage."""
     return Ledger(storage.bulk.access(), atomic=storage.capabilities.transactions)
+
+
+def owner_in(entity: Entity, tenant_id: str) -> str | None:
+    """Return the tenant by which the rows of an entity are chosen, ``None`` where they are everybody's."""
+    return tenant_id if is_owned(entity) else None
 
 
 def records_of(bulk: BulkPort, entity: Entity, within: KeyRange, tenant_id: str) -> list[Record]:
     """Return the rows of a tenant as a copy reads them."""
     with bulk.view() as view:
-        batches = view.records(entity, within, tenant_id=tenant_id, batch_size=7)
+        batches = view.records(entity, within, tenant_id=owner_in(entity, tenant_id), batch_size=7)
         return [record for batch in batches for record in batch]
 
 
@@ -52,7 +56,7 @@ def contents(
 ) -> dict[Key | None, bytes]:
     """Return the scanned content of a tenant by key, in the order of the scan."""
     with bulk.view() as view:
-        batches = view.rows(entity, within, tenant_id=tenant_id, batch_size=7)
+        batches = view.rows(entity, within, tenant_id=owner_in(entity, tenant_id), batch_size=7)
         return {row.key: row.content for batch in batches for row in batch}
 
 
@@ -68,8 +72,8 @@ def nothing(ledger: Ledger, claim: Claim) -> None:
 
 
 def copied(
-    source: SchedulerStorage,
-    target: SchedulerStorage,
+    source: AnyStorage,
+    target: AnyStorage,
     entity: Entity,
     tenant_id: str,
     *,
@@ -96,13 +100,13 @@ def copied(
 
 def write_all(view: BulkView, writer: RangeWriter, claim: Claim, entity: Entity, tenant_id: str) -> None:
     """Write the rows of a tenant in a claimed range."""
-    for batch in view.records(entity, claim.within, tenant_id=tenant_id, batch_size=5):
+    for batch in view.records(entity, claim.within, tenant_id=owner_in(entity, tenant_id), batch_size=5):
         writer.write(batch)
 
 
 def started(ledger: Ledger, entity: Entity, ranges: Sequence[KeyRange] = (EVERYTHING,)) -> Lease:
     """Start a job of its own with some ranges of one entity; return its lease."""
-    job = ledger.start(unique("job"), {"module": "scheduler"}, at())
+    job = ledger.start(unique("job"), {"module": entity.module}, at())
     lease = ledger.acquire(job.id, COORDINATOR, HOUR)
     ledger.plan(lease, entity.name, ranges)
     return lease
@@ -126,9 +130,14 @@ def ranges_at(edges: Iterable[str]) -> list[KeyRange]:
     return [KeyRange(*ends) for ends in zip([None, *keys], [*keys, None], strict=True)]
 
 
+def entity_of(workspace: Workspace, claim: Claim) -> Entity:
+    """Return the entity of a claimed range."""
+    return next(entity for entity in workspace.storage.bulk.entities() if entity.name == claim.entity)
+
+
 def finished(workspace: Workspace, claim: Claim, tally: RangeTally = TALLY) -> None:
-    """Finish a claimed range of runs without rows."""
-    with workspace.storage.bulk.writer(RUNS) as writer:
+    """Finish a claimed range without rows."""
+    with workspace.storage.bulk.writer(entity_of(workspace, claim)) as writer:
         writer.flush()
         ledger_of(workspace.storage).finish(writer.access, claim, tally)
         writer.commit()
@@ -136,7 +145,7 @@ def finished(workspace: Workspace, claim: Claim, tally: RangeTally = TALLY) -> N
 
 def held(workspace: Workspace, claim: Claim) -> None:
     """Check inside a transaction that a range is still the claimant's."""
-    with workspace.storage.bulk.writer(RUNS) as writer:
+    with workspace.storage.bulk.writer(entity_of(workspace, claim)) as writer:
         writer.flush()
         ledger_of(workspace.storage).hold(writer.access, claim)
 

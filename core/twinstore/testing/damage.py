@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.shapes import FieldShape
 
-__all__ = ["WeakSpot", "weak_spot"]
+__all__ = ["BreakingChange", "breaking_change"]
 
 # No model of ours has a property of this name.
 FOREIGN: Final = "foreign"
+# Added to a text that a field would admit: few texts may hold such a character, and no name is so long.
+CONTROL: Final = "\x01"
+FILLING: Final = "." * 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class WeakSpot:
+class BreakingChange:
     """A change that leaves a row without model, although the types of the columns admit it.
 
     Attributes:
@@ -38,20 +41,20 @@ class WeakSpot:
     merged: bool
 
 
-def weak_spot(entity: Entity, content: str) -> WeakSpot:
+def breaking_change(entity: Entity, content: str) -> BreakingChange:
     """Return where a row can be broken with a text, outside of what keys, indexes and lists look at.
 
     Raises:
         LookupError: there is no such place.
     """
     if entity.layout is Layout.PAYLOAD:
-        return WeakSpot(None, {FOREIGN: content}, merged=True)
+        return BreakingChange(None, {FOREIGN: content}, merged=True)
     for spot in _spots(entity, content):
         return spot
     raise LookupError(f"{entity.name} has no field that could be broken")
 
 
-def _spots(entity: Entity, content: str) -> Iterator[WeakSpot]:
+def _spots(entity: Entity, content: str) -> Iterator[BreakingChange]:
     looked_at: set[str | None] = {name for index in entity.indexes for name in index.names}
     looked_at |= {*entity.key, entity.tenant_field, entity.retention.field if entity.retention else None}
     shapes = [shape for shape in entity.shapes.values() if shape.wire not in looked_at]
@@ -61,14 +64,16 @@ def _spots(entity: Entity, content: str) -> Iterator[WeakSpot]:
                 yield from _spots_in(entity, shape, content)
 
 
-def _spots_in(entity: Entity, shape: FieldShape, content: str) -> Iterator[WeakSpot]:
+def _spots_in(entity: Entity, shape: FieldShape, content: str) -> Iterator[BreakingChange]:
     if shape.value.kind is Kind.OBJECT:
-        yield WeakSpot(shape.wire, {FOREIGN: content}, merged=True)
+        yield BreakingChange(shape.wire, {FOREIGN: content}, merged=True)
     elif shape.value.kind is Kind.MAP:
         # A map admits any key, and a free one any value as well; but never a list in its own place.
-        yield WeakSpot(shape.wire, [content], merged=False)
-    elif not _admits(entity, shape, content):
-        yield WeakSpot(shape.wire, content, merged=False)
+        yield BreakingChange(shape.wire, [content], merged=False)
+    else:
+        for text in (content, content + CONTROL, content + FILLING):
+            if not _admits(entity, shape, text):
+                yield BreakingChange(shape.wire, text, merged=False)
 
 
 def _admits(entity: Entity, shape: FieldShape, content: str) -> bool:

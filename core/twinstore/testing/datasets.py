@@ -12,7 +12,6 @@ from twinstore.canonical import CanonicalModel, content_digest
 from twinstore.catalog import TenancyKind
 from twinstore.fields import INT64_MAX, INT64_MIN
 from twinstore.tenancy import NO_TENANT, Owner, Tenant
-from twinstore.testing.builders import at
 from twinstore.testing.entities import (
     COUNTERS,
     DEVICES,
@@ -34,6 +33,7 @@ from twinstore.testing.entities import (
     Place,
     Spot,
 )
+from twinstore.testing.instants import at
 from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST
 
 if TYPE_CHECKING:

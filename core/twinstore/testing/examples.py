@@ -3,7 +3,7 @@
 A module has one :class:`ModuleExamples`. From it and the description follow the cases of look-ups, lists,
 broken rows, values, sessions and units, so that a new entity is in all of them with its one example.
 
-All rows of one tenant and one name belong together: the run of that name is a run of the schedule of that
+All rows of one tenant and one name belong together: the child of that name is a child of the parent of that
 name, and whoever stores a child may rely on its parent.
 """
 
@@ -13,13 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
 from twinstore.access import Row
 from twinstore.canonical import CanonicalModel
+from twinstore.catalog import TenancyKind
+from twinstore.keys import KeyType
 from twinstore.shapes import Kind
-from twinstore.testing.builders import at
 from twinstore.testing.drawing import rows
+from twinstore.testing.instants import at
 from twinstore.testing.scalars import EDGE_TEXTS
 from twinstore.testing.signatures import fields_of, lists_of, lookups_of, named, purges_of
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from twinstore.testing.signatures import ListMethod, Lookup, Method, Purge, Value
     from twinstore.testing.workspace import Workspace
 
-__all__ = ["TIES", "Example", "ModuleExamples", "OneOfEach", "example", "numbered_key"]
+__all__ = ["NAME", "TIES", "Example", "ModuleExamples", "OneOfEach", "absent_key", "example", "numbered_key"]
 
 M = TypeVar("M", bound=CanonicalModel)
 S = TypeVar("S")
@@ -47,19 +49,28 @@ Remove = Callable[[S, str, M], object]
 NO_ORDERS: Final[Mapping[str, str]] = MappingProxyType({})
 # So many rows of a list share an instant, so that the id decides; the next lie a millisecond later.
 TIES: Final = 3
+# The rows that :meth:`ModuleExamples.store_each` stores for the kit have this name.
+NAME: Final = "living"
+ABSENT: Final[Mapping[KeyType, str | int]] = {
+    KeyType.TEXT: "absent",
+    KeyType.INT64: -(2**63),
+    KeyType.UUID: "00000000-0000-4000-8000-000000000000",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Example(Generic[S]):
-    """One entity in the kit; made by :func:`example`, which checks the types. ``S`` is the session.
+class Example:
+    """One entity in the kit; made by :func:`example`, which checks the types.
 
     Attributes:
         entity: its description.
         protocol: the Protocol of its repository.
         repository: the attribute of a session that is the repository.
-        small: builds a model with few values from tenant and name.
-        rich: builds a model with a value in every field.
+        small: builds a model with few values from tenant and name. What no tenant owns takes care of its key:
+            other tests store rows of the same entity.
+        rich: builds a model with a value in every field, under the same key.
         store: stores a model of a tenant through a session; returns what is stored then.
+        writer: the method behind ``store``, where it is one that takes the model.
         orders: the order of each list with a page token, by method, such as ``-createdAt id``.
         vary: builds the model of a key and a number for the lists; every :data:`TIES` numbers tie.
         remove: makes a stored row disappear from the lists, where the module can do that.
@@ -72,10 +83,11 @@ class Example(Generic[S]):
     repository: str
     small: Build[CanonicalModel]
     rich: Build[CanonicalModel]
-    store: Store[S, CanonicalModel]
+    store: Store[object, CanonicalModel]
+    writer: str | None
     orders: Mapping[str, str]
     vary: Vary[CanonicalModel]
-    remove: Remove[S, CanonicalModel] | None
+    remove: Remove[object, CanonicalModel] | None
     markers: Markers[CanonicalModel]
     drawn: Draw[CanonicalModel] | None
 
@@ -102,7 +114,18 @@ class Example(Generic[S]):
     @property
     def system_only(self) -> bool:
         """Whether the repository is reached in system scope only, and not in a session of one tenant."""
-        return bool(self.lookups) and not any(lookup.method.names_tenant for lookup in self.lookups)
+        asked = [lookup.method.names_tenant for lookup in self.lookups]
+        return self.is_owned and bool(asked) and not any(asked)
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether rows belong to tenants, by themselves or through a parent; others are everybody's."""
+        return is_owned(self.entity)
+
+    @property
+    def shares_keys(self) -> bool:
+        """Whether a key that one tenant has taken is taken for all others."""
+        return self.is_owned and self.entity.tenant_field not in self.entity.key
 
     def row(self, tenant: str, model: CanonicalModel) -> Row:
         """Return a model with its markers."""
@@ -118,7 +141,9 @@ class Example(Generic[S]):
         row = self.row(tenant, model)
         return lambda name: self.entity.value(row.model, row.storage, name)
 
-    def found(self, session: S, tenant: str, model: CanonicalModel, lookup: Lookup | None = None) -> object:
+    def found(
+        self, session: object, tenant: str, model: CanonicalModel, lookup: Lookup | None = None
+    ) -> object:
         """Return what a look-up of a model answers to a tenant; default: the first one."""
         chosen = lookup or self.lookups[0]
         return chosen(getattr(session, self.repository), tenant, self.value(tenant, model))
@@ -126,6 +151,13 @@ class Example(Generic[S]):
     def numbered(self, tenant: str, numbers: Sequence[int]) -> dict[int, CanonicalModel]:
         """Return models for a list by number; the same numbers give the same models on every storage."""
         return {number: self.vary(tenant, numbered_key(tenant, number), number) for number in numbers}
+
+
+def is_owned(entity: Entity) -> bool:
+    """Whether the rows of an entity belong to tenants."""
+    if entity.tenancy.kind is TenancyKind.PARENT and entity.parent is not None:
+        return is_owned(entity.parent.entity)
+    return entity.tenancy.kind is not TenancyKind.NONE
 
 
 def example(
@@ -141,12 +173,13 @@ def example(
     remove: Remove[S, M] | str | None = None,
     markers: Markers[M] | None = None,
     drawn: Draw[M] | Literal["derived"] | None = "derived",
-) -> Example[S]:
+) -> Example:
     """Return the example of an entity; see :class:`Example`. What is left out is derived.
 
     ``store`` may be the name of the method that takes a model, and ``remove`` of one that takes its key.
     """
     attribute = repository or entity.name
+    writer = store if isinstance(store, str) else None
     if isinstance(store, str):
         store = stored_by(attribute, named(protocol, store))
     if isinstance(remove, str):
@@ -157,10 +190,11 @@ def example(
         repository=attribute,
         small=small,
         rich=rich,
-        store=cast("Store[S, CanonicalModel]", store),
+        store=cast("Store[object, CanonicalModel]", store),
+        writer=writer,
         orders=orders,
         vary=vary or varied(entity, small, orders),
-        remove=cast("Remove[S, CanonicalModel] | None", remove),
+        remove=cast("Remove[object, CanonicalModel] | None", remove),
         markers=cast("Markers[CanonicalModel]", markers or no_markers),
         drawn=cast("Draw[CanonicalModel] | None", partial(rows, entity) if drawn == "derived" else drawn),
     )
@@ -190,6 +224,11 @@ def no_markers(tenant: str, model: CanonicalModel) -> Mapping[str, object]:
     """Return no marker."""
     del tenant, model
     return {}
+
+
+def absent_key(entity: Entity) -> Key:
+    """Return a key that no row of the kit has."""
+    return tuple(ABSENT[part.type] for part in entity.key_parts)
 
 
 def numbered_key(tenant: str, number: int) -> str:
@@ -227,6 +266,7 @@ def value_of_number(shape: FieldShape, number: int) -> object:
 class OneOfEach:
     """One stored row of each entity, owned by one tenant."""
 
+    module: ModuleExamples
     tenant: str
     rows: Mapping[Entity, CanonicalModel]
     keys: tuple[tuple[Entity, Key], ...]
@@ -239,29 +279,36 @@ class OneOfEach:
         """Return where the row of an entity is stored."""
         return next(key for owner, key in self.keys if owner == entity)
 
+    def value(self, entity: Entity) -> Value:
+        """Return what answers for the fields of the row of an entity."""
+        return self.module.of(entity).value(self.tenant, self.rows[entity])
+
     def stored(self, workspace: Workspace) -> list[StoredRow | None]:
         """Return what is really stored."""
         return [workspace.probe.read(entity, key) for entity, key in self.keys]
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleExamples(Generic[S]):
+class ModuleExamples:
     """The examples of a module, one for each entity, in the order of the catalog.
 
     Attributes:
         module: the module.
         examples: one for each entity, in any order.
+        chosen: the entity whose rows stand for all in cases that are about one; default: the first one that
+            a session of one tenant reaches.
     """
 
     module: ModuleSpec[object]
-    examples: tuple[Example[S], ...]
-    _by_entity: dict[Entity, Example[S]] = field(init=False, repr=False)
+    examples: tuple[Example, ...]
+    chosen: Entity | None = None
+    _by_entity: dict[Entity, Example] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Sort the examples as the catalog sorts the entities.
 
         Raises:
-            LookupError: an entity has no example.
+            LookupError: an entity has no example, or the chosen one is not of tenants or needs a parent.
         """
         given = {item.entity: item for item in self.examples}
         missing = [entity.name for entity in self.entities if entity not in given]
@@ -269,17 +316,34 @@ class ModuleExamples(Generic[S]):
             raise LookupError(f"the kit has no example of {', '.join(missing)}")  # met by programmers only
         object.__setattr__(self, "_by_entity", {entity: given[entity] for entity in self.entities})
         object.__setattr__(self, "examples", tuple(self._by_entity.values()))
+        candidates = [item.entity for item in self.of_tenants if item.entity.parent is None]
+        if self.chosen is not None and self.chosen not in candidates:
+            names = ", ".join(entity.name for entity in candidates) or "none"
+            raise LookupError(f"{self.chosen.name} cannot stand for all; choose one of: {names}")
 
     @property
     def entities(self) -> tuple[Entity, ...]:
         """The entities of the module, parents first."""
         return self.module.catalog.entities
 
-    def of(self, entity: Entity) -> Example[S]:
+    def of(self, entity: Entity) -> Example:
         """Return the example of an entity."""
         return self._by_entity[entity]
 
-    def store_small(self, session: S, tenant: str, name: str, entity: Entity[M]) -> M:
+    @property
+    def typical(self) -> Example:
+        """The example whose rows stand for all in cases that are about one.
+
+        Raises:
+            LookupError: a session of one tenant reaches no entity.
+        """
+        if self.chosen is not None:
+            return self.of(self.chosen)
+        for item in self.of_tenants:
+            return item
+        raise LookupError(f"{self.module.name} has no rows of tenants")  # met by programmers only
+
+    def store_small(self, session: object, tenant: str, name: str, entity: Entity[M]) -> M:
         """Store the small model of an entity, after those of its parents; return it."""
         if entity.parent is not None:
             self.store_small(session, tenant, name, entity.parent.entity)
@@ -287,18 +351,23 @@ class ModuleExamples(Generic[S]):
         return cast("M", chosen.store(session, tenant, chosen.small(tenant, name)))
 
     @property
-    def of_tenants(self) -> tuple[Example[S], ...]:
+    def of_tenants(self) -> tuple[Example, ...]:
         """The examples of the entities that a session of one tenant reaches."""
-        return tuple(item for item in self.examples if not item.system_only)
+        return tuple(item for item in self.examples if item.is_owned and not item.system_only)
 
     @property
-    def of_the_system(self) -> tuple[Example[S], ...]:
+    def of_the_system(self) -> tuple[Example, ...]:
         """The examples of the entities that only system scope reaches."""
         return tuple(item for item in self.examples if item.system_only)
 
+    @property
+    def of_nobody(self) -> tuple[Example, ...]:
+        """The examples of the entities whose rows belong to no tenant."""
+        return tuple(item for item in self.examples if not item.is_owned)
+
     def store_each(
         self,
-        session: S,
+        session: object,
         tenant: str,
         name: str,
         but: Mapping[Entity, CanonicalModel] | None = None,
@@ -315,4 +384,4 @@ class ModuleExamples(Generic[S]):
                 rows[item.entity] = item.store(session, tenant, item.small(tenant, name))
         stored = [entity for entity in self.entities if entity in rows]
         keys = tuple((entity, self.of(entity).key(tenant, rows[entity])) for entity in stored)
-        return OneOfEach(tenant, rows, keys)
+        return OneOfEach(self, tenant, rows, keys)

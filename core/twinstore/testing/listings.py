@@ -11,32 +11,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.paging import Page
-from twinstore.scheduler.audit import AuditQueryOptions
-from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
-from twinstore.scheduler.enums import RunState
-from twinstore.scheduler.runs import RunQueryOptions
-from twinstore.scheduler.schedules import ScheduleQueryOptions
-from twinstore.scheduler.storage import SchedulerSession
-from twinstore.testing.builders import at, make_schedule
-from twinstore.testing.examples import TIES, numbered_key
-from twinstore.testing.scalars import EDGE_TEXTS
-from twinstore.testing.scheduler.examples import (
-    LISTED_SCHEDULE,
-    SCHEDULER_EXAMPLES,
-    SNAPSHOT_RUN,
-)
+from twinstore.testing.examples import numbered_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from twinstore.canonical import CanonicalModel
-    from twinstore.scheduler.schedules import Schedule
-    from twinstore.scheduler.storage import SchedulerStorage
-    from twinstore.testing.examples import Example, Store, Vary
+    from twinstore.testing.examples import Example, ModuleExamples, Store, Vary
     from twinstore.testing.signatures import ListMethod
-    from twinstore.testing.workspace import Workspace
+    from twinstore.testing.workspace import AnyStorage, Workspace
 
-__all__ = ["LISTINGS", "SYSTEM_LISTINGS", "Listing"]
+__all__ = ["Listing", "listings_of", "system_listings_of"]
 
 TextPage = Page[str]
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -57,10 +42,10 @@ class Listing:
     """
 
     name: str
-    example: Example[SchedulerSession]
+    example: Example
     order: str
-    ask: Callable[[SchedulerStorage, str, int, str | None], Page[object]]
-    store: Store[SchedulerSession, CanonicalModel] | None = None
+    ask: Callable[[AnyStorage, str, int, str | None], Page[object]]
+    store: Store[object, CanonicalModel] | None = None
     vary: Vary[CanonicalModel] | None = None
 
     def model(self, workspace: Workspace, number: int) -> CanonicalModel:
@@ -80,7 +65,7 @@ class Listing:
         assert self.example.remove is not None, f"{self.name} has no way to remove a row"
         self.example.remove(workspace.storage.unbound, workspace.tenant, self.model(workspace, number))
 
-    def page(self, storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> TextPage:
+    def page(self, storage: AnyStorage, tenant: str, limit: int, token: str | None) -> TextPage:
         """Ask for one page and return the labels on it."""
         page = self.ask(storage, tenant, limit, token)
         labels = tuple(self.label_of(tenant, cast("CanonicalModel", item)) for item in page)
@@ -135,91 +120,29 @@ def place(value: object, *, descending: bool) -> tuple[bool, str | int]:
     return (True, str(value))
 
 
-def derived(item: Example[SchedulerSession]) -> list[tuple[ListMethod, Listing]]:
-    """Return the lists of a repository, asked without any filter that may be left out."""
-    return [(listed, listing_of(item, listed)) for listed in item.lists]
+def listings_of(module: ModuleExamples) -> Iterator[Listing]:
+    """Yield the lists that show the rows of one tenant, or of nobody, without any filter."""
+    for item in module.examples:
+        for listed in item.lists:
+            if listed.sees_one_tenant or not item.is_owned:
+                yield listing_of(item, listed)
 
 
-def listing_of(item: Example[SchedulerSession], listed: ListMethod) -> Listing:
+def system_listings_of(module: ModuleExamples) -> Iterator[Listing]:
+    """Yield the lists that show the rows of all tenants."""
+    for item in module.examples:
+        for listed in item.lists:
+            if item.is_owned and not listed.sees_one_tenant:
+                yield listing_of(item, listed)
+
+
+def listing_of(item: Example, listed: ListMethod) -> Listing:
     """Return a list of a repository; what it must be told, the row of number 0 says."""
 
-    def ask(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> Page[object]:
+    def ask(storage: AnyStorage, tenant: str, limit: int, token: str | None) -> Page[object]:
         told = item.value(tenant, item.vary(tenant, numbered_key(tenant, 0), 0))
         paging = {"limit": limit} if token is None else {"limit": limit, "page_token": token}
-        return listed(getattr(storage, item.repository), tenant, told, **paging)
+        return listed(getattr(storage.unbound, item.repository), tenant, told, **paging)
 
     name = listed.method.name
     return Listing(name=f"{item.repository}.{name}", example=item, order=item.orders[name], ask=ask)
-
-
-def deleted_page(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> Page[Schedule]:
-    """Ask for all schedules."""
-    options = ScheduleQueryOptions(include_deleted=True, limit=limit, page_token=token)
-    return storage.schedules.list(tenant, options)
-
-
-def store_deleted(session: SchedulerSession, tenant: str, model: CanonicalModel) -> CanonicalModel:
-    """Store a schedule and soft-delete it at once."""
-    schedule = session.schedules.upsert(cast("Schedule", model))
-    assert session.schedules.soft_delete(tenant, schedule.id, "eve", at(100))
-    return schedule
-
-
-def deleted_schedule(tenant: str, key: str, number: int) -> Schedule:
-    """Return a schedule that shares its name with others, which only deleted ones may."""
-    return make_schedule(tenant, key, name=EDGE_TEXTS[number // TIES])
-
-
-def filtered_runs(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> Page[object]:
-    """Ask for the oldest runs through every filter."""
-    options = RunQueryOptions(
-        schedule_id=LISTED_SCHEDULE,
-        states=(RunState.QUEUED, RunState.ERROR),
-        created_after=at(-0.001),
-        created_before=at(0.005),
-        ascending=True,
-        limit=limit,
-        page_token=token,
-    )
-    return storage.runs.list(tenant, options)
-
-
-def filtered_records(storage: SchedulerStorage, tenant: str, limit: int, token: str | None) -> Page[object]:
-    """Ask for audit records through every filter."""
-    options = AuditQueryOptions(
-        category="run",
-        schedule_id=LISTED_SCHEDULE,
-        run_id=SNAPSHOT_RUN,
-        occurred_after=at(-0.001),
-        occurred_before=at(0.005),
-        limit=limit,
-        page_token=token,
-    )
-    return storage.audit.list(tenant, options)
-
-
-DERIVED: Final = [pair for item in SCHEDULER_EXAMPLES.examples for pair in derived(item)]
-LISTINGS: Final = (
-    *(listing for listed, listing in DERIVED if listed.sees_one_tenant),
-    Listing(
-        name="schedules.list deleted",
-        example=SCHEDULER_EXAMPLES.of(SCHEDULES),
-        order="name id",
-        ask=deleted_page,
-        store=store_deleted,
-        vary=deleted_schedule,
-    ),
-    Listing(
-        name="runs.list filtered",
-        example=SCHEDULER_EXAMPLES.of(RUNS),
-        order="createdAt id",
-        ask=filtered_runs,
-    ),
-    Listing(
-        name="audit.list filtered",
-        example=SCHEDULER_EXAMPLES.of(AUDIT),
-        order="-occurredAt id",
-        ask=filtered_records,
-    ),
-)
-SYSTEM_LISTINGS: Final = tuple(listing for listed, listing in DERIVED if not listed.sees_one_tenant)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from twinstore.backend import ModuleBackend
     from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
+    from twinstore.module_storage import ModuleStorage
     from twinstore.modules import ModuleSpec
-    from twinstore.scheduler.storage import SchedulerStorage
 
 R = TypeVar("R")
 
@@ -66,7 +66,7 @@ class RawProbe(Protocol):
         """Change a stored row so that it forms no model any more, and put ``content`` into the bad part.
 
         Whatever else the row holds stays, so that filters still find it. A store with typed columns asks
-        :func:`~twinstore.testing.damage.weak_spot` where.
+        :func:`~twinstore.testing.damage.breaking_change` where.
         """
         ...
 
@@ -147,15 +147,15 @@ class ProbeDefaults:
 
 
 class Deployment(Protocol):
-    """One empty, migrated database (or what stands for it) of the driver under test."""
+    """One empty, migrated database (or what stands for it) of the driver under test, for one module."""
 
     @property
     def probe(self) -> RawProbe:
         """The probe of this deployment."""
         ...
 
-    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
-        """Return another storage on the same data; the caller closes it.
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> ModuleStorage[object, object]:
+        """Return another storage of the module on the same data; the caller closes it.
 
         Args:
             clock: the clock of the storage.
@@ -169,7 +169,8 @@ class Deployment(Protocol):
     ) -> AbstractContextManager[ModuleBackend[R]]:
         """Open a module on the same data, with everything in place that its description asks for.
 
-        The scheduler has its migrations; other modules get what follows from their descriptions.
+        It is the module of the deployment with other repositories, or one without migrations, which gets what
+        follows from its description.
         Repeated call: another backend on the same rows. It is closed at the end; the rows stay.
         """
         ...
@@ -181,7 +182,7 @@ class Deployment(Protocol):
         """
         ...
 
-    def break_connection(self) -> AbstractContextManager[SchedulerStorage] | None:
+    def break_connection(self) -> AbstractContextManager[ModuleStorage[object, object]] | None:
         """Return a storage that has worked and whose store can no longer be reached.
 
         ``None`` where nothing lies between driver and store that could break. It gives up within seconds.
@@ -196,7 +197,7 @@ class Deployment(Protocol):
 class DeploymentDefaults:
     """What a deployment answers whose data lives in the process of the test."""
 
-    def break_connection(self) -> AbstractContextManager[SchedulerStorage] | None:
+    def break_connection(self) -> AbstractContextManager[ModuleStorage[object, object]] | None:
         """Return nothing: there is no connection."""
         return None
 
@@ -208,6 +209,13 @@ class DeploymentDefaults:
 class BackendFactory(Protocol):
     """The fixture ``backend_factory`` that a test module provides, of class scope or wider."""
 
-    def __call__(self, *, migrated: bool = True) -> AbstractContextManager[Deployment]:
-        """Make a deployment of its own and remove it at the end; without ``migrated`` it has no schema."""
+    def __call__(
+        self, module: ModuleSpec[object], *, migrated: bool = True
+    ) -> AbstractContextManager[Deployment]:
+        """Make a deployment of its own for a module and remove it at the end.
+
+        Args:
+            module: what its storages store.
+            migrated: apply the migrations that the module ships; without, there is no schema.
+        """
         ...

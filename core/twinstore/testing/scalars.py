@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import INT64_MAX
-from twinstore.testing.builders import digest_text
 
 __all__ = [
     "EARLIEST",
@@ -21,6 +20,7 @@ __all__ = [
     "LATEST",
     "built",
     "counts",
+    "digest_text",
     "digests",
     "filled_texts",
     "ids",
@@ -89,7 +89,7 @@ def tenant_ids() -> st.SearchStrategy[str]:
 
 
 def names() -> st.SearchStrategy[str]:
-    """Return names of schedules up to their full length."""
+    """Return names up to their full length."""
     full = st.sampled_from(EDGE_TEXTS).map(lambda text: text[0] * 200)
     return filled_texts(max_size=200) | full
 
@@ -110,6 +110,11 @@ def instants(earliest: datetime = EARLIEST, latest: datetime = LATEST) -> st.Sea
     bounds = (earliest.replace(tzinfo=None), latest.replace(tzinfo=None))
     drawn = st.datetimes(*bounds, timezones=st.just(UTC))
     return st.sampled_from([earliest, latest]) | drawn.filter(lambda value: earliest <= value <= latest)
+
+
+def digest_text(number: int) -> str:
+    """Return a digest text that differs for each number."""
+    return f"sha256:{number:064x}"
 
 
 def digests() -> st.SearchStrategy[str]:

@@ -201,8 +201,8 @@ def lists_of(entity: Entity, protocol: type) -> tuple[ListMethod, ...]:
 def fields_of(entity: Entity, method: Method) -> tuple[str, ...]:
     """Return the wire names that the positional parameters mean, but for tenant and limit.
 
-    A parameter that bears no name of a field, such as ``run_id`` of a run, means the part of the key that no
-    other parameter means.
+    A parameter that bears no name of a field, such as ``book_id`` of a book, means the part of the key that
+    no other parameter means.
     """
     parameters = [name for name in method.positional if name not in {TENANT, LIMIT}]
     known = {name: to_camel(name) for name in parameters if to_camel(name) in entity.known}

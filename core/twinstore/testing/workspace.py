@@ -11,11 +11,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count, cycle
 from threading import Barrier
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, cast
 from uuid import uuid4
 
+from typing_extensions import TypeVar
+
 from twinstore.errors import TwinstoreError
-from twinstore.testing import builders
+from twinstore.module_storage import ModuleStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -23,17 +25,13 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity, Key
     from twinstore.paging import Page
-    from twinstore.scheduler.audit import AuditRecord
-    from twinstore.scheduler.impact_snapshots import ImpactSet
-    from twinstore.scheduler.run_summaries import RunSummary
-    from twinstore.scheduler.runs import Run
-    from twinstore.scheduler.schedules import Schedule
-    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
     from twinstore.testing.probe import Deployment, RawProbe
 
-__all__ = ["Workspace", "all_pages", "in_thread", "outcomes", "race", "unique"]
+__all__ = ["AnyStorage", "Workspace", "all_pages", "in_thread", "outcomes", "race", "unique"]
 
+AnyStorage = ModuleStorage[object, object]
 A = TypeVar("A")
+S_co = TypeVar("S_co", bound=AnyStorage, covariant=True, default=AnyStorage)
 T = TypeVar("T")
 PATIENCE_SECONDS: Final = 60
 SWITCH_SECONDS: Final = 1e-6
@@ -48,8 +46,8 @@ def unique(prefix: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Workspace:
-    """What a contract test works with.
+class Workspace(Generic[S_co]):
+    """What a contract test of a module works with; ``S`` is the class of its storage.
 
     Attributes:
         deployment: where the data is.
@@ -59,7 +57,7 @@ class Workspace:
     """
 
     deployment: Deployment
-    storage: SchedulerStorage
+    storage: S_co
     tenant: str = field(default_factory=lambda: unique("tenant"))
     foreign: str = field(default_factory=lambda: unique("foreign"))
     numbers: Iterator[int] = field(default_factory=count)
@@ -70,13 +68,13 @@ class Workspace:
         return self.deployment.probe
 
     @property
-    def elsewhere(self) -> Workspace:
+    def elsewhere(self) -> Self:
         """The same workspace seen by the foreign tenant."""
         return replace(self, tenant=self.foreign, foreign=self.tenant)
 
-    def on(self, storage: SchedulerStorage) -> Workspace:
+    def on(self, storage: AnyStorage) -> Self:
         """Return the same workspace with another storage."""
-        return replace(self, storage=storage)
+        return replace(self, storage=cast("S_co", storage))
 
     def id(self, name: str) -> str:
         """Return an id that no other tenant uses."""
@@ -86,46 +84,24 @@ class Workspace:
         """Return another id at every call."""
         return f"n{next(self.numbers)}@{self.tenant}"
 
-    def schedule(self, name: str = "a", /, **changes: object) -> Schedule:
-        """Build a schedule of the tenant."""
-        return builders.make_schedule(self.tenant, self.id(name), **{"name": name, **changes})
-
-    def run(self, name: str = "a", /, **changes: object) -> Run:
-        """Build a run of the tenant."""
-        return builders.make_run(self.tenant, self.id(name), **changes)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the model checks the values
-
-    def snapshot(self, name: str = "a", /, **changes: object) -> ImpactSet:
-        """Build an impact snapshot with an own id."""
-        return builders.make_impact_set(**{"snapshot_id": self.id(name), **changes})
-
-    def record(self, name: str = "a", /, **changes: object) -> AuditRecord:
-        """Build an audit record of the tenant."""
-        return builders.make_audit_record(self.tenant, self.id(name), **changes)
-
-    def summary(self, name: str = "a", /, *runs: Run) -> RunSummary:
-        """Build the summary of a schedule of the tenant."""
-        return builders.make_run_summary(self.tenant, self.id(name), runs)
-
     def count(self, entity: Entity) -> int:
         """Return how many rows of the tenant are really stored."""
         return self.probe.count(entity, self.tenant)
 
     @contextmanager
-    def storages(self, number: int) -> Generator[list[SchedulerStorage]]:
+    def storages(self, number: int) -> Generator[list[S_co]]:
         """Open more storages on the same data."""
         with ExitStack() as stack:
-            yield [stack.enter_context(self.deployment.open()) for _ in range(number)]
+            yield [cast("S_co", stack.enter_context(self.deployment.open())) for _ in range(number)]
 
-    def race(
-        self, action: Callable[[SchedulerStorage, A], T], items: Sequence[A]
-    ) -> list[T | TwinstoreError]:
+    def race(self, action: Callable[[S_co, A], T], items: Sequence[A]) -> list[T | TwinstoreError]:
         """Run the action with every item at the same moment, on two more storages; see :func:`race`."""
         with self.storages(2) as storages:
             pairs = list(zip(cycle(storages), items, strict=False))
             return race(lambda pair: action(*pair), pairs)
 
     def rounds(
-        self, action: Callable[[SchedulerStorage, A], T], items: Callable[[int], Sequence[A]]
+        self, action: Callable[[S_co, A], T], items: Callable[[int], Sequence[A]]
     ) -> list[list[T | TwinstoreError]]:
         """Race again and again on the same two storages; ``items`` makes those of a round before any begins.
 
@@ -133,19 +109,13 @@ class Workspace:
         """
         with self.storages(2) as storages, ThreadPoolExecutor(MOST_RIVALS) as pool, switching_often():
             rounds = [list(zip(cycle(storages), items(turn), strict=False)) for turn in range(ROUNDS)]
-            return [contest(pool, lambda pair: action(*pair), pairs) for pairs in rounds]
+            return [run_at_once(pool, lambda pair: action(*pair), pairs) for pairs in rounds]
 
     def stamp(self, entity: Entity, key: Key) -> object:
         """Return the stamp of a stored row; a probe that has none could not tell whether it was written."""
         stamp = self.probe.stamp(entity, key)
         assert stamp is not None, f"the probe has no stamp of the stored {entity.singular} {key}"
         return stamp
-
-    def commit(self, *steps: Callable[[SchedulerSession], object]) -> None:
-        """Run some steps in one unit of work."""
-        with self.storage.transaction(self.tenant) as unit:
-            for step in steps:
-                step(unit)
 
 
 def all_pages(page: Callable[[str | None], Page[T]]) -> list[T]:
@@ -171,23 +141,23 @@ def race(action: Callable[[A], T], items: Sequence[A]) -> list[T | TwinstoreErro
         The results, or the errors of the library, in the order of the items.
     """
     with ThreadPoolExecutor(len(items)) as pool, switching_often():
-        return contest(pool, action, items)
+        return run_at_once(pool, action, items)
 
 
-def contest(
+def run_at_once(
     pool: ThreadPoolExecutor, action: Callable[[A], T], items: Sequence[A]
 ) -> list[T | TwinstoreError]:
     """Run the action with every item at the same moment; the pool has a thread for each."""
     barrier = Barrier(len(items))
 
-    def contestant(item: A) -> T | TwinstoreError:
+    def started(item: A) -> T | TwinstoreError:
         barrier.wait(PATIENCE_SECONDS)
         try:
             return action(item)
         except TwinstoreError as error:
             return error
 
-    return list(pool.map(contestant, items, timeout=PATIENCE_SECONDS))
+    return list(pool.map(started, items, timeout=PATIENCE_SECONDS))
 
 
 @contextmanager

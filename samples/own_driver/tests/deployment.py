@@ -10,12 +10,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from twinstore import SchedulerStorage, add_scheduler_storage
+from typing_extensions import override
+
 from twinstore.backend import OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.documents import row_of_json
 from twinstore.jsontext import format_timestamp
 from twinstore.options import ModuleOptions
+from twinstore.storage import open_module
 from twinstore.tenancy import Tenant
 from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore_sqlite.backend import SqliteBackend
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
+    from twinstore.module_storage import ModuleStorage
     from twinstore.modules import ModuleSpec
 
 R = TypeVar("R")
@@ -35,8 +38,9 @@ R = TypeVar("R")
 class SqliteProbe(ProbeDefaults):
     """Reads and breaks rows past the driver."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, module: str) -> None:
         self._path = path
+        self._module = module
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
         """Run one statement and commit it."""
@@ -68,6 +72,7 @@ class SqliteProbe(ProbeDefaults):
             )
             self.execute(change, [stored, *TABLE.place(entity, key)])
 
+    @override
     def garble(self, entity: Entity, key: Key) -> bool:
         row = self.read(entity, key)
         assert row is not None
@@ -76,20 +81,22 @@ class SqliteProbe(ProbeDefaults):
         self.alter(entity, key, {name: [value] for name, value in found.items() if name not in kept})
         return True
 
+    @override
     def objects(self) -> frozenset[str]:
         return frozenset(row[0] for row in self.execute("SELECT name FROM sqlite_master"))
 
+    @override
     def tamper_migration(self, name: str) -> None:
-        table = "schema_migrations WHERE module = 'scheduler' AND name = ?"
-        found = self.execute(f"SELECT checksum FROM {table}", [name])
+        table, place = "schema_migrations WHERE module = ? AND name = ?", [self._module, name]
+        found = self.execute(f"SELECT checksum FROM {table}", place)
         if not found:
-            record = ["scheduler", name, "newer", datetime.now().astimezone().isoformat()]
+            record = [*place, "newer", datetime.now().astimezone().isoformat()]
             self.execute("INSERT INTO schema_migrations VALUES (?, ?, ?, ?)", record)
         elif found[0][0] == "newer":
-            self.execute(f"DELETE FROM {table}", [name])
+            self.execute(f"DELETE FROM {table}", place)
         else:
             tampered = found[0][0].removeprefix("x") if found[0][0].startswith("x") else f"x{found[0][0]}"
-            self.execute(f"UPDATE {table.replace(' WHERE', ' SET checksum = ? WHERE')}", [tampered, name])
+            self.execute(f"UPDATE {table.replace(' WHERE', ' SET checksum = ? WHERE')}", [tampered, *place])
 
     def _select(self, what: str, entity: Entity, key: Key) -> list[Any]:
         return self.execute(f"SELECT {what} FROM rows WHERE entity = ? AND key = ?", TABLE.place(entity, key))
@@ -98,18 +105,19 @@ class SqliteProbe(ProbeDefaults):
 class SqliteDeployment:
     """A file in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, module: ModuleSpec[object], folder: Path) -> None:
+        self._module = module
         self._folder = folder
         self._path = folder / "data.sqlite"
-        self.probe = SqliteProbe(self._path)
+        self.probe = SqliteProbe(self._path, module.name)
 
     def settings(self, path: Path | None = None) -> Mapping[str, object]:
         section = {"Path": str(path or self._path), "Synchronous": "OFF"}
-        return {"Persistence": {"Scheduler": "SQLite", "SQLite": section}}
+        return {"Persistence": {"SQLite": section}}
 
-    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> ModuleStorage[object, object]:
         del expiring
-        return add_scheduler_storage(self.settings(), clock=clock)
+        return open_module(self._module.name, "SQLite", self.settings(), clock=clock)
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[SqliteBackend[R]]:
@@ -131,20 +139,21 @@ class SqliteDeployment:
             yield connection
 
     @contextmanager
-    def break_connection(self) -> Iterator[SchedulerStorage]:
+    def break_connection(self) -> Iterator[ModuleStorage[object, object]]:
         way = self._folder / "way"
         way.symlink_to(self._folder)
-        with add_scheduler_storage(self.settings(way / self._path.name)) as storage:
-            storage.runs.get("tenant", "any")
+        settings = self.settings(way / self._path.name)
+        with open_module(self._module.name, "SQLite", settings) as storage:
+            storage.check_ready()
             way.unlink()
             yield storage
 
 
 @contextmanager
-def sqlite_deployments(*, migrated: bool = True) -> Iterator[SqliteDeployment]:
+def sqlite_deployments(module: ModuleSpec[object], *, migrated: bool = True) -> Iterator[SqliteDeployment]:
     """Make a file, migrated unless told otherwise, and remove it at the end."""
     with TemporaryDirectory() as folder:
-        deployment = SqliteDeployment(Path(folder))
+        deployment = SqliteDeployment(module, Path(folder))
         if migrated:
             with deployment.open() as storage:
                 storage.initializer.ensure_migrations()

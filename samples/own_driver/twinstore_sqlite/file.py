@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from twinstore.clock import Clock
-from twinstore.documents import Claims, OneTable
+from twinstore.documents import OneTable, RowLocks
 from twinstore.errors import ConcurrencyError, MigrationError, TwinstoreError, UnavailableError
 from twinstore_sqlite.plugin import SqliteSettings
 
 DRIVER: Final = "SQLite"
 BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-CLAIMS: Final[dict[Path, Claims]] = {}
+LOCKS: Final[dict[Path, RowLocks]] = {}
 COLUMNS: Final = """
     entity TEXT, key TEXT, document TEXT NOT NULL CHECK (json_type(document) = 'object'),
     markers TEXT NOT NULL CHECK (json_type(markers) = 'object'),
@@ -35,8 +35,8 @@ class SqliteFile:
         """Take where the file is, the clock of the storage, and whether it is a source."""
         self.path = settings.path.resolve()
         self.clock = clock
-        # All storages of this process on one file keep apart by the same claims.
-        self.claims = CLAIMS.setdefault(self.path, Claims(DRIVER))
+        # All storages of this process on one file keep apart by the same locks.
+        self.locks = LOCKS.setdefault(self.path, RowLocks(DRIVER))
         self._settings = settings
         self._mode = "rw" if read_only else "rwc"  # a source is never created
 

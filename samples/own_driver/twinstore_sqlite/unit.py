@@ -2,8 +2,8 @@
 
 A unit keeps its writes in a temporary table of its connection; a view hides the rows of the file behind them.
 Nobody waits for it meanwhile. Its commit locks the file for a moment, finds every row that it holds as it
-was, and moves the temporary table over. Within a process claims let the first writer win; between processes
-the first to commit wins.
+was, and moves the temporary table over. Within a process row locks let the first writer win; between
+processes the first to commit wins.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SqliteUnit(DocumentUnit):
     def hold(self, entity: Entity, key: Key) -> None:
         place = TABLE.place(entity, key)
         if place not in self._held:
-            self._file.claims.claim(self, place, isolated=self._isolated)
+            self._file.locks.acquire(self, place, isolated=self._isolated)
             self._held[place] = self._version(place)
 
     @override
@@ -94,7 +94,7 @@ class SqliteUnit(DocumentUnit):
         if self._opened is not None:
             self._opened.close()
             self._opened = None
-        self._file.claims.release(self)
+        self._file.locks.release(self)
 
     def _publish(self) -> None:
         """Move what is staged over, if every row that was held is as it was."""

@@ -57,4 +57,5 @@ MODULE: Final = ModuleSpec(
     storage=LibraryStorage,
     session=LibrarySession,
     checks=LibraryLists,
+    kit="acme_library.testing:LibraryContract",
 )

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bson.codec_options import CodecOptions
 from pydantic import SecretStr
 from pymongo import MongoClient
+from typing_extensions import override
 
-import twinstore
 from tests.contract.deployments.wire import line_to
 from tests.servers import mongo_config
 from tests.stores import kept
 from twinstore.backend import SharedResources
-from twinstore.clock import SystemClock
-from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.storage import open_module
 from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore.testing.entities import KitOptions
 from twinstore_mongo.backend import MongoBackend
@@ -37,14 +36,15 @@ if TYPE_CHECKING:
     from twinstore.backend import ModuleBackend
     from twinstore.catalog import Entity, Key, Module
     from twinstore.clock import Clock
+    from twinstore.module_storage import ModuleStorage
     from twinstore.modules import ModuleSpec
-    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing import BackendFactory, Deployment
 
 R = TypeVar("R")
 Document = dict[str, Any]
 AWARE: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
 TAMPERED = "tampered"
+KEPT_DAYS = 30
 
 
 def marker_names(entity: Entity) -> dict[str, str]:
@@ -62,13 +62,13 @@ def condition(entity: Entity, key: Key) -> Document:
 
 @contextmanager
 def module_backend(
-    module: ModuleSpec[R], settings: MongoSettings, clock: Clock | None = None
+    module: ModuleSpec[R], settings: MongoSettings, backend_class: type[MongoBackend[R]] = MongoBackend
 ) -> Iterator[ModuleBackend[R]]:
     """Open a module with the collections that the proposal of its first migration step creates."""
     options = KitOptions()
     with SharedResources() as resources:
-        connection = Connection(settings, resources, clock or SystemClock())
-        with closing(MongoBackend(module, connection, options)) as backend:
+        connection = Connection(settings, resources)
+        with closing(backend_class(module, connection, options)) as backend:
             if not module.migrations("mongo").is_dir():
                 create_collections(module.catalog, connection, options)
             yield backend
@@ -79,15 +79,22 @@ def create_collections(catalog: Module, connection: Connection, options: KitOpti
     text = proposed_step(catalog, ())
     assert text is not None
     step = parse_step("001_kit", text.encode())
-    validators = {entity.collection: validator_of(entity) for entity in catalog.entities}
-    store = connection.store
-    Schema(store, step.collections, validators if store.complete else {}, options).create(step.collections)
+    entities = catalog.entities if connection.validators else ()
+    validators = {entity.collection: validator_of(entity) for entity in entities}
+    Schema(connection.store, step.collections, validators, options).create(step.collections)
+
+
+def retention_of(module: ModuleSpec[object], days: int) -> dict[str, object]:
+    """Return the options of a module with which it keeps its rows so many days; 0: for ever."""
+    kept_by = (entity.retention for entity in module.catalog.entities)
+    return {retention.option: days for retention in kept_by if retention is not None and retention.option}
 
 
 class MongoProbe(ProbeDefaults):
     """Reads and breaks documents past the repositories."""
 
-    def __init__(self, client: MongoClient[Document], name: str) -> None:
+    def __init__(self, client: MongoClient[Document], name: str, module: str) -> None:
+        self._module = module
         self._database = client.get_database(name, codec_options=AWARE)
         self._oplog = client["local"]["oplog.rs"]
 
@@ -136,6 +143,7 @@ class MongoProbe(ProbeDefaults):
         names = marker_names(entity)
         self._set(entity, key, {names.get(name, name): value for name, value in values.items()})
 
+    @override
     def garble(self, entity: Entity, key: Key) -> bool:
         kept = {*entity.identity, *(name for index in entity.indexes for name in index.names)}
         document = self._of(entity).find_one(condition(entity, key)) or {}
@@ -146,6 +154,7 @@ class MongoProbe(ProbeDefaults):
         )
         return True
 
+    @override
     def objects(self) -> frozenset[str]:
         return frozenset(
             f"{collection}.{index}"
@@ -153,14 +162,15 @@ class MongoProbe(ProbeDefaults):
             for index in self._database[collection].index_information()
         )
 
+    @override
     def tamper_migration(self, name: str) -> None:
         ledger = self._database["_migrations"]
         recorded = ledger.find_one({"migration_name": name})
         if recorded is None:
             # Beside them stand the lease of the migrations, and the steps of other modules.
-            example = ledger.find_one({"_id": {"$regex": f"^{SCHEDULER.name}:"}}) or {}
+            example = ledger.find_one({"_id": {"$regex": f"^{self._module}:"}}) or {}
             ledger.insert_one(
-                {**example, "_id": f"{SCHEDULER.name}:{name}", "migration_name": name, "checksum": TAMPERED}
+                {**example, "_id": f"{self._module}:{name}", "migration_name": name, "checksum": TAMPERED}
             )
         elif recorded["checksum"] == TAMPERED:
             ledger.delete_one({"_id": recorded["_id"]})
@@ -168,6 +178,7 @@ class MongoProbe(ProbeDefaults):
             changed = {"$set": {"checksum": recorded["checksum"][::-1]}}
             ledger.update_one({"_id": recorded["_id"]}, changed)
 
+    @override
     def removes_expired(self, entity: Entity) -> bool:
         indexes = self._of(entity).index_information().values()
         return any("expireAfterSeconds" in index for index in indexes)
@@ -194,37 +205,40 @@ class MongoProbe(ProbeDefaults):
 class MongoDeployment:
     """A database on the server of the run."""
 
-    def __init__(self, database: MongoDatabase, client: MongoClient[Document]) -> None:
+    def __init__(
+        self, module: ModuleSpec[object], database: MongoDatabase, client: MongoClient[Document]
+    ) -> None:
+        self._module = module
         self._database = database
         self._client = client
-        self.probe = MongoProbe(client, database.name)
+        self.probe = MongoProbe(client, database.name, module.name)
 
-    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
-        settings = self._database.config if expiring else self.settings()
-        return twinstore.add_scheduler_mongo_storage(settings, clock=clock)
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> ModuleStorage[object, object]:
+        options = retention_of(self._module, KEPT_DAYS if expiring else 0)
+        return open_module(self._module.name, "Mongo", self.settings(), clock=clock, options=options)
 
     def settings(self) -> Settings:
         return kept(self._database.config)
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
+        del clock  # that of the server judges
         database = self._database
         settings = MongoSettings(connection_string=SecretStr(database.url), database=database.name)
-        with module_backend(module, settings, clock) as backend:
+        with module_backend(module, settings) as backend:
             yield backend
 
     @contextmanager
-    def break_connection(self) -> Iterator[SchedulerStorage]:
+    def break_connection(self) -> Iterator[ModuleStorage[object, object]]:
         ((host, port),) = self._client.nodes
         with line_to((host, port or 27017)) as line:
             # Directly, because a replica set tells where its members are, past the line. A call that meets
             # the outage before the client has noticed it is repeated as long as any call may take.
             options = "directConnection=true&serverSelectionTimeoutMS=300&timeoutMS=3000"
             url = f"mongodb://127.0.0.1:{line.port}/?{options}"
-            with twinstore.add_scheduler_mongo_storage(
-                kept(mongo_config(url, self._database.name))
-            ) as storage:
-                storage.runs.get("tenant", "any")
+            settings = kept(mongo_config(url, self._database.name))
+            with open_module(self._module.name, "Mongo", settings) as storage:
+                storage.check_ready()
                 line.cut()
                 yield storage
 
@@ -239,9 +253,9 @@ def mongo_deployments(server: MongoServer) -> BackendFactory:
     """Return the factory of deployments on a server."""
 
     @contextmanager
-    def deployments(*, migrated: bool = True) -> Iterator[Deployment]:
+    def deployments(module: ModuleSpec[object], *, migrated: bool = True) -> Iterator[Deployment]:
         with server.database() as database:
-            deployment = MongoDeployment(database, server.client)
+            deployment = MongoDeployment(module, database, server.client)
             if migrated:
                 with deployment.open() as storage:
                     storage.initializer.ensure_migrations()

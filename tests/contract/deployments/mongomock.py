@@ -3,67 +3,99 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-import mongomock
 from mongomock.codec_options import CodecOptions
+from typing_extensions import override
 
-import twinstore
-from tests.contract.deployments.mongo import MongoProbe, condition, module_backend
+from tests.contract.deployments.mongo import MongoProbe, condition, module_backend, retention_of
+from tests.mongomock_client import MongomockClient
+from twinstore.backend import SharedResources
+from twinstore.clock import SystemClock
+from twinstore.config import load_settings
 from twinstore.testing import DeploymentDefaults
+from twinstore_mongo.backend import MongoBackend
+from twinstore_mongo.connection import Connection
 from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pymongo import MongoClient
-
-    from twinstore.backend import ModuleBackend
+    from twinstore.backend import Capabilities, ModuleBackend
     from twinstore.catalog import Entity, Key
     from twinstore.clock import Clock
+    from twinstore.module_storage import ModuleStorage
     from twinstore.modules import ModuleSpec
-    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing import Deployment
+    from twinstore_mongo.bulk import MongoBulk
 
 R = TypeVar("R")
+
+
+class MongomockBackend(MongoBackend[R]):
+    """Declares what every server has and mongomock lacks: raw batches, and other processes."""
+
+    @property
+    @override
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, bulk=False, cross_process_locks=False)
+
+    @property
+    @override
+    def bulk(self) -> MongoBulk:
+        self.capabilities.require("bulk")
+        return super().bulk
 
 
 class MongomockProbe(MongoProbe):
     """There is no log: a stamp is the document itself, since only another one is a write on MongoDB, too."""
 
-    def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401  # mongomock is no pymongo client by type
+    def __init__(self, client: MongomockClient, name: str, module: str) -> None:
+        self._module = module
         aware = CodecOptions(tz_aware=True)  # type: ignore[no-untyped-call]  # mongomock ships no types
-        self._database = client.get_database(name, codec_options=aware)
+        self._database = client.mock.get_database(name, codec_options=aware)
 
+    @override
     def stamp(self, entity: Entity, key: Key) -> object | None:
         document = self._of(entity).find_one(condition(entity, key))
         return None if document is None else repr(document)
 
+    @override
     def changes(self, entity: Entity) -> None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # it has no feed
         del entity
 
+    @override
     def _set(self, entity: Entity, key: Key, values: dict[str, Any]) -> None:
         self._of(entity).update_one(condition(entity, key), {"$set": values})
 
 
 class MongomockDeployment(DeploymentDefaults):
-    """A database in this process."""
+    """A database in this process; without validators, which mongomock does not know."""
 
-    def __init__(self) -> None:
-        self._client: MongoClient[dict[str, Any]] = mongomock.MongoClient()
-        self._name = f"db_{uuid4().hex}"
-        self.probe = MongomockProbe(self._client, self._name)
+    def __init__(self, module: ModuleSpec[object]) -> None:
+        client = MongomockClient()
+        self._module = module
+        self._settings = MongoSettings(
+            client=client, database=f"db_{uuid4().hex}", allow_standalone=True, validators=False
+        )
+        self.probe = MongomockProbe(client, self._settings.database or "", module.name)
 
-    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
-        del expiring
-        mongo = {"Client": self._client, "Database": self._name, "AllowStandalone": True}
-        return twinstore.add_scheduler_mongo_storage({"Persistence": {"Mongo": mongo}}, clock=clock)
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> ModuleStorage[object, object]:
+        # Its indexes do remove what is old, and tests finish their rows in the past.
+        kept = {} if expiring else retention_of(self._module, 0)
+        options = load_settings({}).with_options({self._module.name: kept}).options(self._module.name)
+        resources = SharedResources()
+        connection = Connection(self._settings, resources)
+        backend = MongomockBackend(self._module, connection, options, validators=False)
+        assert self._module.storage is not None
+        return self._module.storage(backend, clock or SystemClock(), resources, options)
 
     @contextmanager
     def open_module(self, module: ModuleSpec[R], *, clock: Clock | None = None) -> Iterator[ModuleBackend[R]]:
-        settings = MongoSettings(client=self._client, database=self._name, allow_standalone=True)
-        with module_backend(module, settings, clock) as backend:
+        del clock  # that of the server judges
+        with module_backend(module, self._settings, MongomockBackend) as backend:
             yield backend
 
     def handle(self, tenant_id: str) -> None:
@@ -71,9 +103,9 @@ class MongomockDeployment(DeploymentDefaults):
 
 
 @contextmanager
-def mongomock_deployments(*, migrated: bool = True) -> Iterator[Deployment]:
+def mongomock_deployments(module: ModuleSpec[object], *, migrated: bool = True) -> Iterator[Deployment]:
     """Make a database of its own."""
-    deployment = MongomockDeployment()
+    deployment = MongomockDeployment(module)
     if migrated:
         with deployment.open() as storage:
             storage.initializer.ensure_migrations()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeVar
 
 import psycopg
 from psycopg import sql
@@ -12,16 +12,18 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 from pydantic import SecretStr
 from pydantic.alias_generators import to_camel, to_snake
+from typing_extensions import override
 
-import twinstore
 from tests.contract.deployments.wire import line_to
 from tests.databases import APP_ROLE
 from twinstore.backend import OpenRequest, SharedResources
 from twinstore.catalog import Layout
 from twinstore.clock import SystemClock
 from twinstore.options import ModuleOptions
+from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.shapes import Kind
-from twinstore.testing import ProbeDefaults, StoredRow, weak_spot
+from twinstore.storage import open_module
+from twinstore.testing import ProbeDefaults, StoredRow, breaking_change
 from twinstore_postgres.backend import PostgresBackend
 from twinstore_postgres.migrator import CREATE_LEDGER, Migration
 from twinstore_postgres.proposal import proposed_migration
@@ -36,28 +38,26 @@ if TYPE_CHECKING:
     from twinstore.backend import ModuleBackend
     from twinstore.catalog import Entity, Key, Module
     from twinstore.clock import Clock
+    from twinstore.module_storage import ModuleStorage
     from twinstore.modules import ModuleSpec
-    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing import BackendFactory, Deployment
 
 R = TypeVar("R")
 TAMPERED: Final = "tampered"
 SOCKET: Final = ".s.PGSQL"
-FIND_MIGRATION: Final = b"SELECT checksum FROM scheduler.schema_migrations WHERE migration_name = %s"
-RECORD_MIGRATION: Final = b"""
-    INSERT INTO scheduler.schema_migrations
-    SELECT %s, category, %s, applied_at, applied_by, duration_ms FROM scheduler.schema_migrations LIMIT 1
+FIND_MIGRATION: Final = "SELECT checksum FROM {} WHERE migration_name = %s"
+RECORD_MIGRATION: Final = """
+    INSERT INTO {} SELECT %s, category, %s, applied_at, applied_by, duration_ms FROM {} LIMIT 1
 """
-CHANGE_MIGRATION: Final = (
-    b"UPDATE scheduler.schema_migrations SET checksum = reverse(checksum) WHERE migration_name = %s"
-)
-FORGET_MIGRATION: Final = b"DELETE FROM scheduler.schema_migrations WHERE migration_name = %s"
+CHANGE_MIGRATION: Final = "UPDATE {} SET checksum = reverse(checksum) WHERE migration_name = %s"
+FORGET_MIGRATION: Final = "DELETE FROM {} WHERE migration_name = %s"
 
 
 class PostgresProbe(ProbeDefaults):
     """Reads and breaks rows past the repositories and the policies."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: PostgresDatabase, module: str) -> None:
+        self._ledger = sql.Identifier(module, "schema_migrations")
         self._app_url = database.app_url
         self._connection = psycopg.Connection[dict[str, Any]].connect(
             database.superuser_url, autocommit=True, row_factory=dict_row
@@ -92,7 +92,7 @@ class PostgresProbe(ProbeDefaults):
         return None if row is None else (row["xmin"], row["ctid"])
 
     def poison(self, entity: Entity, key: Key, content: str) -> None:
-        spot = weak_spot(entity, content)
+        spot = breaking_change(entity, content)
         column = sql.Identifier("payload" if spot.field is None else to_snake(spot.field))
         value = spot.value if isinstance(spot.value, str) else Jsonb(spot.value)
         change = sql.SQL("{} || %s" if spot.merged else "%s").format(column)
@@ -104,6 +104,7 @@ class PostgresProbe(ProbeDefaults):
         # In one statement: the columns may depend on each other.
         self._update(entity, key, sql.SQL(", ").join(columns), *stored)
 
+    @override
     def garble(self, entity: Entity, key: Key) -> bool:
         if entity.layout is Layout.PAYLOAD:
             columns = ["payload"]
@@ -114,6 +115,7 @@ class PostgresProbe(ProbeDefaults):
             self._update(entity, key, sql.SQL("{} = jsonb_build_array({})").format(column, column))
         return bool(columns)
 
+    @override
     def objects(self) -> frozenset[str]:
         query = b"""
             SELECT n.nspname || '.' || c.relname AS name
@@ -122,14 +124,20 @@ class PostgresProbe(ProbeDefaults):
         """
         return frozenset(row["name"] for row in self._connection.execute(query))
 
+    @override
     def tamper_migration(self, name: str) -> None:
-        execute = self._connection.execute
-        recorded = execute(FIND_MIGRATION, [name]).fetchone()
+        recorded = self._execute(FIND_MIGRATION, name).fetchone()
         if recorded is None:
-            execute(RECORD_MIGRATION, [name, TAMPERED])
+            self._execute(RECORD_MIGRATION, name, TAMPERED)
         else:
-            execute(FORGET_MIGRATION if recorded["checksum"] == TAMPERED else CHANGE_MIGRATION, [name])
+            self._execute(FORGET_MIGRATION if recorded["checksum"] == TAMPERED else CHANGE_MIGRATION, name)
 
+    def _execute(self, statement: LiteralString, *values: str) -> psycopg.Cursor[dict[str, Any]]:
+        """Run a statement on the ledger of the migrations."""
+        places = [self._ledger] * statement.count("{}")
+        return self._connection.execute(sql.SQL(statement).format(*places), values)
+
+    @override
     def shown_to(self, tenant_id: str, entity: Entity) -> int | None:
         with psycopg.connect(self._app_url) as app:
             app.execute("SELECT set_config('app.tenant_id', %s, true)", [tenant_id])
@@ -222,14 +230,15 @@ def module_on(
 class PostgresDeployment:
     """A database on the server of the run."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, module: ModuleSpec[object], database: PostgresDatabase) -> None:
+        self._module = module
         self._database = database
         self._described: set[str] = set()
-        self.probe = PostgresProbe(database)
+        self.probe = PostgresProbe(database, module.name)
 
-    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> SchedulerStorage:
+    def open(self, *, clock: Clock | None = None, expiring: bool = False) -> ModuleStorage[object, object]:
         del expiring  # the server removes nothing
-        return twinstore.add_scheduler_postgres_storage(self._database.config, clock=clock)
+        return open_module(self._module.name, "Postgres", self._database.config, clock=clock)
 
     def settings(self) -> Settings:
         return self._database.config
@@ -243,15 +252,15 @@ class PostgresDeployment:
             yield backend
 
     @contextmanager
-    def break_connection(self) -> Iterator[SchedulerStorage]:
+    def break_connection(self) -> Iterator[ModuleStorage[object, object]]:
         parts = conninfo_to_dict(self._database.app_url)
         host, port = str(parts["host"]), int(parts.get("port") or 5432)
         server: Address = f"{host}/{SOCKET}.{port}" if host.startswith("/") else (host, port)
         with line_to(server) as line:
             url = make_conninfo(self._database.app_url, host="127.0.0.1", port=line.port, sslmode="disable")
             settings = {"Persistence": {"Postgres": {"ConnectionString": url}}}
-            with twinstore.add_scheduler_postgres_storage(settings) as storage:
-                storage.runs.get("tenant", "any")
+            with open_module(self._module.name, "Postgres", settings) as storage:
+                storage.check_ready()
                 line.cut()
                 yield storage
 
@@ -266,11 +275,15 @@ def postgres_deployments(server: PostgresServer) -> BackendFactory:
     """Return the factory of deployments on a server."""
 
     @contextmanager
-    def deployments(*, migrated: bool = True) -> Iterator[Deployment]:
+    def deployments(module: ModuleSpec[object], *, migrated: bool = True) -> Iterator[Deployment]:
+        cloned = migrated and module.name == SCHEDULER.name
         with ExitStack() as stack:
-            make = server.migrated_database if migrated else server.empty_database
-            deployment = PostgresDeployment(stack.enter_context(make()))
+            make = server.migrated_database if cloned else server.empty_database
+            deployment = PostgresDeployment(module, stack.enter_context(make()))
             stack.enter_context(closing(deployment.probe))
+            if migrated and not cloned:
+                with deployment.open() as storage:
+                    storage.initializer.ensure_migrations()
             yield deployment
 
     return deployments

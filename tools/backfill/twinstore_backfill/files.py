@@ -43,6 +43,7 @@ def write_lines(path: Path, lines: Iterable[bytes]) -> None:
 def _replaced(path: Path) -> Iterator[Path]:
     """Yield where to write; what was written there takes the place of the file at normal exit."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # In the same directory, because a rename is atomic within one file system only.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield draft
@@ -50,6 +51,7 @@ def _replaced(path: Path) -> Iterator[Path]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+    # The name is in the directory, which a crash could lose although the content is safe.
     sync_directory(path.parent)
 
 
@@ -66,10 +68,11 @@ def require_writable(directory: Path) -> None:
     """Make a directory, and make sure that files can be written there, before any work is done.
 
     Raises:
-        ConfigurationError: it is no directory, or the system refuses.
+        ConfigurationError: it is not a directory, or the system refuses.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        # Tried and not asked: permissions alone do not tell of a full or read-only file system.
         with TemporaryFile(dir=directory):
             pass
     except OSError as error:

@@ -102,6 +102,7 @@ def effect_document(effect: Effect) -> dict[str, object]:
 
 def effects_of(error: BaseException | None) -> tuple[Effect, ...]:
     """Return what an error, or its cause, asks consent for."""
+    # The preflight says it in its own words; what asks for consent is its cause.
     if isinstance(error, PreflightError):
         error = error.__cause__
     return error.effects if isinstance(error, ConsentRequiredError) else ()

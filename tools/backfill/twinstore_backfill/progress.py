@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.progress import Task, TaskID
 
-__all__ = ["Progress", "Silent", "progress_on"]
+__all__ = ["Progress", "SilentProgress", "progress_on"]
 
 SECONDS_BETWEEN_LINES: Final = 5.0
 
@@ -41,15 +42,18 @@ class Progress(Protocol):
         ...
 
 
-class Silent:
+class SilentProgress(Progress):
     """Says nothing."""
 
+    @override
     def start(self, name: str, total: int, done: int = 0) -> None:
         """Say nothing."""
 
+    @override
     def advance(self, name: str, count: int) -> None:
         """Say nothing."""
 
+    @override
     def finish(self, name: str) -> None:
         """Say nothing."""
 
@@ -64,7 +68,7 @@ class ProgressPart:
     started: float
 
 
-class Lines:
+class LineProgress(Progress):
     """Writes a line every few seconds and one at the end of each part."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -74,12 +78,14 @@ class Lines:
         self._parts: dict[str, ProgressPart] = {}
         self._said = monotonic()
 
+    @override
     def start(self, name: str, total: int, done: int = 0) -> None:
         """Begin a part."""
         with self._lock:
             self._said = monotonic()
             self._parts[name] = ProgressPart(total, done, done, self._said)
 
+    @override
     def advance(self, name: str, count: int) -> None:
         """Count, and write a line when the last one is old."""
         with self._lock:
@@ -88,6 +94,7 @@ class Lines:
                 self._said = monotonic()
                 self._write(name, left=True)
 
+    @override
     def finish(self, name: str) -> None:
         """Write the last line of the part."""
         with self._lock:
@@ -95,6 +102,7 @@ class Lines:
 
     def _write(self, name: str, *, left: bool) -> None:
         part = self._parts[name]
+        # A part may end within the resolution of the clock.
         rate = (part.done - part.before) / max(monotonic() - part.started, 1e-3)
         more = part.total - part.done
         remaining = f", about {more / rate:.0f} s left" if left and rate and more > 0 else ""
@@ -105,13 +113,14 @@ class Lines:
 class RateColumn(ProgressColumn):
     """Documents per second."""
 
+    @override
     def render(self, task: Task) -> Text:
         """Return the rate of a part."""
         speed = task.finished_speed or task.speed
         return Text(f"{speed:,.0f}/s" if speed else "", style="progress.data.speed")
 
 
-class Bars:
+class BarProgress(Progress):
     """A bar per part on a terminal."""
 
     def __init__(self, progress: RichProgress) -> None:
@@ -119,14 +128,17 @@ class Bars:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
 
+    @override
     def start(self, name: str, total: int, done: int = 0) -> None:
         """Add a bar."""
         self._tasks[name] = self._progress.add_task(name, total=total, completed=done)
 
+    @override
     def advance(self, name: str, count: int) -> None:
         """Move the bar."""
         self._progress.advance(self._tasks[name], count)
 
+    @override
     def finish(self, name: str) -> None:
         """Fill the bar: a part may hold fewer documents than were counted before."""
         number = self._tasks[name]
@@ -139,8 +151,9 @@ class Bars:
 def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
     """Show progress on a stream, stderr by default, in the way it can."""
     shown: TextIO = stream or sys.stderr
+    # Bars redraw a line, which fills a log with control characters.
     if not shown.isatty():
-        yield Lines(shown)
+        yield LineProgress(shown)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -150,4 +163,4 @@ def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
         TimeRemainingColumn(),
     )
     with RichProgress(*columns, console=Console(file=shown)) as progress:
-        yield Bars(progress)
+        yield BarProgress(progress)

@@ -29,6 +29,7 @@ def _checksum() -> str:
     for package in PACKAGES:
         for name, file in sorted(_sources(files(package), package)):
             content = file.read_bytes()
+            # With name and length, so that text moved from one file to the next changes the checksum.
             digest.update(f"{name}\n{len(content)}\n".encode() + content)
     return f"sha256:{digest.hexdigest()}"
 

@@ -6,6 +6,8 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from twinstore.redaction import MASK, is_secret_key, mask_secret_url, secrets_in
 from twinstore_backfill.provenance import TOOL_NAME
 
@@ -41,6 +43,7 @@ class Redactor:
     def add(self, secrets: Iterable[str]) -> None:
         """Remember some secrets; very short ones would blot out ordinary words and are left to the masks."""
         known = {*self._known, *(secret for secret in secrets if len(secret) >= SHORTEST)}
+        # The longest first: a secret that is a part of another one would leave the rest in sight.
         self._known = sorted(known, key=len, reverse=True)
 
     def clean(self, text: str) -> str:
@@ -60,6 +63,7 @@ REDACTOR: Final = Redactor()
 class RedactingFormatter(logging.Formatter):
     """Formats a log record, traceback included, without any secret."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
         """Return the cleaned line or lines."""
         return REDACTOR.clean(super().format(record))

@@ -38,6 +38,7 @@ class StopSwitch:
 
     def request(self, signal_number: int | None = None) -> None:
         """Ask for a stop."""
+        # The first signal is kept: it decides the exit code, whatever follows it.
         self.signal_number = self.signal_number or signal_number
         self._event.set()
 
@@ -62,6 +63,7 @@ class StopSwitch:
 def stop_on_signals() -> Iterator[StopSwitch]:
     """Flip the switch at the first SIGINT or SIGTERM; a second one ends the process at once."""
     switch = StopSwitch()
+    # Only the main thread may set handlers; a host that calls from another one has its own.
     if this_thread() is not main_thread():
         yield switch
         return
@@ -70,6 +72,7 @@ def stop_on_signals() -> Iterator[StopSwitch]:
     def stop(number: int, _frame: FrameType | None) -> None:
         switch.request(number)
         for each in SIGNALS:
+            # A second signal means that the safe point does not come; then the process ends as any other.
             signal.signal(each, signal.SIG_DFL)
 
     for number in SIGNALS:

@@ -148,7 +148,7 @@ def open_store(
         module: name of the module.
         backend: name of the driver.
         config: settings, or the file that holds them.
-        read_only: it is the source of a copy or a comparison; any role that may read will do.
+        read_only: it is the source of a copy or a comparison; any role that may read is enough.
 
     Raises:
         ConfigurationError: unreadable settings, an unknown or incomplete driver, a wrong password.
@@ -162,6 +162,7 @@ def open_store(
     with open_module(module, name, settings, read_only=read_only) as storage:
         # The data of the memory driver lives in this process, so no other can open it again.
         spec = None if name == "Memory" else StoreSpec.of(module, name, settings, read_only=read_only)
+        # Connects: a wrong address or password is told before any work begins.
         preflight(lambda: storage.capabilities)
         yield Store(name, storage, settings.options(module), spec, module=module)
 
@@ -169,7 +170,7 @@ def open_store(
 def preflight(step: Callable[[], T]) -> T:
     """Return what one check or preparation of a store answers; a refusal becomes a :class:`PreflightError`.
 
-    An error of the client library, such as a refused password, is no refusal of ours and stays what it is.
+    An error of the client library, such as a refused password, is not a refusal of ours and stays what it is.
     """
     try:
         return step()
@@ -238,7 +239,7 @@ def select_entities(port: BulkPort, names: Sequence[str]) -> tuple[Entity, ...]:
     known = {entity.name: entity for entity in entities}
     for name in names:
         if name not in known:
-            raise ValidationError(f"There is no entity {name!r}; there are {', '.join(known)}.")
+            raise ValidationError(f"Unknown entity {name!r}; known: {', '.join(known)}.")
         if known[name].life is LifeInCopy.LEFT_OUT:
             raise ValidationError(
                 f"Entity {name!r} is {LifeInCopy.LEFT_OUT.value}; it can be neither copied nor compared."

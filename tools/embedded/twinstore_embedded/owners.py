@@ -8,19 +8,19 @@ import sys
 from typing import TYPE_CHECKING
 
 from twinstore_embedded.processes import is_alive
-from twinstore_embedded.state import State, load_state, save_state
+from twinstore_embedded.state import ServerState, load_state, save_state
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["claim", "disown", "is_mine", "unwatch", "watch"]
+__all__ = ["decide_owner", "disown", "is_mine", "unwatch", "watch"]
 
 # The watcher holds the other end of a pipe, which the kernel closes when this process ends.
 _watchers: dict[Path, subprocess.Popen[bytes]] = {}
 
 
-def claim(home: Path, *, owned: bool, launched: bool) -> bool:
-    """Settle who owns a running server; the caller holds its lock.
+def decide_owner(home: Path, *, owned: bool, launched: bool) -> bool:
+    """Decide who owns a running server; the caller holds its lock.
 
     Whoever wants it to stay (``owned=False``) takes it from its owner. Whoever wants to own it gets it
     when it was just launched or when its owner has died.
@@ -28,7 +28,7 @@ def claim(home: Path, *, owned: bool, launched: bool) -> bool:
     Returns:
         whether the server belongs to this process.
     """
-    state = load_state(home) or State()
+    state = load_state(home) or ServerState()
     if not owned:
         if state.owner is not None:
             save_state(home, state.model_copy(update={"owner": None}))
@@ -61,6 +61,7 @@ def watch(home: Path) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        # A signal from the terminal goes to the whole group and would end the watcher before its owner.
         start_new_session=True,
     )
 
@@ -70,6 +71,7 @@ def unwatch(home: Path) -> None:
     watcher = _watchers.pop(home, None)
     if watcher is None:
         return
+    # Killed before its pipe is closed, because the end of the pipe is its sign to stop the server.
     watcher.kill()
     if watcher.stdin is not None:
         watcher.stdin.close()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["HOST", "on_free_port"]
 
 HOST = "127.0.0.1"
+# Each attempt takes a port that was free a moment ago; to lose eight races in a row means something else.
 ATTEMPTS = 8
 RELEASE_SECONDS = 1.0
 
@@ -29,6 +30,7 @@ def on_free_port(preferred: int | None, launch: Callable[[int], bool]) -> int:
         UnavailableError: no attempt got a port.
     """
     for attempt in range(ATTEMPTS):
+        # The port of the last run first, so that connection strings in settings files stay right.
         port = preferred if attempt == 0 and preferred and _becomes_free(preferred) else _bind(0)
         if launch(port):
             return port
@@ -46,7 +48,7 @@ def _becomes_free(port: int) -> bool:
 def _is_free(port: int) -> bool:
     try:
         return _bind(port) == port
-    except OSError:
+    except OSError:  # another program listens there
         return False
 
 

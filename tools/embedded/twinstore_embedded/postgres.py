@@ -16,7 +16,7 @@ from twinstore_embedded.ports import HOST, on_free_port
 from twinstore_embedded.processes import end, find_server, log_tail, rotate_log
 from twinstore_embedded.roles import APP, DATABASE, OWNER, ROLES, SUPERUSER, ensure_roles, is_ready
 from twinstore_embedded.state import (
-    State,
+    ServerState,
     exclusive,
     existing_home,
     load_state,
@@ -111,8 +111,9 @@ def start_postgres(directory: str | Path, *, durable: bool = True, owned: bool =
             server = _ready(home)
         if server is None:
             raise _failed(home, "ended right after its start")
+        # At each start: a process may have been killed between the cluster and its roles.
         ensure_roles(server.superuser_url(), server.passwords)
-        mine = owners.claim(home, owned=owned, launched=launched)
+        mine = owners.decide_owner(home, owned=owned, launched=launched)
     if mine:
         owners.watch(home)
     return replace(server, owned=mine)
@@ -185,19 +186,20 @@ def _launch(home: Path, *, durable: bool) -> None:
         # Written before the start: whoever finds the server after a crash must know its port.
         save_state(home, state.model_copy(update={"port": port}))
         started = cluster.start(place, port, durable=durable)
-        if started is cluster.Start.FAILED:
+        if started is cluster.StartOutcome.FAILED:
             raise _failed(home, "did not start")
-        return started is cluster.Start.DONE
+        return started is cluster.StartOutcome.DONE
 
     on_free_port(state.port, attempt)
 
 
-def _prepare(place: cluster.Cluster, *, durable: bool) -> State:
+def _prepare(place: cluster.Cluster, *, durable: bool) -> ServerState:
     """Return the state of a cluster that exists and whose passwords are known."""
     state = load_state(place.home)
     known = state if state and set(ROLES) <= set(state.passwords) else None
     if known is None:
-        known = State(passwords={role: secrets.token_urlsafe(PASSWORD_BYTES) for role in ROLES})
+        known = ServerState(passwords={role: secrets.token_urlsafe(PASSWORD_BYTES) for role in ROLES})
+        # The passwords are lost, and a new one can be set in a stopped cluster only.
         _end(place.home)
     if not cluster.exists(place.home):
         cluster.create(place, known.passwords[SUPERUSER], durable=durable)

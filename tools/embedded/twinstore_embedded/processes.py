@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
     from twinstore_embedded.accounts import Account
 
-__all__ = ["Finished", "end", "find_server", "is_alive", "log_tail", "read_pid", "rotate_log", "run"]
+__all__ = ["CompletedCommand", "end", "find_server", "is_alive", "log_tail", "read_pid", "rotate_log", "run"]
+
+_logger = logging.getLogger("twinstore.embedded")
 
 LOG_LINES = 12
 KILL_SECONDS = 10.0
@@ -29,14 +32,16 @@ DYING_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Finished:
+class CompletedCommand:
     """The end of a command: its exit code and what it printed."""
 
     code: int
     output: str
 
 
-def run(command: Sequence[str | Path], *, account: Account | None, cwd: Path, text: str = "") -> Finished:
+def run(
+    command: Sequence[str | Path], *, account: Account | None, cwd: Path, text: str = ""
+) -> CompletedCommand:
     """Run a command to its end as the given account, with ``text`` as its input.
 
     Raises:
@@ -56,6 +61,7 @@ def run(command: Sequence[str | Path], *, account: Account | None, cwd: Path, te
                 check=False,
                 user=account.uid if account else None,
                 group=account.gid if account else None,
+                # None of root's groups either, or the server could read what only root should.
                 extra_groups=[] if account else None,
             )
         except OSError as error:
@@ -65,7 +71,7 @@ def run(command: Sequence[str | Path], *, account: Account | None, cwd: Path, te
             )
             raise ConfigurationError(message) from error
         output.seek(0)
-        return Finished(done.returncode, output.read())
+        return CompletedCommand(done.returncode, output.read())
 
 
 def _environment() -> dict[str, str]:
@@ -104,6 +110,7 @@ def find_server(pid_file: Path, data: Path) -> int | None:
     if pid is None or not is_alive(pid):
         return None
     arguments = _arguments(pid)
+    # It is dying and may still hold the port and the lock of its data.
     if not arguments:
         wait_until(lambda: not is_alive(pid), DYING_SECONDS)
     return pid if str(data) in arguments else None
@@ -121,11 +128,15 @@ def _arguments(pid: int) -> list[str]:
 
 def end(pid: int, stop_signal: signal.Signals, *, timeout: float) -> None:
     """Ask a process to stop, wait until it is gone, and kill it when it does not go."""
+    # No such process: it has ended by itself, which is what was wanted.
     with suppress(ProcessLookupError):
         os.kill(pid, stop_signal)
-        if not wait_until(lambda: not is_alive(pid), timeout):
-            os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: not is_alive(pid), KILL_SECONDS)
+        if wait_until(lambda: not is_alive(pid), timeout):
+            return
+        _logger.warning("process %d did not stop within %g s and is killed", pid, timeout)
+        os.kill(pid, signal.SIGKILL)
+        if not wait_until(lambda: not is_alive(pid), KILL_SECONDS):
+            _logger.warning("process %d is still there %g s after it was killed", pid, KILL_SECONDS)
 
 
 def log_tail(log: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -21,6 +21,8 @@ __all__ = [
     "is_standalone",
     "is_writable",
 ]
+
+_logger = logging.getLogger("twinstore.embedded")
 
 SET_NAME = "twinstore"
 NOT_YET_INITIALIZED = 94
@@ -57,6 +59,7 @@ def client_of(port: int, login: Login | None = None) -> Client:
         HOST,
         port,
         directConnection=True,
+        # Short, because the caller asks again until its own time is over.
         serverSelectionTimeoutMS=1000,
         socketTimeoutMS=10000,
         username=login.user if login else None,
@@ -73,7 +76,7 @@ def is_writable(client: Client) -> bool:
     """Tell whether the node takes writes now."""
     try:
         return bool(client.admin.command("hello").get("isWritablePrimary"))
-    except AutoReconnect:
+    except AutoReconnect:  # not up yet, or restarting; asked again many times a second, so not logged
         return False
 
 
@@ -90,14 +93,18 @@ def _advance(client: Client, port: int) -> bool:
 def _repair(client: Client, port: int, error: OperationFailure) -> None:
     """Give the node a configuration that names it; repeated until one is accepted."""
     member = {"_id": 0, "host": f"{HOST}:{port}"}
-    with suppress(OperationFailure, AutoReconnect):
+    try:
         if error.code == NOT_YET_INITIALIZED:
             client.admin.command("replSetInitiate", {"_id": SET_NAME, "members": [member]})
         elif error.code == INVALID_CONFIG:
             config = client.admin.command("replSetGetConfig")["config"]
+            # Forced, because a set whose only member has another port has no primary that could agree.
             changed = {
                 **config,
                 "version": config["version"] + 1,
                 "members": [{**config["members"][0], **member}],
             }
             client.admin.command("replSetReconfig", changed, force=True)
+    except (OperationFailure, AutoReconnect) as refusal:
+        # The node may be changing its state this moment; the caller asks again until its time is over.
+        _logger.debug("the node on port %d refuses its configuration: %s", port, type(refusal).__name__)

@@ -25,7 +25,7 @@ def is_ready(url: str) -> bool:
     """Tell whether the server accepts a connection."""
     try:
         psycopg.connect(url, connect_timeout=CONNECT_SECONDS).close()
-    except psycopg.OperationalError:
+    except psycopg.OperationalError:  # not up yet; asked again many times a second, so not logged
         return False
     return True
 
@@ -40,6 +40,7 @@ def ensure_roles(url: str, passwords: Mapping[str, str]) -> None:
 
 def _ensure_role(connection: psycopg.Connection, role: str, password: str) -> None:
     known = connection.execute("SELECT FROM pg_roles WHERE rolname = %s", [role]).rowcount
+    # Altered where it exists, because the passwords in the state file are the ones that are handed out.
     verb = sql.SQL("ALTER ROLE" if known else "CREATE ROLE")
     parts = [verb, sql.Identifier(role), UNPRIVILEGED, sql.SQL("PASSWORD"), sql.Literal(password)]
     connection.execute(sql.SQL(" ").join(parts))

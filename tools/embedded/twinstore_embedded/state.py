@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import tempfile
 import time
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = [
-    "State",
+    "ServerState",
     "exclusive",
     "existing_home",
     "load_state",
@@ -28,14 +29,17 @@ __all__ = [
     "write_private",
 ]
 
+_logger = logging.getLogger("twinstore.embedded")
+
 STATE_FILE = "server.json"
+# Longer than a start or a stop may take: whoever holds the lock ends within those limits.
 LOCK_SECONDS = 120.0
 POLL_SECONDS = 0.02
 # pg_ctl hands these to a shell inside double quotes.
 UNSAFE = frozenset('"$`\\\n\r')
 
 
-class State(BaseModel):
+class ServerState(BaseModel):
     """The memory of one server directory.
 
     Attributes:
@@ -93,6 +97,7 @@ def existing_home(directory: str | Path, directory_name: str) -> Path | None:
     """
     home = locate_home(directory, directory_name)
     try:
+        # Opened and not only looked for: a directory of another user can be seen without being usable.
         os.close(os.open(home, os.O_RDONLY))
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -148,15 +153,19 @@ def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
     return True
 
 
-def load_state(home: Path) -> State | None:
+def load_state(home: Path) -> ServerState | None:
     """Read the state; ``None`` when there is none or nobody can read it any more."""
     try:
-        return State.model_validate_json((home / STATE_FILE).read_bytes())
-    except (FileNotFoundError, ValidationError):
+        return ServerState.model_validate_json((home / STATE_FILE).read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError:
+        # Without the error, which quotes the file and with it the passwords.
+        _logger.warning("%s is damaged; port, owner and passwords in it are lost", home / STATE_FILE)
         return None
 
 
-def save_state(home: Path, state: State) -> None:
+def save_state(home: Path, state: ServerState) -> None:
     """Replace the state in one step, readable by the owner only."""
     write_private(home / STATE_FILE, state.model_dump_json(indent=2).encode())
 
@@ -168,5 +177,6 @@ def write_private(path: Path, content: bytes) -> None:
         file.write(content)
         if os.geteuid() == 0:
             owner = path.parent.stat()
+            # Root may write into the directory of a user, whose file it stays.
             os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
     Path(name).replace(path)

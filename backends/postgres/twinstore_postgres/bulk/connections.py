@@ -8,11 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from psycopg.pq import TransactionStatus
+from typing_extensions import override
 
-from twinstore.forks import ForkSafeLock, ending, keep, renew_in_child
+from twinstore.forks import ForkSafeLock, Renewable, ending, keep, renew_in_child
 from twinstore.scope import SYSTEM_TENANT, note_system_scope
-from twinstore_postgres.execution import Transaction
+from twinstore_postgres.connecting import ConnectionSource
 from twinstore_postgres.server import readable
+from twinstore_postgres.transactions import Transaction
 
 if TYPE_CHECKING:
     from twinstore_postgres.connecting import Connection
@@ -24,8 +26,11 @@ __all__ = ["BulkConnections", "inside"]
 NO_LIMIT: Final = (b"SELECT set_config('statement_timeout', '0', true)", ())
 
 
-class BulkConnections:
-    """Connections that were opened for bulk work; those at rest are lent again."""
+class BulkConnections(ConnectionSource, Renewable):
+    """Connections that were opened for bulk work; those at rest are lent again.
+
+    A stream holds its connection for as long as its reader takes, and requests would miss it in the pool.
+    """
 
     def __init__(self, server: ServerConnections) -> None:
         """Take the server; nothing is opened yet."""
@@ -40,11 +45,13 @@ class BulkConnections:
         return self._server.place
 
     @property
+    @override
     def host_owned(self) -> bool:
         """Every connection is our own, also where the pool is the host's."""
         return False
 
     @contextmanager
+    @override
     def connection(self) -> Iterator[Connection]:
         """Lend a connection outside any transaction; one that is left in another state is closed."""
         connection = self._take()
@@ -57,6 +64,7 @@ class BulkConnections:
         with self.connection() as connection, inside(connection, purpose, begin=begin) as transaction:
             yield transaction
 
+    @override
     def renew(self) -> None:
         """Start without a connection in a forked child; those at rest are the parent's."""
         keep(self._idle)

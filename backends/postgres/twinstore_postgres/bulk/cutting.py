@@ -15,7 +15,7 @@ from twinstore_postgres.errors import Subject
 if TYPE_CHECKING:
     from twinstore.bulk import Key
     from twinstore_postgres.derive import Table
-    from twinstore_postgres.execution import Transaction
+    from twinstore_postgres.transactions import Transaction
 
 __all__ = ["Walk"]
 

@@ -38,7 +38,6 @@ class Scans:
     """What scans select; the catalog of the server is read once for each entity."""
 
     def __init__(self) -> None:
-        """Start without any."""
         self._known: dict[tuple[str, str], TableScan] = {}
 
     def of(self, connection: Connection, entity: Entity) -> TableScan:
@@ -46,6 +45,7 @@ class Scans:
         name = (entity.module, entity.name)
         scan = self._known.get(name)
         if scan is None:
+            # A savepoint: a table that is not as described must not end the view.
             with translated(outcome=Outcome.NOT_APPLIED), connection.transaction():
                 scan = self._known.setdefault(name, scan_of(connection, entity))
         return scan

@@ -14,7 +14,7 @@ from twinstore.errors import DocumentDecodeError
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
 from twinstore_postgres.bulk.finding import without_key
 from twinstore_postgres.bulk.keys import storable_keys
-from twinstore_postgres.owners import owner_condition, owner_values, sight
+from twinstore_postgres.owners import owner_condition, owner_values, scope_kind
 from twinstore_postgres.reading import TolerantInstantLoader
 
 if TYPE_CHECKING:
@@ -27,12 +27,15 @@ __all__ = ["approximate_size", "export_batches", "export_of", "range_condition",
 # A batch ends at this size too. Every so many rows one is weighed for all of them, which costs little.
 BATCH_BYTES: Final = 8_000_000
 SIZE_SAMPLE_EVERY: Final = 8
+# COPY, because a cursor of the server takes five times as long. Binary, because values are wanted, not text;
+# the scan of a comparison reads text, so that no common reader can hide a difference.
 EXPORT: Final = (
     "COPY (SELECT {columns} FROM {table} WHERE {where} ORDER BY {order}) TO STDOUT (FORMAT BINARY)"
 )
 EXPORT_SOME: Final = (
     "COPY (SELECT {columns} FROM {table} WHERE ({order}) IN ({keys})) TO STDOUT (FORMAT BINARY)"
 )
+# Of one query, whose text grows with them.
 SOME_KEYS: Final = 500
 # A tenant as a parameter, compared by code point, whatever collation somebody gave the column.
 EXACTLY: Final = sql.SQL('%s::text COLLATE "C"')
@@ -123,7 +126,7 @@ def range_condition(
 def tenant_condition(table: Table, tenant_id: str | None) -> tuple[sql.Composable, Sequence[object]]:
     """Return the condition of the rows of a tenant, or of all, and its values."""
     scope: Tenants = ALL_TENANTS if tenant_id is None else Tenant(tenant_id)
-    owner = owner_condition(table, sight(scope), tenant=EXACTLY)
+    owner = owner_condition(table, scope_kind(scope), tenant=EXACTLY)
     return sql.SQL("true") if owner is None else owner, owner_values(table, scope)
 
 

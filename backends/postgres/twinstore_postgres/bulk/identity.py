@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from psycopg import errors
 
 from twinstore.errors import Outcome
-from twinstore_postgres.errors import translated
+from twinstore_postgres.errors import loggable, translated
 
 if TYPE_CHECKING:
     from twinstore_postgres.connecting import Connection
 
 __all__ = ["identity_of"]
+
+log = logging.getLogger("twinstore.postgres")
 
 # The cluster was given its number when it was created, and its databases count from there.
 OF_CLUSTER: Final = """
@@ -34,6 +37,7 @@ def identity_of(connection: Connection) -> str:
     with translated(outcome=Outcome.NOT_APPLIED):
         try:
             found = connection.execute(OF_CLUSTER).fetchone()
-        except errors.InsufficientPrivilege:
+        except errors.InsufficientPrivilege as error:
+            log.debug("The cluster does not tell its number (%s); its address names it.", loggable(error))
             found = connection.execute(OF_ADDRESS).fetchone()
     return "/".join(found or ())

@@ -79,6 +79,7 @@ class Merger:
 
     def _merge(self, pairs: Sequence[Pair], presence: Presence | None = None) -> None:
         rows = [row for _, row in pairs]
+        # A savepoint: a refused row must not end the transaction of the range.
         with self.connection.transaction():
             found = presence or self.stage.presence(rows)
             merged = self.stage.merge(rows, found, overwrite=self.overwrite)
@@ -92,6 +93,7 @@ class Merger:
             subject = Subject(self.table.entity, record.key)
             self.findings.rejected.append(Rejected(record, reason_of(error, subject)))
             return
+        # One bad row among thousands is found by about two dozen merges.
         middle = len(pairs) // 2
         self._merge_carefully(pairs[:middle])
         self._merge_carefully(pairs[middle:])

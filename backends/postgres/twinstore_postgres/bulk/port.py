@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from twinstore.bulk import KeyRange
+from typing_extensions import override
+
+from twinstore.bulk import BulkPort, KeyRange
 from twinstore.errors import Outcome
 from twinstore.query import batch_size_argument
 from twinstore.scope import UNBOUND, note_system_scope
@@ -24,15 +26,16 @@ from twinstore_postgres.bulk.writing import PROBE_BY_KEY, PostgresRangeWriter
 from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.errors import Subject, translated
-from twinstore_postgres.execution import STEP, UNIT, UnboundExecution
+from twinstore_postgres.execution import UnboundExecution
 from twinstore_postgres.settings import DRIVER
+from twinstore_postgres.transactions import STEP, UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from twinstore.access import Access
     from twinstore.backend import Capabilities
-    from twinstore.bulk import Check, Key, OnConflict, Position, Survey
+    from twinstore.bulk import CommitCheck, Key, OnConflict, Position, Survey
     from twinstore.catalog import Entity
     from twinstore.migrations import Initializer
     from twinstore.modules import ModuleSpec
@@ -42,10 +45,11 @@ if TYPE_CHECKING:
 __all__ = ["PostgresBulk"]
 
 COUNTS: Final = 'SELECT {tenant} COLLATE "C", count(*) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1'
+# REPEATABLE READ: everything that one view or one count reads is of one state.
 ONE_STATE: Final = UNIT[True]
 
 
-class PostgresBulk:
+class PostgresBulk(BulkPort):
     """Implements :class:`~twinstore.bulk.BulkPort` for any module."""
 
     def __init__(
@@ -56,13 +60,14 @@ class PostgresBulk:
         ledger_initializer: Initializer,
     ) -> None:
         """Take the server and the module; nothing is connected yet."""
-        self.ledger_initializer = ledger_initializer
+        self._ledger_initializer = ledger_initializer
         self._connections = BulkConnections(server)
         self._capabilities = capabilities
         self._module = module
         self._scans = Scans()
 
     @property
+    @override
     def identity(self) -> str:
         """The number of the cluster and that of the database; connects at the first call."""
         return self._identity
@@ -73,24 +78,32 @@ class PostgresBulk:
             return f"{DRIVER} {identity_of(connection)}"
 
     @property
+    @override
     def place(self) -> str:
         """Driver, host and database."""
         return f"{DRIVER} {self._connections.place}"
 
+    @property
+    @override
+    def ledger_initializer(self) -> Initializer:
+        """Creates and upgrades the tables of the ledger of copies."""
+        return self._ledger_initializer
+
+    @override
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities in copy order."""
         return self._module.catalog.entities
 
+    @override
     def survey(self) -> tuple[Survey, ...]:
-        """Return what there is to read, and at what cost; see the Protocol."""
         with (
             self._connections.system("bulk survey", begin=ONE_STATE) as transaction,
             translated(outcome=Outcome.NOT_APPLIED),
         ):
             return survey_of(transaction.connection, self._module)
 
+    @override
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
-        """Return the number of rows by the label of their owner; see the Protocol."""
         table = table_of(entity)
         where, values = tenant_condition(table, tenant_of(tenant_id))
         statement = table.statement(COUNTS, tenant=table.tenant_shown, where=where)
@@ -100,17 +113,19 @@ class PostgresBulk:
             (found,) = transaction.run((Unprepared(statement), values), subject=Subject(entity))
         return table.labelled((tenant, number) for tenant, number in found.rows)
 
+    @override
     def position(self) -> Position | None:
         """Return nothing: changes cannot be followed here."""
         return None
 
+    @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
-        """Return ranges of about ``rows`` rows each; see the Protocol."""
         return self._cut(table_of(entity), batch_size_argument(rows), tenant_of(tenant_id))
 
     @contextmanager
+    @override
     def view(self, *, as_of: Position | None = None) -> Iterator[PostgresView]:
-        """Open a view of one state; see the Protocol."""
+        """Open a view of one state, that of its first statement."""
         if as_of is not None:
             self._capabilities().require("point_in_time_reads")
         with self._connections.system("bulk view", begin=ONE_STATE) as transaction:
@@ -121,8 +136,9 @@ class PostgresBulk:
                 view.close()
 
     @contextmanager
+    @override
     def writer(
-        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: Check | None = None
+        self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
     ) -> Iterator[PostgresRangeWriter]:
         """Open a writer for one range; its one transaction needs no ``check`` of its own."""
         del check
@@ -131,6 +147,7 @@ class PostgresBulk:
             stage = Stage(connection, table_of(entity))
             with translated(Subject(entity), outcome=Outcome.NOT_APPLIED):
                 stage.create()
+            # READ COMMITTED: a row that a rival commits meanwhile is found. A snapshot would fail with 40001.
             with inside(connection, "bulk write", begin=STEP) as transaction:
                 transaction.run(PROBE_BY_KEY)
                 writer = PostgresRangeWriter(transaction, stage, entity, overwrite=overwrite)
@@ -139,8 +156,9 @@ class PostgresBulk:
                 finally:
                     writer.close()
 
+    @override
     def access(self) -> Access:
-        """Return the rows of any described entity, call by call, past the pool; see the Protocol."""
+        """Return the rows of any described entity, call by call, past the pool."""
         note_system_scope("bulk access")
         return PostgresAccess(UnboundExecution(self._connections, UNBOUND), {})
 
@@ -159,6 +177,7 @@ class PostgresBulk:
 
     def _key_after(self, table: Table, lower: Key | None, rows: int, tenant: str | None) -> Key | None:
         """Return the key that lies some rows after another one, ``None`` beyond the last."""
+        # A transaction for each key: one that stays open while the caller works holds back vacuum.
         with self._connections.system("bulk cut", begin=ONE_STATE) as transaction:
             found = Snapshot(transaction.connection).find(table)
             if found is None:

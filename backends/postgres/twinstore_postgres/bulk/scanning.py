@@ -23,7 +23,7 @@ from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, Tenant
 from twinstore_postgres.bulk.converting import instant_of
 from twinstore_postgres.bulk.keys import storable_keys
 from twinstore_postgres.derive import table_of
-from twinstore_postgres.owners import Sight, owner_condition
+from twinstore_postgres.owners import ScopeKind, owner_condition
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SelectedColumn", "TableScan"]
 
+# Of one query, whose text grows with them.
 FETCH_KEYS: Final = 500
 # A batch ends at this size too, so that large documents do not pile up.
 BATCH_BYTES: Final = 8_000_000
@@ -169,6 +170,7 @@ class TableScan:
         return None if None in key else cast("Key", key)
 
     def _rows(self, snapshot: Snapshot, statement: sql.Composable) -> Iterator[ScanRow]:
+        # Text: it is what the server says of a value, whatever the client would make of it.
         copy_out = sql.SQL("COPY ({}) TO STDOUT").format(statement)
         with snapshot.copy(copy_out) as copy:
             yield from map(self.row, copy.rows())
@@ -224,7 +226,7 @@ class TableScan:
             clauses = [sql.SQL(kind).format(clauses[0], lacking)]
         if tenant_id is not None:
             tenant = sql.SQL('{}::text COLLATE "C"').format(sql.Literal(tenant_id))
-            owner = owner_condition(table_of(self.entity), Sight.TENANT, tenant=tenant)
+            owner = owner_condition(table_of(self.entity), ScopeKind.TENANT, tenant=tenant)
             clauses += [] if owner is None else [owner]
         return sql.SQL(" AND ").join(clauses)
 

@@ -35,6 +35,7 @@ CREATE: Final = (
     " AS SELECT {columns} FROM {table} WITH NO DATA"
 )
 EMPTY: Final = "TRUNCATE {stage}"
+# Binary: the client has values, not text, and the server need not parse.
 FILL: Final = "COPY {stage} ({columns}) FROM STDIN (FORMAT BINARY)"
 # What is stored nearest to the two ends of some keys; both answers come from the index of the key.
 FIRST: Final = "SELECT {key} FROM {table} WHERE ({key}) >= ({values}) ORDER BY {key} LIMIT 1"
@@ -164,7 +165,7 @@ class Stage:
         return self._merge(len(rows), overwrite=overwrite)
 
     def _stage(self, rows: Sequence[Row]) -> None:
-        if self._used:
+        if self._used:  # at its first use in a transaction it is empty: rows end with the last one
             self._connection.execute(self._statements.empty)
         self._used = True
         with self._connection.cursor() as cursor, cursor.copy(self._statements.fill) as copy:
@@ -175,7 +176,7 @@ class Stage:
     def _merge(self, staged: int, *, overwrite: bool) -> Merged:
         found = self._connection.execute(self._statements.insert_new).fetchall()
         written = self._table.labelled((tenant, number) for tenant, number in found)
-        if sum(written.values()) == staged:
+        if sum(written.values()) == staged:  # all were new, so there is nothing to compare
             return Merged(written, ())
         others = self._statements.overwrite if overwrite else self._statements.select_other
         return Merged(written, self._connection.execute(others).fetchall())

@@ -6,6 +6,9 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from typing_extensions import override
+
+from twinstore.bulk import BulkView
 from twinstore.errors import Outcome, TransactionAbortedError, ValidationError
 from twinstore.forks import OwnProcess, of_one_process
 from twinstore.query import batch_size_argument
@@ -68,7 +71,7 @@ class Snapshot:
             yield copy
 
 
-class PostgresView:
+class PostgresView(BulkView):
     """Implements :class:`~twinstore.bulk.BulkView`."""
 
     def __init__(self, connection: Connection, scans: Scans) -> None:
@@ -80,30 +83,31 @@ class PostgresView:
         self._closed = False
 
     @property
+    @override
     def position(self) -> Position | None:
         """Return nothing: no view here is of the past."""
         return None
 
+    @override
     def records(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[Record]]:
-        """Return the rows of a range as models, in batches; see the Protocol."""
         tenant, size = tenant_of(tenant_id), batch_size_argument(batch_size)
         return self._one(export_batches(self._snapshot, table_of(entity), within, tenant, size))
 
+    @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
-        """Return single rows as models; see the Protocol."""
         return self._one(export_of(self._snapshot, table_of(entity), keys))
 
+    @override
     def rows(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[ScanRow]]:
-        """Return the rows of a range for comparison, in batches; see the Protocol."""
         tenant, size = tenant_of(tenant_id), batch_size_argument(batch_size)
         return self._one(self._rows(entity, within, tenant, size))
 
+    @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        """Return single rows for comparison; see the Protocol."""
         return self._one(self._rows_of(entity, keys))
 
     def close(self) -> None:
@@ -137,6 +141,7 @@ class PostgresView:
         self._process.check(VIEW)
         if self._closed:
             raise TransactionAbortedError("This view has ended; open a new one.", driver=DRIVER)
+        # One connection streams one answer at a time.
         if self._stream is not None:
             raise ValidationError(
                 "This view is reading a list already; read it to its end or close it before you begin the "

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from twinstore.backend import UnitState
-from twinstore.bulk import Rejected
+from twinstore.bulk import RangeWriter, Rejected
 from twinstore.catalog import KeyType
 from twinstore.errors import Outcome, TwinstoreError
 from twinstore.forks import OwnProcess
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import ImportOutcome, Key, Record
     from twinstore.catalog import Entity
     from twinstore_postgres.codec import Row
-    from twinstore_postgres.execution import Transaction
+    from twinstore_postgres.transactions import Transaction
 
 __all__ = ["PROBE_BY_KEY", "PostgresRangeWriter"]
 
@@ -42,7 +44,7 @@ PROBE_BY_KEY: Final = (
 CHUNK_ROWS: Final = 2500
 
 
-class PostgresRangeWriter:
+class PostgresRangeWriter(RangeWriter):
     """Implements :class:`~twinstore.bulk.RangeWriter` in a transaction that is open.
 
     Records wait until they are as many as one merge takes.
@@ -61,16 +63,17 @@ class PostgresRangeWriter:
         self._pairs: list[tuple[Record, Row]] = []
         self._bytes = 0
 
+    @override
     def write(self, records: Sequence[Record]) -> None:
-        """Take records in key order; see the Protocol."""
         with self._working():
             for record in records:
                 self._take(record)
 
+    @override
     def remove(self, keys: Sequence[Key]) -> None:
-        """Remove rows by key, with their children; see the Protocol."""
         known = storable_keys(self._entity, keys)
         with self._working():
+            # What was written before comes first: a key may be written and then removed.
             self._merge()
             if known:
                 arrays = [list(part) for part in zip(*known, strict=True)]
@@ -78,20 +81,24 @@ class PostgresRangeWriter:
                 (removed,) = self._transaction.run(step, subject=Subject(self._entity))
                 self._findings.removed += removed.count
 
+    @override
     def flush(self) -> ImportOutcome:
-        """Write whatever still waits; see the Protocol."""
         with self._working():
             self._merge()
         return self._findings.outcome
 
     @property
+    @override
     def access(self) -> Access:
-        """The rows of any described entity inside the transaction."""
+        """The rows of any described entity inside the transaction.
+
+        The ledger of a copy is written through it: rows and what it says of them become visible together.
+        """
         unit = UnitExecution(self._transaction, UNBOUND, self._state, read_only=False)
         return GuardedAccess(PostgresAccess(unit, {}))
 
+    @override
     def commit(self) -> None:
-        """Commit the range; see the Protocol."""
         with self._working():
             self._merge()
             self._transaction.commit()
@@ -118,7 +125,7 @@ class PostgresRangeWriter:
             self._reject(record, record.error or "the record holds no model")
             return
         if self._has_uuid and not storable_keys(self._entity, [record.key]):
-            self._reject(record, "the key is no UUID in lower case, as the column needs it")
+            self._reject(record, "the key is not a UUID in lower case, which the column needs")
             return
         row = self._table.encode(record.model, record.storage)
         if len(self._pairs) % SIZE_SAMPLE_EVERY == 0:

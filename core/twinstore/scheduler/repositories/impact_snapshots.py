@@ -31,6 +31,7 @@ class ImpactSnapshots(Repository, ImpactSnapshotRepository):
         tenant = self._admit(tenant_id)
         snapshot = self._model(snapshot, ImpactSet, "snapshot")
         run = optional_reference_argument(run_id, "run_id")
+        # Before the id is derived, which binds the content to this tenant.
         check_owner(snapshot.selector, tenant.id)
         key, stored = identify(tenant.id, snapshot, run)
         self._access.put(IMPACT_SNAPSHOTS, tenant, row_of(tenant, key, stored, run))

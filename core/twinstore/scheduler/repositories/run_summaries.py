@@ -42,6 +42,7 @@ class RunSummaries(Repository, RunSummaryRepository):
         summary = self._model(summary, RunSummary, "summary")
         tenant = self._admit(summary.tenant_id)
         if expected_updated_at is None:
+            # Without an expectation nothing of the stored summary matters, so one round trip is enough.
             return self._access.put(RUN_SUMMARIES, tenant, Row(summary)).model
         expected = instant_argument(expected_updated_at, "expected_updated_at")
 

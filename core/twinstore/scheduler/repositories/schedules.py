@@ -123,6 +123,7 @@ class Schedules(Repository, ScheduleRepository):
             before = None if trigger is None else trigger.model
             after = rules.synchronised(before, changed)
             row = row_of(changed)
+            # Either is left alone when nothing in it changed: a write of it could only conflict.
             return (None if row == schedule else row), (None if after == before else Row(after))
 
         self._change_pair(Ref(SCHEDULES, scope, (key,)), trigger_ref(scope, key), rule)
@@ -134,6 +135,7 @@ class Schedules(Repository, ScheduleRepository):
         while True:
             page = self._access.page(TRIGGERS, query)
             due += self._active([row.model for row in page])
+            # Triggers of disabled or deleted schedules take places on a page, so one page may not be enough.
             if page.next_page_token is None or len(due) >= query.limit:
                 return due[: query.limit]
             last = page[-1].model
@@ -147,6 +149,7 @@ class Schedules(Repository, ScheduleRepository):
             row.model
             for row, trigger in zip(rows, triggers, strict=True)
             if row is not None
+            # System scope sees all tenants: a trigger that names a schedule of another one must not fire it.
             and row.model.tenant_id == trigger.tenant_id
             and row.model.enabled
             and "deletedAt" not in row.storage

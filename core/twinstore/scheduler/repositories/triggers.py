@@ -1,4 +1,4 @@
-"""Triggers: written with their schedules, or calculated anew from the stored one."""
+"""Triggers: written with their schedules, or recalculated from the stored one."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ class Triggers(Repository, TriggerRepository):
         def rule(
             schedule: Row[Schedule] | None, trigger: Row[Trigger] | None
         ) -> tuple[Row[Schedule] | None, Row[Trigger] | None]:
+            # Required inside the rule: there the schedule is locked, and cannot be removed before the trigger
+            # is written.
             stored = schedule_of(self._required(schedule, SCHEDULES, key), self.driver)
             before = None if trigger is None else trigger.model
             return None, Row(rules.recalculated(before, stored, instant))

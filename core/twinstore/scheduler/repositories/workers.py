@@ -30,6 +30,7 @@ class Workers(Repository, WorkerRepository):
         worker = self._model(worker, Worker, "worker")
 
         def owned(stored: Worker | None) -> Worker:
+            # System scope sees every worker, so the owner is checked here and not by the store.
             if stored is not None and stored.tenant_id != worker.tenant_id:
                 raise duplicate(WORKERS, (worker.id,), self._access.binding.driver)
             return rules.registered(stored, worker)
@@ -73,6 +74,7 @@ class Workers(Repository, WorkerRepository):
     @override
     def mark_dead(self, now: datetime, *, threshold: timedelta = DEAD_AFTER) -> tuple[str, ...]:
         self._admit_system(PURPOSE)
+        # In batches: marked ones no longer match, so the next page of the same list holds others.
         query = queries.dead_workers(now, threshold, limit=1000)
         dead: tuple[str, ...] = ()
         while batch := self._access.mark(WORKERS, query, {"status": WorkerStatus.DEAD.value}):

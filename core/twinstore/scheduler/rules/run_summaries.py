@@ -26,6 +26,7 @@ def projected(summary: RunSummary | None, run: Run, schedule_id: str, now: datet
     entry = RunSnapshot.of(run)
     if supersedes(entry, window.get(entry.run_id)):
         window[entry.run_id] = entry
+    # Never backwards: clocks of hosts differ, and the instant is what an expectation is compared with.
     updated_at = now if summary is None else max(now, summary.updated_at)
     return summarised(run.tenant_id, schedule_id, tuple(window.values()), updated_at)
 

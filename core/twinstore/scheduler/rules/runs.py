@@ -31,12 +31,14 @@ def check_create(run: Run) -> None:
 
 def check_update(stored: Run, run: Run, expected_state: RunState | None) -> bool:
     """Return whether the update changes anything; raise when it is not allowed."""
+    # Before the comparison: who expects another state has not seen what is stored.
     if expected_state is not None and stored.state is not expected_state:
         raise ConflictError(
             f"Run {run.id!r} is in state {stored.state}, not in {expected_state} as expected; read it again.",
             entity="runs",
             key=run.id,
         )
+    # Before the rules: a repeated call is allowed even in a terminal state, which no move leaves.
     if stored == run:
         return False
     _check_move(stored, run)
@@ -58,6 +60,7 @@ def _forbidden(stored: Run, run: Run, why: str) -> InvalidTransitionError:
 
 
 def _check_immutable(stored: Run, run: Run) -> None:
+    # The start is not known when a run is created, so it may be set once.
     names = [*IMMUTABLE, "started_at"] if stored.started_at is not None else IMMUTABLE
     changed = [name for name in names if getattr(stored, name) != getattr(run, name)]
     if changed:

@@ -39,8 +39,10 @@ def upserted(
             key=schedule.id,
         )
     created_at, created_by = stored.schedule.created_at, stored.schedule.created_by
+    # As nearly all: a host sends back what it has read, and validating a copy costs more than this.
     if (schedule.created_at, schedule.created_by) == (created_at, created_by):
         return StoredSchedule(schedule)
+    # Told here, because the model would refuse a createdAt that the caller never sent.
     if schedule.updated_at < created_at:
         raise ValidationError(
             f"updatedAt of schedule {schedule.id!r} lies before the createdAt that is stored, "
@@ -101,7 +103,7 @@ def _check_instant(schedule: Schedule, name: str, instant: datetime) -> None:
 def synchronised(trigger: Trigger | None, stored: StoredSchedule) -> Trigger:
     """Return the trigger that belongs to a schedule after it was written.
 
-    The next instant is computed anew only for a new trigger, one that was disabled, or a changed time
+    The next instant is recomputed only for a new trigger, one that was disabled, or a changed time
     rule; otherwise it is left alone, so that a write of other fields neither skips nor repeats a firing.
     """
     schedule = stored.schedule
@@ -112,6 +114,7 @@ def synchronised(trigger: Trigger | None, stored: StoredSchedule) -> Trigger:
     )
     if trigger is not None and unchanged_rule and trigger.enabled == enabled:
         return trigger
+    # From the instant of the change and not from now: the same call gives the same trigger at any time.
     due = _next_instant(schedule, schedule.updated_at) if enabled else None
     return _with_next(trigger, schedule, enabled=enabled, due=due, now=schedule.updated_at)
 

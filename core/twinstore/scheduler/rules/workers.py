@@ -23,6 +23,7 @@ def registered(stored: Worker | None, worker: Worker) -> Worker:
 
 def alive(stored: Worker, now: datetime, current_jobs: int | None) -> Worker:
     """Return a worker after a sign of life, which never lies before the last one; a dead one revives."""
+    # A stopped one goes the same way and is refused by the state machine, with its own message.
     status = ACTIVE if stored.status in {DEAD, STOPPED} else stored.status
     jobs = stored.current_jobs if current_jobs is None else current_jobs
     seen = max(now, stored.last_heartbeat_at)

@@ -8,8 +8,9 @@ import pytest
 
 from twinstore.access import Ref, Row
 from twinstore.canonical import CanonicalModel
-from twinstore.errors import ConflictError, NotFoundError, ValidationError
+from twinstore.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
 from twinstore.query import AtLeast
+from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing.contracts.access_base import (
     AccessCases,
     AccessWorkspace,
@@ -83,6 +84,19 @@ class AccessAppendContract(AccessCases):
             getattr(factory.row(dataset, number).model, "message", "") for number in (2, 0)
         ]
         assert workspace.stored(factory, dataset) == by_key(factory.entity, [*first, *second])
+
+    def test_a_number_that_is_taken_out_of_sight_is_told_of_the_entry(
+        self, workspace: AccessWorkspace
+    ) -> None:
+        dataset = workspace.dataset
+        LINE.store_parents(workspace.access, dataset)
+        stray = LINE.row(dataset, 0, sequence=1)
+        stray = Row(stray.model.evolve(tenant_id=workspace.foreign), stray.storage)
+        workspace.access.insert(LINES, ALL_TENANTS, stray)
+        with pytest.raises(DuplicateError) as refusal:
+            workspace.access.append(LINES, parent_of(LINE, dataset), unnumbered(LINE, dataset, [0]))
+        key = LINES.key_text(LINES.key_of(stray.model, stray.storage))
+        assert (refusal.value.entity, refusal.value.key) == (LINES.name, key)
 
     @each_log
     def test_every_parent_has_numbers_of_its_own(

@@ -205,7 +205,10 @@ class AccessCases:
     @classmethod
     def opened(cls, backend_factory: BackendFactory) -> Iterator[tuple[Deployment, ModuleBackend[Access]]]:
         """Open the module once for all tests of the class."""
-        with backend_factory() as deployment, deployment.open_module(cls.module) as backend:
+        with (
+            backend_factory(cls.module, migrated=False) as deployment,
+            deployment.open_module(cls.module) as backend,
+        ):
             yield deployment, backend
 
     @pytest.fixture

@@ -12,7 +12,6 @@ from twinstore.catalog import Entity
 from twinstore.paging import SortKey
 from twinstore.query import AtLeast, Equals, IsNull, IsPresent, OneOf, expired_query, query_of_key
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT
-from twinstore.testing.builders import at
 from twinstore.testing.contracts.access_base import AccessCases, AccessWorkspace, by_key, query_of
 from twinstore.testing.datasets import (
     COUNTER,
@@ -40,6 +39,7 @@ from twinstore.testing.entities import (
     Level,
     Note,
 )
+from twinstore.testing.instants import at
 from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from twinstore.query import (
     key_order,
 )
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT
-from twinstore.testing.builders import at
 from twinstore.testing.contracts.access_base import (
     AccessCases,
     AccessWorkspace,
@@ -44,6 +43,7 @@ from twinstore.testing.datasets import (
     RowFactory,
 )
 from twinstore.testing.entities import COUNTERS, DEVICES, EVENTS, NOTES, Device
+from twinstore.testing.instants import at
 from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST
 from twinstore.testing.workspace import all_pages
 

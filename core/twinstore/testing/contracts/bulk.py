@@ -8,76 +8,47 @@ import pytest
 
 from twinstore import jsontext
 from twinstore.bulk import KeyRange
-from twinstore.scheduler.catalog import (
-    AUDIT,
-    IMPACT_SNAPSHOTS,
-    RUNS,
-    SCHEDULER,
-    SCHEDULES,
-)
-from twinstore.tenancy import Tenant
-from twinstore.testing.base import Contract
-from twinstore.testing.builders import (
-    at,
-    rich_audit_record,
-    rich_impact_set,
-    rich_run_summary,
-    rich_schedule,
-)
-from twinstore.testing.contracts.runs import finished
+from twinstore.tenancy import NO_TENANT, Owner, Tenant, label_of
+from twinstore.testing.base import BulkCases, each
 from twinstore.testing.copying import (
     contents,
+    owner_in,
     records_of,
 )
-from twinstore.testing.scalars import EDGE_TEXTS
-from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing.examples import absent_key, is_owned
 from twinstore.testing.workspace import Workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from twinstore.catalog import Entity
-    from twinstore.scheduler.storage import SchedulerStorage
-    from twinstore.testing.probe import Deployment
+    from twinstore.testing.probe import BackendFactory
 
 __all__ = ["BulkContract"]
 
-each_entity = pytest.mark.parametrize("entity", SCHEDULER.entities, ids=lambda entity: entity.name)
+each_entity = each("entity", lambda kit: kit.module.entities)
 EVERYTHING: Final = KeyRange()
 
 
-def populate(workspace: Workspace) -> None:
-    """Store rows of every entity, ids in awkward order, soft-deleted and derived ones among them."""
-    storage, tenant = workspace.storage, workspace.tenant
-    for number, text in enumerate(EDGE_TEXTS):
-        schedule = rich_schedule(tenant, workspace.id(text), name=f"{text}{number}")
-        storage.schedules.upsert(schedule)
-        storage.audit.append(rich_audit_record(tenant, workspace.id(text), occurred_at=at(-number)))
-    storage.schedules.soft_delete(tenant, workspace.id(EDGE_TEXTS[0]), "eve", at(99))
-    storage.runs.create(workspace.run("planned", schedule_id="s"))
-    finished(workspace, "finished", 5)
-    storage.impact_snapshots.upsert(tenant, rich_impact_set(tenant))
-    storage.impact_snapshots.upsert(
-        tenant, rich_impact_set(tenant, snapshot_id=workspace.id("own")), run_id="r"
-    )
-    storage.run_summaries.upsert(rich_run_summary(tenant, workspace.id("s")))
-    storage.run_summaries.upsert(workspace.summary("t"))
-    for item in SCHEDULER_EXAMPLES.of_the_system:
-        for text in EDGE_TEXTS:
-            item.store(storage.unbound, tenant, item.rich(tenant, workspace.id(text)))
+def owner_of(entity: Entity, workspace: Workspace) -> Owner:
+    """Return who owns the rows of an entity that the tenant of a workspace stored."""
+    return Tenant(workspace.tenant) if is_owned(entity) else NO_TENANT
 
 
-class BulkContract(Contract, capability="bulk"):
+class BulkContract(BulkCases, capability="bulk"):
     """Reading whole entities past the repositories, without losing anything."""
 
     @pytest.fixture(scope="class")
     @classmethod
-    def filled(cls, deployment: Deployment, storage: SchedulerStorage) -> Workspace:
+    def filled(cls, backend_factory: BackendFactory) -> Iterator[Workspace]:
         """Fill a tenant once for all tests of the class; none of them may change it."""
-        workspace = Workspace(deployment, storage)
-        populate(workspace)
-        return workspace
+        with backend_factory(cls.module.module) as deployment, deployment.open() as storage:
+            workspace = cls.workspace_class(deployment, storage)
+            cls.populate(workspace)
+            yield workspace
 
     def test_the_entities_are_those_of_the_module(self, workspace: Workspace) -> None:
-        assert workspace.storage.bulk.entities() == SCHEDULER.entities
+        assert workspace.storage.bulk.entities() == self.module.entities
 
     def test_the_identity_names_the_store_and_no_secret(
         self, workspace: Workspace, isolated_workspace: Workspace
@@ -91,9 +62,12 @@ class BulkContract(Contract, capability="bulk"):
     @each_entity
     def test_rows_are_counted_by_tenant(self, isolated_workspace: Workspace, entity: Entity) -> None:
         assert isolated_workspace.storage.bulk.counts(entity) == {}
-        populate(isolated_workspace)
-        populate(isolated_workspace.elsewhere)
+        self.populate(isolated_workspace)
+        self.populate(isolated_workspace.elsewhere)
         counts = isolated_workspace.storage.bulk.counts(entity)
+        if not is_owned(entity):
+            assert counts == {label_of(NO_TENANT): isolated_workspace.count(entity)}
+            return
         assert counts == {
             isolated_workspace.tenant: isolated_workspace.count(entity),
             isolated_workspace.foreign: isolated_workspace.elsewhere.count(entity),
@@ -108,7 +82,7 @@ class BulkContract(Contract, capability="bulk"):
         self, filled: Workspace, entity: Entity, rows: int
     ) -> None:
         bulk = filled.storage.bulk
-        ranges = list(bulk.cut(entity, rows, tenant_id=filled.tenant))
+        ranges = list(bulk.cut(entity, rows, tenant_id=owner_in(entity, filled.tenant)))
         assert (ranges[0].lower, ranges[-1].upper) == (None, None)
         assert [item.upper for item in ranges[:-1]] == [item.lower for item in ranges[1:]]
         found = [
@@ -118,9 +92,10 @@ class BulkContract(Contract, capability="bulk"):
         assert len(found) == len(set(found)) == filled.count(entity)
 
     @each_entity
-    def test_nothing_is_covered_by_one_unbounded_range(self, workspace: Workspace, entity: Entity) -> None:
-        assert list(workspace.storage.bulk.cut(entity, 10, tenant_id=workspace.tenant)) == [EVERYTHING]
-        assert records_of(workspace.storage.bulk, entity, EVERYTHING, workspace.tenant) == []
+    def test_nothing_is_covered_by_one_unbounded_range(self, apart: Workspace, entity: Entity) -> None:
+        bulk, tenant = apart.storage.bulk, apart.tenant
+        assert list(bulk.cut(entity, 10, tenant_id=owner_in(entity, tenant))) == [EVERYTHING]
+        assert records_of(bulk, entity, EVERYTHING, tenant) == []
 
     @each_entity
     @pytest.mark.parametrize("batch_size", [2, 5, 1000])
@@ -131,7 +106,7 @@ class BulkContract(Contract, capability="bulk"):
         for read in ("records", "rows"):
             with bulk.view() as view:
                 batches = getattr(view, read)(
-                    entity, EVERYTHING, tenant_id=filled.tenant, batch_size=batch_size
+                    entity, EVERYTHING, tenant_id=owner_in(entity, filled.tenant), batch_size=batch_size
                 )
                 sizes = list(map(len, batches))
             assert sum(sizes) == filled.count(entity)
@@ -156,7 +131,7 @@ class BulkContract(Contract, capability="bulk"):
             row = filled.probe.read(entity, record.key)
             assert row is not None
             assert isinstance(record.model, entity.model)
-            assert (record.owner, record.error, record.raw) == (Tenant(filled.tenant), None, None)
+            assert (record.owner, record.error, record.raw) == (owner_of(entity, filled), None, None)
             assert (dict(record.storage), record.text_timestamp) == (dict(row.markers), False)
 
     @each_entity
@@ -179,7 +154,7 @@ class BulkContract(Contract, capability="bulk"):
         bulk = filled.storage.bulk
         rows = contents(bulk, entity, filled.tenant)
         wanted = [key for key in list(rows)[::2] if key is not None]
-        absent = tuple("absent" for _ in entity.key)
+        absent = absent_key(entity)
         with bulk.view() as view:
             found = {row.key: row.content for row in view.rows_of(entity, [*wanted, absent])}
             assert found == {key: rows[key] for key in wanted}
@@ -190,37 +165,49 @@ class BulkContract(Contract, capability="bulk"):
         bulk = filled.storage.bulk
         all_records = {item.key: item for item in records_of(bulk, entity, EVERYTHING, filled.tenant)}
         wanted = [key for key in list(all_records)[::2] if key is not None]
-        absent = tuple("absent" for _ in entity.key)
+        absent = absent_key(entity)
         with bulk.view() as view:
             found = {item.key: item for item in view.records_of(entity, [*wanted, absent])}
             assert found == {key: all_records[key] for key in wanted}
             assert list(view.records_of(entity, [])) == []
 
+    @each("entity", lambda kit: [entity for entity in kit.module.entities if entity.retention is not None])
+    def test_each_row_is_scanned_with_the_instant_by_which_it_expires(
+        self, filled: Workspace, entity: Entity
+    ) -> None:
+        assert entity.retention is not None
+        expected = {
+            record.key: entity.value(record.model, record.storage, entity.retention.field)
+            for record in records_of(filled.storage.bulk, entity, EVERYTHING, filled.tenant)
+            if record.model is not None
+        }
+        with filled.storage.bulk.view() as view:
+            batches = view.rows(entity, EVERYTHING, tenant_id=owner_in(entity, filled.tenant))
+            assert {row.key: row.expires for batch in batches for row in batch} == expected
+
     def test_a_view_reads_one_list_after_the_other(self, filled: Workspace) -> None:
         with filled.storage.bulk.view() as view:
-            for entity in SCHEDULER.entities:
-                records = view.records(entity, EVERYTHING, tenant_id=filled.tenant)
-                rows = view.rows(entity, EVERYTHING, tenant_id=filled.tenant)
+            for entity in self.module.entities:
+                tenant = owner_in(entity, filled.tenant)
+                records = view.records(entity, EVERYTHING, tenant_id=tenant)
+                rows = view.rows(entity, EVERYTHING, tenant_id=tenant)
                 keys = [record.key for batch in records for record in batch]
                 assert keys == [row.key for batch in rows for row in batch] != []
 
     def test_a_list_may_be_left_half_read(self, filled: Workspace) -> None:
+        entity = self.module.entities[0]
         with filled.storage.bulk.view() as view:
-            first = next(view.records(SCHEDULES, EVERYTHING, tenant_id=filled.tenant, batch_size=1))
+            tenant = owner_in(entity, filled.tenant)
+            first = next(view.records(entity, EVERYTHING, tenant_id=tenant, batch_size=1))
         assert len(first) == 1
-        assert records_of(filled.storage.bulk, SCHEDULES, EVERYTHING, filled.tenant)[0].key == first[0].key
-
-    def test_the_instant_of_retention_is_scanned(self, filled: Workspace) -> None:
-        for entity, expected in ((RUNS, {None, at(5)}), (IMPACT_SNAPSHOTS, {at(0.123)}), (AUDIT, {None})):
-            with filled.storage.bulk.view() as view:
-                batches = view.rows(entity, EVERYTHING, tenant_id=filled.tenant)
-                assert {row.expires for batch in batches for row in batch} == expected
+        assert records_of(filled.storage.bulk, entity, EVERYTHING, filled.tenant)[0].key == first[0].key
 
     @each_entity
     def test_a_broken_row_is_exported_with_its_reason_and_still_scanned(
-        self, workspace: Workspace, entity: Entity
+        self, apart: Workspace, entity: Entity
     ) -> None:
-        populate(workspace)
+        workspace = apart
+        self.populate(workspace)
         bulk = workspace.storage.bulk
         before = contents(bulk, entity, workspace.tenant)
         broken = next(iter(before))
@@ -229,7 +216,7 @@ class BulkContract(Contract, capability="bulk"):
         records = records_of(bulk, entity, EVERYTHING, workspace.tenant)
         bad = [record for record in records if record.error is not None]
         assert [(record.key, record.model, record.owner) for record in bad] == [
-            (broken, None, Tenant(workspace.tenant))
+            (broken, None, owner_of(entity, workspace))
         ]
         assert "p0is0n" in (bad[0].raw or "")
         after = contents(bulk, entity, workspace.tenant)

@@ -12,18 +12,13 @@ from twinstore.errors import (
     TwinstoreError,
     UnavailableError,
 )
-from twinstore.scheduler.storage import SchedulerStorage
-from twinstore.testing.base import Contract
-from twinstore.testing.calls import store_one_of_each
-from twinstore.testing.contracts.transactions import FATAL
-from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing.base import Contract, each, each_example, of_tenants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from twinstore.scheduler.storage import SchedulerSession
     from twinstore.testing.examples import Example
-    from twinstore.testing.workspace import Workspace
+    from twinstore.testing.workspace import AnyStorage, Workspace
 
 __all__ = ["StoreErrorContract"]
 
@@ -54,30 +49,24 @@ def assert_silent(error: TwinstoreError) -> None:
             assert len(said) < TELLING or said not in error.message
 
 
-def in_a_unit(storage: SchedulerStorage, tenant: str) -> None:
-    """Read in a unit of work."""
-    with storage.transaction(tenant) as unit:
-        unit.runs.get(tenant, "any")
-
-
 class StoreErrorContract(Contract):
     """Every failure of the store is one of ours."""
 
-    @pytest.mark.parametrize("name", FATAL)
+    @each("name", lambda kit: kit.fatal_steps())
     def test_a_taken_value_is_told_in_the_words_of_the_library(self, workspace: Workspace, name: str) -> None:
-        one_of_each = store_one_of_each(workspace)
-        store_one_of_each(workspace.elsewhere)
+        one_of_each = self.store_one_of_each(workspace)
+        self.store_one_of_each(workspace.elsewhere)
         with pytest.raises(DuplicateError) as refusal:
-            FATAL[name](workspace.storage.unbound, workspace, one_of_each)
+            self.fatal_steps()[name](workspace.storage.unbound, workspace, one_of_each)
         assert refusal.value.driver == workspace.storage.driver
         assert_silent(refusal.value)
 
-    @pytest.mark.parametrize("example", SCHEDULER_EXAMPLES.examples, ids=lambda example: example.name)
+    @each_example
     def test_a_row_of_another_form_is_undecodable_and_says_why_in_its_cause(
-        self, workspace: Workspace, example: Example[SchedulerSession]
+        self, workspace: Workspace, example: Example
     ) -> None:
         session, tenant = workspace.storage.unbound, workspace.tenant
-        model = SCHEDULER_EXAMPLES.store_small(session, tenant, workspace.id("a"), example.entity)
+        model = self.module.store_small(session, tenant, workspace.id("a"), example.entity)
         damages: list[Callable[[], object]] = [
             lambda: workspace.probe.poison(example.entity, example.key(tenant, model), "s3cr3t 1 2 3 4"),
             lambda: workspace.probe.garble(example.entity, example.key(tenant, model)),
@@ -89,15 +78,23 @@ class StoreErrorContract(Contract):
             assert list(causes_of(problem.value)), "an error without its cause"
             assert "s3cr3t" not in problem.value.message
 
+    @of_tenants
     def test_a_store_out_of_reach_is_unavailable_for_every_kind_of_call(self, workspace: Workspace) -> None:
         broken = workspace.deployment.break_connection()
         if broken is None:
             assert workspace.deployment.settings() is None, "what other processes see can be out of reach"
             return
-        calls: list[Callable[[SchedulerStorage], object]] = [
-            lambda it: it.runs.get(workspace.tenant, "any"),
-            lambda it: it.runs.create(workspace.run()),
-            lambda it: in_a_unit(it, workspace.tenant),
+        entity, tenant, name = self.module.typical.entity, workspace.tenant, workspace.id("a")
+        model = self.module.typical.small(tenant, name)
+
+        def in_a_unit(storage: AnyStorage) -> None:
+            with storage.transaction(tenant) as unit:
+                self.module.typical.found(unit, tenant, model)
+
+        calls: list[Callable[[AnyStorage], object]] = [
+            lambda it: self.module.typical.found(it.unbound, tenant, model),
+            lambda it: self.module.store_small(it.unbound, tenant, name, entity),
+            in_a_unit,
         ]
         with broken as storage:
             for call in calls:
@@ -105,4 +102,4 @@ class StoreErrorContract(Contract):
                     call(storage)
                 assert outage.value.driver == workspace.storage.driver
                 assert list(causes_of(outage.value)), "an error without its cause"
-        assert workspace.storage.runs.get(workspace.tenant, workspace.id("a")) is None
+        assert self.module.typical.found(workspace.storage.unbound, tenant, model) is None

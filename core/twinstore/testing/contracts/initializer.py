@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from twinstore.bulk import KeyRange
-from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
+from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError, NotFoundError
 from twinstore.migrations import Consent, EffectKind, MigrationReport, MigrationState
 from twinstore.testing.base import Contract, assert_refused, needs
+from twinstore.testing.examples import absent_key
 from twinstore.testing.workspace import Workspace, race
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from twinstore.testing.probe import BackendFactory, Deployment
+    from twinstore.testing.signatures import ListMethod, Lookup
 
 __all__ = ["InitializerContract"]
 
@@ -30,7 +32,7 @@ class InitializerContract(Contract):
     @pytest.fixture
     def bare(self, backend_factory: BackendFactory) -> Iterator[Deployment]:
         """Return a deployment without any schema."""
-        with backend_factory(migrated=False) as deployment:
+        with backend_factory(self.module.module, migrated=False) as deployment:
             yield deployment
 
     def test_a_second_run_does_nothing(self, bare: Deployment) -> None:
@@ -38,7 +40,7 @@ class InitializerContract(Contract):
             shipped = storage.initializer.status()
             assert {status.state for status in shipped} <= {MigrationState.PENDING}
             first = storage.initializer.ensure_migrations()
-            assert first.module == "scheduler"
+            assert first.module == self.module.module.name
             assert (first.backend, first.already_applied) == (storage.driver, ())
             second = storage.initializer.ensure_migrations()
             assert (second.applied, second.changes, second.unknown) == ((), (), ())
@@ -48,7 +50,7 @@ class InitializerContract(Contract):
             assert [status.name for status in applied] == sorted(status.name for status in shipped)
             assert storage.initializer.verify() == ()
             storage.check_ready()
-            storage.runs.create(Workspace(bare, storage).run())
+            self.store_one_of_each(self.workspace_class(bare, storage))
 
     def test_a_storage_is_not_ready_while_a_migration_is_pending(self, bare: Deployment) -> None:
         with bare.open() as storage:
@@ -77,14 +79,16 @@ class InitializerContract(Contract):
 
     def test_a_call_without_schema_works_or_asks_for_the_migrations(self, bare: Deployment) -> None:
         with bare.open() as storage:
-            workspace = Workspace(bare, storage)
-            for call in (
-                lambda: storage.runs.get(workspace.tenant, "any"),
-                lambda: storage.runs.list(workspace.tenant),
-                lambda: storage.runs.create(workspace.run()),
-            ):
+            workspace, session = self.workspace_class(bare, storage), storage.unbound
+            for item in self.module.examples:
+                model = item.small(workspace.tenant, workspace.id("a"))
+                value = item.value(workspace.tenant, model)
+                questions: list[Lookup | ListMethod] = [*item.lookups, *item.lists]
+                for question in questions:
+                    with suppress(MigrationError, NotFoundError):
+                        question(getattr(session, item.repository), workspace.tenant, value)
                 with suppress(MigrationError):
-                    call()
+                    item.store(session, workspace.tenant, model)
 
     def test_a_changed_or_newer_migration_stops_everything(self, isolated_workspace: Workspace) -> None:
         initializer, probe = isolated_workspace.storage.initializer, isolated_workspace.probe
@@ -124,7 +128,10 @@ class InitializerContract(Contract):
     def test_a_store_without_rows_needs_no_consent(self, bare: Deployment) -> None:
         with bare.open() as storage:
             assert storage.initializer.effects() == ()
-            not_needed = {Consent(EffectKind.TTL, "runs", 0), Consent(EffectKind.RLS, "absent")}
+            not_needed = {
+                Consent(EffectKind.TTL, self.module.entities[0].name, 0),
+                Consent(EffectKind.RLS, "absent"),
+            }
             assert storage.initializer.ensure_migrations(accept=not_needed).backend == storage.driver
             assert storage.initializer.effects() == storage.initializer.effects(release=True) == ()
             storage.check_ready()
@@ -139,7 +146,7 @@ class InitializerContract(Contract):
             for entity, found in zip(bulk.entities(), bulk.survey(), strict=True):
                 assert found.present == (not storage.initializer.status())
                 assert (bulk.counts(entity), list(bulk.cut(entity, 1))) == ({}, [KeyRange()])
-                key = tuple("k" for _ in entity.key)
+                key = absent_key(entity)
                 with bulk.view() as view:
                     assert list(view.records(entity, KeyRange())) == []
                     assert list(view.rows(entity, KeyRange())) == []

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from twinstore.errors import NotFoundError, ValidationError
-from twinstore.testing.base import Contract
+from twinstore.keys import KeyType
+from twinstore.testing.base import Contract, each, each_example
 from twinstore.testing.contracts.values import assert_stored
-from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing.signatures import TENANT
 
 if TYPE_CHECKING:
     from twinstore.canonical import CanonicalModel
-    from twinstore.scheduler.storage import SchedulerSession
+    from twinstore.catalog import Entity
     from twinstore.testing.examples import Example
     from twinstore.testing.signatures import Lookup, Value
     from twinstore.testing.workspace import Workspace
 
 __all__ = ["KeyedRepositoryContract"]
 
-each_entity = pytest.mark.parametrize(
-    "example", SCHEDULER_EXAMPLES.examples, ids=lambda example: example.name
-)
-BAD_IDS: Final = ("", "  ", "a\x00b", "a\nb", "x" * 257)
+each_owned = each("example", lambda kit: [item for item in kit.module.examples if item.is_owned])
+each_with_text = each("example", lambda kit: [item for item in kit.module.examples if has_text(item.entity)])
+# What is no value of a parameter, by its annotation.
+BAD_IDS: Final[Mapping[str, tuple[object, ...]]] = {
+    "str": ("", "  ", "a\x00b", "a\nb", "x" * 257),
+    "int": ("", "1", "x", None, 1.5, True, 2**63),
+}
 # Equal for whoever normalises text, folds case or drops a mark: different ids for everybody else.
 LOOKALIKES: Final = (
     ("\u00e9", "e\u0301"),
@@ -37,16 +41,14 @@ LOOKALIKES: Final = (
 )
 
 
-def stored(workspace: Workspace, example: Example[SchedulerSession], name: str = "a") -> CanonicalModel:
-    """Store the small model of a name, with its parents, and return it."""
-    return SCHEDULER_EXAMPLES.store_small(
-        workspace.storage.unbound, workspace.tenant, workspace.id(name), example.entity
-    )
+def has_text(entity: Entity) -> bool:
+    """Whether a text that is no tenant tells the rows of an entity apart."""
+    return any(part.type is KeyType.TEXT and part.field != entity.tenant_field for part in entity.key_parts)
 
 
-def ask(workspace: Workspace, example: Example[SchedulerSession], lookup: Lookup, value: Value) -> object:
+def ask(workspace: Workspace, example: Example, lookup: Lookup, value: Value) -> object:
     """Ask the repository of an entity for the row of some values."""
-    return lookup(getattr(workspace.storage, example.repository), workspace.tenant, value)
+    return lookup(getattr(workspace.storage.unbound, example.repository), workspace.tenant, value)
 
 
 def changed(value: Value, change: str) -> Value:
@@ -59,28 +61,34 @@ def changed(value: Value, change: str) -> Value:
     return answer
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """The same value under every name."""
+def replaced(value: Value, field: str, bad: object) -> Value:
+    """Return values of which one is another."""
+    return lambda name: bad if name == field else value(name)
 
-    value: str
 
-    def __call__(self, name: str) -> str:
-        """Return the value."""
-        del name
-        return self.value
+def asked_by(lookup: Lookup) -> list[tuple[str, str, str]]:
+    """Return parameter, field and annotation of what a look-up is told beside the tenant."""
+    kinds = zip(lookup.method.positional, lookup.method.kinds, strict=True)
+    told = [(parameter, kind) for parameter, kind in kinds if parameter != TENANT]
+    return [(parameter, field, kind) for (parameter, kind), field in zip(told, lookup.fields, strict=True)]
 
 
 class KeyedRepositoryContract(Contract):
     """Look-ups by key or unique value: found, absent, foreign, refused."""
 
-    @each_entity
+    def store_small(self, workspace: Workspace, example: Example, name: str = "a") -> CanonicalModel:
+        """Store the small model of a name, with its parents, and return it."""
+        return self.module.store_small(
+            workspace.storage.unbound, workspace.tenant, workspace.id(name), example.entity
+        )
+
+    @each_example
     def test_every_look_up_finds_the_row_as_it_was_stored(
-        self, workspace: Workspace, example: Example[SchedulerSession]
+        self, workspace: Workspace, example: Example
     ) -> None:
         model = example.rich(workspace.tenant, workspace.id("a"))
         if example.entity.parent is not None:
-            stored(workspace, example)
+            self.store_small(workspace, example)
         assert example.store(workspace.storage.unbound, workspace.tenant, model) == model
         value = example.value(workspace.tenant, model)
         for lookup in example.lookups:
@@ -88,11 +96,11 @@ class KeyedRepositoryContract(Contract):
             assert ask(workspace, example, lookup, changed(value, " {} ")) == model
         assert_stored(workspace, example.entity, example.key(workspace.tenant, model), model)
 
-    @each_entity
+    @each_example
     def test_an_absent_row_is_nothing_or_an_error_with_the_normalised_key(
-        self, workspace: Workspace, example: Example[SchedulerSession]
+        self, workspace: Workspace, example: Example
     ) -> None:
-        stored(workspace, example, "other")
+        self.store_small(workspace, example, "other")
         value = example.value(workspace.tenant, example.small(workspace.tenant, workspace.id("missing")))
         for lookup in example.lookups:
             if not lookup.required:
@@ -105,11 +113,11 @@ class KeyedRepositoryContract(Contract):
             assert (absence.value.entity, absence.value.key) == (example.name, wanted)
             assert absence.value.driver == workspace.storage.driver
 
-    @each_entity
+    @each_owned
     def test_a_row_of_another_tenant_is_as_absent_as_none(
-        self, workspace: Workspace, example: Example[SchedulerSession]
+        self, workspace: Workspace, example: Example
     ) -> None:
-        model = stored(workspace.elsewhere, example)
+        model = self.store_small(workspace.elsewhere, example)
         value = example.value(workspace.foreign, model)
         for lookup in example.lookups:
             if lookup.method.names_tenant:
@@ -120,31 +128,29 @@ class KeyedRepositoryContract(Contract):
                     assert ask(workspace, example, lookup, value) is None
                 assert ask(workspace.elsewhere, example, lookup, value) == model
 
-    @each_entity
+    @each_with_text
     def test_keys_that_only_look_alike_are_different_keys(
-        self, workspace: Workspace, example: Example[SchedulerSession]
+        self, workspace: Workspace, example: Example
     ) -> None:
         for number, (name, other) in enumerate(LOOKALIKES):
-            model = stored(workspace, example, f"{number}{name}")
+            model = self.store_small(workspace, example, f"{number}{name}")
             twin = example.small(workspace.tenant, workspace.id(f"{number}{other}"))
             for lookup in example.lookups:
                 if not lookup.required:
                     assert ask(workspace, example, lookup, example.value(workspace.tenant, model)) == model
                     assert ask(workspace, example, lookup, example.value(workspace.tenant, twin)) is None
 
-    @each_entity
-    def test_an_unacceptable_key_is_named_and_refused(
-        self, workspace: Workspace, example: Example[SchedulerSession]
-    ) -> None:
+    @each_example
+    def test_an_unacceptable_key_is_named_and_refused(self, workspace: Workspace, example: Example) -> None:
+        value = example.value(workspace.tenant, example.small(workspace.tenant, workspace.id("a")))
         for lookup in example.lookups:
-            for bad in BAD_IDS:
-                with pytest.raises(ValidationError, match=lookup.method.positional[-1]):
-                    ask(workspace, example, lookup, Constant(bad))
+            for parameter, field, kind in asked_by(lookup):
+                for bad in BAD_IDS[kind]:
+                    with pytest.raises(ValidationError, match=parameter):
+                        ask(workspace, example, lookup, replaced(value, field, bad))
 
-    @each_entity
-    def test_a_second_storage_finds_the_row(
-        self, workspace: Workspace, example: Example[SchedulerSession]
-    ) -> None:
-        model = stored(workspace, example)
+    @each_example
+    def test_a_second_storage_finds_the_row(self, workspace: Workspace, example: Example) -> None:
+        model = self.store_small(workspace, example)
         with workspace.storages(1) as (other,):
             assert example.found(other.unbound, workspace.tenant, model) == model

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore import add_scheduler_memory_storage
 from twinstore.bulk import KeyRange
 from twinstore.errors import LeaseLostError
 from twinstore.ledger import ConflictLine, JobState, QuarantineLine, RangeState
-from twinstore.scheduler.catalog import AUDIT, RUNS
-from twinstore.testing.base import CopyContract, needs
-from twinstore.testing.builders import at
+from twinstore.testing.base import CopyContract, needs, of_tenants
 from twinstore.testing.copying import (
     HOUR,
     TALLY,
     claimed,
     copied,
+    entity_of,
     finished,
     in_the_end,
     ledger_of,
@@ -26,6 +24,7 @@ from twinstore.testing.copying import (
     states,
     taken,
 )
+from twinstore.testing.instants import at
 from twinstore.testing.workspace import outcomes, unique
 
 if TYPE_CHECKING:
@@ -36,9 +35,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LedgerContract"]
 
-T = TypeVar("T")
+# The ledger knows entities by name alone.
+ANOTHER: Final = "another_entity"
 
-SETTINGS: Final = {"module": "scheduler", "tenant": "*", "naïve": "\N{SNOWMAN}"}
+SETTINGS: Final = {"module": "library", "tenant": "*", "naïve": "\N{SNOWMAN}"}
 RANGES: Final = [
     KeyRange(None, ("\uffff", "b")),
     KeyRange(("\uffff", "b"), ("\U00010000", "")),
@@ -69,6 +69,7 @@ def conflict_line(claim: Claim, line: int) -> ConflictLine:
 class LedgerContract(CopyContract, capability="bulk"):
     """Jobs, leases, ranges and lines, kept in the target."""
 
+    @of_tenants
     @needs("transactions")
     def test_a_job_is_started_once(self, workspace: Workspace) -> None:
         ledger = ledger_of(workspace.storage)
@@ -83,6 +84,7 @@ class LedgerContract(CopyContract, capability="bulk"):
             assert ledger_of(other).find(job_id) == job
             assert job in list(ledger_of(other).jobs())
 
+    @of_tenants
     @needs("transactions")
     def test_the_lease_belongs_to_one_holder_and_its_fence_grows(self, workspace: Workspace) -> None:
         ledger, job_id = started_job(workspace)
@@ -100,6 +102,7 @@ class LedgerContract(CopyContract, capability="bulk"):
         ledger.release(first)
         assert ledger.lease(job_id) == second
 
+    @of_tenants
     @needs("transactions")
     def test_the_lease_of_a_dead_holder_is_taken_at_once(self, workspace: Workspace) -> None:
         ledger, job_id = started_job(workspace)
@@ -111,6 +114,7 @@ class LedgerContract(CopyContract, capability="bulk"):
         with pytest.raises(LeaseLostError):
             ledger.renew(first, HOUR)
 
+    @of_tenants
     @needs("transactions")
     def test_a_lease_is_extended_by_its_holder(self, workspace: Workspace) -> None:
         ledger, job_id = started_job(workspace)
@@ -120,6 +124,7 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert renewed.expires_at > lease.expires_at
         assert ledger.lease(job_id) == renewed
 
+    @of_tenants
     @needs("transactions")
     def test_an_expired_lease_is_lost_and_free(self, workspace: Workspace) -> None:
         ledger, job_id = started_job(workspace)
@@ -128,7 +133,7 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert second.fence > first.fence
         acts: list[Callable[[], object]] = [
             lambda: ledger.renew(first, HOUR),
-            lambda: ledger.plan(first, RUNS.name, RANGES),
+            lambda: ledger.plan(first, self.entity.name, RANGES),
             lambda: ledger.complete(first),
         ]
         for act in acts:
@@ -136,53 +141,57 @@ class LedgerContract(CopyContract, capability="bulk"):
                 act()
         assert list(ledger.ranges(job_id)) == []
 
+    @of_tenants
     @needs("transactions")
     def test_ranges_are_planned_once_and_kept_in_order(self, workspace: Workspace) -> None:
         ledger, job_id = started_job(workspace)
         lease = ledger.acquire(job_id, "first", HOUR)
-        ledger.plan(lease, RUNS.name, RANGES)
-        ledger.plan(lease, AUDIT.name, RANGES[:1])
-        ledger.plan(lease, RUNS.name, [KeyRange()])
+        ledger.plan(lease, self.entity.name, RANGES)
+        ledger.plan(lease, ANOTHER, RANGES[:1])
+        ledger.plan(lease, self.entity.name, [KeyRange()])
         planned = list(ledger.ranges(job_id))
         assert [item.within for item in planned] == [*RANGES, RANGES[0]]
         assert [item.number for item in planned] == sorted({item.number for item in planned})
         assert {item.state for item in planned} == {RangeState.PENDING}
-        assert [item.within for item in ledger.ranges(job_id, RUNS.name)] == RANGES
+        assert [item.within for item in ledger.ranges(job_id, self.entity.name)] == RANGES
         assert list(ledger.ranges(job_id, "no-entity")) == []
         assert ledger.counts(job_id) == {"pending": 4}
-        assert (ledger.counts(job_id, AUDIT.name), ledger.counts(job_id, "no-entity")) == ({"pending": 1}, {})
+        assert (ledger.counts(job_id, ANOTHER), ledger.counts(job_id, "no-entity")) == ({"pending": 1}, {})
 
+    @of_tenants
     @needs("transactions")
     def test_the_ends_of_a_range_may_be_texts_and_numbers(self, workspace: Workspace) -> None:
         ledger, job_id = started_job(workspace)
         lease = ledger.acquire(job_id, "first", HOUR)
         ends = [("run:\x00\ud800", 2**63 - 1), ("run:\x01", -(2**63))]
         ranges = [KeyRange(None, ends[0]), KeyRange(*ends), KeyRange(ends[1], None)]
-        ledger.plan(lease, RUNS.name, ranges)
+        ledger.plan(lease, self.entity.name, ranges)
         assert [item.within for item in ledger.ranges(job_id)] == ranges
 
+    @of_tenants
     @needs("transactions")
     def test_a_claimed_range_is_copying_for_everybody(self, workspace: Workspace) -> None:
         ledger, job_id = started_job(workspace)
         lease = ledger.acquire(job_id, "first", HOUR)
-        ledger.plan(lease, RUNS.name, RANGES)
+        ledger.plan(lease, self.entity.name, RANGES)
         number = [item.number for item in ledger.ranges(job_id)][1]
         claim = ledger.claim(job_id, "worker", number)
         assert (claim.job_id, claim.number, claim.worker) == (job_id, number, "worker")
-        assert (claim.entity, claim.within) == (RUNS.name, RANGES[1])
+        assert (claim.entity, claim.within) == (self.entity.name, RANGES[1])
         with workspace.storages(1) as (other,):
             found = states(ledger_of(other), job_id)
         assert found == [RangeState.PENDING, RangeState.COPYING, RangeState.PENDING]
 
+    @of_tenants
     @needs("transactions")
     def test_a_stolen_lease_plans_reopens_completes_and_stops_nothing(self, workspace: Workspace) -> None:
         ledger = ledger_of(workspace.storage)
-        lease = started(ledger, RUNS, RANGES)
-        finished(workspace, taken(ledger, lease.job_id, RUNS.name))
+        lease = started(ledger, self.entity, RANGES)
+        finished(workspace, taken(ledger, lease.job_id, self.entity.name))
         ledger.acquire(lease.job_id, "thief", HOUR, dead=lease.holder)
         before = ledger.find(lease.job_id), list(ledger.ranges(lease.job_id))
         acts: list[Callable[[], None]] = [
-            lambda: ledger.plan(lease, AUDIT.name, RANGES),
+            lambda: ledger.plan(lease, ANOTHER, RANGES),
             lambda: ledger.reopen(lease, [1]),
             lambda: ledger.complete(lease),
             lambda: ledger.stop(lease, "why"),
@@ -193,18 +202,19 @@ class LedgerContract(CopyContract, capability="bulk"):
                 act()
         assert (ledger.find(lease.job_id), list(ledger.ranges(lease.job_id))) == before
 
+    @of_tenants
     @needs("transactions")
     def test_an_imported_range_is_live_with_its_tally_and_can_be_opened_again(
         self, workspace: Workspace
     ) -> None:
         ledger = ledger_of(workspace.storage)
-        with add_scheduler_memory_storage({}) as memory:
-            memory.audit.append(workspace.record("a"))
+        with self.in_memory() as memory:
+            self.store_typical(memory.unbound, workspace)
             claims: list[Claim] = []
             copied(
                 memory,
                 workspace.storage,
-                AUDIT,
+                self.entity,
                 workspace.tenant,
                 during=lambda _, claim: claims.append(claim),
             )
@@ -223,21 +233,23 @@ class LedgerContract(CopyContract, capability="bulk"):
         ledger.reopen(holder, [live.number])
         (reopened,) = ledger.ranges(job_id)
         assert (reopened.state, reopened.tally, reopened.finished_at) == (RangeState.PENDING, None, None)
-        assert taken(ledger, job_id, AUDIT.name).fence > claims[0].fence
+        assert taken(ledger, job_id, self.entity.name).fence > claims[0].fence
 
+    @of_tenants
     @needs("transactions")
     def test_a_tally_keeps_every_label(self, workspace: Workspace) -> None:
         ledger = ledger_of(workspace.storage)
-        claim = claimed(ledger, RUNS)
+        claim = claimed(ledger, self.entity)
         finished(workspace, claim)
         assert [item.tally for item in ledger.ranges(claim.job_id)] == [TALLY]
 
+    @of_tenants
     @needs("transactions")
     def test_a_complete_job_begins_a_new_generation(self, workspace: Workspace) -> None:
         ledger = ledger_of(workspace.storage)
-        lease = started(ledger, RUNS)
-        claim = taken(ledger, lease.job_id, RUNS.name)
-        with workspace.storage.bulk.writer(RUNS) as writer:
+        lease = started(ledger, self.entity)
+        claim = taken(ledger, lease.job_id, self.entity.name)
+        with workspace.storage.bulk.writer(self.entity) as writer:
             writer.flush()
             ledger.note(writer.access, claim, [quarantine_line(claim, 1)], [conflict_line(claim, 1)])
             ledger.finish(writer.access, claim, TALLY)
@@ -252,6 +264,7 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert list(ledger.ranges(job.id)) == []
         assert [*ledger.quarantined(job.id), *ledger.conflicts(job.id)] == []
 
+    @of_tenants
     @needs("transactions")
     def test_of_rivals_for_a_lease_exactly_one_wins(self, workspace: Workspace) -> None:
         _, job_id = started_job(workspace)
@@ -260,6 +273,7 @@ class LedgerContract(CopyContract, capability="bulk"):
         )
         assert outcomes(results) == {"LeaseLostError": 5, "ok": 1}
 
+    @of_tenants
     @needs("transactions")
     def test_rivals_starting_a_job_start_the_same(self, workspace: Workspace) -> None:
         job_id = unique("job")
@@ -269,13 +283,14 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert outcomes(results) == {"ok": 6}
         assert results == [ledger_of(workspace.storage).find(job_id)] * 6
 
+    @of_tenants
     @needs("transactions")
     def test_lines_are_stored_with_their_range_and_forgotten_when_it_is_opened(
         self, workspace: Workspace
     ) -> None:
         ledger = ledger_of(workspace.storage)
-        lease = started(ledger, RUNS, RANGES[:2])
-        claims = [taken(ledger, lease.job_id, RUNS.name) for _ in range(2)]
+        lease = started(ledger, self.entity, RANGES[:2])
+        claims = [taken(ledger, lease.job_id, self.entity.name) for _ in range(2)]
         expected = [noted(workspace, claim) for claim in reversed(claims)]
         bad, conflicts = zip(*reversed(expected), strict=True)
         assert list(ledger.quarantined(lease.job_id)) == [line for lines in bad for line in lines]
@@ -284,22 +299,24 @@ class LedgerContract(CopyContract, capability="bulk"):
         assert list(ledger.quarantined(lease.job_id)) == bad[1]
         assert list(ledger.conflicts(lease.job_id)) == conflicts[1]
 
+    @of_tenants
     @needs("transactions")
     def test_lines_of_a_range_that_was_not_committed_do_not_exist(self, workspace: Workspace) -> None:
         ledger = ledger_of(workspace.storage)
-        claim = claimed(ledger, RUNS)
-        with workspace.storage.bulk.writer(RUNS) as writer:
+        claim = claimed(ledger, self.entity)
+        with workspace.storage.bulk.writer(self.entity) as writer:
             writer.flush()
             ledger.note(writer.access, claim, [quarantine_line(claim, 1)], [conflict_line(claim, 1)])
         assert [*ledger.quarantined(claim.job_id), *ledger.conflicts(claim.job_id)] == []
 
+    @of_tenants
     @needs("transactions")
     def test_long_lines_and_many_of_them_come_back_in_order(self, workspace: Workspace) -> None:
         ledger = ledger_of(workspace.storage)
-        claim = claimed(ledger, RUNS)
+        claim = claimed(ledger, self.entity)
         lines = [quarantine_line(claim, 1, part, raw=f"{part}" * 1_000_000) for part in range(3)]
         lines += [quarantine_line(claim, number, raw=None, key=None) for number in range(2, 50)]
-        with workspace.storage.bulk.writer(RUNS) as writer:
+        with workspace.storage.bulk.writer(self.entity) as writer:
             writer.flush()
             ledger.note(writer.access, claim, lines, ())
             ledger.finish(writer.access, claim, TALLY)
@@ -315,7 +332,7 @@ def noted(workspace: Workspace, claim: Claim) -> tuple[list[QuarantineLine], lis
         quarantine_line(claim, 2, 0, raw=None),
     ]
     conflicts = [conflict_line(claim, 1), conflict_line(claim, 2)]
-    with workspace.storage.bulk.writer(RUNS) as writer:
+    with workspace.storage.bulk.writer(entity_of(workspace, claim)) as writer:
         writer.flush()
         ledger = ledger_of(workspace.storage)
         ledger.note(writer.access, claim, iter(bad), iter(conflicts))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from twinstore.backend import BACKEND_API_VERSION, BackendSettings
 from twinstore.plugins import list_backends, load_backend
-from twinstore.scheduler.module import MODULE
 from twinstore.testing.base import Contract
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ class PluginContract(Contract):
         name = workspace.storage.driver
         listed = [info for info in list_backends() if info.name.casefold() == name.casefold()]
         assert [(info.state, info.detail) for info in listed] == [("ready", "")]
-        assert MODULE.name in listed[0].modules
-        assert load_backend(name.upper(), module=MODULE.name).name == name
+        assert self.module.module.name in listed[0].modules
+        assert load_backend(name.upper(), module=self.module.module.name).name == name
 
     def test_the_description_of_the_driver_has_the_types_that_are_asked_for(
         self, workspace: Workspace

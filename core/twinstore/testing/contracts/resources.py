@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from twinstore.errors import ConfigurationError, DuplicateError, UnsupportedCapabilityError
-from twinstore.testing.base import Contract
-from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS, store_one_of_each
+from twinstore.testing.base import Contract, of_tenants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from twinstore.scheduler.storage import SchedulerStorage
-    from twinstore.testing.workspace import Workspace
+    from twinstore.testing.workspace import AnyStorage, Workspace
 
 __all__ = ["ResourceContract"]
 
@@ -29,44 +28,53 @@ def descriptors() -> int:
     return len(list(DESCRIPTORS.iterdir())) if DESCRIPTORS.exists() else 0
 
 
-def every_kind_of_call(workspace: Workspace) -> None:
-    """Read, list, write, fail, and open what can be opened."""
-    storage, tenant = workspace.storage, workspace.tenant
-    run = storage.runs.create(workspace.run().evolve(id=workspace.next_id()))
-    assert storage.runs.get(tenant, run.id) == run
-    storage.runs.list(tenant)
-    storage.runs.list_by_state(run.state, limit=1)
-    with pytest.raises(DuplicateError):
-        storage.runs.create(run)
-    with suppress(UnsupportedCapabilityError), storage.sessions.open(tenant) as session:
-        session.runs.get(tenant, run.id)
-    with suppress(UnsupportedCapabilityError), storage.transaction(tenant) as unit:
-        unit.runs.get(tenant, run.id)
-    with suppress(UnsupportedCapabilityError, DuplicateError), storage.transaction(tenant) as unit:
-        unit.runs.create(run)
-
-
 class ResourceContract(Contract):
     """Connections, and the end of a storage."""
 
+    def _every_kind_of_call(self, workspace: Workspace) -> None:
+        """Read, list, write, fail, and open what can be opened."""
+        storage, tenant, typical = workspace.storage, workspace.tenant, self.module.typical
+        name, taken = workspace.next_id(), workspace.next_id()
+        model = self.module.store_small(storage.unbound, tenant, name, typical.entity)
+        self.module.store_small(storage.unbound, workspace.foreign, taken, typical.entity)
+        for listed in typical.lists:
+            listed(
+                getattr(storage.unbound, typical.repository), tenant, typical.value(tenant, model), limit=1
+            )
+        if typical.shares_keys:
+            with pytest.raises(DuplicateError):
+                typical.store(storage.unbound, tenant, typical.small(tenant, taken))
+            with suppress(UnsupportedCapabilityError, DuplicateError), storage.transaction(tenant) as unit:
+                typical.store(unit, tenant, typical.small(tenant, taken))
+        assert typical.found(storage.unbound, tenant, model) == model
+        with suppress(UnsupportedCapabilityError), storage.sessions.open(tenant) as session:
+            typical.found(session, tenant, model)
+        with suppress(UnsupportedCapabilityError), storage.transaction(tenant) as unit:
+            typical.found(unit, tenant, model)
+
+    @of_tenants
     def test_no_call_leaves_a_connection_open(self, isolated_workspace: Workspace) -> None:
-        every_kind_of_call(isolated_workspace)
+        self._every_kind_of_call(isolated_workspace)
         before = descriptors()
         for _ in range(TIMES):
-            every_kind_of_call(isolated_workspace)
+            self._every_kind_of_call(isolated_workspace)
         # One that is opened once more, for a pool or a monitor, is no leak.
         assert descriptors() < before + TIMES
 
+    @of_tenants
     def test_a_closed_storage_refuses_every_call(self, workspace: Workspace) -> None:
-        one_of_each = store_one_of_each(workspace)
+        one_of_each = self.store_one_of_each(workspace)
+        typical, tenant = self.module.typical, workspace.tenant
+        model = one_of_each.rows[typical.entity]
         with workspace.storages(1) as (storage,):
             session, handle = storage.unbound, workspace.deployment.handle(workspace.tenant)
-            assert storage.runs.get(workspace.tenant, one_of_each.run.id) == one_of_each.run
-        for call in (*TENANT_CALLS, *SYSTEM_CALLS):
+            assert typical.found(session, tenant, model) == model
+        for call in (*self.tenant_calls(), *self.system_calls()):
             with pytest.raises(ConfigurationError, match="closed"):
                 call.invoke(session, workspace.tenant, one_of_each)
-        uses: list[Callable[[SchedulerStorage], object]] = [
-            lambda it: it.runs,
+        uses: list[Callable[[AnyStorage], object]] = [
+            *(attrgetter(item.repository) for item in self.module.examples),
+            lambda it: it.unbound,
             lambda it: it.sessions.open(workspace.tenant).__enter__(),
             lambda it: it.transaction(workspace.tenant).__enter__(),
             lambda it: it.bind(handle, workspace.tenant),
@@ -79,4 +87,4 @@ class ResourceContract(Contract):
             with pytest.raises(ConfigurationError, match="closed"):
                 use(storage)
         storage.close()
-        assert workspace.storage.runs.get(workspace.tenant, one_of_each.run.id) == one_of_each.run
+        assert typical.found(workspace.storage.unbound, tenant, model) == model

@@ -10,18 +10,14 @@ from typing_extensions import override
 
 from twinstore.errors import ValidationError
 from twinstore.guard import GuardedAccess
-from twinstore.scheduler.module import MODULE
-from twinstore.scheduler.repositories import Repositories
-from twinstore.testing.base import Contract
-from twinstore.testing.builders import at
-from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing.base import Contract, each
+from twinstore.testing.instants import at
 
 if TYPE_CHECKING:
     from twinstore.access import Access
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
     from twinstore.query import Query
-    from twinstore.scheduler.storage import SchedulerSession
     from twinstore.testing.examples import Example
     from twinstore.testing.workspace import Workspace
 
@@ -29,11 +25,10 @@ __all__ = ["RetentionContract"]
 
 # In an order that is neither that of their age nor its reverse.
 AGES: Final = (3, 0, 4, 1, 2)
-PURGED: Final = [item for item in SCHEDULER_EXAMPLES.examples if item.purges]
-each_purged = pytest.mark.parametrize("example", PURGED, ids=lambda example: example.name)
+each_purged = each("example", lambda kit: [item for item in kit.module.examples if item.purges])
 
 
-def aged(workspace: Workspace, example: Example[SchedulerSession], age: int) -> CanonicalModel:
+def aged(workspace: Workspace, example: Example, age: int) -> CanonicalModel:
     """Store a row whose age is judged by an instant that many milliseconds after the others."""
     retention = example.entity.retention
     assert retention is not None, f"{example.name} is removed by age and its description does not say so"
@@ -51,7 +46,7 @@ class Batches(GuardedAccess):
     left: dict[str, CanonicalModel] = field(default_factory=dict[str, "CanonicalModel"])
     seen: list[tuple[int, list[str]]] = field(default_factory=list[tuple[int, list[str]]])
     workspace: Workspace | None = None
-    example: Example[SchedulerSession] | None = None
+    example: Example | None = None
 
     @override
     def remove(self, entity: Entity, query: Query) -> int:
@@ -75,18 +70,19 @@ class RetentionContract(Contract):
     @each_purged
     @pytest.mark.parametrize("batch_size", [1, 2, 7])
     def test_a_purge_removes_the_oldest_first_in_batches_as_large_as_asked(
-        self, workspace: Workspace, example: Example[SchedulerSession], batch_size: int
+        self, workspace: Workspace, example: Example, batch_size: int
     ) -> None:
         rows = {str(age): aged(workspace, example, age) for age in AGES}
         watches: list[Batches] = []
 
-        def watched(access: Access) -> Repositories:
+        def watched(access: Access) -> object:
             assert isinstance(access, GuardedAccess)
             watches.append(Batches(access.inner, access.lifetime, rows, [], workspace, example))
-            return Repositories.over(watches[-1])
+            return self.module.module.repositories(watches[-1])
 
         for purge in example.purges:
-            with workspace.deployment.open_module(replace(MODULE, repositories=watched)) as backend:
+            module = replace(self.module.module, repositories=watched)
+            with workspace.deployment.open_module(module) as backend:
                 repository = getattr(backend.repositories, example.repository)
                 assert purge(repository, at(1000.003), workspace.tenant, batch_size) == 4
             (watch,) = watches
@@ -100,13 +96,12 @@ class RetentionContract(Contract):
 
     @each_purged
     def test_a_purge_in_batches_below_one_removes_nothing(
-        self, workspace: Workspace, example: Example[SchedulerSession]
+        self, workspace: Workspace, example: Example
     ) -> None:
         model = aged(workspace, example, 0)
         for purge in example.purges:
             for batch_size in (0, -1, True, 1.5):
+                repository = getattr(workspace.storage.unbound, example.repository)
                 with pytest.raises(ValidationError, match="batch_size"):
-                    purge(
-                        getattr(workspace.storage, example.repository), at(9999), workspace.tenant, batch_size
-                    )
+                    purge(repository, at(9999), workspace.tenant, batch_size)
         assert example.found(workspace.storage.unbound, workspace.tenant, model) == model

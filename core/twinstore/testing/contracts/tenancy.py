@@ -9,25 +9,28 @@ import pytest
 
 from twinstore.errors import TenantScopeError, TwinstoreError, ValidationError
 from twinstore.scope import system_scope_openings
-from twinstore.testing.base import Contract, needs
-from twinstore.testing.calls import SYSTEM_CALLS, TENANT_CALLS, StoredExamples, TenantCall, store_one_of_each
+from twinstore.testing.base import Contract, each, needs, of_tenants
+from twinstore.testing.calls import TenantCall
+from twinstore.testing.examples import OneOfEach
 from twinstore.testing.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from twinstore.scheduler.storage import SchedulerStorage
+    from twinstore.canonical import CanonicalModel
+    from twinstore.testing.examples import Example
     from twinstore.testing.probe import Deployment
+    from twinstore.testing.workspace import AnyStorage
 
 __all__ = ["TenancyContract"]
 
 PURPOSE: Final = "contract kit"
-every_method = pytest.mark.parametrize("call", TENANT_CALLS, ids=lambda call: call.name)
-every_system_method = pytest.mark.parametrize("call", SYSTEM_CALLS, ids=lambda call: call.name)
+every_method = each("call", lambda kit: kit.tenant_calls())
+every_system_method = each("call", lambda kit: kit.system_calls())
 BAD_TENANTS: Final = ["", "  ", "a:b", "a\nb", "a\x00b", "x" * 129]
 
 
-def answer_of(call: TenantCall, workspace: Workspace, one_of_each: StoredExamples) -> object:
+def answer_of(call: TenantCall, workspace: Workspace, one_of_each: OneOfEach) -> object:
     """Return the result of a call, or the class of its error."""
     try:
         return call.invoke(workspace.storage.unbound, workspace.tenant, one_of_each)
@@ -35,14 +38,22 @@ def answer_of(call: TenantCall, workspace: Workspace, one_of_each: StoredExample
         return type(error)
 
 
+def found_or_refused(example: Example, session: object, tenant: str, model: CanonicalModel) -> object:
+    """Return what a look-up answers, or the error of a session that may not look."""
+    try:
+        return example.found(session, tenant, model)
+    except TenantScopeError:
+        return TenantScopeError
+
+
 class OtherTenant(NamedTuple):
     """A tenant that has rows of every entity; no test of the class may change them."""
 
     tenant: str
-    one_of_each: StoredExamples
+    one_of_each: OneOfEach
 
 
-def settled(call: TenantCall, workspace: Workspace, other_tenant: OtherTenant) -> object:
+def removed_twice(call: TenantCall, workspace: Workspace, other_tenant: OtherTenant) -> object:
     """Return the result of a call that found nothing left to remove."""
     call.invoke(workspace.storage.unbound, workspace.tenant, other_tenant.one_of_each)
     return call.invoke(workspace.storage.unbound, workspace.tenant, other_tenant.one_of_each)
@@ -53,14 +64,14 @@ class TenancyContract(Contract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def other_tenant(cls, deployment: Deployment, storage: SchedulerStorage) -> OtherTenant:
-        """Store the rows of a other_tenant once for all tests of the class."""
-        workspace = Workspace(deployment, storage)
-        return OtherTenant(workspace.tenant, store_one_of_each(workspace))
+    def other_tenant(cls, deployment: Deployment, storage: AnyStorage) -> OtherTenant:
+        """Store the rows of another tenant once for all tests of the class."""
+        workspace = cls.workspace_class(deployment, storage)
+        return OtherTenant(workspace.tenant, cls.store_one_of_each(workspace))
 
     @pytest.fixture
     def unchanged(self, workspace: Workspace, other_tenant: OtherTenant) -> Iterator[OtherTenant]:
-        """Return the other_tenant and compare its stored rows before and after the test."""
+        """Return the other tenant and compare its stored rows before and after the test."""
         before = other_tenant.one_of_each.stored(workspace)
         yield other_tenant
         assert other_tenant.one_of_each.stored(workspace) == before
@@ -103,8 +114,8 @@ class TenancyContract(Contract):
         with workspace.storage.transaction(workspace.tenant) as unit:
             with pytest.raises(TenantScopeError):
                 call.invoke(unit, unchanged.tenant, unchanged.one_of_each)
-            unit.runs.create(workspace.run())
-        assert workspace.storage.runs.get(workspace.tenant, workspace.id("a")) is not None
+            model = self.store_typical(unit, workspace)
+        assert self.module.typical.found(workspace.storage.unbound, workspace.tenant, model) == model
 
     @every_method
     @needs("sessions")
@@ -127,7 +138,7 @@ class TenancyContract(Contract):
     def test_a_session_with_a_purpose_sees_all(
         self, workspace: Workspace, other_tenant: OtherTenant, call: TenantCall
     ) -> None:
-        expected = settled(call, workspace, other_tenant)
+        expected = removed_twice(call, workspace, other_tenant)
         with workspace.storage.sessions.open(purpose=PURPOSE) as bound:
             assert call.invoke(bound, workspace.tenant, other_tenant.one_of_each) == expected
 
@@ -136,7 +147,7 @@ class TenancyContract(Contract):
     def test_a_unit_with_a_purpose_sees_all(
         self, workspace: Workspace, other_tenant: OtherTenant, call: TenantCall
     ) -> None:
-        expected = settled(call, workspace, other_tenant)
+        expected = removed_twice(call, workspace, other_tenant)
         with workspace.storage.transaction(purpose=PURPOSE) as unit:
             assert call.invoke(unit, workspace.tenant, other_tenant.one_of_each) == expected
 
@@ -153,6 +164,23 @@ class TenancyContract(Contract):
             call.invoke(workspace.storage.unbound, workspace.tenant, other_tenant.one_of_each)
         assert sum(system_scope_openings().values()) == before + 1
         assert [record.name for record in caplog.records] == ["twinstore.system_scope"]
+
+    @each("example", lambda kit: kit.module.of_nobody)
+    @needs("sessions")
+    def test_rows_of_nobody_are_the_same_for_every_tenant(
+        self, workspace: Workspace, example: Example
+    ) -> None:
+        session, tenant = workspace.storage.unbound, workspace.tenant
+        model = self.module.store_small(session, tenant, workspace.id("shared"), example.entity)
+        assert example.found(session, tenant, model) == model
+        seen: list[object] = []
+        for owner in (workspace, workspace.elsewhere):
+            with workspace.storage.sessions.open(owner.tenant) as bound:
+                seen.append(found_or_refused(example, bound, tenant, model))
+        # Whether sessions of a tenant read them at all, their repository decides.
+        assert seen in ([model, model], [TenantScopeError, TenantScopeError])
+        with workspace.storage.sessions.open(purpose=PURPOSE) as system:
+            assert example.found(system, tenant, model) == model
 
     @pytest.mark.parametrize(("tenant", "purpose"), [(None, None), ("both", "both")])
     def test_a_session_or_unit_has_either_a_tenant_or_a_purpose(
@@ -172,8 +200,12 @@ class TenancyContract(Contract):
         with pytest.raises(ValidationError), workspace.storage.transaction(tenant):
             pass
 
+    @of_tenants
     @needs("transactions")
     def test_a_tenant_is_trimmed_when_a_unit_opens(self, workspace: Workspace) -> None:
         with workspace.storage.transaction(f" {workspace.tenant} ") as unit:
-            unit.runs.create(workspace.run())
-            assert unit.runs.get(f" {workspace.tenant} ", workspace.id("a")) is not None
+            model = self.store_typical(unit, workspace)
+            typical = self.module.typical
+            value = typical.value(workspace.tenant, model)
+            trimmed = typical.lookups[0](getattr(unit, typical.repository), f" {workspace.tenant} ", value)
+            assert trimmed == model

@@ -2,67 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import pydantic
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from twinstore import jsontext
 from twinstore.canonical import CanonicalJsonSerializer
-from twinstore.errors import ValidationError
-from twinstore.fields import INT64_MAX
-from twinstore.scheduler.catalog import (
-    AUDIT,
-    IMPACT_SNAPSHOTS,
-    RUN_SUMMARIES,
-    RUNS,
-    SCHEDULES,
-    TRIGGERS,
-)
-from twinstore.scheduler.enums import RunState
-from twinstore.scheduler.runs import RunStats
-from twinstore.scheduler.schedules import ScheduleQueryOptions
-from twinstore.testing.base import Contract, examples
-from twinstore.testing.builders import (
-    at,
-    make_run,
-    make_schedule,
-    moved,
-    rich_audit_record,
-    rich_impact_set,
-    rich_run,
-    rich_run_summary,
-    rich_schedule,
-)
-from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST, ids
-from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
-from twinstore.testing.strategies import impact_sets, runs, schedules
-from twinstore.testing.workspace import all_pages, unique
+from twinstore.testing.base import Contract, each, examples
+from twinstore.testing.scalars import ids
+from twinstore.testing.workspace import unique
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity, Key
-    from twinstore.scheduler.storage import SchedulerSession
     from twinstore.testing.examples import Example
     from twinstore.testing.workspace import Workspace
 
 __all__ = ["ValueContract"]
 
-DRAWN: Final = [item for item in SCHEDULER_EXAMPLES.examples if item.drawn is not None]
-# MongoDB keeps the own id of a snapshot outside of the document.
-OUTSIDE: Final = frozenset({"snapshotId"})
+each_drawn = each("example", lambda kit: [item for item in kit.module.examples if item.drawn is not None])
 
 
 def assert_stored(workspace: Workspace, entity: Entity, key: Key, model: CanonicalModel) -> None:
     """Assert that the store holds the canonical form of a model, and that the model is what was read."""
     row = workspace.probe.read(entity, key)
     assert row is not None
-    stored = {name: value for name, value in row.document.items() if name not in OUTSIDE}
-    wire = {name: value for name, value in model.wire().items() if name not in OUTSIDE}
+    # A store may keep a field that is a marker, too, beside the document.
+    stored = {name: value for name, value in row.document.items() if name not in entity.markers}
+    wire = {name: value for name, value in model.wire().items() if name not in entity.markers}
     stored = {name: value for name, value in stored.items() if value != [] or name in wire}
     assert jsontext.dumps_sorted(plain(stored)) == jsontext.dumps_sorted(plain(wire))
 
@@ -91,12 +59,10 @@ def any_id(data: st.DataObject) -> str:
 class ValueContract(Contract):
     """Round trips over the full range of values."""
 
-    @pytest.mark.parametrize("example", DRAWN, ids=lambda example: example.name)
+    @each_drawn
     @examples(8)
     @given(data=st.data())
-    def test_any_row_comes_back(
-        self, workspace: Workspace, example: Example[SchedulerSession], data: st.DataObject
-    ) -> None:
+    def test_any_row_comes_back(self, workspace: Workspace, example: Example, data: st.DataObject) -> None:
         assert example.drawn is not None
         tenant, session = unique("t"), workspace.storage.unbound
         model = data.draw(example.drawn(tenant, any_id(data)))
@@ -106,145 +72,3 @@ class ValueContract(Contract):
         for listed in example.lists:
             if listed.method.name == "list" and listed.method.names_tenant:
                 assert tuple(listed(getattr(session, example.repository), tenant, no_value)) == (model,)
-
-    @examples(12)
-    @given(data=st.data())
-    def test_any_schedule_comes_back(self, workspace: Workspace, data: st.DataObject) -> None:
-        tenant = unique("t")
-        schedule = data.draw(schedules(tenant, any_id(data)))
-        assert workspace.storage.schedules.upsert(schedule) == schedule
-        assert same_bytes(workspace.storage.schedules.get(tenant, schedule.id), schedule)
-        assert tuple(workspace.storage.schedules.list(tenant)) == (schedule,)
-        assert_stored(workspace, SCHEDULES, (schedule.id,), schedule)
-        trigger = workspace.storage.triggers.get_required(tenant, schedule.id)
-        assert_stored(workspace, TRIGGERS, (trigger.id,), trigger)
-
-    @examples(12)
-    @given(data=st.data())
-    def test_any_finished_run_comes_back(self, workspace: Workspace, data: st.DataObject) -> None:
-        tenant = unique("t")
-        run = data.draw(runs(tenant, any_id(data), (RunState.ERROR, RunState.CANCELLED)))
-        planned = moved(run, RunState.PLANNING, stats=RunStats(), deltas=(), reason=None)
-        workspace.storage.runs.create(planned)
-        assert workspace.storage.runs.update(run) is True
-        assert same_bytes(workspace.storage.runs.get(tenant, run.id), run)
-        assert_stored(workspace, RUNS, (run.id,), run)
-
-    @examples(12)
-    @given(data=st.data())
-    def test_any_snapshot_comes_back(self, workspace: Workspace, data: st.DataObject) -> None:
-        tenant = unique("t")
-        own = data.draw(st.booleans())
-        snapshot = data.draw(impact_sets(tenant)).evolve(snapshot_id=any_id(data) if own else None)
-        key = workspace.storage.impact_snapshots.upsert(tenant, snapshot, run_id=data.draw(st.none() | ids()))
-        assert same_bytes(workspace.storage.impact_snapshots.get(tenant, key), snapshot)
-        assert (
-            workspace.storage.impact_snapshots.get_latest_by_selector(tenant, snapshot.selector) == snapshot
-        )
-        assert_stored(workspace, IMPACT_SNAPSHOTS, (key,), snapshot)
-
-    def test_models_with_every_field_are_stored_as_their_canonical_form(self, workspace: Workspace) -> None:
-        storage, tenant = workspace.storage, workspace.tenant
-        schedule = storage.schedules.upsert(rich_schedule(tenant, workspace.id("a")))
-        assert_stored(workspace, SCHEDULES, (schedule.id,), schedule)
-        run = storage.runs.create(
-            rich_run(
-                tenant,
-                workspace.id("a"),
-                state=RunState.QUEUED,
-                started_at=None,
-                finished_at=None,
-                error=None,
-            )
-        )
-        assert_stored(workspace, RUNS, (run.id,), run)
-        failed = rich_run(tenant, workspace.id("a"))
-        assert storage.runs.update(failed) is True
-        assert_stored(workspace, RUNS, (run.id,), failed)
-        snapshot = rich_impact_set(tenant)
-        key = storage.impact_snapshots.upsert(tenant, snapshot)
-        assert_stored(workspace, IMPACT_SNAPSHOTS, (key,), snapshot)
-        record = storage.audit.append(rich_audit_record(tenant, workspace.id("a")))
-        assert_stored(workspace, AUDIT, (record.id,), record)
-        summary = storage.run_summaries.upsert(rich_run_summary(tenant, workspace.id("a")))
-        assert_stored(workspace, RUN_SUMMARIES, (tenant, summary.schedule_id), summary)
-
-    @pytest.mark.parametrize("text", EDGE_TEXTS, ids=ascii)
-    def test_ids_and_tenants_of_full_length_come_back(self, workspace: Workspace, text: str) -> None:
-        tenant = (unique("t") + text[0] * 128)[:128].strip()
-        key = (unique("i") + text[0] * 256)[:256].strip()
-        schedule = make_schedule(tenant, key, name=(text[0] * 200).strip())
-        run = make_run(tenant, key, schedule_id=key, retry_of=key)
-        assert workspace.storage.schedules.upsert(schedule) == schedule
-        assert workspace.storage.runs.create(run) == run
-        assert workspace.storage.run_summary_service.project(run, now=at()) is not None
-        record = rich_audit_record(tenant, key, schedule_id=key, run_id=key)
-        assert workspace.storage.audit.append(record) == record
-        snapshot = rich_impact_set(tenant, snapshot_id=key)
-        assert workspace.storage.impact_snapshots.upsert(tenant, snapshot, run_id=key) == key
-        assert tuple(workspace.storage.runs.get_runs_by_schedule(tenant, key, 5)) == (run,)
-        assert workspace.storage.run_summaries.get_required(tenant, key).counters.total == 1
-        assert tuple(workspace.storage.impact_snapshots.list_by_run(tenant, key)) == (snapshot,)
-
-    def test_lists_follow_code_points_not_language_and_not_utf_16(self, workspace: Workspace) -> None:
-        for text in reversed(EDGE_TEXTS):
-            workspace.storage.schedules.upsert(workspace.schedule(text, name=text))
-        found = all_pages(
-            lambda token: workspace.storage.schedules.list(
-                workspace.tenant, ScheduleQueryOptions(limit=4, page_token=token)
-            )
-        )
-        assert [schedule.name for schedule in found] == list(EDGE_TEXTS) == sorted(EDGE_TEXTS)
-
-    @pytest.mark.parametrize("instant", [EARLIEST, EARLIEST.replace(microsecond=1000), LATEST, at(0.001)])
-    def test_the_limits_of_time_come_back_and_are_found(
-        self, workspace: Workspace, instant: datetime
-    ) -> None:
-        run = make_run(workspace.tenant, workspace.id("a"), created_at=instant, schedule_id="s")
-        workspace.storage.runs.create(run)
-        record = workspace.storage.audit.append(workspace.record("a", occurred_at=instant))
-        snapshot = workspace.snapshot("a", generated_at=instant)
-        workspace.storage.impact_snapshots.upsert(workspace.tenant, snapshot)
-        assert tuple(workspace.storage.runs.get_pending_runs(workspace.tenant)) == (run,)
-        assert tuple(workspace.storage.audit.list(workspace.tenant)) == (record,)
-        assert workspace.storage.impact_snapshots.purge_generated(instant, tenant_id=workspace.tenant) == 1
-
-    def test_counters_of_64_bits_come_back(self, workspace: Workspace) -> None:
-        full = RunStats.model_validate(dict.fromkeys(RunStats.model_fields, INT64_MAX))
-        run = workspace.storage.runs.create(workspace.run(stats=full, schedule_id=workspace.id("s")))
-        assert workspace.storage.runs.get_required(workspace.tenant, run.id).stats == full
-        summary = workspace.storage.run_summary_service.project(run, now=at())
-        assert summary is not None
-        assert workspace.storage.run_summaries.get(workspace.tenant, workspace.id("s")) == summary
-        assert summary.counters.total_deltas == INT64_MAX
-
-    def test_digits_below_a_millisecond_never_reach_the_store(self, workspace: Workspace) -> None:
-        run = workspace.storage.runs.create(workspace.run(created_at=at().replace(microsecond=1999)))
-        assert run.created_at == at(0.001)
-        assert workspace.storage.runs.get(workspace.tenant, run.id) == run
-
-    def test_text_with_nul_and_numbers_beyond_64_bits_are_no_models(self, workspace: Workspace) -> None:
-        for change in ({"name": "a\x00b"}, {"created_by": "a\x00"}, {"subscribers": ("\ud800",)}):
-            with pytest.raises(pydantic.ValidationError):
-                workspace.schedule(**change)
-        with pytest.raises(pydantic.ValidationError):
-            RunStats(candidates=INT64_MAX + 1)
-        with pytest.raises(ValidationError):
-            workspace.storage.runs.get(workspace.tenant, "a\x00b")
-
-    def test_the_order_of_insertion_leaves_no_trace(self, workspace: Workspace) -> None:
-        numbers = list(range(8))
-        for owner, order in ((workspace, numbers), (workspace.elsewhere, numbers[::-1])):
-            for number in order:
-                owner.storage.schedules.upsert(owner.schedule(str(number)))
-                owner.storage.audit.append(owner.record(str(number), occurred_at=at(number // 3)))
-        mine, theirs = (
-            [item.name for item in workspace.storage.schedules.list(tenant)]
-            for tenant in (workspace.tenant, workspace.foreign)
-        )
-        assert mine == theirs
-        records = [
-            [item.id.partition("@")[0] for item in workspace.storage.audit.list(tenant)]
-            for tenant in (workspace.tenant, workspace.foreign)
-        ]
-        assert records[0] == records[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from twinstore.scheduler.audit import AuditRecord, AuditRepository
 from twinstore.scheduler.catalog import (
@@ -29,9 +29,11 @@ from twinstore.scheduler.selectors import selector_digest
 from twinstore.scheduler.storage import SchedulerSession
 from twinstore.scheduler.triggers import Trigger, TriggerRepository
 from twinstore.scheduler.workers import Worker, WorkerRepository, WorkerStatus
-from twinstore.testing import strategies
-from twinstore.testing.builders import (
-    at,
+from twinstore.testing.drawing import rows
+from twinstore.testing.examples import TIES, Example, ModuleExamples, example
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler import strategies
+from twinstore.testing.scheduler.builders import (
     make_audit_record,
     make_impact_set,
     make_run,
@@ -45,15 +47,12 @@ from twinstore.testing.builders import (
     rich_run_summary,
     rich_schedule,
 )
-from twinstore.testing.drawing import rows
-from twinstore.testing.examples import TIES, Example, ModuleExamples, example
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hypothesis.strategies import SearchStrategy
 
-    from twinstore.modules import ModuleSpec
 
 __all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN", "make_worker"]
 
@@ -213,7 +212,7 @@ def beginning_runs(tenant: str, key: str) -> SearchStrategy[Run]:
     return strategies.runs(tenant, key, tuple(BEGINNINGS))
 
 
-EXAMPLES: Final[tuple[Example[Session], ...]] = (
+EXAMPLES: Final[tuple[Example, ...]] = (
     example(
         entity=SCHEDULES,
         protocol=ScheduleRepository,
@@ -290,4 +289,4 @@ EXAMPLES: Final[tuple[Example[Session], ...]] = (
         drawn=active_workers,
     ),
 )
-SCHEDULER_EXAMPLES: Final = ModuleExamples(cast("ModuleSpec[object]", MODULE), EXAMPLES)
+SCHEDULER_EXAMPLES: Final = ModuleExamples(MODULE, EXAMPLES, chosen=RUNS)

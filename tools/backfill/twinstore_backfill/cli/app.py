@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from twinstore_backfill.cli import backends, backfill, config, demo, dev, migrate, purge
-from twinstore_backfill.cli.params import Common
+from twinstore_backfill.cli.params import CommonOptions
 from twinstore_embedded.cli import down, up
 
 __all__ = ["app"]
@@ -21,6 +21,7 @@ app = typer.Typer(
     "130/143 interrupted.",
     no_args_is_help=True,
     add_completion=False,
+    # Its tracebacks can show local variables, and those hold documents and passwords.
     pretty_exceptions_enable=False,
 )
 
@@ -35,7 +36,7 @@ def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show log and traceback of a failure.")] = False,  # noqa: FBT002  # Typer makes a flag of it
 ) -> None:
     """Keep what stands in front of the command."""
-    context.obj = Common(config_file, debug)
+    context.obj = CommonOptions(config_file, debug)
 
 
 app.command()(backends.backends)

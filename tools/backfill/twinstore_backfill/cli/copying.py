@@ -13,14 +13,14 @@ from rich.console import RenderableType
 from twinstore_backfill.cli.output import emit, left_out_texts, table
 from twinstore_backfill.cli.params import (
     AsOf,
-    Entities,
     Format,
     FromBackend,
     ModuleName,
+    OnlyEntities,
+    OnlyTenants,
     OutputFormat,
     SourceConfig,
     TargetConfig,
-    Tenants,
     ToBackend,
     common,
     instant_option,
@@ -36,6 +36,7 @@ from twinstore_backfill.stopping import stop_on_signals
 __all__ = ["copy"]
 
 COLUMNS = ("read", "written", "unchanged", "conflicts", "quarantined", "expired")
+# As many as fit on a screen; the report lists more.
 NAMED = 10
 DRY_COLUMNS = ("read", "would write", *COLUMNS[2:])
 
@@ -43,7 +44,7 @@ DRY_COLUMNS = ("read", "would write", *COLUMNS[2:])
 Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only read and compare.")]
 
 
-class Conflicts(StrEnum):
+class ConflictOption(StrEnum):
     """What to do with a row that the target has with other content."""
 
     FAIL = "fail"
@@ -57,15 +58,18 @@ def copy(  # noqa: PLR0917  # the options of a command
     module: ModuleName = None,
     source_config: SourceConfig = None,
     target_config: TargetConfig = None,
-    entity: Entities = None,
-    tenant: Tenants = None,
+    entity: OnlyEntities = None,
+    tenant: OnlyTenants = None,
     jobs: Annotated[int, typer.Option("--jobs", help="Ranges copied at the same time.")] = 2,
     max_rate: Annotated[
-        float | None, typer.Option("--max-rate", help="Most documents read per second.")
+        float | None, typer.Option("--max-rate", help="Maximum number of documents read per second.")
     ] = None,
     on_conflict: Annotated[
-        Conflicts, typer.Option("--on-conflict", help="Rows that the target has with other content.")
-    ] = Conflicts.FAIL,
+        ConflictOption,
+        typer.Option(
+            "--on-conflict", help="What to do with rows that the target has with different content."
+        ),
+    ] = ConflictOption.FAIL,
     max_conflicts: Annotated[
         int, typer.Option("--max-conflicts", help="Stop after more conflicts than this.")
     ] = 0,
@@ -74,10 +78,10 @@ def copy(  # noqa: PLR0917  # the options of a command
     ] = None,
     as_of: AsOf = None,
     range_size: Annotated[
-        int, typer.Option("--range-size", help="Rows per range, the unit of commit and of resuming.")
+        int, typer.Option("--range-size", help="Rows per range, which is the unit of commit and of resuming.")
     ] = 5000,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Directory of the report, the quarantine and the conflicts.")
+        Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
     ] = None,
     execute: Execute = False,  # noqa: FBT002  # Typer makes a flag of it
     output: OutputFormat = Format.TEXT,
@@ -103,6 +107,7 @@ def copy(  # noqa: PLR0917  # the options of a command
     sides = both_sides(common(context), name, (source, source_config), (target, target_config))
     with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
         result = run_copy(left, right, options, progress, stop)
+        # While the stores are open: it asks them for their identity and version.
         document = report_document(result)
     emit(output, document, *_texts(result, out or DEFAULT_OUT))
     raise typer.Exit(result.exit)
@@ -125,7 +130,7 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
         yield from map(_failure, result.failed.shown[:NAMED])
     if totals["conflicts"]:
         where = _see(result, out / CONFLICTS)
-        yield f"Rows that are in the target with other content: {totals['conflicts']:,}{where}."
+        yield f"Rows that the target has with different content: {totals['conflicts']:,}{where}."
     if totals["quarantined"]:
         where = _see(result, out / QUARANTINE)
         yield f"Documents that cannot be moved: {totals['quarantined']:,}{where}."

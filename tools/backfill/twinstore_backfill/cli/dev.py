@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from twinstore.errors import ConfigurationError, MigrationError, ValidationError
-from twinstore.generate_aio import aio_files, settle
+from twinstore.generate_aio import aio_files, update_files
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.migrations import MigrationDraft, MigrationState, TakesSnapshots
 from twinstore.modules import ModuleSpec, module_spec
@@ -24,7 +24,7 @@ NUMBER: Final = re.compile(r"(\d{3})_.+")
 # Those from 100 on run only when an operator asks for them.
 RELEASES: Final = 100
 
-app = typer.Typer(help="For work on a module, in a checkout of it.", no_args_is_help=True)
+app = typer.Typer(help="Tools for the author of a module, in a checkout of it.", no_args_is_help=True)
 
 
 @app.callback()
@@ -37,19 +37,20 @@ def migration(
     module: Annotated[str, typer.Argument(help="Module, or twinstore for the ledger of copies.")],
     words: Annotated[str, typer.Argument(help="What it does, such as create_workers.")] = "",
     backend: Annotated[str | None, typer.Option("--backend", help="Only this driver.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; 1 if one is missing.")] = False,  # noqa: FBT002  # Typer makes a flag of it
+    check: Annotated[bool, typer.Option("--check", help="Only check; exit 1 if one is missing.")] = False,  # noqa: FBT002  # Typer makes a flag of it
 ) -> None:
-    """Write the next migration of a module: what its descriptions want and no shipped one makes."""
+    """Write the next migration of a module: what its descriptions ask for and no shipped one makes."""
     spec = described_module(module)
     if not check and not WORDS.fullmatch(words):
         raise ValidationError(
             f"A migration is named by what it does, in words such as create_workers, not {words!r}."
         )
     drafts = drafts_of(spec, backend)
+    # Before anything is written: what is missing cannot be told from what is made in another way.
     refuse_contradictions(spec, drafts)
     missing = [draft for draft in drafts if draft.text is not None]
     if not missing:
-        typer.echo(f"The migrations of {spec.name} make all that its descriptions want.")
+        typer.echo(f"The migrations of {spec.name} make everything that its descriptions ask for.")
     for draft in missing:
         if check:
             typer.echo(f"The migrations of {spec.name} for {draft.folder} lack:\n{draft.text}")
@@ -64,7 +65,7 @@ def schema(
     context: typer.Context,
     module: Annotated[str, typer.Argument(help="Module.")],
     backend: Backend = None,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; 1 if it is stale.")] = False,  # noqa: FBT002  # Typer makes a flag of it
+    check: Annotated[bool, typer.Option("--check", help="Only check; exit 1 if it is stale.")] = False,  # noqa: FBT002  # Typer makes a flag of it
 ) -> None:
     """Write what a server holds after all migrations of a module, in the file that is shipped beside them.
 
@@ -88,13 +89,13 @@ def snapshot_file(store: Store) -> tuple[Path, str]:
     """Return path and text of the snapshot of a store.
 
     Raises:
-        ConfigurationError: its driver has none, or the package of the module is no folder.
+        ConfigurationError: its driver has none, or the package of the module is not a folder.
         MigrationError: not all migrations are applied.
     """
     initializer = store.storage.initializer
     if not isinstance(initializer, TakesSnapshots):
         raise ConfigurationError(
-            f"{store.backend} compares nothing with a snapshot; choose another driver with --backend."
+            f"{store.backend} has no snapshot of its schema; choose another driver with --backend."
         )
     pending = [item.name for item in initializer.status() if item.state is MigrationState.PENDING]
     if pending:
@@ -110,12 +111,12 @@ def snapshot_file(store: Store) -> tuple[Path, str]:
 @app.command()
 def aio(
     module: Annotated[str, typer.Argument(help="Module.")],
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; 1 if one is stale.")] = False,  # noqa: FBT002  # Typer makes a flag of it
+    check: Annotated[bool, typer.Option("--check", help="Only check; exit 1 if one is stale.")] = False,  # noqa: FBT002  # Typer makes a flag of it
 ) -> None:
     """Write the classes of a module for asyncio: the package aio inside the package of the module."""
     spec = module_spec(module)
     wanted = aio_files(spec)
-    stale = settle(wanted, check=check)
+    stale = update_files(wanted, check=check)
     if not stale:
         typer.echo(f"{spec.package}.aio is current.")
     elif not check:
@@ -138,7 +139,7 @@ def drafts_of(spec: ModuleSpec[object], backend: str | None) -> list[MigrationDr
     found = [load_backend(name).draft for name in names]
     drafts = [draft(spec) for draft in found if draft is not None]
     if not drafts:
-        raise ConfigurationError(f"No migration is written for {', '.join(names)}.")
+        raise ConfigurationError(f"No driver of {', '.join(names)} has migrations to write.")
     return drafts
 
 
@@ -147,7 +148,7 @@ def refuse_contradictions(spec: ModuleSpec[object], drafts: list[MigrationDraft]
     found = [f"{draft.folder}: {sentence}" for draft in drafts for sentence in draft.contradictions]
     if found:
         raise MigrationError(
-            f"Shipped migrations of {spec.name} make something otherwise than described. {' '.join(found)} "
+            f"Shipped migrations of {spec.name} contradict its descriptions. {' '.join(found)} "
             "Restore the description, or write the migration by hand.",
             module=spec.name,
         )
@@ -157,7 +158,7 @@ def writable(spec: ModuleSpec[object], store: str) -> Path:
     """Return the folder with the migrations of a module for a kind of store.
 
     Raises:
-        ConfigurationError: it is no folder.
+        ConfigurationError: it is not a folder.
     """
     folder = spec.migrations(store)
     if not isinstance(folder, Path):
@@ -170,6 +171,7 @@ def written(spec: ModuleSpec[object], draft: MigrationDraft, words: str) -> Path
     folder = writable(spec, draft.folder)
     folder.mkdir(parents=True, exist_ok=True)
     numbers = [int(match[1]) for file in folder.iterdir() if (match := NUMBER.fullmatch(file.name))]
+    # Released files keep their numbers, so the next one goes behind all of them.
     number = max((number for number in numbers if number < RELEASES), default=0) + 1
     path = folder / f"{number:03}_{words}{draft.suffix}"
     path.write_text(draft.text or "", encoding="utf-8")

@@ -16,13 +16,13 @@ from twinstore import jsontext
 from twinstore.errors import ValidationError
 from twinstore.migrations import Consent, Effect, EffectKind, MigrationState, MigrationStatus
 from twinstore_backfill.cli.output import emit, emit_text, table
-from twinstore_backfill.cli.params import Backend, Common, Format, ModuleName, OutputFormat, common
+from twinstore_backfill.cli.params import Backend, CommonOptions, Format, ModuleName, OutputFormat, common
 from twinstore_backfill.outcome import Exit, effect_document
 from twinstore_backfill.stores import Store, chosen_module, open_store
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Look after the schema of a module.", no_args_is_help=True)
+app = typer.Typer(help="Create, upgrade and check the schema of a module.", no_args_is_help=True)
 
 Category = Annotated[str | None, typer.Option("--category", help="Only migrations of this category.")]
 
@@ -36,15 +36,17 @@ class RunnableCategory(StrEnum):
 
 RunCategory = Annotated[
     RunnableCategory,
-    typer.Option("--category", help="release: also what only an operator asks for, after the schema."),
+    typer.Option(
+        "--category", help="release: after the schema, also the steps that only an operator asks for."
+    ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
 AcceptTtl = Annotated[
     list[str] | None,
     typer.Option(
         "--accept-ttl",
         metavar="NAME=ROWS",
-        help="The server may remove so many rows of this collection at once; repeatable.",
+        help="Allow the server to remove this many rows of this collection at once; repeatable.",
     ),
 ]
 AcceptValidator = Annotated[
@@ -52,7 +54,7 @@ AcceptValidator = Annotated[
     typer.Option(
         "--accept-validator",
         metavar="NAME[=ROWS]",
-        help="The server may refuse the next write of so many rows of this collection; repeatable.",
+        help="Allow the server to refuse the next write of this many rows of this collection; repeatable.",
     ),
 ]
 AcceptRls = Annotated[
@@ -60,13 +62,13 @@ AcceptRls = Annotated[
     typer.Option(
         "--accept-rls",
         metavar="NAME[=ROWS]",
-        help="So many rows of this table may be hidden from whoever sets no tenant; repeatable.",
+        help="Allow this many rows of this table to be hidden from whoever sets no tenant; repeatable.",
     ),
 ]
 
 
 @contextmanager
-def opened(options: Common, module: str | None, backend: str | None) -> Iterator[Store]:
+def opened(options: CommonOptions, module: str | None, backend: str | None) -> Iterator[Store]:
     """Open the module on the named driver, or on the one of the settings."""
     settings = options.settings()
     name = chosen_module(module, settings)
@@ -112,7 +114,7 @@ def run(  # noqa: PLR0917  # the options of a command
     accept_ttl: AcceptTtl = None,
     accept_validator: AcceptValidator = None,
     accept_rls: AcceptRls = None,
-    dry_run: DryRun = False,  # noqa: FBT002  # Typer makes a flag of it
+    dry_run: DryRunOption = False,  # noqa: FBT002  # Typer makes a flag of it
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Apply what is pending and bring indexes in line; safe to repeat and from several places at once.
@@ -129,6 +131,7 @@ def run(  # noqa: PLR0917  # the options of a command
     consents = {consent_option(kind, text) for kind, texts in accepted.items() for text in texts or ()}
     with opened(common(context), module, backend) as store:
         if dry_run:
+            # A release applies the schema too, so its plan shows every category.
             _emit_plan(store, None if release else category.value, output)
             return
         report = store.storage.initializer.ensure_migrations(release=release, accept=consents)
@@ -137,7 +140,7 @@ def run(  # noqa: PLR0917  # the options of a command
             *(f"changed {change}" for change in report.changes),
             *(f"unknown, left alone: {name}" for name in report.unknown),
         ]
-        emit(output, asdict(report), *(lines or ["Everything is applied already."]))
+        emit(output, asdict(report), *(lines or ["Everything is already applied."]))
 
 
 @app.command()
@@ -200,6 +203,7 @@ def consent_option(kind: EffectKind, text: str) -> Consent:
         ValidationError: it has not the form NAME=ROWS, or leaves the number out where it is needed.
     """
     name, _, number = text.partition("=")
+    # "runs=" is a mistake, not a consent to any number of rows.
     if not name or ("=" in text and not number.isdecimal()):
         raise ValidationError(f"--accept-{kind} {text!r} should be NAME=ROWS, such as runs=500.")
     return Consent(kind, name, int(number) if number else None)

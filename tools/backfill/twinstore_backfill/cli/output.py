@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["emit", "emit_text", "left_out_texts", "table"]
 
+# Into a file or a pipe rich would assume 80 columns and fold keys, which nobody could search for then.
 WIDE = 200
 
 

@@ -12,14 +12,14 @@ from rich.console import RenderableType
 from twinstore_backfill.cli.output import emit, left_out_texts, table
 from twinstore_backfill.cli.params import (
     AsOf,
-    Entities,
     Format,
     FromBackend,
     ModuleName,
+    OnlyEntities,
+    OnlyTenants,
     OutputFormat,
     SourceConfig,
     TargetConfig,
-    Tenants,
     ToBackend,
     common,
     instant_option,
@@ -44,13 +44,13 @@ def plan(  # noqa: PLR0917  # the options of a command
     module: ModuleName = None,
     source_config: SourceConfig = None,
     target_config: TargetConfig = None,
-    entity: Entities = None,
-    tenant: Tenants = None,
+    entity: OnlyEntities = None,
+    tenant: OnlyTenants = None,
     as_of: AsOf = None,
     range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 5000,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Say what a copy would do: entities, ranges, what the target holds, what is pending. Writes nothing."""
+    """Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes nothing."""
     name = side_module(common(context), module, source_config, target_config)
     options = CopyOptions(
         entities=entity or (),
@@ -77,7 +77,7 @@ def _plan_texts(document: Document) -> Iterator[RenderableType]:
     pending = document["pending_migrations"]
     yield f"Pending migrations of the target: {', '.join(pending) or 'none'}."
     if document["effects"]:
-        yield "A copy is refused until `twinstore migrate run` on the target has the consent to"
+        yield "A copy is refused until `twinstore migrate run` on the target has your consent to"
         yield from (f"  {item['text']}: {item['option']}" for item in document["effects"])
     estimate = document["estimate"]
     yield (
@@ -94,12 +94,16 @@ def status(  # noqa: PLR0917  # the options of a command
     job: Annotated[str | None, typer.Option("--job", help="Only the job with this id.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Write the quarantine and the conflicts of the job there (the latest)."),
+        typer.Option(
+            "--out",
+            help="Write the quarantine and the conflicts of the job (default: the latest) to this directory.",
+        ),
     ] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Say how far the copies into a target are, and who works on them."""
+    """Show how far the copies into a target are, and who works on them."""
     settings = side_settings(common(context), target_config)
+    # Before the store is opened, so that a directory that cannot be written to costs no connection.
     if out is not None:
         require_writable(out)
     with open_store(chosen_module(module, settings), target, settings) as store:
@@ -134,5 +138,5 @@ def _status_texts(document: Document) -> Iterator[RenderableType]:
 
 def _lease(lease: Document | None) -> str:
     if lease is None:
-        return "nobody holds it"
+        return "not held"
     return f"held by {lease['holder']} until {lease['expires_at']}"

@@ -18,15 +18,15 @@ from twinstore_backfill.secrets import REDACTOR
 __all__ = [
     "AsOf",
     "Backend",
-    "Common",
-    "Entities",
+    "CommonOptions",
     "Format",
     "FromBackend",
     "ModuleName",
+    "OnlyEntities",
+    "OnlyTenants",
     "OutputFormat",
     "SourceConfig",
     "TargetConfig",
-    "Tenants",
     "ToBackend",
     "common",
     "instant_option",
@@ -42,7 +42,7 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
+class CommonOptions:
     """The options in front of the command."""
 
     config: Path | None = None
@@ -68,30 +68,31 @@ SourceConfig = Annotated[
 TargetConfig = Annotated[
     Path | None, typer.Option("--target-config", help="Settings file of the target instead of --config.")
 ]
-Entities = Annotated[list[str] | None, typer.Option("--entity", help="Only this entity; repeatable.")]
-Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only this tenant; repeatable.")]
+OnlyEntities = Annotated[list[str] | None, typer.Option("--entity", help="Only this entity; repeatable.")]
+OnlyTenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only this tenant; repeatable.")]
 AsOf = Annotated[
     str | None,
     typer.Option(
         "--as-of",
-        help="Instant that retention is judged by, such as 2025-10-26T14:05:00+00:00. Default: the start.",
+        help="Instant for judging retention, such as 2025-10-26T14:05:00+00:00. Default: the start.",
     ),
 ]
 
 
-def common(context: typer.Context) -> Common:
+def common(context: typer.Context) -> CommonOptions:
     """Return the options in front of the command."""
-    found = context.find_object(Common)
-    return found or Common()
+    found = context.find_object(CommonOptions)
+    return found or CommonOptions()
 
 
-def side_settings(options: Common, file: Path | None) -> Settings:
+def side_settings(options: CommonOptions, file: Path | None) -> Settings:
     """Return the settings of one side: its own file, or those of the command."""
     return remembered(load_settings(file)) if file is not None else options.settings()
 
 
 def remembered(settings: Settings) -> Settings:
     """Return the settings after their secrets are known to whoever prints."""
+    # Before anything can fail with these settings and say so.
     REDACTOR.learn(settings)
     return settings
 
@@ -100,7 +101,7 @@ def instant_option(text: str | None, name: str) -> datetime | None:
     """Return the instant of an option.
 
     Raises:
-        ValidationError: it is no instant.
+        ValidationError: it is not an instant.
     """
     if text is None:
         return None

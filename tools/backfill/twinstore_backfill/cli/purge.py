@@ -20,6 +20,7 @@ from twinstore_backfill.stores import Store, chosen_module, open_store, prefligh
 
 __all__ = ["purge"]
 
+# Each batch is a transaction of its own, so that writers of the service wait for one at most.
 BATCH: Final = 1000
 
 
@@ -27,7 +28,8 @@ def purge(  # noqa: PLR0917  # the options of a command
     context: typer.Context,
     module: ModuleName = None,
     before: Annotated[
-        str | None, typer.Option("--before", help="Remove what ended then or earlier. Default: by retention.")
+        str | None,
+        typer.Option("--before", help="Remove what ended at this instant or earlier. Default: by retention."),
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")] = None,
     backend: Backend = None,
@@ -83,4 +85,5 @@ def _remove(store: Store, entity: Entity, before: datetime, tenant: str | None) 
 def _due(store: Store, entity: Entity, before: datetime, tenant: str | None) -> int:
     with store.bulk.view() as view:
         batches = view.rows(entity, KeyRange(), tenant_id=tenant)
+        # By the scan of a comparison, which needs no model: a row that cannot be decoded is due all the same.
         return sum(row.expires is not None and row.expires <= before for batch in batches for row in batch)

@@ -32,8 +32,10 @@ NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    # Looked for by hand, because the log must be set up before Typer reads the options.
     log_to_stderr(logging.DEBUG if "--debug" in given else logging.WARNING)
     try:
+        # Not standalone: Typer would print its own errors and end the process.
         code: object = app(args=given, prog_name="twinstore", standalone_mode=False)
     except TwinstoreError as error:
         effects = [effect_document(item) for item in effects_of(error)]
@@ -72,6 +74,7 @@ def _show(
     given: list[str], message: str, code: str, exit_with: int, more: Mapping[str, object] = NOTHING
 ) -> None:
     """Print a failure: an object on stdout where JSON was asked for, else one line on stderr."""
+    # One line, whatever the text of a server holds, so that logs and scripts can rely on it.
     line = " ".join(REDACTOR.clean(message).split())
     if "--debug" in given:
         sys.stderr.write(REDACTOR.clean(traceback.format_exc()))

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from twinstore_backfill.cli.params import Common, side_settings
+from twinstore_backfill.cli.params import CommonOptions, side_settings
 from twinstore_backfill.stores import Store, chosen_module, module_argument, open_store
 
 __all__ = ["both_sides", "side_module"]
 
 
-def side_module(options: Common, module: str | None, *files: Path | None) -> str:
+def side_module(options: CommonOptions, module: str | None, *files: Path | None) -> str:
     """Return the module of a command: the given one, or the only one that the settings of its sides name."""
     if module is not None:
         return module_argument(module)
@@ -21,14 +21,14 @@ def side_module(options: Common, module: str | None, *files: Path | None) -> str
 
 @contextmanager
 def both_sides(
-    options: Common,
+    options: CommonOptions,
     module: str,
     source: tuple[str, Path | None],
     target: tuple[str, Path | None],
 ) -> Iterator[tuple[Store, Store]]:
     """Open both sides, each given by its driver and its own settings file, if it has one.
 
-    The source is only read, so a user who may do nothing else will do.
+    The source is only read, so a user with no other right is enough.
     """
     left = side_settings(options, source[1])
     right = side_settings(options, target[1])

@@ -17,14 +17,14 @@ from twinstore.keys import Key
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import (
     AsOf,
-    Entities,
     Format,
     FromBackend,
     ModuleName,
+    OnlyEntities,
+    OnlyTenants,
     OutputFormat,
     SourceConfig,
     TargetConfig,
-    Tenants,
     ToBackend,
     common,
     instant_option,
@@ -60,24 +60,24 @@ def verify(  # noqa: PLR0917  # the options of a command
     module: ModuleName = None,
     source_config: SourceConfig = None,
     target_config: TargetConfig = None,
-    entity: Entities = None,
-    tenant: Tenants = None,
+    entity: OnlyEntities = None,
+    tenant: OnlyTenants = None,
     mode: Annotated[Mode, typer.Option("--mode", help="Compare every document, or a sample.")] = Mode.FULL,
-    seed: Annotated[int, typer.Option("--seed", help="Chooses the sample.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed that chooses the sample.")] = 0,
     sample_size: Annotated[int, typer.Option("--sample-size", help="Documents to sample per entity.")] = 1000,
     as_of: AsOf = None,
     jobs: Annotated[int, typer.Option("--jobs", help="Processes.")] = 1,
     range_size: Annotated[int, typer.Option("--range-size", help="Documents per range.")] = 10_000,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Directory for the report as JSON, JUnit XML, Markdown, HTML."),
+        typer.Option("--out", help="Directory for the report as JSON, JUnit XML, Markdown and HTML."),
     ] = None,
     start_clean: StartClean = False,  # noqa: FBT002  # Typer makes a flag of it
     reason: Annotated[str | None, typer.Option("--reason", help="Why a fresh start is right.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Prove that two stores hold the same. Nobody may write to them meanwhile; writes nothing itself."""
+    """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
     name = side_module(common(context), module, source_config, target_config)
     options = VerifyOptions(
         entities=entity or (),
@@ -92,6 +92,7 @@ def verify(  # noqa: PLR0917  # the options of a command
         switch=_switch(common(context).settings(), name),
     )
     if out is not None:
+        # Before the run: an old PASS must not lie there when this run fails half-way.
         clear_reports(out)
     sides = both_sides(common(context), name, (source, source_config), (target, target_config))
     with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
@@ -118,6 +119,7 @@ def _switch(settings: Settings, module: str) -> str | None:
     try:
         return settings.backend_name(module)
     except ConfigurationError:
+        # A comparison needs no switch; the report then says that none is set.
         return None
 
 

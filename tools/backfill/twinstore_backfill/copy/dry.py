@@ -6,10 +6,12 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from twinstore import jsontext
 from twinstore.bulk import Conflict, ImportOutcome
 from twinstore_backfill.copy.limiter import RateLimiter
-from twinstore_backfill.copy.quarantine import SHOWN
+from twinstore_backfill.copy.quarantine import SHOWN, LineSink
 from twinstore_backfill.copy.reading import RangeReader, SourceRows
 from twinstore_backfill.copy.reporting import CopyResult, Totals, left_out_counts
 from twinstore_backfill.copy.retention import expiry_test
@@ -36,13 +38,14 @@ def content_of(record: Record) -> bytes:
     return jsontext.dumps_sorted({"doc": model.wire() if model else None, "storage": dict(record.storage)})
 
 
-class WouldWrite:
+class DryWriter:
     """What writing records would amount to. Without a view of the target all of them would be written."""
 
     def __init__(self, entity: Entity, target: BulkView | None, on_conflict: OnConflict) -> None:
         """Take the entity, the target, and what happens to rows with other content."""
         self._entity = entity
         self._target = target
+        # As the writers of all drivers: what is only ever appended is not overwritten by a copy either.
         self._overwrite = on_conflict == "overwrite" and not entity.append_only
         self._written: Counter[str] = Counter()
         self._unchanged: Counter[str] = Counter()
@@ -74,7 +77,7 @@ class WouldWrite:
         return {row.key: row.content for row in self._target.rows_of(self._entity, keys)}
 
 
-class FirstLines:
+class FirstLines(LineSink):
     """Keeps the first lines of each kind for the report."""
 
     def __init__(self) -> None:
@@ -82,11 +85,14 @@ class FirstLines:
         self.bad: list[Mapping[str, object]] = []
         self.conflicts: list[Mapping[str, object]] = []
 
+    @override
     def quarantine(self, entry: dict[str, object]) -> None:
         """Keep a document that cannot be moved while there is room."""
         if len(self.bad) < SHOWN:
+            # Reports are passed on; content stays in the quarantine, which its owner alone can read.
             self.bad.append({**entry, "raw": None})
 
+    @override
     def conflict(self, entry: dict[str, object]) -> None:
         """Keep a row that the target has with other content while there is room."""
         if len(self.conflicts) < SHOWN:
@@ -145,8 +151,9 @@ class DryRun:
         reader = RangeReader(entity, expired=expired, lines=self._lines)
         with ExitStack() as stack:
             view = stack.enter_context(self._source.bulk.view())
+            # A target without our schema cannot be asked for rows; then all of them would be written.
             there = stack.enter_context(self._target.bulk.view()) if self._compared else None
-            writer = WouldWrite(entity, there, self._options.on_conflict)
+            writer = DryWriter(entity, there, self._options.on_conflict)
             for batch in self._rows.records(view, entity, within):
                 self._stop.check()
                 self._limiter.take(len(batch))

@@ -31,7 +31,7 @@ from twinstore_backfill.copy.options import (
     released_settings,
     with_places,
 )
-from twinstore_backfill.copy.quarantine import Exported, export_lines
+from twinstore_backfill.copy.quarantine import ExportedLines, export_lines
 from twinstore_backfill.copy.queue import RangeQueue
 from twinstore_backfill.copy.reading import SourceRows
 from twinstore_backfill.copy.reporting import (
@@ -64,7 +64,7 @@ __all__ = ["DEFAULT_OUT", "run_copy"]
 log = getLogger(__name__)
 
 DEFAULT_OUT: Final = Path("backfill")
-RESUME: Final = "What is finished is saved; run the same command again to go on."
+RESUME: Final = "Finished ranges are saved; run the same command again to continue."
 
 
 def run_copy(
@@ -82,8 +82,10 @@ def run_copy(
     started = truncate_to_millisecond(datetime.now(UTC))
     out = options.out or (DEFAULT_OUT if options.execute else None)
     if out is not None:
+        # Before any work: a copy of hours must not end in a report that cannot be written.
         require_writable(out)
     entities = select_entities(source.bulk, options.entities)
+    # Before the target is prepared: it would be the source that is migrated.
     refuse_same_store(source.bulk, target.bulk)
     state = inspect_source(source)
     require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
@@ -112,7 +114,7 @@ class Copy:
         self._ledger = target.ledger
         self._limits = Limits(options, stop)
         self._rows = SourceRows(source.bulk, options.tenants, options.batch_size)
-        self._exported = Exported()
+        self._exported = ExportedLines()
 
     def run(self, entities: Sequence[Entity], started: datetime) -> CopyResult:
         """Copy what is not copied yet.
@@ -123,12 +125,14 @@ class Copy:
         """
         job, worker = self._job(entities, started), worker_id()
         lease = acquire(self._ledger, job.id, worker, self._options.lease)
+        # From here on, because cutting a large source alone may take longer than a lease.
         with LeaseKeeper(self._ledger, lease, worker, self._options.lease, self._stop) as keeper:
             context = self._context(job, worker, entities)
             with self._lines_exported(job):
                 self._open_again(lease)
                 self._plan(lease, entities)
                 copy_ranges(context, self._threads(job))
+                # Before the signal: that another process has taken over is what a user must know first.
                 if keeper.lost is not None:
                     raise keeper.lost
                 self._stop.raise_if_interrupted(RESUME)
@@ -140,6 +144,7 @@ class Copy:
         sides = self._source.bulk, self._target.bulk
         settings = job_settings(self._options, self._source, self._target, entities)
         found = job_id(settings)
+        # Only where there is no job under the new id, so that this look-up ends with the jobs of 0.1.0.
         if self._ledger.find(found) is None:
             earlier = released_settings(self._options, self._source, self._target, entities)
             if self._ledger.find(job_id(earlier)) is not None:
@@ -176,7 +181,9 @@ class Copy:
 
     def _open_again(self, lease: Lease) -> None:
         """Free what dead workers left, and open what failed or is to be looked at once more."""
+        # First: a stop of an earlier run would end this one before its first range.
         self._ledger.resume(lease)
+        # Before ranges are handed out, so that those of a killed process need not wait for its time.
         dismiss_dead_workers(self._ledger, lease.job_id)
         again = self._limits.reopen(self._ledger.ranges(lease.job_id, state=RangeState.LIVE))
         failed = {item.number for item in self._ledger.ranges(lease.job_id, state=RangeState.FAILED)}
@@ -185,10 +192,12 @@ class Copy:
     def _plan(self, lease: Lease, entities: Sequence[Entity]) -> None:
         """Cut the entities that the ledger has no ranges of."""
         for entity in entities:
+            # The cuts of an earlier run stay: a second set of ranges would cover the same keys again.
             if self._ledger.counts(lease.job_id, entity.name):
                 continue
             ranges: list[KeyRange] = []
             for within in self._rows.cut(entity, self._options.range_size):
+                # Nothing is stored then: a part of the ranges would pass for all of them.
                 if self._stop.requested:
                     return
                 ranges.append(within)
@@ -198,6 +207,7 @@ class Copy:
         """Return how many threads have something to do."""
         counts = self._ledger.counts(job.id)
         unfinished = sum(count for state, count in counts.items() if state != RangeState.LIVE.value)
+        # A thread pool cannot have none.
         return max(1, min(self._options.jobs, unfinished))
 
     def _begin(self, job: CopyJob, entity: Entity) -> None:
@@ -209,6 +219,7 @@ class Copy:
         """Complete the job when every range is live; return why it was stopped."""
         if self._limits.exceeded:
             self._ledger.stop(lease, self._limits.exceeded)
+        # By the ledger and not by what this process has done: others may share the job.
         elif set(self._ledger.counts(lease.job_id)) <= {RangeState.LIVE.value}:
             self._ledger.complete(lease)
         return self._limits.exceeded

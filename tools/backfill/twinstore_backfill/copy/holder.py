@@ -9,6 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Final, Self
 
+from typing_extensions import override
+
 __all__ = ["Holder", "start_time", "worker_id"]
 
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -50,12 +52,14 @@ class Holder:
         host, pid, started, boot, namespace = (*text.split("/"), *([""] * 4))[:5]
         return cls(host, int(pid), started, boot, namespace) if pid.isdecimal() and started else None
 
+    @override
     def __str__(self) -> str:
         return "/".join((self.host, str(self.pid), self.started, self.boot, self.namespace))
 
     @property
     def dead(self) -> bool:
         """Whether the process ran where this one runs and is certainly gone."""
+        # All three: a container may have the host name of another one, and after a boot pids begin again.
         here = (socket.gethostname(), _boot(), _namespace())
         if not all(here) or (self.host, self.boot, self.namespace) != here:
             return False
@@ -82,6 +86,8 @@ def start_time(pid: int) -> str | None:
         return None
     # The name of the program, in parentheses, may contain blanks and parentheses itself.
     fields = stat.rpartition(")")[2].split()
+    # A zombie keeps its pid until it is reaped, but it commits nothing any more. The start is field 22 of the
+    # file, of which pid and name are cut off here.
     return "" if fields[0] in {"Z", "X"} else fields[19]
 
 
@@ -100,6 +106,7 @@ def _boot() -> str:
     try:
         return BOOT.read_text(encoding="ascii").strip()
     except OSError:
+        # As on macOS; then no process is ever known to be gone, and its lease has to expire.
         return ""
 
 
@@ -107,4 +114,5 @@ def _namespace() -> str:
     try:
         return str(NAMESPACE.stat().st_ino)
     except OSError:
+        # The same.
         return ""

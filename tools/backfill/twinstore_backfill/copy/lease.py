@@ -33,6 +33,7 @@ def acquire(ledger: Ledger, job_id: str, worker: str, duration: timedelta) -> Le
         return ledger.acquire(job_id, worker, duration)
     except LeaseLostError as error:
         previous = Holder.parse(error.key or "")
+        # Only a process that certainly ran here and is gone; of any other host only time can tell.
         if previous is None or not previous.dead:
             raise
         log.info("process %d, which held the lease, is gone; taking over", previous.pid)
@@ -80,16 +81,19 @@ class LeaseKeeper:
         """Stop renewing, leave and release; a server that is away only delays others by the lease."""
         self._done.set()
         self._thread.join()
+        # The worker first: its ranges are free then when the next coordinator gets the lease.
         _try("left", lambda: self._ledger.leave(self.lease.job_id, self._worker))
         _try("released", lambda: self._ledger.release(self.lease))
 
     def _keep(self) -> None:
+        # A third, so that one renewal may fail and the next still comes in time.
         while not self._done.wait(self._duration.total_seconds() / 3):
             try:
                 self.lease = self._ledger.renew(self.lease, self._duration)
                 self._ledger.beat(self.lease.job_id, self._worker, self._duration)
             except LeaseLostError as error:
                 self.lost = error
+                # Another coordinator may reopen ranges and complete the job now; this one must not go on.
                 self._stop.request()
                 return
             except TwinstoreError as error:

@@ -40,12 +40,14 @@ class RateLimiter:
             return
         wait = self._debt(count, self._rate)
         if wait > 0:
+            # Outside the lock, so that the others can count what they take meanwhile.
             self._stop.pause(wait)
 
     def _debt(self, count: int, rate: float) -> float:
         """Return the seconds until the bucket is back at zero."""
         with self._lock:
             now = self._now()
+            # No more than one second's worth is saved up, so that a pause is not followed by a burst.
             self._tokens = min(rate, self._tokens + (now - self._filled) * rate) - count
             self._filled = now
             return -self._tokens / rate

@@ -54,6 +54,7 @@ class Limits:
             again |= conflicts.keys()
         if self._max_quarantine is not None and sum(quarantined.values()) > self._max_quarantine:
             again |= quarantined.keys()
+        # Those that are looked at again will be counted again.
         self._conflicts = sum(count for number, count in conflicts.items() if number not in again)
         self._quarantined = sum(count for number, count in quarantined.items() if number not in again)
         return again

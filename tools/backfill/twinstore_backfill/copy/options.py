@@ -29,6 +29,7 @@ __all__ = [
     "with_places",
 ]
 
+# A range is one transaction on PostgreSQL, and what an interruption throws away.
 LARGEST_RANGE: Final = 1_000_000
 
 
@@ -65,6 +66,7 @@ class CopyOptions:
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing and tenants that cannot be."""
+        # The class is frozen; two spellings of a tenant would make two jobs.
         object.__setattr__(self, "tenants", tuple(map(tenant_argument, self.tenants)))
         at_least_one = {"--jobs": self.jobs, "--range-size": self.range_size}
         if self.max_rate is not None:
@@ -113,6 +115,7 @@ def _settings(
         "source": sides[0],
         "target": sides[1],
         "entities": ",".join(entity.name for entity in entities),
+        # As JSON, because a tenant id may contain a comma.
         "tenants": jsontext.dumps(sorted(set(options.tenants))).decode(),
     }
     if options.as_of is not None:
@@ -121,10 +124,11 @@ def _settings(
 
 
 def with_places(settings: Mapping[str, str], source: BulkPort, target: BulkPort) -> Mapping[str, str]:
-    """Return the settings of a job with what people call its stores; that is no part of its id."""
+    """Return the settings of a job with what people call its stores; that is not part of its id."""
     return {**settings, "source_place": source.place, "target_place": target.place}
 
 
 def job_id(settings: Mapping[str, str]) -> str:
     """Return the id of the job; it depends on nothing but its settings."""
+    # From the settings alone, so that the same command on any host finds the same job.
     return f"copy_{sha256(jsontext.dumps_sorted(dict(settings))).hexdigest()[:32]}"

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_document", "status_document"]
 
+# Enough to tell minutes from hours without making the plan slow.
 SAMPLE: Final = 2000
-# Reading is about half of the work of a copy; the other half writes.
+# What remains of the rate of reading alone when a copy also writes: a rough share, as the plan is.
 SHARE_OF_READING: Final = 0.4
 
 
@@ -117,6 +118,7 @@ def _reading_rate(source: Store, entities: Sequence[Entity]) -> float:
                 read += len(batch)
                 if read >= SAMPLE:
                     return read / max(monotonic() - started, 1e-6)
+    # An empty source may take no measurable time.
     return read / max(monotonic() - started, 1e-6)
 
 
@@ -132,7 +134,7 @@ def status_document(target: Store, only: str | None = None, out: Path | None = N
     jobs = [job for job in ledger.jobs() if only in {None, job.id}] if ledger else []
     if only is not None and not jobs:
         raise UnknownJobError(
-            f"There is no job {only!r} in {target.bulk.place}; leave --job out to see the jobs there are."
+            f"Job {only!r} does not exist in {target.bulk.place}; leave out --job to see every job."
         )
     if ledger is None:
         return {"target": target.described(), "jobs": []}

@@ -1,5 +1,7 @@
 """What could not be moved, kept with its reason and its original content; and what stood in the way.
 
+    record -> line, spooled while the range is read -> ledger, in the transaction of the range -> file
+
 Both are lines of the ledger, committed with the range that they belong to. The files are exports of it.
 """
 
@@ -11,6 +13,7 @@ from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import orjson
+from typing_extensions import override
 
 from twinstore import jsontext
 from twinstore.ledger import ConflictLine, QuarantineLine
@@ -30,7 +33,7 @@ __all__ = [
     "CONFLICTS",
     "QUARANTINE",
     "SHOWN",
-    "Exported",
+    "ExportedLines",
     "LineSink",
     "RangeLines",
     "conflict_entry",
@@ -40,15 +43,17 @@ __all__ = [
 
 QUARANTINE: Final = "quarantine.ndjson"
 CONFLICTS: Final = "conflicts.ndjson"
+# A report should open in an editor; the files hold every line.
 SHOWN: Final = 100
+# For each thread; a range whose rows are all bad and large would otherwise be in memory as a whole.
 KEPT_IN_MEMORY: Final = 4 * 1024 * 1024
 # MongoDB takes no document beyond 16 MB, and a reader pages through the parts.
 LARGEST_PART: Final = 1_000_000
 CONTINUES: Final = 0x80  # the first two bits of a byte that continues a character in UTF-8 are 10
-Entry = dict[str, object]
+JsonLine = dict[str, object]
 
 
-def quarantine_entry(entity: Entity, record: Record, reason: str) -> Entry:
+def quarantine_entry(entity: Entity, record: Record, reason: str) -> JsonLine:
     """Return the line of a record that cannot be moved; what only the target refused comes from the model."""
     raw = record.raw
     if raw is None and record.model is not None:
@@ -62,7 +67,7 @@ def quarantine_entry(entity: Entity, record: Record, reason: str) -> Entry:
     }
 
 
-def conflict_entry(entity: Entity, conflict: Conflict) -> Entry:
+def conflict_entry(entity: Entity, conflict: Conflict) -> JsonLine:
     """Return the line of a row that the target had with other content."""
     return {
         "entity": entity.name,
@@ -80,16 +85,16 @@ def storable(text: str) -> str:
 class LineSink(Protocol):
     """Takes what is to be said about single rows of a range."""
 
-    def quarantine(self, entry: Entry) -> None:
+    def quarantine(self, entry: JsonLine) -> None:
         """Keep the line of a document that cannot be moved."""
         ...
 
-    def conflict(self, entry: Entry) -> None:
+    def conflict(self, entry: JsonLine) -> None:
         """Keep the line of a row that the target has with other content."""
         ...
 
 
-class RangeLines:
+class RangeLines(LineSink):
     """The lines of one range, on disk where they are many, until the transaction of the range takes them."""
 
     def __init__(self, claim: Claim) -> None:
@@ -108,11 +113,13 @@ class RangeLines:
         self._bad.close()
         self._conflicts.close()
 
-    def quarantine(self, entry: Entry) -> None:
+    @override
+    def quarantine(self, entry: JsonLine) -> None:
         """Keep the line of a document that cannot be moved."""
         self._bad.write(line_of(entry))
 
-    def conflict(self, entry: Entry) -> None:
+    @override
+    def conflict(self, entry: JsonLine) -> None:
         """Keep the line of a row that the target has with other content."""
         self._conflicts.write(line_of(entry))
 
@@ -134,11 +141,11 @@ def line_of(entry: Mapping[str, object]) -> bytes:
     return orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def entries_in(spool: SpooledTemporaryFile[bytes]) -> Iterator[Entry]:
+def entries_in(spool: SpooledTemporaryFile[bytes]) -> Iterator[JsonLine]:
     """Return the kept entries in order, with their keys as the ledger has them."""
     spool.seek(0)
     for line in spool:
-        entry: Entry = orjson.loads(line)
+        entry: JsonLine = orjson.loads(line)
         key = entry["key"]
         yield {**entry, "key": key_json(tuple(key) if isinstance(key, list) else None)}
 
@@ -159,29 +166,30 @@ def parts_of(text: object) -> Iterator[str | None]:
 def _cut(content: bytes, start: int) -> int:
     """Return where the part that begins at ``start`` ends."""
     end = min(start + LARGEST_PART, len(content))
+    # Back to the first byte of a character, so that each part is text of its own.
     while end < len(content) and content[end] & 0xC0 == CONTINUES:
         end -= 1
     return end
 
 
-def export_lines(ledger: Ledger, job: CopyJob, directory: Path) -> Exported:
-    """Write both files anew from the ledger, readable by their owner alone; return their first lines."""
-    return Exported(
+def export_lines(ledger: Ledger, job: CopyJob, directory: Path) -> ExportedLines:
+    """Rewrite both files from the ledger, readable by their owner alone; return their first lines."""
+    return ExportedLines(
         _export(quarantined(ledger, job), directory / QUARANTINE),
         _export(conflicts(ledger, job), directory / CONFLICTS),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportedLines:
     """The first lines of both files, without the original content."""
 
-    quarantine: Sequence[Entry] = ()
-    conflicts: Sequence[Entry] = ()
+    quarantine: Sequence[JsonLine] = ()
+    conflicts: Sequence[JsonLine] = ()
 
 
-def _export(entries: Iterator[Entry], path: Path) -> list[Entry]:
-    first: list[Entry] = []
+def _export(entries: Iterator[JsonLine], path: Path) -> list[JsonLine]:
+    first: list[JsonLine] = []
 
     def lines() -> Iterator[bytes]:
         for entry in entries:
@@ -193,7 +201,7 @@ def _export(entries: Iterator[Entry], path: Path) -> list[Entry]:
     return first
 
 
-def quarantined(ledger: Ledger, job: CopyJob) -> Iterator[Entry]:
+def quarantined(ledger: Ledger, job: CopyJob) -> Iterator[JsonLine]:
     """Return the documents of a job that could not be moved, each whole again."""
     for _, parts in groupby(ledger.quarantined(job.id), key=lambda item: (item.number, item.line)):
         first, *more = parts
@@ -208,7 +216,7 @@ def quarantined(ledger: Ledger, job: CopyJob) -> Iterator[Entry]:
         }
 
 
-def conflicts(ledger: Ledger, job: CopyJob) -> Iterator[Entry]:
+def conflicts(ledger: Ledger, job: CopyJob) -> Iterator[JsonLine]:
     """Return the rows that the target of a job had with other content."""
     for line in ledger.conflicts(job.id):
         yield {
@@ -220,5 +228,5 @@ def conflicts(ledger: Ledger, job: CopyJob) -> Iterator[Entry]:
         }
 
 
-def _origin(job: CopyJob, number: int) -> Entry:
+def _origin(job: CopyJob, number: int) -> JsonLine:
     return {"job": job.id, "generation": job.generation, "range": number}

@@ -52,7 +52,7 @@ class RangeQueue:
         self._begin, self._end = begin, end
         self._begun: set[str] = set()
         # By entity without an open range: whether all of its ranges are live.
-        self._settled: dict[str, bool] = {}
+        self._ended: dict[str, bool] = {}
         self._telling = Lock()
         self._changed = Condition()
         self._changes = 0
@@ -63,6 +63,7 @@ class RangeQueue:
         Nothing is left, a parent has failed, or the job or this process is to stop: ``None``.
         """
         while not self._must_end():
+            # Before looking: what is returned between the look and the wait then wakes this thread at once.
             seen = self._changes
             claim = self._next()
             if claim is not None or self._is_over() or self._must_end():
@@ -70,6 +71,7 @@ class RangeQueue:
             with self._changed:
                 if self._changes == seen:
                     self._changed.wait(IDLE_SECONDS)
+            # While there is nothing to do: a process that was killed may hold the last ranges.
             dismiss_dead_workers(self._ledger, self._job_id)
         return None
 
@@ -81,9 +83,10 @@ class RangeQueue:
 
     def _next(self) -> Claim | None:
         for entity in self._entities:
-            if entity.name in self._settled or not self._may_begin(entity):
+            if entity.name in self._ended or not self._may_begin(entity):
                 continue
             self._say_begun(entity)
+            # Again, because telling that an entity begins counts its rows, which may take long.
             if self._stop.requested:
                 return None
             # All threads of a worker give their sign of life in one row, and any may lose it to another one.
@@ -92,7 +95,7 @@ class RangeQueue:
                 return claim
             if self._is_stopped():
                 return None
-            self._settle(entity)
+            self._note_end(entity)
         return None
 
     def _take(self, entity: Entity) -> Claim | None:
@@ -105,34 +108,35 @@ class RangeQueue:
         """Whether what the rows refer to is there; a parent that this job does not copy is not waited for."""
         if entity.parent is None or entity.parent.entity not in self._entities:
             return True
-        return self._settled.get(entity.parent.entity.name, False)
+        return self._ended.get(entity.parent.entity.name, False)
 
-    def _settle(self, entity: Entity) -> None:
+    def _note_end(self, entity: Entity) -> None:
         """Note that an entity has no open range left, here or with another worker."""
         counts = self._ledger.counts(self._job_id, entity.name)
+        # Without ranges the coordinator has not planned the entity yet; it is not at its end.
         if not counts or any(counts.get(state.value) for state in OPEN):
             return
         with self._telling:
-            if entity.name not in self._settled:
+            if entity.name not in self._ended:
                 self._end(entity)
-            self._settled[entity.name] = not counts.get(RangeState.FAILED.value)
+            self._ended[entity.name] = not counts.get(RangeState.FAILED.value)
         self.returned()
 
     def _is_over(self) -> bool:
         """Whether no entity can have a range to take any more."""
-        return all(entity.name in self._settled or self._is_blocked(entity) for entity in self._entities)
+        return all(entity.name in self._ended or self._is_blocked(entity) for entity in self._entities)
 
     def _is_blocked(self, entity: Entity) -> bool:
         """Whether ranges of a parent have failed, so that the rows would refer to nothing."""
         parent = None if entity.parent is None else entity.parent.entity
         if parent is None or parent not in self._entities:
             return False
-        return self._settled.get(parent.name) is False or self._is_blocked(parent)
+        return self._ended.get(parent.name) is False or self._is_blocked(parent)
 
     def _is_stopped(self) -> bool:
         job = self._ledger.find(self._job_id)
         if job is not None and job.stop:
-            self.stopped = job.stop_reason or "somebody stopped the job"
+            self.stopped = job.stop_reason or "the job was stopped"
         return self.stopped is not None
 
     def _say_begun(self, entity: Entity) -> None:

@@ -41,6 +41,7 @@ class SourceRows:
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""
+        # With several tenants the same ranges are read once for each, so they are cut over all rows.
         tenant = self._tenants[0] if len(self._tenants) == 1 else None
         return self.port.cut(entity, rows, tenant_id=tenant)
 
@@ -96,6 +97,7 @@ class RangeReader:
             expired=dict(self._expired_rows),
             text_timestamp=dict(self._text_timestamp),
         )
+        # Before the commit: a driver that loses a record must not have its range called live.
         self._check_complete(tally)
         return tally
 
@@ -104,7 +106,9 @@ class RangeReader:
         self.read[label] += 1
         if record.text_timestamp:
             self._text_timestamp[label] += 1
+        # Asked for every record, also an unfit one: it remembers the key for the next.
         repeated = self._repeated(record)
+        # Before retention: a record that cannot be read has no instant to judge by.
         if reason := self._unfit(record) or repeated:
             self._undecodable[label] += 1
             self._lines.quarantine(quarantine_entry(self.entity, record, reason))
@@ -126,8 +130,8 @@ class RangeReader:
     def _unfit(self, record: Record) -> str | None:
         """Return why a record cannot be moved, ``None`` when it can.
 
-        The model trims ids. A stored id with outer blanks would become another row's id, or its tenant
-        another tenant.
+        The model trims ids. A stored id with leading or trailing whitespace would become another row's id, or
+        its tenant another tenant.
         """
         if record.model is None or record.key is None:
             return record.error or no_key(self.entity)
@@ -137,7 +141,8 @@ class RangeReader:
         for wire, name in self._identity:
             if stored[wire] != getattr(record.model, name):
                 return (
-                    f"the stored {wire} has outer blanks, or is not in normal form; correct it at the source"
+                    f"the stored {wire} has leading or trailing whitespace or is not normalised; "
+                    "correct it at the source"
                 )
         return None
 
@@ -148,7 +153,8 @@ class RangeReader:
         if accounted != Counter(tally.read):
             raise TwinstoreError(
                 f"The target driver accounted for {accounted.total()} of {self.read.total()} records "
-                f"of a range of {self.entity.name}; nothing of it was committed. The driver is at fault.",
+                f"of a range of {self.entity.name}; nothing of it was committed. This is a bug in the target "
+                "driver.",
                 entity=self.entity.name,
             )
 
@@ -156,7 +162,7 @@ class RangeReader:
 def no_key(entity: Entity) -> str:
     """Say that what is stored where the key belongs is none."""
     if all(part.type is KeyType.TEXT for part in entity.key_parts):
-        return "the stored key is no text"
+        return "the stored key is not a string"
     wanted = ", ".join(f"{part.field} ({part.type.value})" for part in entity.key_parts)
     return f"the stored key is not made of {wanted}"
 

@@ -27,6 +27,7 @@ __all__ = ["REPORT_FILE", "CopyResult", "FailedRanges", "Totals", "left_out_coun
 REPORT_FILE: Final = "backfill-report.json"
 FORMAT: Final = "twinstore.backfill-report@1"
 COUNTS: Final = tuple(item.name for item in fields(RangeTally))
+# As many as of quarantine and conflicts; after a hundred the cause is elsewhere.
 SHOWN: Final = 100
 
 
@@ -168,6 +169,7 @@ def report_document(result: CopyResult) -> dict[str, object]:
 
 def _first(entries: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
     """Return the first entries without the original bytes, which only the file of the quarantine holds."""
+    # Sorted, because threads finish ranges in any order and two equal runs should give one report.
     shown = sorted(entries, key=lambda entry: (str(entry["entity"]), str(entry["key"])))[:SHOWN]
     hidden = {"raw", "job", "generation", "range"}
     return [{name: value for name, value in entry.items() if name not in hidden} for entry in shown]

@@ -2,7 +2,7 @@
 
 The way of a range: claimed in the ledger, read through a view of the source, written to the target, and
 committed together with its lines and its entry in the ledger. What fails is given back and tried again; the
-job goes on with the other ranges.
+job continues with the other ranges.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ __all__ = ["CopyContext", "copy_ranges", "tuned_collector"]
 
 log = getLogger(__name__)
 
+# Instead of a few hundred: each collection looks at all young objects, and most live as long as their batch.
 YOUNG_OBJECTS: Final = 50_000
 # A range that lost against another writer is repeated as a whole: at once it would meet the same rival again.
 PAUSES: Final = (0.1, 0.5, 2.0)
@@ -96,6 +97,7 @@ def tuned_collector() -> Iterator[None]:
     """Collect garbage rarely: a copy makes many short-lived objects and hardly a cycle."""
     before = gc.get_threshold()
     gc.collect()
+    # What exists now stays to the end; collections need not look at it again.
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 20, 100)
     try:
@@ -109,6 +111,7 @@ def copy_ranges(context: CopyContext, jobs: int) -> None:
     """Copy until no range is left or a stop is requested; raise the first failure that ends the run."""
     with ThreadPoolExecutor(jobs, thread_name_prefix="copy") as pool:
         for result in [pool.submit(_work, context) for _ in range(jobs)]:
+            # The first failure has stopped the other threads, so none of these waits for long.
             result.result()
 
 
@@ -117,17 +120,19 @@ def _work(context: CopyContext) -> None:
     try:
         while (claim := context.queue.take()) is not None:
             try:
-                _settle(context, claim)
+                _process(context, claim)
             finally:
+                # Also after a failure: a range that is open again may be what another thread waits for.
                 context.queue.returned()
     except StopRequestedError:
+        # Whoever asked for the stop says why; the range is rolled back by now.
         return
     except BaseException:
         context.stop.request()
         raise
 
 
-def _settle(context: CopyContext, claim: Claim) -> None:
+def _process(context: CopyContext, claim: Claim) -> None:
     """Copy a range, or give it back."""
     try:
         tally = _copy_patiently(context, claim)
@@ -140,6 +145,7 @@ def _settle(context: CopyContext, claim: Claim) -> None:
         _give_back(context, claim, error)
     else:
         log.info("range %d of %s is live", claim.number, claim.entity)
+        # It may have failed before in this run.
         context.failures.pop(claim.number, None)
         context.progress.advance(claim.entity, sum(tally.read.values()))
         context.limits.add(tally)
@@ -173,10 +179,16 @@ def copy_range(context: CopyContext, claim: Claim) -> RangeTally:
     ):
         reader = RangeReader(entity, expired=context.expired[entity.name], lines=lines)
         for batch in context.source.records(view, entity, claim.within):
+            # Before the batch is written: a range whose stop was asked for here is rolled back and costs
+            # nothing.
             context.pace(len(batch))
             writer.write(reader.wanted(batch))
+        # Flushed first: only what the server has answered is known to be written, refused or in conflict.
         tally = reader.tally(writer.flush())
+        # In the transaction of the rows: after a crash either both are there or neither is.
         ledger.note(writer.access, claim, lines.quarantined(), lines.conflicts())
+        # Last of the writes: it locks the row of the range, for which others should wait no longer than a
+        # commit.
         ledger.finish(writer.access, claim, tally)
         writer.commit()
     return tally
@@ -187,5 +199,6 @@ def _give_back(context: CopyContext, claim: Claim, error: Exception) -> None:
     reason = error.message if isinstance(error, TwinstoreError) else f"unexpected {type(error).__name__}"
     context.failures[claim.number] = reason
     log.debug("range %d of %s failed", claim.number, claim.entity, exc_info=error)
+    # Repeated: a range that is not given back would be missing until the worker counts as dead.
     state = repeat(partial(context.ledger.give_back, claim))
     log.warning("range %d of %s failed and is %s: %s", claim.number, claim.entity, state.value, reason)

@@ -29,7 +29,7 @@ from twinstore.scheduler import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["TENANTS", "RunStory", "runs_of", "schedules_of", "snapshot_of"]
+__all__ = ["TENANTS", "RunHistory", "runs_of", "schedules_of", "snapshot_of"]
 
 TENANTS: Final = ("aurora-labs", "borealis", "Çelik-Werke", "delta.zürich")
 EPOCH: Final = datetime(2025, 9, 1, tzinfo=UTC)
@@ -39,7 +39,7 @@ NAMESPACES: Final = ("checkout", "payments", "search", "väst")
 
 
 @dataclass(frozen=True, slots=True)
-class RunStory:
+class RunHistory:
     """The states of one run in order, from its creation to where it stands now."""
 
     steps: tuple[Run, ...]
@@ -83,12 +83,12 @@ def schedules_of(tenant: str, count: int) -> Iterator[Schedule]:
         )
 
 
-def runs_of(schedule: Schedule, count: int) -> Iterator[RunStory]:
+def runs_of(schedule: Schedule, count: int) -> Iterator[RunHistory]:
     """Return the runs of a schedule; every other one has come to an end."""
     random = Random(f"{schedule.id}/runs")  # noqa: S311  # repeatable data, no secret
     for number in range(count):
         created = schedule.created_at + timedelta(hours=number, milliseconds=random.randrange(1000))
-        yield RunStory(tuple(_steps(_new_run(schedule, number, created), random)))
+        yield RunHistory(tuple(_steps(_new_run(schedule, number, created), random)))
 
 
 def _new_run(schedule: Schedule, number: int, created: datetime) -> Run:

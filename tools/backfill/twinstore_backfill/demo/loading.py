@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from twinstore.canonical import CanonicalModel
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
-from twinstore_backfill.demo.data import RunStory
+from twinstore_backfill.demo.data import RunHistory
 
 __all__ = ["load_everything", "load_samples"]
 
@@ -78,19 +78,19 @@ def load_everything(scheduler: SchedulerStorage, runs: int, schedules_per_tenant
     def load(tenant: str) -> None:
         for schedule in schedules_of(tenant, schedules_per_tenant):
             _load_schedule(scheduler, schedule)
-            stories = list(runs_of(schedule, per_schedule))
-            for unit in chunks(stories, UNIT_SIZE):
+            histories = list(runs_of(schedule, per_schedule))
+            for unit in chunks(histories, UNIT_SIZE):
                 scheduler.transact(partial(_load_runs, unit), tenant_id=tenant)
-            _summarise(scheduler, stories[-WINDOW:])
+            _summarise(scheduler, histories[-WINDOW:])
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(load, TENANTS))
 
 
-def _summarise(scheduler: SchedulerStorage, stories: list[RunStory]) -> None:
+def _summarise(scheduler: SchedulerStorage, histories: list[RunHistory]) -> None:
     """Project the latest runs of a schedule; older ones would leave the window again."""
-    for story in stories:
-        scheduler.run_summary_service.project(story.last, now=story.instant)
+    for history in histories:
+        scheduler.run_summary_service.project(history.last, now=history.instant)
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
@@ -116,28 +116,28 @@ def _load_schedule(scheduler: SchedulerStorage, schedule: Schedule) -> None:
         )
 
 
-def _load_runs(stories: tuple[RunStory, ...], unit: SchedulerSession) -> None:
-    for story in stories:
-        created, *later = story.steps
+def _load_runs(histories: tuple[RunHistory, ...], unit: SchedulerSession) -> None:
+    for history in histories:
+        created, *later = history.steps
         unit.runs.create(created)
         for step in later:
             unit.runs.update(step)
         if later:
-            unit.audit_service.write(_audit_of(story))
+            unit.audit_service.write(_audit_of(history))
         if int(created.id[-5:]) % SNAPSHOT_EVERY == 0:
             unit.impact_snapshots.upsert(created.tenant_id, snapshot_of(created), run_id=created.id)
 
 
-def _audit_of(story: RunStory) -> AuditEvent:
-    run = story.last
+def _audit_of(history: RunHistory) -> AuditEvent:
+    run = history.last
     return AuditEvent(
         id=f"audit:{run.id}",
         tenant_id=run.tenant_id,
         category="run",
         action=f"run.{run.state}",
-        occurred_at=story.instant,
+        occurred_at=history.instant,
         actor=ACTOR,
         schedule_id=run.schedule_id,
         run_id=run.id,
-        metadata={"Steps": str(len(story.steps))},
+        metadata={"Steps": str(len(history.steps))},
     )

@@ -1,4 +1,4 @@
-"""The story of the demo, from an empty folder to a proof."""
+"""The steps of the demo, from an empty folder to a proof."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCHEDULES_PER_TENANT: Final = 10
 PAGE_SIZE: Final = 25
 FORMATS: Final = ("json", "xml", "md", "html")
 
-Reading = tuple[tuple[str, ...], str | None]
+RunPage = tuple[tuple[str, ...], str | None]
 
 
 class DemoFailedError(TwinstoreError):
@@ -44,7 +44,7 @@ class DemoFailedError(TwinstoreError):
 
 
 def run_demo(folder: Path, *, runs: int = RUNS) -> int:
-    """Tell the whole story in ``folder`` and return the number of documents proved equal.
+    """Run all steps in ``folder`` and return the number of documents proved equal.
 
     The servers live in ``folder`` and are stopped at the end; the reports stay there.
 
@@ -54,22 +54,23 @@ def run_demo(folder: Path, *, runs: int = RUNS) -> int:
     from twinstore_embedded import servers, write_appsettings  # noqa: PLC0415  # an extra
 
     console = Console(highlight=False, soft_wrap=True)
-    begin_anew(folder)
+    remove_earlier_demo(folder)
     started = time.monotonic()
     with servers(folder / "servers") as running:
         write_appsettings(folder / "servers", running.mongo, running.postgres)
-        tell(
+        print_step(
             console,
             f"Start a MongoDB replica set and a PostgreSQL below {folder}",
             time.monotonic() - started,
         )
-        proved = Story(console, folder, runs).tell()
-    tell(console, "Everything together, with the stop of both servers", time.monotonic() - started)
+        proved = Demo(console, folder, runs).run()
+    # After the block, so that the time holds the stop of the servers.
+    print_step(console, "Everything together, with the stop of both servers", time.monotonic() - started)
     console.print(f"PASS: {proved:,} documents proved equal")
     return proved
 
 
-class Story:
+class Demo:
     """The steps of the demo and what they need of each other."""
 
     def __init__(self, console: Console, folder: Path, runs: int) -> None:
@@ -79,7 +80,7 @@ class Story:
         self._settings = folder / "servers" / "appsettings.json"
         self._runs = runs
 
-    def tell(self) -> int:
+    def run(self) -> int:
         """Go through the steps in order."""
         self._keep_old_runs()
         with self._switched("Mongo") as storage:
@@ -87,7 +88,7 @@ class Story:
                 self._console, "Write schedules and runs through the service: Persistence:Scheduler = Mongo"
             ):
                 self._load(storage.scheduler)
-            self._tell_counts(storage.scheduler)
+            self._print_counts(storage.scheduler)
             firsts, seconds = read_twice(storage.scheduler)
         self._backfill("Copy everything to PostgreSQL", "copy", "--execute")
         self._backfill("Prove that both hold the same", "verify")
@@ -114,7 +115,7 @@ class Story:
         load_samples(scheduler)
         load_everything(scheduler, self._runs, SCHEDULES_PER_TENANT)
 
-    def _tell_counts(self, scheduler: SchedulerStorage) -> None:
+    def _print_counts(self, scheduler: SchedulerStorage) -> None:
         counts = {entity.name: scheduler.bulk.counts(entity) for entity in scheduler.bulk.entities()}
         tenants = {tenant for by_tenant in counts.values() for tenant in by_tenant}
         shown = ", ".join(f"{sum(by_tenant.values()):,} {name}" for name, by_tenant in counts.items())
@@ -142,13 +143,14 @@ class Story:
             check=False,
             capture_output=True,
             text=True,
+            # The environment wins over the file, and could send the demo to a server of the user.
             env={key: value for key, value in os.environ.items() if not key.startswith("Persistence__")},
         )
         if done.returncode:
             raise DemoFailedError(
                 f"'{command}' ended with exit code {done.returncode}: {done.stdout}{done.stderr}"
             )
-        tell(self._console, title, time.monotonic() - started)
+        print_step(self._console, title, time.monotonic() - started)
 
     def _conclude(self) -> int:
         report = json.loads((self._folder / "parity-report.json").read_text())
@@ -160,8 +162,9 @@ class Story:
         return proved
 
 
-def begin_anew(folder: Path) -> None:
+def remove_earlier_demo(folder: Path) -> None:
     """Remove the servers and reports of an earlier demo, so that every demo shows the same."""
+    # There may be none. What cannot be removed is named by the start of the servers, which uses it.
     shutil.rmtree(folder / "servers", ignore_errors=True)
     for old in (*folder.glob("*.json"), *folder.glob("*.ndjson"), *folder.glob("parity-report.*")):
         old.unlink(missing_ok=True)
@@ -170,31 +173,31 @@ def begin_anew(folder: Path) -> None:
 
 @contextmanager
 def step(console: Console, title: str) -> Generator[None]:
-    """Tell a step and how long it took, once it succeeded."""
+    """Print a step and how long it took, once it succeeded."""
     started = time.monotonic()
     yield
-    tell(console, title, time.monotonic() - started)
+    print_step(console, title, time.monotonic() - started)
 
 
-def tell(console: Console, title: str, seconds: float) -> None:
-    """Print one line of the story."""
+def print_step(console: Console, title: str, seconds: float) -> None:
+    """Print one line about a step."""
     console.print(f"-- {title} ({seconds:.1f} s)")
 
 
-def read_twice(scheduler: SchedulerStorage) -> tuple[dict[str, Reading], dict[str, Reading]]:
+def read_twice(scheduler: SchedulerStorage) -> tuple[dict[str, RunPage], dict[str, RunPage]]:
     """Return the first and the second page of runs of each tenant."""
     firsts = {tenant: read_page(scheduler, tenant, None) for tenant in TENANTS}
     return firsts, {tenant: read_page(scheduler, tenant, token) for tenant, (_, token) in firsts.items()}
 
 
-def read_page(scheduler: SchedulerStorage, tenant: str, token: str | None) -> Reading:
+def read_page(scheduler: SchedulerStorage, tenant: str, token: str | None) -> RunPage:
     """Return the ids on one page of runs and the token of the next."""
     page = scheduler.runs.list(tenant, RunQueryOptions(limit=PAGE_SIZE, page_token=token))
     return tuple(run.id for run in page), page.next_page_token
 
 
 def check_same_pages(
-    scheduler: SchedulerStorage, firsts: dict[str, Reading], seconds: dict[str, Reading]
+    scheduler: SchedulerStorage, firsts: dict[str, RunPage], seconds: dict[str, RunPage]
 ) -> None:
     """Continue each list with the token the other store issued, and compare."""
     for tenant, first in firsts.items():

@@ -31,6 +31,7 @@ def escape(text: str) -> str:
 def html(report: ParityReport) -> str:
     """Return a self-contained HTML page; every text of the report is escaped."""
     title = f"Parity of {report.module}: {report.verdict}"
+    # Inside the page, which is sent and archived as one file.
     style = files("twinstore_backfill.report").joinpath("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -57,6 +58,7 @@ def _sections(report: ParityReport) -> Iterator[str]:
 
 
 def _header(report: ParityReport) -> str:
+    # The verdict of an approved clean start names the approval and has no tone of its own.
     tone = TONES.get(report.verdict, "pass")
     warnings = (f"Warning: {text}" for text in report.warnings)
     reasons = "".join(f"<li>{escape(text)}</li>" for text in (*report.reasons, *warnings))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["markdown"]
 
+# Also "@": the text of a pull request would notify whoever has the name that follows.
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 RIGHT: Final = {"equal", "missing", "extra", "different", "undecodable", "expired", "documents"}
 

@@ -45,13 +45,14 @@ EXITS: Final[Mapping[Verdict, Exit]] = {
     "INCONCLUSIVE": Exit.INCONCLUSIVE,
 }
 # Without coercion: a number in a key stays a number, and a text that looks like one a text.
-Key = tuple[StrictStr | StrictInt, ...]
+ReportKey = tuple[StrictStr | StrictInt, ...]
 Hex = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
 class Frozen(BaseModel):
     """Base of every part."""
 
+    # An unknown part is refused: a report of a later format must not be rendered in part.
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -136,17 +137,17 @@ class RangeReport(Frozen):
     """One range of one entity: ``lower`` is included, ``upper`` is not, ``null`` is unbounded."""
 
     tenant: str | None
-    lower: Key | None
-    upper: Key | None
+    lower: ReportKey | None
+    upper: ReportKey | None
     source: SideDigest
     target: SideDigest
     equal: bool
 
 
 class Named(Frozen):
-    """One key; ``null`` where what is stored is no key of the entity."""
+    """One key; ``null`` where what is stored is not a key of the entity."""
 
-    key: Key | None
+    key: ReportKey | None
     tenant: str
 
 
@@ -160,7 +161,7 @@ class KeyList(Frozen):
 class Differing(Frozen):
     """One document that differs: where, but not what."""
 
-    key: Key
+    key: ReportKey
     tenant: str
     source_digest: str
     target_digest: str
@@ -258,7 +259,7 @@ def parse_report(content: bytes, name: str) -> ParityReport:
     """Return a report that was written before.
 
     Raises:
-        ValidationError: the content is no parity report of this format.
+        ValidationError: the content is not a parity report of this format.
     """
     try:
         return ParityReport.model_validate_json(content)
@@ -266,6 +267,6 @@ def parse_report(content: bytes, name: str) -> ParityReport:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "the top level"
         raise ValidationError(
-            f"{name} is no parity report of the format {FORMAT}: {place}: {first['msg']}. "
+            f"{name} is not a parity report of the format {FORMAT}: {place}: {first['msg']}. "
             "Make it with `twinstore backfill verify --out`."
         ) from None

@@ -44,6 +44,7 @@ INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 def visible(text: str) -> str:
     """Return text in which every invisible character shows as its number, as in a JSON escape."""
+    # Nearly every text; the way by characters is slow, and a report has thousands of keys.
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(character) for character in text)

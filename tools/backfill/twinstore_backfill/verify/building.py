@@ -65,6 +65,8 @@ class EntityFindings:
             counts=totals,
             tenants=tuple(
                 self._tenant(name, tenants.get(name, TenantResult()))
+                # A tenant may be counted on a side without a row being seen, or the other way round; both are
+                # named.
                 for name in sorted(self._counted.keys() | tenants.keys())
             ),
             ranges=tuple(self._ranges),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["content_check", "count_check", "decode_check", "list_check", "mode_check", "worst"]
 
 SHOWN: Final = 100
+# From light to heavy: a difference that was found weighs more than what could not be looked at.
 ORDER: Final[Sequence[Result]] = ("skipped", "pass", "inconclusive", "fail")
 
 
@@ -108,6 +109,7 @@ def mode_check(entities: Sequence[EntityReport], *, sampled: bool) -> Check:
 
 def _bound(entity: EntityReport) -> str:
     smallest = min((tenant.counts.equal for tenant in entity.tenants if tenant.counts.equal), default=0)
+    # The rule of three: of n documents without a difference, with 95 % confidence fewer than 3/n differ.
     share = 100 * 3 / smallest if smallest else 100
     return (
         f"{entity.entity}: {entity.counts.equal} documents sampled; with 95 % confidence fewer than "

@@ -45,6 +45,7 @@ def member(path: str, name: str) -> str:
     """Return the path of a member of an object."""
     if PLAIN_NAME.fullmatch(name):
         return f"{path}.{name}" if path else name
+    # Keys of free maps are chosen by users, and may look like a path of their own.
     quoted = name.replace("\\", "\\\\").replace('"', '\\"')
     return f'{path}["{quoted}"]'
 

@@ -1,4 +1,10 @@
-"""A verification from beginning to end. Both sides must be at rest while it runs."""
+"""A verification from beginning to end. Both sides must be at rest while it runs.
+
+    count both sides -> cut the source into ranges -> compare each range (in several processes)
+    -> ask both sides for their lists -> checks C1 to C7 -> verdict, the weightiest of them -> report
+
+A fresh start only counts the target (C0) and asks it for its lists.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +47,7 @@ from twinstore_backfill.verify.checks import (
 )
 from twinstore_backfill.verify.pool import run_tasks
 from twinstore_backfill.verify.sampling import sample_rates
-from twinstore_backfill.verify.tasks import Context, ListResult, ListTask, RangeTask
+from twinstore_backfill.verify.tasks import ListResult, ListTask, RangeTask, VerifyContext
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +65,9 @@ if TYPE_CHECKING:
 __all__ = ["run_verify"]
 
 DOCUMENTS: Final = "documents"
+# The default limit of most lists, and so what a service reads.
 LARGEST_PAGE: Final = 50
+# Both sides hold a page at the same time; this bounds it also where documents are near their largest size.
 PAGE_BYTES: Final = 16_000_000
 
 
@@ -81,7 +89,7 @@ def run_verify(
     state = SourceState() if options.approval else inspect_source(source)
     preflight(target.storage.check_ready)
     require_tenants((source, target), options.tenants)
-    context = Context(source, target, as_of, options.batch_size, state.absent)
+    context = VerifyContext(source, target, as_of, options.batch_size, state.absent)
     run = Verification(context, options, progress, stop, state.warnings)
     try:
         with tuned_collector():
@@ -97,7 +105,7 @@ class Verification:
 
     def __init__(
         self,
-        context: Context,
+        context: VerifyContext,
         options: VerifyOptions,
         progress: Progress,
         stop: StopSwitch,
@@ -186,6 +194,7 @@ class Verification:
     def _counted(self, entity: Entity) -> dict[str, tuple[int, int]]:
         """Return the rows that each side counts, by tenant."""
         wanted = set(self._options.tenants)
+        # Counted before the scans: a number that differs from what is read then tells of a writer.
         source, target = (side.bulk.counts(entity) for side in (self._context.source, self._context.target))
         return {
             tenant: (source.get(tenant, 0), target.get(tenant, 0))
@@ -215,6 +224,7 @@ class Verification:
     def _list_tasks(self, tenants: Sequence[str]) -> Iterator[ListTask]:
         yield from (ListTask(tenant, self._page()) for tenant in tenants)
         if not self._options.tenants:
+            # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
             yield ListTask(None, self._page())
 
     def report(self, as_of: datetime, seconds: float) -> ParityReport:
@@ -302,8 +312,8 @@ def next_step(verdict: Verdict, options: VerifyOptions, store: Store) -> str:
         return "Empty the target, or verify without --start-clean."
     if verdict == "FAIL":
         return (
-            "Look at what differs. Copying again with --on-conflict overwrite --execute writes missing and "
-            "different rows once more; extra rows are removed by hand. Then verify again."
+            "Look at what differs. Copying again with --on-conflict overwrite --execute rewrites missing "
+            "and different rows; extra rows must be removed by hand. Then verify again."
         )
     if verdict == "INCONCLUSIVE":
         return "Resolve what the reasons list, then verify again in full."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from logging import getLogger
 from typing import TYPE_CHECKING, Literal
 
 from twinstore.errors import DocumentDecodeError, ValidationError
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AnyStorage", "ListFinding", "compare_list"]
 
+log = getLogger(__name__)
+
+# The first page needs no token, the second takes the source's, the third the target's.
 PAGES = 3
 AnyStorage = ModuleStorage[object, object]
 
@@ -77,7 +81,9 @@ def compare_list(
 def _answer(query: ListQuery[AnyStorage], storage: AnyStorage, token: str | None) -> ListAnswer:
     try:
         page = query.ask(storage, token)
+    # By its class: the message names the driver, so two sides never refuse in the same words.
     except (DocumentDecodeError, ValidationError) as error:
+        log.debug("the list %s cannot be read on %s: %s", query.name, storage.driver, error)
         return ListAnswer((), None, type(error).__name__)
     return ListAnswer([row for row in page if row is not None], page.next_page_token)
 
@@ -100,7 +106,7 @@ def _refused(
 def _unequal(
     query: ListQuery[AnyStorage], left: ListAnswer, right: ListAnswer, number: int, rows: int
 ) -> ListFinding | None:
-    """Judge a page. Where expired rows were left out, one side may show more if the other goes on."""
+    """Judge a page. Where expired rows were left out, one side may show more if the other has a next page."""
     common = min(len(left.rows), len(right.rows))
     for place in range(common):
         if left.rows[place] != right.rows[place]:
@@ -114,7 +120,7 @@ def _unequal(
             problem = f"page {number}, row {common + 1}: only the {name} has {_shown(side.rows[common])}"
             return ListFinding(query.name, "fail", rows, problem)
     if left.token is None and right.token is not None:
-        return ListFinding(query.name, "fail", rows, f"page {number}: the list goes on in the target only")
+        return ListFinding(query.name, "fail", rows, f"page {number}: the list continues in the target only")
     return None
 
 

@@ -56,6 +56,7 @@ def keyed(
                 continue
             if last is not None and key <= last:
                 raise _disorder(side, key, "after a later or equal key")
+            # Only the first can lie before the range, since the keys rise from there; the same for the last.
             if last is None and within.lower is not None and key < within.lower:
                 raise _disorder(side, key, "before its range")
             last = key
@@ -67,7 +68,7 @@ def keyed(
 def _disorder(side: str, key: Key, where: str) -> TwinstoreError:
     return TwinstoreError(
         f"The scan of the {side} returned key {'/'.join(map(str, key))!r} {where}, so it cannot be trusted. "
-        "This is a fault in the driver."
+        "This is a bug in the driver."
     )
 
 

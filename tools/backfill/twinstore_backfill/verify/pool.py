@@ -1,4 +1,9 @@
-"""Running the pieces of a verification, in this process or in several."""
+"""Running the pieces of a verification, in this process or in several.
+
+    tasks, made lazily -> workers that have room, else this process -> results in the order of the tasks
+
+Tasks are made one by one, because later ones depend on earlier results: ``None`` among them waits for all.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ from twinstore.errors import TwinstoreError
 from twinstore_backfill.copy.worker import tuned_collector
 from twinstore_backfill.secrets import log_to_stderr
 from twinstore_backfill.stopping import StopSwitch
-from twinstore_backfill.verify.tasks import Context
+from twinstore_backfill.verify.tasks import VerifyContext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,16 +35,19 @@ if TYPE_CHECKING:
 __all__ = ["run_tasks"]
 
 R = TypeVar("R")
+# One task that runs and one that waits for each process: none is idle, and few results pile up.
 AHEAD: Final = 2
 
 # What a worker process holds open, and the context of its tasks; both are set once when it starts.
 _open = ExitStack()
-_context: list[Context] = []
+_context: list[VerifyContext] = []
 # Why this worker process could not open its stores; its first task says so to the parent.
 _failures: list[TwinstoreError] = []
 
 
-def run_tasks(tasks: Iterable[Task[R] | None], context: Context, jobs: int, stop: StopSwitch) -> Iterator[R]:
+def run_tasks(
+    tasks: Iterable[Task[R] | None], context: VerifyContext, jobs: int, stop: StopSwitch
+) -> Iterator[R]:
     """Yield the result of each task in the order of the tasks. This process is one of the ``jobs``.
 
     At ``None`` every result so far is yielded before the next task is asked for.
@@ -71,7 +79,7 @@ def run_tasks(tasks: Iterable[Task[R] | None], context: Context, jobs: int, stop
             raise
 
 
-def _alone(tasks: Iterable[Task[R] | None], context: Context, stop: StopSwitch) -> Iterator[R]:
+def _alone(tasks: Iterable[Task[R] | None], context: VerifyContext, stop: StopSwitch) -> Iterator[R]:
     for task in tasks:
         stop.check()
         if task is not None:
@@ -79,9 +87,13 @@ def _alone(tasks: Iterable[Task[R] | None], context: Context, stop: StopSwitch) 
 
 
 def _together(
-    pool: ProcessPoolExecutor, tasks: Iterable[Task[R] | None], context: Context, ahead: int, stop: StopSwitch
+    pool: ProcessPoolExecutor,
+    tasks: Iterable[Task[R] | None],
+    context: VerifyContext,
+    ahead: int,
+    stop: StopSwitch,
 ) -> Iterator[R]:
-    """Give the others enough to do, and do the next task here whenever they have that."""
+    """Keep every worker busy; run the next task here while they are."""
     waiting: deque[Future[R]] = deque()
     for task in tasks:
         stop.check()
@@ -89,6 +101,7 @@ def _together(
             yield from _rest(waiting, stop)
             continue
         busy = sum(not future.done() for future in waiting)
+        # Results leave in the order of the tasks, so that the ranges of an entity are merged in key order.
         waiting.append(pool.submit(_run, task) if busy < ahead else _done(task.run(context)))
         while waiting and waiting[0].done():
             yield waiting.popleft().result()
@@ -107,7 +120,7 @@ def _done(result: R) -> Future[R]:
     return future
 
 
-def _shared(context: Context) -> tuple[datetime, int, frozenset[str]]:
+def _shared(context: VerifyContext) -> tuple[datetime, int, frozenset[str]]:
     """Return the part of a context that can be sent to another process."""
     return context.as_of, context.batch_size, context.absent
 
@@ -127,7 +140,7 @@ def _start(
         # An initialiser that fails would break the pool and leave its traceback on stderr.
         _failures.append(error)
     else:
-        _context.append(Context(left, right, *shared))
+        _context.append(VerifyContext(left, right, *shared))
 
 
 def _run(task: Task[R]) -> R:
@@ -139,5 +152,7 @@ def _run(task: Task[R]) -> R:
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
+        # A killed parent cannot end its children, and they would keep their connections.
         parent.join()
+        # Not sys.exit, which would end this thread alone.
         os._exit(1)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CappedList",
-    "Comparison",
+    "RangeComparison",
     "RangeResult",
     "RowDifference",
     "RowName",
@@ -34,6 +34,7 @@ __all__ = [
     "compare_range",
 ]
 
+# Enough to see the pattern; counts are exact however many there are.
 LISTED: Final = 100
 PATHS: Final = 20
 T = TypeVar("T")
@@ -55,6 +56,7 @@ class CappedList(Generic[T]):
     def merge(self, other: CappedList[T]) -> None:
         """Add what comes later in order."""
         self.count += other.count
+        # Ranges are merged in order of their keys, so what is kept are the first of all.
         self.items.extend(other.items[: LISTED - len(self.items)])
 
 
@@ -125,7 +127,7 @@ class RangeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RangeComparison:
     """The two sides and what is compared."""
 
     source: BulkPort
@@ -140,7 +142,7 @@ class Comparison:
         return view.rows(self.entity, within, tenant_id=self.tenant, batch_size=self.batch_size)
 
 
-def compare_range(work: Comparison, within: KeyRange) -> RangeResult:
+def compare_range(work: RangeComparison, within: KeyRange) -> RangeResult:
     """Compare a range in full."""
     comparison = RowComparison(work, RangeResult(work.entity.name, work.tenant, within))
     with work.source.view() as left, work.target.view() as right:
@@ -151,7 +153,7 @@ def compare_range(work: Comparison, within: KeyRange) -> RangeResult:
 class RowComparison:
     """Decides what a pair of rows means and counts it."""
 
-    def __init__(self, work: Comparison, result: RangeResult) -> None:
+    def __init__(self, work: RangeComparison, result: RangeResult) -> None:
         """Take what is compared and where findings go."""
         self.result = result
         self._work = work
@@ -302,6 +304,7 @@ class RowComparison:
     def _only_source(self, row: ScanRow) -> None:
         tenant = row.label
         expected = self._expecting.of(row)
+        # The copy keeps such a row back, so its absence in the target is known and not a loss.
         if expected is None:
             self.result.tenants[tenant].counts["quarantined"] += 1
             self.result.quarantined.add(RowName(row.key, tenant))

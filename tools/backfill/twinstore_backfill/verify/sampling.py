@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkView, KeyRange, ScanRow
     from twinstore.catalog import Entity
     from twinstore.keys import Key
-    from twinstore_backfill.verify.ranges import Comparison
+    from twinstore_backfill.verify.ranges import RangeComparison
 
 __all__ = ["compare_sample", "sample_rates"]
 
+# Rows of the target are fetched by key: so many at a time keep round trips few and statements short.
 FETCHED: Final = 500
 WHOLE: Final = 2**64
 
@@ -29,7 +30,9 @@ def sample_rates(counts: Mapping[str, int], sample_size: int) -> dict[str, float
     return {tenant: min(1.0, quota / count) for tenant, count in counts.items() if count}
 
 
-def compare_sample(work: Comparison, within: KeyRange, rates: Mapping[str, float], seed: int) -> RangeResult:
+def compare_sample(
+    work: RangeComparison, within: KeyRange, rates: Mapping[str, float], seed: int
+) -> RangeResult:
     """Compare the chosen documents of a range; rows that only the target has are not looked for."""
     comparison = RowComparison(work, RangeResult(work.entity.name, work.tenant, within))
     with work.source.view() as left, work.target.view() as right:
@@ -53,7 +56,9 @@ def compare_sample(work: Comparison, within: KeyRange, rates: Mapping[str, float
 def is_chosen(row: ScanRow, entity: Entity, rates: Mapping[str, float], seed: int) -> bool:
     """Tell whether a row belongs to the sample; depends on seed, entity and key alone."""
     text = "\n".join((str(seed), entity.name, *map(str, row.key or ())))
+    # A hash and not a random number: the same seed chooses the same rows in any order and any process.
     place = int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")
+    # A tenant that the counts do not know appeared meanwhile and is looked at in full.
     return place < rates.get(row.label, 1.0) * WHOLE
 
 

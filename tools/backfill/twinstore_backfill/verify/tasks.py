@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
+from typing_extensions import override
+
 from twinstore.bulk import KeyRange
 from twinstore.modules import module_spec
 from twinstore_backfill.copy.retention import cutoff
 from twinstore_backfill.verify.lists import AnyStorage, ListFinding, compare_list
-from twinstore_backfill.verify.ranges import Comparison, RangeResult, compare_range
+from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_range
 from twinstore_backfill.verify.sampling import compare_sample
 
 if TYPE_CHECKING:
@@ -20,13 +22,13 @@ if TYPE_CHECKING:
     from twinstore.checks import ListQuery, ModuleChecks
     from twinstore_backfill.stores import Store
 
-__all__ = ["Context", "ListResult", "ListTask", "RangeTask", "Task"]
+__all__ = ["ListResult", "ListTask", "RangeTask", "Task", "VerifyContext"]
 
 R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class VerifyContext:
     """The open stores of the process that runs a task. Retention is the target's.
 
     Attributes:
@@ -41,6 +43,7 @@ class Context:
 
     def entity(self, name: str) -> Entity:
         """Return an entity by name."""
+        # By name, because a task is sent between processes and functions in a description cannot be.
         return next(entity for entity in self.source.bulk.entities() if entity.name == name)
 
     def cutoff(self, entity: Entity) -> datetime | None:
@@ -51,13 +54,13 @@ class Context:
 class Task(Protocol[R_co]):
     """A piece of work that can be sent to another process."""
 
-    def run(self, context: Context) -> R_co:
+    def run(self, context: VerifyContext) -> R_co:
         """Do the work."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class RangeTask:
+class RangeTask(Task[RangeResult]):
     """Compare one range; with ``rates`` only a sample of it."""
 
     entity: str
@@ -66,10 +69,11 @@ class RangeTask:
     rates: Mapping[str, float] | None = None
     seed: int = 0
 
-    def run(self, context: Context) -> RangeResult:
+    @override
+    def run(self, context: VerifyContext) -> RangeResult:
         """Compare."""
         entity = context.entity(self.entity)
-        work = Comparison(
+        work = RangeComparison(
             source=context.source.bulk,
             target=context.target.bulk,
             entity=entity,
@@ -83,7 +87,7 @@ class RangeTask:
 
 
 @dataclass(frozen=True, slots=True)
-class ListTask:
+class ListTask(Task["ListResult"]):
     """Ask for the lists of one tenant, or with ``None`` those over all tenants.
 
     With ``target_only`` the target is asked twice: then the lists only have to work.
@@ -93,7 +97,8 @@ class ListTask:
     page: int
     target_only: bool = False
 
-    def run(self, context: Context) -> ListResult:
+    @override
+    def run(self, context: VerifyContext) -> ListResult:
         """Compare."""
         source = context.target if self.target_only else context.source
         entities = context.target.bulk.entities()

@@ -25,7 +25,6 @@ from twinstore.query import (
     key_order,
 )
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant
-from twinstore.testing.builders import at
 from twinstore.testing.datasets import Dataset, factory_of
 from twinstore.testing.entities import (
     COUNTERS,
@@ -39,6 +38,7 @@ from twinstore.testing.entities import (
     Level,
     Spot,
 )
+from twinstore.testing.instants import at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -165,7 +165,7 @@ CHANGEABLE: Final = tuple(entity for entity in ENTITIES if not entity.append_onl
 LOGS: Final = (ENTRIES, LINES, EVENTS)
 
 
-class Dealer(Random):
+class AccessGenerator(Random):
     """Draws what operations are made of; ``unit_scope`` is the scope of the open unit."""
 
     def __init__(self, seed: int, unit_scope: Tenants = ALL_TENANTS) -> None:
@@ -184,7 +184,7 @@ class Dealer(Random):
             return self._unit_scope
         return owner if self.randrange(20) < 16 else self.choice(OTHERS)
 
-    def a_room(self, entity: Entity[Any]) -> Dataset:
+    def a_dataset(self, entity: Entity[Any]) -> Dataset:
         return Dataset(self.an_owner(entity), BATCH)
 
     def a_row(self, entity: Entity[Any], dataset: Dataset) -> AnyRow:
@@ -218,7 +218,7 @@ class Dealer(Random):
         return (Equals(entity.parent.field, parent[0]), *found)
 
     def a_query(self, entity: Entity[Any], limits: Sequence[int] = (1, 2, 3, 50)) -> Query:
-        dataset = self.a_room(entity)
+        dataset = self.a_dataset(entity)
         scope = self.a_scope(dataset.owner)
         orders = ORDERS.get(entity.name, ())
         order = [self.choice(orders)] if orders and self.random() < 0.6 else []

@@ -11,35 +11,33 @@ from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS
 from twinstore.scheduler.enums import SelectorScope
 from twinstore.scheduler.impact_snapshots import derived_snapshot_id
 from twinstore.scheduler.selectors import LabelFilter, Selector, selector_digest
-from twinstore.testing.base import Contract, needs
-from twinstore.testing.builders import (
-    at,
-    digest_text,
-    make_image,
-    make_impact_set,
-    make_selector,
-    rich_impact_set,
-)
+from twinstore.testing.base import needs
+from twinstore.testing.instants import at
+from twinstore.testing.scalars import digest_text
+from twinstore.testing.scheduler.builders import make_image, make_impact_set, make_selector, rich_impact_set
+from twinstore.testing.scheduler.cases import SchedulerCases
 from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:
     from twinstore.scheduler.impact_snapshots import ImpactSet
-    from twinstore.testing.workspace import Workspace
+    from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
 __all__ = ["ImpactSnapshotRepositoryContract"]
 
 
-def stored(workspace: Workspace, name: str, /, **changes: object) -> ImpactSet:
+def stored(workspace: SchedulerWorkspace, name: str, /, **changes: object) -> ImpactSet:
     """Store a snapshot with an own id and return it."""
     snapshot = workspace.snapshot(name, **changes)
     assert workspace.storage.impact_snapshots.upsert(workspace.tenant, snapshot) == snapshot.snapshot_id
     return snapshot
 
 
-class ImpactSnapshotRepositoryContract(Contract):
+class ImpactSnapshotRepositoryContract(SchedulerCases):
     """Ids, identical content, the latest of a selector, lists, delete and purge."""
 
-    def test_a_snapshot_without_id_gets_the_derived_one_and_stays_without(self, workspace: Workspace) -> None:
+    def test_a_snapshot_without_id_gets_the_derived_one_and_stays_without(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         snapshot = rich_impact_set(workspace.tenant)
         snapshots = workspace.storage.impact_snapshots
         key = snapshots.upsert(workspace.tenant, snapshot, run_id="r-1")
@@ -48,14 +46,14 @@ class ImpactSnapshotRepositoryContract(Contract):
         assert snapshots.get_required(workspace.tenant, f" {key} ") == snapshot
         assert snapshots.upsert(workspace.tenant, snapshot) != key
 
-    def test_a_snapshot_keeps_its_own_id(self, workspace: Workspace) -> None:
+    def test_a_snapshot_keeps_its_own_id(self, workspace: SchedulerWorkspace) -> None:
         snapshot = rich_impact_set(workspace.tenant, snapshot_id=workspace.id("a"))
         assert workspace.storage.impact_snapshots.upsert(workspace.tenant, snapshot) == workspace.id("a")
         assert workspace.storage.impact_snapshots.get(workspace.tenant, workspace.id("a")) == snapshot
 
     @pytest.mark.parametrize("run_id", [None, "r-1"])
     def test_an_own_id_that_equals_the_derived_one_is_no_own_id(
-        self, workspace: Workspace, run_id: str | None
+        self, workspace: SchedulerWorkspace, run_id: str | None
     ) -> None:
         anonymous = rich_impact_set(workspace.tenant)
         key = derived_snapshot_id(workspace.tenant, anonymous, run_id)
@@ -66,7 +64,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         assert snapshots.upsert(workspace.tenant, anonymous, run_id=run_id) == key
         assert workspace.stamp(IMPACT_SNAPSHOTS, (key,)) == before
 
-    def test_an_own_id_may_be_the_derived_id_of_other_content(self, workspace: Workspace) -> None:
+    def test_an_own_id_may_be_the_derived_id_of_other_content(self, workspace: SchedulerWorkspace) -> None:
         other = make_impact_set(generated_at=at(77))
         named = rich_impact_set(
             workspace.tenant, snapshot_id=derived_snapshot_id(workspace.tenant, other, None)
@@ -74,7 +72,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         key = workspace.storage.impact_snapshots.upsert(workspace.tenant, named)
         assert workspace.storage.impact_snapshots.get(workspace.tenant, key) == named
 
-    def test_the_markers_are_those_of_the_write(self, workspace: Workspace) -> None:
+    def test_the_markers_are_those_of_the_write(self, workspace: SchedulerWorkspace) -> None:
         snapshot = stored(workspace, "a")
         row = workspace.probe.read(IMPACT_SNAPSHOTS, (workspace.id("a"),))
         assert row is not None
@@ -88,7 +86,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         assert row is not None
         assert row.markers["runId"] == "r-1"
 
-    def test_identical_content_is_not_written_again(self, workspace: Workspace) -> None:
+    def test_identical_content_is_not_written_again(self, workspace: SchedulerWorkspace) -> None:
         snapshot = workspace.snapshot("a")
         for _ in range(3):
             workspace.storage.impact_snapshots.upsert(workspace.tenant, snapshot, run_id="r-1")
@@ -97,7 +95,7 @@ class ImpactSnapshotRepositoryContract(Contract):
             assert workspace.stamp(IMPACT_SNAPSHOTS, (workspace.id("a"),)) == stamp
         assert workspace.count(IMPACT_SNAPSHOTS) == 1
 
-    def test_other_content_or_another_run_replaces(self, workspace: Workspace) -> None:
+    def test_other_content_or_another_run_replaces(self, workspace: SchedulerWorkspace) -> None:
         snapshots = workspace.storage.impact_snapshots
         first = stored(workspace, "a")
         second = first.evolve(generated_at=at(5), selector=make_selector(namespaces=("n",)), images=())
@@ -110,7 +108,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         assert tuple(snapshots.list_by_run(workspace.tenant, "r-1")) == ()
         assert workspace.count(IMPACT_SNAPSHOTS) == 1
 
-    def test_a_blank_run_is_no_run(self, workspace: Workspace) -> None:
+    def test_a_blank_run_is_no_run(self, workspace: SchedulerWorkspace) -> None:
         snapshot = make_impact_set()
         key = workspace.storage.impact_snapshots.upsert(workspace.tenant, snapshot, run_id=" ")
         assert key == derived_snapshot_id(workspace.tenant, snapshot, None)
@@ -118,7 +116,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         assert row is not None
         assert "runId" not in row.markers
 
-    def test_an_unknown_snapshot_is_absent_everywhere(self, workspace: Workspace) -> None:
+    def test_an_unknown_snapshot_is_absent_everywhere(self, workspace: SchedulerWorkspace) -> None:
         snapshots, missing = workspace.storage.impact_snapshots, workspace.id("missing")
         assert snapshots.get(workspace.tenant, missing) is None
         assert snapshots.delete(workspace.tenant, missing) is False
@@ -129,7 +127,7 @@ class ImpactSnapshotRepositoryContract(Contract):
             snapshots.get_required(workspace.tenant, f" {missing} ")
         assert (absence.value.entity, absence.value.key) == ("impact_snapshots", missing)
 
-    def test_an_id_of_another_tenant_is_taken(self, workspace: Workspace) -> None:
+    def test_an_id_of_another_tenant_is_taken(self, workspace: SchedulerWorkspace) -> None:
         snapshot = stored(workspace.elsewhere, "a")
         snapshots = workspace.storage.impact_snapshots
         for intruder in (snapshot, snapshot.evolve(total=9)):
@@ -138,7 +136,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         assert snapshots.get(workspace.foreign, snapshot.snapshot_id or "") == snapshot
         assert workspace.count(IMPACT_SNAPSHOTS) == 0
 
-    def test_a_selector_of_another_tenant_is_refused(self, workspace: Workspace) -> None:
+    def test_a_selector_of_another_tenant_is_refused(self, workspace: SchedulerWorkspace) -> None:
         foreign = make_selector(tenant_id=workspace.foreign)
         with pytest.raises(ValidationError):
             workspace.storage.impact_snapshots.upsert(
@@ -146,7 +144,7 @@ class ImpactSnapshotRepositoryContract(Contract):
             )
         assert workspace.count(IMPACT_SNAPSHOTS) == 0
 
-    def test_the_latest_of_a_selector_is_the_newest(self, workspace: Workspace) -> None:
+    def test_the_latest_of_a_selector_is_the_newest(self, workspace: SchedulerWorkspace) -> None:
         for name, seconds in (("b", 2), ("a", 2), ("c", 1), ("z", 2)):
             stored(workspace, name, generated_at=at(seconds))
         stored(workspace, "other", generated_at=at(9), selector=make_selector(resolves_tags=True))
@@ -156,7 +154,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         assert latest.snapshot_id == workspace.id("a")
 
     def test_a_selector_is_found_whatever_the_order_and_duplicates_of_its_lists(
-        self, workspace: Workspace
+        self, workspace: SchedulerWorkspace
     ) -> None:
         labels = (LabelFilter(key="B", values=("2", "1")), LabelFilter(key="a"))
         written = Selector(
@@ -175,7 +173,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         snapshot = stored(workspace, "a", selector=written)
         assert workspace.storage.impact_snapshots.get_latest_by_selector(workspace.tenant, asked) == snapshot
 
-    def test_lists_are_the_newest_first_with_ties_by_id(self, workspace: Workspace) -> None:
+    def test_lists_are_the_newest_first_with_ties_by_id(self, workspace: SchedulerWorkspace) -> None:
         for name, seconds in (("d", 0), ("b", 5), ("a", 5), ("c", 9)):
             snapshot = workspace.snapshot(name, generated_at=at(seconds))
             workspace.storage.impact_snapshots.upsert(
@@ -189,7 +187,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         assert everything == [workspace.id(name) for name in "cabd"]
         assert of_run == [workspace.id(name) for name in "abd"]
 
-    def test_delete_removes_once(self, workspace: Workspace) -> None:
+    def test_delete_removes_once(self, workspace: SchedulerWorkspace) -> None:
         stored(workspace, "a")
         snapshots = workspace.storage.impact_snapshots
         assert snapshots.delete(workspace.tenant, workspace.id("a")) is True
@@ -197,7 +195,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         assert snapshots.get(workspace.tenant, workspace.id("a")) is None
         assert stored(workspace, "a") == snapshots.get(workspace.tenant, workspace.id("a"))
 
-    def test_purge_removes_what_was_generated_up_to_the_instant(self, workspace: Workspace) -> None:
+    def test_purge_removes_what_was_generated_up_to_the_instant(self, workspace: SchedulerWorkspace) -> None:
         for name, seconds in (("before", -0.001), ("exactly", 0), ("after", 0.001)):
             stored(workspace, name, generated_at=at(seconds))
         stored(workspace.elsewhere, "foreign", generated_at=at(-5))
@@ -209,7 +207,7 @@ class ImpactSnapshotRepositoryContract(Contract):
 
     @pytest.mark.parametrize("batch_size", [1, 2, 5, 500])
     def test_purge_of_snapshots_goes_on_over_several_batches(
-        self, workspace: Workspace, batch_size: int
+        self, workspace: SchedulerWorkspace, batch_size: int
     ) -> None:
         for number in range(5):
             stored(workspace, str(number), generated_at=at(-number))
@@ -218,13 +216,17 @@ class ImpactSnapshotRepositoryContract(Contract):
         )
         assert (removed, workspace.count(IMPACT_SNAPSHOTS)) == (5, 0)
 
-    def test_purge_of_snapshots_without_tenant_sees_all_tenants(self, isolated_workspace: Workspace) -> None:
+    def test_purge_of_snapshots_without_tenant_sees_all_tenants(
+        self, isolated_workspace: SchedulerWorkspace
+    ) -> None:
         for workspace in (isolated_workspace, isolated_workspace.elsewhere):
             for number in range(3):
                 stored(workspace, str(number), generated_at=at(-1))
         assert isolated_workspace.storage.impact_snapshots.purge_generated(at(0), batch_size=4) == 6
 
-    def test_something_that_is_no_snapshot_or_selector_is_refused(self, workspace: Workspace) -> None:
+    def test_something_that_is_no_snapshot_or_selector_is_refused(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         snapshots = workspace.storage.impact_snapshots
         with pytest.raises(ValidationError, match="snapshot"):
             snapshots.upsert(workspace.tenant, workspace.run())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the point of the test
@@ -233,7 +235,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         with pytest.raises(ValidationError, match="run_id"):
             snapshots.list_by_run(workspace.tenant, "")
 
-    def test_a_snapshot_of_a_megabyte_comes_back_whole(self, workspace: Workspace) -> None:
+    def test_a_snapshot_of_a_megabyte_comes_back_whole(self, workspace: SchedulerWorkspace) -> None:
         images = [
             make_image(
                 number, tags=tuple(f"tag-{n:03}-\N{GRINNING FACE}" for n in range(30)), labels={"a": "b" * 60}
@@ -244,7 +246,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         assert workspace.storage.impact_snapshots.get(workspace.tenant, workspace.id("large")) == snapshot
 
     @needs("transactions")
-    def test_rivals_storing_identical_content_all_succeed(self, workspace: Workspace) -> None:
+    def test_rivals_storing_identical_content_all_succeed(self, workspace: SchedulerWorkspace) -> None:
         snapshot = rich_impact_set(workspace.tenant)
         results = workspace.race(
             lambda storage, same: storage.impact_snapshots.upsert(workspace.tenant, same), [snapshot] * 6
@@ -253,7 +255,7 @@ class ImpactSnapshotRepositoryContract(Contract):
         assert workspace.count(IMPACT_SNAPSHOTS) == 1
 
     @needs("transactions")
-    def test_rivals_replacing_leave_one_of_their_snapshots(self, workspace: Workspace) -> None:
+    def test_rivals_replacing_leave_one_of_their_snapshots(self, workspace: SchedulerWorkspace) -> None:
         rivals = [workspace.snapshot("a", generated_at=at(number)) for number in range(6)]
         results = workspace.race(
             lambda storage, rival: storage.impact_snapshots.upsert(workspace.tenant, rival), rivals

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from twinstore.scheduler.audit import AuditActor, AuditEvent, AuditRecord
@@ -13,14 +13,13 @@ from twinstore.scheduler.runs import Attestation, DeltaSummary, Run, RunReason, 
 from twinstore.scheduler.schedules import Schedule, ScheduleLimits, ScheduleNotify, ScheduleOnlyIf
 from twinstore.scheduler.selectors import LabelFilter, Selector
 from twinstore.scheduler.triggers import Trigger
+from twinstore.testing.instants import START, at
+from twinstore.testing.scalars import digest_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
-    "START",
-    "at",
-    "digest_text",
     "make_audit_event",
     "make_audit_record",
     "make_image",
@@ -38,20 +37,9 @@ __all__ = [
     "rich_schedule",
 ]
 
-START: Final = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
 STARTED_AFTER: Final = timedelta(seconds=10)
 FINISHED_AFTER: Final = timedelta(seconds=60)
 ACTOR: Final = AuditActor(actor_id="u-1", display_name="Ada", kind="user")
-
-
-def at(seconds: float = 0) -> datetime:
-    """Return the instant that many seconds after :data:`START`."""
-    return START + timedelta(seconds=seconds)
-
-
-def digest_text(number: int) -> str:
-    """Return a digest text that differs for each number."""
-    return f"sha256:{number:064x}"
 
 
 def make_selector(**changes: object) -> Selector:
@@ -74,7 +62,7 @@ def make_schedule(tenant_id: str, schedule_id: str, **changes: object) -> Schedu
 
 
 def make_trigger(tenant_id: str, schedule_id: str, **changes: object) -> Trigger:
-    """Return an enabled trigger that is due one hour after :data:`START`."""
+    """Return an enabled trigger that is due one hour after the start."""
     defaults = {
         "tenant_id": tenant_id,
         "schedule_id": schedule_id,

@@ -6,18 +6,21 @@ import time
 from threading import Condition, get_ident
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from twinstore.errors import ConcurrencyError
-from twinstore.forks import renew_in_child
+from twinstore.forks import Renewable, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ["Claims"]
+__all__ = ["RowLocks"]
 
+# As long as the memory driver waits, so that rivals lose alike on both.
 PATIENCE_SECONDS: Final = 5.0
 
 
-class Claims:
+class RowLocks(Renewable):
     """Who may write which row. Between processes the store compares when it commits: see the guide.
 
     Of two units of callers the first writer wins, so the other one loses at once instead of waiting for a
@@ -28,15 +31,16 @@ class Claims:
         """Take the name of the driver, for messages, and how long to wait, in seconds."""
         self._driver = driver
         self._patience = patience
-        self._owners: dict[Hashable, tuple[object, int, bool]] = {}
+        self._holders: dict[Hashable, tuple[object, int, bool]] = {}
         self._changed = Condition()
         renew_in_child(self)
 
+    @override
     def renew(self) -> None:
         """Forget in a forked child the units of the parent."""
-        self._owners, self._changed = {}, Condition()
+        self._holders, self._changed = {}, Condition()
 
-    def claim(self, unit: object, row: Hashable, *, isolated: bool) -> None:
+    def acquire(self, unit: object, row: Hashable, *, isolated: bool) -> None:
         """Give a unit the right to a row until :meth:`release`.
 
         Args:
@@ -50,19 +54,21 @@ class Claims:
         thread = get_ident()
         with self._changed:
             deadline = time.monotonic() + self._patience
-            while (found := self._owners.get(row, (unit, thread, isolated)))[0] is not unit:
+            while (found := self._holders.get(row, (unit, thread, isolated)))[0] is not unit:
                 _, of_thread, of_caller = found
                 remaining = deadline - time.monotonic()
+                # The holder can only end in its own thread, so waiting for it in that thread would never end.
                 if of_thread == thread or (isolated and of_caller) or remaining <= 0:
                     raise ConcurrencyError(
                         "Another unit of work has changed the same row and has not ended; try again later.",
                         driver=self._driver,
                     )
                 self._changed.wait(remaining)
-            self._owners[row] = (unit, thread, isolated)
+            self._holders[row] = (unit, thread, isolated)
 
     def release(self, unit: object) -> None:
         """Take back every right of a unit; a second call does nothing."""
         with self._changed:
-            self._owners = {row: owner for row, owner in self._owners.items() if owner[0] is not unit}
+            self._holders = {row: holder for row, holder in self._holders.items() if holder[0] is not unit}
+            # All, because each waits for rows of its own, and only it can tell whether they are free now.
             self._changed.notify_all()

@@ -9,39 +9,41 @@ import pytest
 from twinstore.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
 from twinstore.scheduler.schedules import ScheduleQueryOptions, SoftDeletion
-from twinstore.testing.base import Contract, needs
-from twinstore.testing.builders import at, rich_schedule
+from twinstore.testing.base import needs
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import rich_schedule
+from twinstore.testing.scheduler.cases import SchedulerCases
 from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:
     from twinstore.scheduler.schedules import Schedule
-    from twinstore.testing.workspace import Workspace
+    from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
 __all__ = ["ScheduleRepositoryContract"]
 
 
-def stored(workspace: Workspace, name: str = "a", /, **changes: object) -> Schedule:
+def stored(workspace: SchedulerWorkspace, name: str = "a", /, **changes: object) -> Schedule:
     """Store a schedule and return it."""
     return workspace.storage.schedules.upsert(workspace.schedule(name, **changes))
 
 
-def deleted(workspace: Workspace, name: str = "a", seconds: float = 10) -> Schedule:
+def deleted(workspace: SchedulerWorkspace, name: str = "a", seconds: float = 10) -> Schedule:
     """Store and soft-delete a schedule; return it as it was before."""
     schedule = stored(workspace, name)
     assert workspace.storage.schedules.soft_delete(workspace.tenant, schedule.id, "eve", at(seconds))
     return schedule
 
 
-def listed(workspace: Workspace, **options: object) -> list[str]:
+def listed(workspace: SchedulerWorkspace, **options: object) -> list[str]:
     """Return the names of the listed schedules."""
     chosen = ScheduleQueryOptions(**options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # passed on as given
     return [schedule.name for schedule in workspace.storage.schedules.list(workspace.tenant, chosen)]
 
 
-class ScheduleRepositoryContract(Contract):
+class ScheduleRepositoryContract(SchedulerCases):
     """Create, read, update, soft delete and restore."""
 
-    def test_an_unknown_schedule_is_absent_everywhere(self, workspace: Workspace) -> None:
+    def test_an_unknown_schedule_is_absent_everywhere(self, workspace: SchedulerWorkspace) -> None:
         schedules, missing = workspace.storage.schedules, workspace.id("missing")
         assert schedules.get(workspace.tenant, missing) is None
         assert schedules.get(workspace.tenant, missing, include_deleted=True) is None
@@ -53,11 +55,11 @@ class ScheduleRepositoryContract(Contract):
             schedules.get_required(workspace.tenant, f" {missing} ")
         assert (absence.value.entity, absence.value.key) == ("schedules", missing)
 
-    def test_ids_are_trimmed_before_they_are_compared(self, workspace: Workspace) -> None:
+    def test_ids_are_trimmed_before_they_are_compared(self, workspace: SchedulerWorkspace) -> None:
         schedule = stored(workspace)
         assert workspace.storage.schedules.get(f" {workspace.tenant} ", f" {schedule.id} ") == schedule
 
-    def test_upsert_replaces_all_but_owner_and_creation(self, workspace: Workspace) -> None:
+    def test_upsert_replaces_all_but_owner_and_creation(self, workspace: SchedulerWorkspace) -> None:
         first = stored(workspace)
         second = rich_schedule(
             workspace.tenant, first.id, created_at=at(1), created_by="mallory", updated_at=at(9)
@@ -67,21 +69,21 @@ class ScheduleRepositoryContract(Contract):
         assert workspace.storage.schedules.get(workspace.tenant, first.id) == expected
         assert workspace.count(SCHEDULES) == 1
 
-    def test_upsert_again_gives_the_same_result(self, workspace: Workspace) -> None:
+    def test_upsert_again_gives_the_same_result(self, workspace: SchedulerWorkspace) -> None:
         schedule = rich_schedule(workspace.tenant, workspace.id("a"))
         results = {workspace.storage.schedules.upsert(schedule).updated_at for _ in range(3)}
         assert results == {schedule.updated_at}
         assert workspace.storage.schedules.get(workspace.tenant, schedule.id) == schedule
         assert (workspace.count(SCHEDULES), workspace.count(TRIGGERS)) == (1, 1)
 
-    def test_an_update_before_the_stored_creation_is_refused(self, workspace: Workspace) -> None:
+    def test_an_update_before_the_stored_creation_is_refused(self, workspace: SchedulerWorkspace) -> None:
         schedule = stored(workspace)
         earlier = schedule.evolve(created_at=at(-100), updated_at=at(-50), name="earlier")
         with pytest.raises(ValidationError):
             workspace.storage.schedules.upsert(earlier)
         assert workspace.storage.schedules.get(workspace.tenant, schedule.id) == schedule
 
-    def test_an_expected_instant_must_be_the_stored_one(self, workspace: Workspace) -> None:
+    def test_an_expected_instant_must_be_the_stored_one(self, workspace: SchedulerWorkspace) -> None:
         first = stored(workspace)
         second = first.evolve(name="b", updated_at=at(5))
         schedules = workspace.storage.schedules
@@ -91,38 +93,44 @@ class ScheduleRepositoryContract(Contract):
         assert not isinstance(stale.value, DuplicateError)
         assert schedules.get(workspace.tenant, first.id) == second
 
-    def test_an_expectation_without_a_stored_schedule_is_a_conflict(self, workspace: Workspace) -> None:
+    def test_an_expectation_without_a_stored_schedule_is_a_conflict(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         with pytest.raises(ConflictError):
             workspace.storage.schedules.upsert(workspace.schedule(), expected_updated_at=at())
         assert (workspace.count(SCHEDULES), workspace.count(TRIGGERS)) == (0, 0)
 
-    def test_an_expectation_is_compared_in_whole_milliseconds(self, workspace: Workspace) -> None:
+    def test_an_expectation_is_compared_in_whole_milliseconds(self, workspace: SchedulerWorkspace) -> None:
         first = stored(workspace, updated_at=at(0.001))
         second = first.evolve(name="b", updated_at=at(1))
         expected = at(0.001).replace(microsecond=1999)
         assert workspace.storage.schedules.upsert(second, expected_updated_at=expected) == second
 
-    def test_a_name_is_unique_within_its_tenant_only(self, workspace: Workspace) -> None:
+    def test_a_name_is_unique_within_its_tenant_only(self, workspace: SchedulerWorkspace) -> None:
         stored(workspace, "a", name="same")
         stored(workspace.elsewhere, "a", name="same")
         with pytest.raises(DuplicateError):
             stored(workspace, "b", name="same")
         assert (workspace.count(SCHEDULES), workspace.count(TRIGGERS)) == (1, 1)
 
-    def test_renaming_to_a_taken_name_changes_nothing(self, workspace: Workspace) -> None:
+    def test_renaming_to_a_taken_name_changes_nothing(self, workspace: SchedulerWorkspace) -> None:
         stored(workspace, "a")
         second = stored(workspace, "b")
         with pytest.raises(DuplicateError):
             workspace.storage.schedules.upsert(second.evolve(name="a", updated_at=at(5)))
         assert workspace.storage.schedules.get(workspace.tenant, second.id) == second
 
-    def test_names_differing_in_case_or_composition_are_different(self, workspace: Workspace) -> None:
+    def test_names_differing_in_case_or_composition_are_different(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         names = sorted(["a", "A", "\u00e9", "e\u0301", "a b", "a  b"])
         for number, name in enumerate(names):
             stored(workspace, str(number), name=name)
         assert listed(workspace) == names
 
-    def test_an_id_of_another_tenant_is_taken_and_its_owner_not_revealed(self, workspace: Workspace) -> None:
+    def test_an_id_of_another_tenant_is_taken_and_its_owner_not_revealed(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         schedule = stored(workspace.elsewhere)
         intruder = workspace.schedule("x").evolve(id=schedule.id)
         with pytest.raises(DuplicateError) as refusal:
@@ -131,7 +139,7 @@ class ScheduleRepositoryContract(Contract):
         assert workspace.storage.schedules.get(workspace.foreign, schedule.id) == schedule
         assert workspace.count(SCHEDULES) == 0
 
-    def test_soft_delete_disables_and_marks(self, workspace: Workspace) -> None:
+    def test_soft_delete_disables_and_marks(self, workspace: SchedulerWorkspace) -> None:
         schedule = stored(workspace)
         schedules = workspace.storage.schedules
         assert schedules.soft_delete(workspace.tenant, schedule.id, " eve ", at(10)) is True
@@ -145,7 +153,7 @@ class ScheduleRepositoryContract(Contract):
         with pytest.raises(NotFoundError):
             schedules.get_required(workspace.tenant, schedule.id)
 
-    def test_the_instants_of_a_deletion_keep_their_milliseconds(self, workspace: Workspace) -> None:
+    def test_the_instants_of_a_deletion_keep_their_milliseconds(self, workspace: SchedulerWorkspace) -> None:
         schedule = stored(workspace)
         schedules = workspace.storage.schedules
         assert schedules.soft_delete(workspace.tenant, schedule.id, "eve", at(10.007))
@@ -157,7 +165,7 @@ class ScheduleRepositoryContract(Contract):
         assert schedules.restore(workspace.tenant, schedule.id, "zoe", at(10.008))
         assert schedules.get_required(workspace.tenant, schedule.id).updated_at == at(10.008)
 
-    def test_soft_delete_again_changes_nothing(self, workspace: Workspace) -> None:
+    def test_soft_delete_again_changes_nothing(self, workspace: SchedulerWorkspace) -> None:
         schedule = deleted(workspace)
         before = workspace.probe.read(SCHEDULES, (schedule.id,))
         assert (
@@ -165,7 +173,7 @@ class ScheduleRepositoryContract(Contract):
         )
         assert workspace.probe.read(SCHEDULES, (schedule.id,)) == before
 
-    def test_an_instant_before_the_last_change_is_refused(self, workspace: Workspace) -> None:
+    def test_an_instant_before_the_last_change_is_refused(self, workspace: SchedulerWorkspace) -> None:
         schedules = workspace.storage.schedules
         schedule = stored(workspace, updated_at=at(20))
         with pytest.raises(ValidationError):
@@ -176,7 +184,7 @@ class ScheduleRepositoryContract(Contract):
             schedules.restore(workspace.tenant, schedule.id, "eve", at(19))
         assert schedules.get_deletion(workspace.tenant, schedule.id) is not None
 
-    def test_a_deleted_schedule_is_listed_on_request_only(self, workspace: Workspace) -> None:
+    def test_a_deleted_schedule_is_listed_on_request_only(self, workspace: SchedulerWorkspace) -> None:
         stored(workspace, "a")
         deleted(workspace, "b")
         stored(workspace, "c", enabled=False)
@@ -185,14 +193,14 @@ class ScheduleRepositoryContract(Contract):
         assert listed(workspace, include_deleted=True) == ["a", "b", "c"]
         assert listed(workspace, include_deleted=True, include_disabled=False) == ["a"]
 
-    def test_upsert_of_a_deleted_schedule_is_a_conflict(self, workspace: Workspace) -> None:
+    def test_upsert_of_a_deleted_schedule_is_a_conflict(self, workspace: SchedulerWorkspace) -> None:
         schedule = deleted(workspace)
         with pytest.raises(ConflictError) as conflict:
             workspace.storage.schedules.upsert(schedule.evolve(updated_at=at(30)))
         assert not isinstance(conflict.value, DuplicateError)
         assert workspace.storage.schedules.get(workspace.tenant, schedule.id) is None
 
-    def test_the_name_of_a_deleted_schedule_is_free(self, workspace: Workspace) -> None:
+    def test_the_name_of_a_deleted_schedule_is_free(self, workspace: SchedulerWorkspace) -> None:
         old = deleted(workspace, "a")
         new = stored(workspace, "b", name=old.name)
         assert listed(workspace) == [old.name]
@@ -201,14 +209,14 @@ class ScheduleRepositoryContract(Contract):
         assert workspace.storage.schedules.get_deletion(workspace.tenant, old.id) is not None
         assert workspace.storage.schedules.get(workspace.tenant, new.id) == new
 
-    def test_two_deleted_schedules_may_share_a_name(self, workspace: Workspace) -> None:
+    def test_two_deleted_schedules_may_share_a_name(self, workspace: SchedulerWorkspace) -> None:
         for name in ("a", "b"):
             schedule = stored(workspace, name, name="same")
             assert workspace.storage.schedules.soft_delete(workspace.tenant, schedule.id, "eve", at(10))
         assert listed(workspace, include_deleted=True) == ["same", "same"]
 
     @pytest.mark.parametrize("enabled", [True, False])
-    def test_restore_brings_a_schedule_back(self, workspace: Workspace, *, enabled: bool) -> None:
+    def test_restore_brings_a_schedule_back(self, workspace: SchedulerWorkspace, *, enabled: bool) -> None:
         schedule = deleted(workspace)
         schedules = workspace.storage.schedules
         assert schedules.restore(workspace.tenant, schedule.id, "zoe", at(20), enabled=enabled) is True
@@ -218,12 +226,12 @@ class ScheduleRepositoryContract(Contract):
         assert schedules.restore(workspace.tenant, schedule.id, "zoe", at(30)) is False
         assert schedules.get(workspace.tenant, schedule.id) == expected
 
-    def test_a_restored_schedule_is_disabled_unless_asked(self, workspace: Workspace) -> None:
+    def test_a_restored_schedule_is_disabled_unless_asked(self, workspace: SchedulerWorkspace) -> None:
         schedule = deleted(workspace)
         assert workspace.storage.schedules.restore(workspace.tenant, schedule.id, "zoe", at(20))
         assert workspace.storage.schedules.get_required(workspace.tenant, schedule.id).enabled is False
 
-    def test_restore_of_a_living_schedule_changes_nothing(self, workspace: Workspace) -> None:
+    def test_restore_of_a_living_schedule_changes_nothing(self, workspace: SchedulerWorkspace) -> None:
         schedule = stored(workspace)
         assert (
             workspace.storage.schedules.restore(workspace.tenant, schedule.id, "zoe", at(20), enabled=False)
@@ -231,7 +239,7 @@ class ScheduleRepositoryContract(Contract):
         )
         assert workspace.storage.schedules.get(workspace.tenant, schedule.id) == schedule
 
-    def test_deletion_and_restore_may_be_repeated_in_turn(self, workspace: Workspace) -> None:
+    def test_deletion_and_restore_may_be_repeated_in_turn(self, workspace: SchedulerWorkspace) -> None:
         schedule = stored(workspace)
         schedules = workspace.storage.schedules
         for second in range(1, 7, 2):
@@ -242,7 +250,7 @@ class ScheduleRepositoryContract(Contract):
 
     @pytest.mark.parametrize("bad", ["", "  ", "a\x00b", "a\nb", "x" * 257])
     def test_an_unacceptable_id_is_named_before_the_store_is_asked(
-        self, workspace: Workspace, bad: str
+        self, workspace: SchedulerWorkspace, bad: str
     ) -> None:
         schedules = workspace.storage.schedules
         for call in (schedules.get, schedules.get_required, schedules.get_deletion):
@@ -251,7 +259,7 @@ class ScheduleRepositoryContract(Contract):
         with pytest.raises(ValidationError, match="schedule_id"):
             schedules.soft_delete(workspace.tenant, bad, "eve", at())
 
-    def test_a_naive_instant_or_blank_actor_is_refused(self, workspace: Workspace) -> None:
+    def test_a_naive_instant_or_blank_actor_is_refused(self, workspace: SchedulerWorkspace) -> None:
         schedule = stored(workspace)
         schedules, naive = workspace.storage.schedules, at(10).replace(tzinfo=None)
         with pytest.raises(ValidationError, match="deleted_at"):
@@ -266,11 +274,13 @@ class ScheduleRepositoryContract(Contract):
             schedules.get_due_schedules(naive)
         assert schedules.get(workspace.tenant, schedule.id) == schedule
 
-    def test_something_that_is_no_schedule_is_refused(self, workspace: Workspace) -> None:
+    def test_something_that_is_no_schedule_is_refused(self, workspace: SchedulerWorkspace) -> None:
         with pytest.raises(ValidationError, match="schedule"):
             workspace.storage.schedules.upsert(workspace.run())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the point of the test
 
-    def test_a_schedule_without_a_further_instant_is_refused_as_a_whole(self, workspace: Workspace) -> None:
+    def test_a_schedule_without_a_further_instant_is_refused_as_a_whole(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         end = at().replace(year=9999, month=12, day=31)
         with pytest.raises(ValidationError):
             stored(workspace, updated_at=end)
@@ -278,14 +288,14 @@ class ScheduleRepositoryContract(Contract):
         assert stored(workspace, updated_at=end, enabled=False).updated_at == end
 
     @needs("transactions")
-    def test_of_rivals_with_one_name_exactly_one_wins(self, workspace: Workspace) -> None:
+    def test_of_rivals_with_one_name_exactly_one_wins(self, workspace: SchedulerWorkspace) -> None:
         rivals = [workspace.schedule(str(number), name="same") for number in range(6)]
         results = workspace.race(lambda storage, schedule: storage.schedules.upsert(schedule), rivals)
         assert outcomes(results) == {"DuplicateError": 5, "ok": 1}
         assert (workspace.count(SCHEDULES), workspace.count(TRIGGERS)) == (1, 1)
 
     @needs("transactions")
-    def test_of_rivals_with_one_expectation_exactly_one_wins(self, workspace: Workspace) -> None:
+    def test_of_rivals_with_one_expectation_exactly_one_wins(self, workspace: SchedulerWorkspace) -> None:
         first = stored(workspace)
         rivals = [first.evolve(name=f"rival {number}", updated_at=at(number)) for number in range(1, 7)]
         results = workspace.race(
@@ -297,14 +307,14 @@ class ScheduleRepositoryContract(Contract):
         assert workspace.storage.schedules.get(workspace.tenant, first.id) == winner
 
     @needs("transactions")
-    def test_rivals_creating_the_same_schedule_all_succeed(self, workspace: Workspace) -> None:
+    def test_rivals_creating_the_same_schedule_all_succeed(self, workspace: SchedulerWorkspace) -> None:
         schedule = workspace.schedule()
         results = workspace.race(lambda storage, same: storage.schedules.upsert(same), [schedule] * 6)
         assert results == [schedule] * 6
         assert (workspace.count(SCHEDULES), workspace.count(TRIGGERS)) == (1, 1)
 
     @needs("transactions")
-    def test_of_rivals_deleting_exactly_one_is_told_so(self, workspace: Workspace) -> None:
+    def test_of_rivals_deleting_exactly_one_is_told_so(self, workspace: SchedulerWorkspace) -> None:
         schedule = stored(workspace)
         results = workspace.race(
             lambda storage, by: storage.schedules.soft_delete(workspace.tenant, schedule.id, by, at(5)),

@@ -9,13 +9,13 @@ import pytest
 
 from twinstore.errors import DuplicateError, InvalidTransitionError, ValidationError
 from twinstore.scheduler.workers import WorkerStatus
-from twinstore.testing.base import Contract
-from twinstore.testing.builders import at
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.cases import SchedulerCases
 from twinstore.testing.scheduler.examples import make_worker
 
 if TYPE_CHECKING:
     from twinstore.scheduler.workers import Worker
-    from twinstore.testing.workspace import Workspace
+    from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
 __all__ = ["WorkerRepositoryContract"]
 
@@ -23,7 +23,10 @@ ACTIVE, DRAINING, STOPPED, DEAD = WorkerStatus
 
 
 def registered(
-    workspace: Workspace, name: str = "w", into: WorkerStatus = WorkerStatus.ACTIVE, **changes: object
+    workspace: SchedulerWorkspace,
+    name: str = "w",
+    into: WorkerStatus = WorkerStatus.ACTIVE,
+    **changes: object,
 ) -> Worker:
     """Register a worker of no tenant and move it into a status."""
     worker = workspace.storage.workers.register(make_worker(None, workspace.id(name), **changes))
@@ -31,10 +34,12 @@ def registered(
     return worker.evolve(status=into)
 
 
-class WorkerRepositoryContract(Contract):
+class WorkerRepositoryContract(SchedulerCases):
     """Registration, signs of life, status, and what becomes of the silent."""
 
-    def test_registering_again_replaces_all_but_the_first_instant(self, workspace: Workspace) -> None:
+    def test_registering_again_replaces_all_but_the_first_instant(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         first, workers = registered(workspace, into=STOPPED), workspace.storage.workers
         changed = make_worker(None, first.id, hostname="node-2", registered_at=at(9), status=DEAD)
         again = workers.register(changed)
@@ -44,7 +49,9 @@ class WorkerRepositoryContract(Contract):
         assert workers.get(first.id) == again
         assert (again.tenant_id, workers.remove(first.id), workers.remove(first.id)) == (None, True, False)
 
-    def test_a_sign_of_life_never_goes_back_and_revives_the_dead_only(self, workspace: Workspace) -> None:
+    def test_a_sign_of_life_never_goes_back_and_revives_the_dead_only(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         dead, workers = registered(workspace, "dead", DEAD), workspace.storage.workers
         assert workers.heartbeat(dead.id, at(20), current_jobs=2)
         assert workers.heartbeat(dead.id, at(10))
@@ -60,7 +67,7 @@ class WorkerRepositoryContract(Contract):
     @pytest.mark.parametrize("start", WorkerStatus)
     @pytest.mark.parametrize("end", WorkerStatus)
     def test_a_status_changes_as_the_state_machine_allows(
-        self, workspace: Workspace, start: WorkerStatus, end: WorkerStatus
+        self, workspace: SchedulerWorkspace, start: WorkerStatus, end: WorkerStatus
     ) -> None:
         worker = registered(workspace, into=start)
         allowed = {(ACTIVE, DRAINING), (ACTIVE, STOPPED), (ACTIVE, DEAD)}
@@ -73,7 +80,7 @@ class WorkerRepositoryContract(Contract):
             workspace.storage.workers.set_status(worker.id, end)
         assert workspace.storage.workers.get(worker.id) == worker
 
-    def test_the_silent_are_found_and_marked_once(self, isolated_workspace: Workspace) -> None:
+    def test_the_silent_are_found_and_marked_once(self, isolated_workspace: SchedulerWorkspace) -> None:
         workers = isolated_workspace.storage.workers
         silent = [
             registered(isolated_workspace, name, status, last_heartbeat_at=at(number / 1000))
@@ -87,14 +94,14 @@ class WorkerRepositoryContract(Contract):
         assert [workers.get_required(item.id).status for item in silent] == [DEAD, DEAD, STOPPED]
         assert workers.get(alive.id) == alive
 
-    def test_a_list_is_filtered_by_status_and_tenant(self, workspace: Workspace) -> None:
+    def test_a_list_is_filtered_by_status_and_tenant(self, workspace: SchedulerWorkspace) -> None:
         workers = workspace.storage.workers
         own = workers.register(make_worker(workspace.tenant, workspace.id("own")))
         assert tuple(workers.list(tenant_id=workspace.tenant)) == (own,)
         assert tuple(workers.list(tenant_id=workspace.tenant, statuses=[STOPPED])) == ()
         assert tuple(workers.list(statuses=[])) == ()
 
-    def test_an_unacceptable_status_load_or_threshold_is_refused(self, workspace: Workspace) -> None:
+    def test_an_unacceptable_status_load_or_threshold_is_refused(self, workspace: SchedulerWorkspace) -> None:
         worker, workers = registered(workspace), workspace.storage.workers
         with pytest.raises(ValidationError):
             workers.heartbeat(worker.id, at(1), current_jobs=-1)

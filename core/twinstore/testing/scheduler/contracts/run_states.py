@@ -12,12 +12,13 @@ from twinstore.fields import INT64_MAX
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.runs import RunReason, RunStats
-from twinstore.testing.base import Contract
-from twinstore.testing.builders import at, moved
-from twinstore.testing.contracts.runs import in_state
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import moved
+from twinstore.testing.scheduler.cases import SchedulerCases
+from twinstore.testing.scheduler.contracts.runs import in_state
 
 if TYPE_CHECKING:
-    from twinstore.testing.workspace import Workspace
+    from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
 __all__ = ["RunStateContract"]
 
@@ -43,12 +44,12 @@ PAIRS: Final = list(product(RunState, RunState))
 TERMINAL: Final = [RunState.COMPLETED, RunState.ERROR, RunState.CANCELLED]
 
 
-class RunStateContract(Contract):
+class RunStateContract(SchedulerCases):
     """Every pair of states, and what an update must not change."""
 
     @pytest.mark.parametrize(("origin", "target"), [pair for pair in PAIRS if pair in ALLOWED])
     def test_an_allowed_move_is_stored(
-        self, workspace: Workspace, origin: RunState, target: RunState
+        self, workspace: SchedulerWorkspace, origin: RunState, target: RunState
     ) -> None:
         run = in_state(workspace, origin)
         following = moved(run, target, reason=RunReason(cursor="moved"))
@@ -57,7 +58,7 @@ class RunStateContract(Contract):
 
     @pytest.mark.parametrize(("origin", "target"), [pair for pair in PAIRS if pair not in ALLOWED])
     def test_a_forbidden_move_is_refused(
-        self, workspace: Workspace, origin: RunState, target: RunState
+        self, workspace: SchedulerWorkspace, origin: RunState, target: RunState
     ) -> None:
         run = in_state(workspace, origin)
         with pytest.raises(InvalidTransitionError) as refusal:
@@ -67,7 +68,9 @@ class RunStateContract(Contract):
         assert workspace.storage.runs.get(workspace.tenant, run.id) == run
 
     @pytest.mark.parametrize("stats", [RunStats(candidates=1), RunStats(queued=1)])
-    def test_planning_completes_only_without_work(self, workspace: Workspace, stats: RunStats) -> None:
+    def test_planning_completes_only_without_work(
+        self, workspace: SchedulerWorkspace, stats: RunStats
+    ) -> None:
         run = in_state(workspace, RunState.PLANNING)
         with pytest.raises(InvalidTransitionError):
             workspace.storage.runs.update(moved(run, RunState.COMPLETED, stats=stats))
@@ -75,7 +78,7 @@ class RunStateContract(Contract):
 
     @pytest.mark.parametrize("state", RunState)
     def test_an_identical_run_is_accepted_without_a_write(
-        self, workspace: Workspace, state: RunState
+        self, workspace: SchedulerWorkspace, state: RunState
     ) -> None:
         run = in_state(workspace, state)
         before = workspace.stamp(RUNS, (run.id,))
@@ -84,7 +87,7 @@ class RunStateContract(Contract):
         assert workspace.stamp(RUNS, (run.id,)) == before
 
     @pytest.mark.parametrize("state", TERMINAL)
-    def test_a_terminal_run_never_changes(self, workspace: Workspace, state: RunState) -> None:
+    def test_a_terminal_run_never_changes(self, workspace: SchedulerWorkspace, state: RunState) -> None:
         run = in_state(workspace, state)
         for changed in (
             run.evolve(finished_at=at(90)),
@@ -109,28 +112,30 @@ class RunStateContract(Contract):
         ],
         ids="-".join,
     )
-    def test_an_immutable_field_cannot_change(self, workspace: Workspace, change: dict[str, object]) -> None:
+    def test_an_immutable_field_cannot_change(
+        self, workspace: SchedulerWorkspace, change: dict[str, object]
+    ) -> None:
         run = in_state(workspace, RunState.RUNNING, schedule_id="s-1", retry_of="r-1")
         for target in (RunState.RUNNING, RunState.COMPLETED):
             with pytest.raises(ValidationError, match=next(iter(change))):
                 workspace.storage.runs.update(moved(run, target, **change))
         assert workspace.storage.runs.get(workspace.tenant, run.id) == run
 
-    def test_the_start_is_kept_by_the_terminal_states(self, workspace: Workspace) -> None:
+    def test_the_start_is_kept_by_the_terminal_states(self, workspace: SchedulerWorkspace) -> None:
         run = in_state(workspace, RunState.RUNNING)
         for state in TERMINAL:
             with pytest.raises(ValidationError, match="started_at"):
                 workspace.storage.runs.update(moved(run, state, started_at=None))
         assert workspace.storage.runs.get(workspace.tenant, run.id) == run
 
-    def test_a_planned_run_may_fail_without_or_with_a_start(self, workspace: Workspace) -> None:
+    def test_a_planned_run_may_fail_without_or_with_a_start(self, workspace: SchedulerWorkspace) -> None:
         run = in_state(workspace, RunState.PLANNING)
         failed = moved(run, RunState.ERROR, started_at=at(1))
         assert workspace.storage.runs.update(failed) is True
         assert workspace.storage.runs.get(workspace.tenant, run.id) == failed
 
     @pytest.mark.parametrize("counter", list(RunStats.model_fields))
-    def test_no_counter_falls(self, workspace: Workspace, counter: str) -> None:
+    def test_no_counter_falls(self, workspace: SchedulerWorkspace, counter: str) -> None:
         # The two wholes are higher than their parts, so that each counter can fall alone.
         high = RunStats.model_validate(
             dict.fromkeys(RunStats.model_fields, 5) | {"deduped": 4, "completed": 4}

@@ -8,32 +8,32 @@ import pytest
 
 from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import SCHEDULES
-from twinstore.testing.base import Contract
-from twinstore.testing.builders import at
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.cases import SchedulerCases
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.scheduler.schedules import Schedule
-    from twinstore.testing.workspace import Workspace
+    from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
 __all__ = ["DueScheduleContract"]
 
 HOUR = 3600
 
 
-def stored(workspace: Workspace, name: str, /, **changes: object) -> Schedule:
+def stored(workspace: SchedulerWorkspace, name: str, /, **changes: object) -> Schedule:
     """Store a schedule that is due at 15:00 unless its rule is changed."""
     return workspace.storage.schedules.upsert(workspace.schedule(name, **changes))
 
 
-class DueScheduleContract(Contract):
+class DueScheduleContract(SchedulerCases):
     """Due: enabled, not deleted, and its instant reached."""
 
-    def test_nothing_is_due_without_schedules(self, isolated_workspace: Workspace) -> None:
+    def test_nothing_is_due_without_schedules(self, isolated_workspace: SchedulerWorkspace) -> None:
         assert isolated_workspace.storage.schedules.get_due_schedules(at()) == ()
 
-    def test_a_schedule_is_due_from_its_very_instant(self, isolated_workspace: Workspace) -> None:
+    def test_a_schedule_is_due_from_its_very_instant(self, isolated_workspace: SchedulerWorkspace) -> None:
         schedule = stored(isolated_workspace, "a")
         due = isolated_workspace.storage.triggers.get_required(
             isolated_workspace.tenant, schedule.id
@@ -43,7 +43,7 @@ class DueScheduleContract(Contract):
         assert isolated_workspace.storage.schedules.get_due_schedules(just_before) == ()
         assert isolated_workspace.storage.schedules.get_due_schedules(due) == (schedule,)
 
-    def test_due_schedules_of_all_tenants_come_in_order(self, isolated_workspace: Workspace) -> None:
+    def test_due_schedules_of_all_tenants_come_in_order(self, isolated_workspace: SchedulerWorkspace) -> None:
         rows: list[tuple[datetime | None, str, str, Schedule]] = []
         for workspace in sorted(
             [isolated_workspace, isolated_workspace.elsewhere],
@@ -62,7 +62,9 @@ class DueScheduleContract(Contract):
                 == due[:limit]
             )
 
-    def test_disabled_and_deleted_schedules_are_never_due(self, isolated_workspace: Workspace) -> None:
+    def test_disabled_and_deleted_schedules_are_never_due(
+        self, isolated_workspace: SchedulerWorkspace
+    ) -> None:
         stored(isolated_workspace, "disabled", enabled=False)
         gone = stored(isolated_workspace, "gone")
         kept = stored(isolated_workspace, "kept")
@@ -73,7 +75,7 @@ class DueScheduleContract(Contract):
         assert isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR), limit=1) == (kept,)
 
     def test_a_schedule_that_may_not_fire_is_not_due_whatever_its_trigger_says(
-        self, isolated_workspace: Workspace
+        self, isolated_workspace: SchedulerWorkspace
     ) -> None:
         kept, disabled, deleted = (
             stored(isolated_workspace, name) for name in ("kept", "disabled", "deleted")
@@ -85,7 +87,7 @@ class DueScheduleContract(Contract):
         assert isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR)) == (kept,)
         assert isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR), limit=1) == (kept,)
 
-    def test_asking_changes_nothing(self, isolated_workspace: Workspace) -> None:
+    def test_asking_changes_nothing(self, isolated_workspace: SchedulerWorkspace) -> None:
         schedule = stored(isolated_workspace, "a")
         before = isolated_workspace.storage.triggers.get(isolated_workspace.tenant, schedule.id)
         first = isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR))
@@ -94,7 +96,7 @@ class DueScheduleContract(Contract):
 
     @pytest.mark.parametrize("limit", [0, -1, True, 1.5, "1", None])
     def test_due_schedules_are_not_listed_with_a_limit_below_one(
-        self, workspace: Workspace, limit: int
+        self, workspace: SchedulerWorkspace, limit: int
     ) -> None:
         with pytest.raises(ValidationError, match="limit"):
             workspace.storage.schedules.get_due_schedules(at(), limit=limit)

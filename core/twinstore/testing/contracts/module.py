@@ -1,15 +1,12 @@
-"""All contracts of the scheduler in one class."""
+"""All contracts that hold for every module, in one class."""
 
 from __future__ import annotations
 
-from twinstore.testing.contracts.audit import AuditRepositoryContract, AuditServiceContract
 from twinstore.testing.contracts.bulk import BulkContract
 from twinstore.testing.contracts.capabilities import CapabilitiesContract
 from twinstore.testing.contracts.claims import RangeClaimContract
 from twinstore.testing.contracts.decoding import DecodingContract
-from twinstore.testing.contracts.due import DueScheduleContract
 from twinstore.testing.contracts.errors import StoreErrorContract
-from twinstore.testing.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.contracts.initializer import InitializerContract
 from twinstore.testing.contracts.isolation import IsolationContract
 from twinstore.testing.contracts.joining import JoiningContract
@@ -22,34 +19,17 @@ from twinstore.testing.contracts.races import RaceContract
 from twinstore.testing.contracts.range_writer import RangeWriterContract
 from twinstore.testing.contracts.resources import ResourceContract
 from twinstore.testing.contracts.retention import RetentionContract
-from twinstore.testing.contracts.run_states import RunStateContract
-from twinstore.testing.contracts.run_summaries import RunSummaryRepositoryContract, RunSummaryServiceContract
-from twinstore.testing.contracts.runs import RunRepositoryContract
-from twinstore.testing.contracts.schedules import ScheduleRepositoryContract
 from twinstore.testing.contracts.sessions import SessionContract
 from twinstore.testing.contracts.tenancy import TenancyContract
 from twinstore.testing.contracts.transactions import TransactionContract
-from twinstore.testing.contracts.triggers import TriggerRepositoryContract
 from twinstore.testing.contracts.values import ValueContract
-from twinstore.testing.contracts.workers import WorkerRepositoryContract
 
-__all__ = ["SchedulerContract"]
+__all__ = ["ModuleContract"]
 
 
-class SchedulerContract(
+class ModuleContract(
     ProbeContract,
     KeyedRepositoryContract,
-    ScheduleRepositoryContract,
-    DueScheduleContract,
-    TriggerRepositoryContract,
-    RunRepositoryContract,
-    RunStateContract,
-    ImpactSnapshotRepositoryContract,
-    AuditRepositoryContract,
-    AuditServiceContract,
-    RunSummaryRepositoryContract,
-    RunSummaryServiceContract,
-    WorkerRepositoryContract,
     PagingContract,
     RaceContract,
     RetentionContract,
@@ -70,4 +50,7 @@ class SchedulerContract(
     LedgerContract,
     RangeClaimContract,
 ):
-    """Everything that a driver of the scheduler must do."""
+    """Everything that a module must do on a driver, and a driver for a module, whatever the module stores.
+
+    A kit derives from it and names the examples of its module: ``module = LIBRARY_EXAMPLES``.
+    """

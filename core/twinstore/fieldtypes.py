@@ -10,11 +10,11 @@ from typing import Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-__all__ = ["Shape", "shape_of"]
+__all__ = ["FieldTypes", "field_types"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FieldTypes:
     """The types that a field may have beside ``None``, and whether it may be absent."""
 
     types: tuple[object, ...]
@@ -50,22 +50,23 @@ class Shape:
         return not self.optional and all(wanted(kind) for kind in self.types)
 
 
-def shape_of(model: type[BaseModel], name: str, where: str) -> Shape:
+def field_types(model: type[BaseModel], name: str, where: str) -> FieldTypes:
     """Return what a field may hold; a dotted name leads through every model that stands there.
 
     Raises:
         TypeError: there is no such field; begins with ``where``.
     """
-    shape = Shape((model,))
+    shape = FieldTypes((model,))
     for part in name.split("."):
         shape = _inside(shape, part, where)
     return shape
 
 
-def _inside(outer: Shape, part: str, where: str) -> Shape:
+def _inside(outer: FieldTypes, part: str, where: str) -> FieldTypes:
+    # A union with something that has no fields: the name would be right for some values only.
     if len(outer.models) != len(outer.types):
         raise TypeError(
-            f"{where}, but {part!r} is looked for in something that is no model; correct the name"
+            f"{where}, but {part!r} is looked for in something that is not a model; correct the name"
         )
     for owner in outer.models:
         if part not in owner.model_fields:
@@ -73,7 +74,9 @@ def _inside(outer: Shape, part: str, where: str) -> Shape:
             raise TypeError(f"{where}, but {owner.__name__} has no field {part!r}; it has {known}")
     annotations = [owner.model_fields[part].annotation for owner in outer.models]
     kinds = [kind for annotation in annotations for kind in _alternatives(annotation)]
-    return Shape(tuple(kind for kind in kinds if kind is not NoneType), outer.optional or NoneType in kinds)
+    return FieldTypes(
+        tuple(kind for kind in kinds if kind is not NoneType), outer.optional or NoneType in kinds
+    )
 
 
 def _alternatives(annotation: object) -> tuple[object, ...]:

@@ -1,0 +1,1 @@
+"""The contracts of the scheduler, one module per topic."""
