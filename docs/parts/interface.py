@@ -65,6 +65,7 @@ MODULE_PARTS: Final = (
     "twinstore.retrying",
     "twinstore.scope",
     "twinstore.shapes",
+    "twinstore.stored",
     "twinstore.tenancy",
     "twinstore.testing",
 )

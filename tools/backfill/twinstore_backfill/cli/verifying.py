@@ -163,10 +163,11 @@ def _named(report: ParityReport) -> Iterator[str]:
     for entity in report.entities:
         for kind, listed in (("missing", entity.missing), ("extra", entity.extra)):
             yield from (f"{kind} {entity.entity} {_key(item.key)}" for item in listed.shown[:10])
-        yield from (
-            f"different {entity.entity} {_key(item.key)}: {', '.join(item.paths)}"
-            for item in entity.different.shown[:10]
-        )
+        for kind, rows in (("different", entity.different), ("unproved", entity.unproved)):
+            yield from (
+                f"{kind} {entity.entity} {_key(item.key)}: {', '.join(item.paths)}"
+                for item in rows.shown[:10]
+            )
 
 
 def _key(key: Key | None) -> str:

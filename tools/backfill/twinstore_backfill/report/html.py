@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["html"]
 
-KINDS: Final = ("missing", "extra", "different", "undecodable", "quarantined")
+KINDS: Final = ("missing", "extra", "different", "unproved", "undecodable", "quarantined")
 NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS})
 TONES: Final[Mapping[str, str]] = {"PASS": "pass", "FAIL": "fail", "INCONCLUSIVE": "inconclusive"}
 RESULTS: Final = frozenset({"pass", "fail", "inconclusive", "skipped"})

@@ -82,7 +82,8 @@ def _findings(report: ParityReport) -> Iterator[str]:
         shown = [(kind, key, tenant_text(tenant), meaning) for kind, key, tenant, meaning in rows]
         yield from _table(("kind", "key", "tenant", "where"), shown)
         counts = entity.counts
-        listed = counts.missing + counts.extra + counts.different + counts.undecodable + counts.quarantined
+        listed = counts.missing + counts.extra + counts.different + counts.unproved
+        listed += counts.undecodable + counts.quarantined
         if listed > len(rows):
             yield f"{len(rows):,} of {listed:,} are listed."
             yield ""

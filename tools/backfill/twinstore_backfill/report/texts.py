@@ -172,7 +172,7 @@ def tenant_result(tenant: TenantReport) -> Result:
     counts = tenant.counts
     if counts.missing or counts.extra or counts.different or counts.undecodable:
         return "fail"
-    return "inconclusive" if counts.quarantined else "pass"
+    return "inconclusive" if counts.quarantined or counts.unproved else "pass"
 
 
 def findings(entity: EntityReport) -> Iterator[tuple[str, str, str, str]]:
@@ -185,6 +185,8 @@ def findings(entity: EntityReport) -> Iterator[tuple[str, str, str, str]]:
     )
     for item in entity.different.shown:
         yield "different", key_text(item.key), item.tenant, paths_text(item)
+    for item in entity.unproved.shown:
+        yield "unproved", key_text(item.key), item.tenant, f"equal once normalised: {paths_text(item)}"
     for kind, listed, meaning in lists:
         for named in listed.shown:
             yield kind, key_text(named.key), named.tenant, meaning
