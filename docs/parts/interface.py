@@ -40,6 +40,7 @@ DRIVER_PARTS: Final = (
     "twinstore.scope",
     "twinstore.shapes",
     "twinstore.storage",
+    "twinstore.stored",
     "twinstore.tenancy",
     "twinstore.testing",
 )
@@ -65,7 +66,6 @@ MODULE_PARTS: Final = (
     "twinstore.retrying",
     "twinstore.scope",
     "twinstore.shapes",
-    "twinstore.stored",
     "twinstore.tenancy",
     "twinstore.testing",
 )
