@@ -68,6 +68,8 @@ MODULE_PARTS: Final = (
     "twinstore.shapes",
     "twinstore.tenancy",
     "twinstore.testing",
+    "twinstore.testing.examples",
+    "twinstore.testing.instants",
 )
 
 

@@ -67,10 +67,10 @@ def profile() -> hypothesis.settings:
 
 @pytest.fixture(scope="session")
 def bounded_profile(profile: hypothesis.settings, *, long_form: bool) -> hypothesis.settings:
-    """Return a quarter of the search where every example is dear, unless a long one is asked for."""
+    """Return an eighth of the search where every example is dear, unless a long one is asked for."""
     if long_form or PROFILE in os.environ:
         return profile
-    return hypothesis.settings(profile, max_examples=profile.max_examples // 4)
+    return hypothesis.settings(profile, max_examples=profile.max_examples // 8)
 
 
 @pytest.fixture

@@ -67,6 +67,6 @@ def test_memory_mongo_and_postgres_agree_on_rows_of_any_kind(
     run_access_machine([memory_access("memory", MODULE), mongo_access, postgres_access], bounded_profile)
 
 
-def test_what_a_driver_overrides_and_the_defaults_of_core_agree(profile: hypothesis.settings) -> None:
+def test_what_a_driver_overrides_and_the_defaults_of_core_agree(bounded_profile: hypothesis.settings) -> None:
     sides = [memory_access("overrides", MODULE), memory_access("defaults", MODULE_BY_DEFAULTS)]
-    run_access_machine(sides, profile)
+    run_access_machine(sides, bounded_profile)
