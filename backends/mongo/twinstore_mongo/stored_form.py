@@ -31,7 +31,8 @@ __all__ = ["StoredForm", "json_of"]
 
 # What stands for itself. The client has a class of its own for integers of 64 bits, so these have 32.
 PLAIN: Final = frozenset({str, bool, int, NoneType})
-SHORT: Final = range(-(2**31), 2**31)
+LEAST_SHORT: Final = -(2**31)
+MOST_SHORT: Final = 2**31 - 1
 BITS_OF_A_LONG: Final = 64
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
@@ -190,7 +191,8 @@ def plain(value: Any) -> Any:  # noqa: ANN401  # any stored value
 def unusual(value: Any) -> Any:  # noqa: ANN401  # any stored value
     """Return the JSON of the rarer types of BSON; those that the driver never writes are marked."""
     if isinstance(value, Int64):
-        return marked("int64", int(value)) if value in SHORT else int(value)
+        short = LEAST_SHORT <= value <= MOST_SHORT
+        return marked("int64", int(value)) if short else int(value)
     if isinstance(value, float):
         return marked("double", repr(value)) if value.is_integer() or value - value != 0 else value
     if isinstance(value, bson.DBRef):  # a free map may look like one
