@@ -24,6 +24,7 @@ from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.derive import ID
 from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch, order_of, plain_part
 from twinstore_mongo.paths import PathTree
+from twinstore_mongo.raw import first_text
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -169,7 +170,12 @@ class Exporter:
         except InvalidBSON:
             return self.unreadable(lenient(raw), raw, "holds text that is not UTF-8")
         if encode(document) != raw:
-            return self.unreadable(document, raw, ALTERED)
+            record = self.unreadable(document, raw, ALTERED)
+            tenant = self.codec.tenant
+            record.owner = owner_of_value(
+                self.codec.entity, None if tenant is None else first_text(raw, tenant)
+            )
+            return record
         return self.record(document, raw)
 
     def record(self, document: Document, raw: bytes) -> Record:

@@ -23,6 +23,7 @@ from twinstore.stored import marked
 from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
 from twinstore_mongo.derive import stored_names
 from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch
+from twinstore_mongo.raw import first_text
 from twinstore_mongo.stored_form import StoredForm, json_of
 
 if TYPE_CHECKING:
@@ -153,7 +154,11 @@ class CollectionScan:
             document = bson.decode(raw, STORED)
         except bson.InvalidBSON:
             return self.broken_row(raw)
-        return self.row(document, None if bson.encode(document) == raw else sha256(raw).hexdigest())
+        if bson.encode(document) == raw:
+            return self.row(document)
+        row = self.row(document, sha256(raw).hexdigest())
+        row.owner = self.owner_of(None if self.tenant is None else first_text(raw, self.tenant))
+        return row
 
     def broken_row(self, raw: bytes) -> ScanRow:
         """Return the row of a document that is no BSON; its bytes decide about equality."""

@@ -1,0 +1,67 @@
+"""The top level of a document as it is stored, where the client would replace or drop something.
+
+Of a name that occurs twice the client keeps the last value, and the server finds the document by the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+__all__ = ["first_text"]
+
+# Bytes of the values of fixed size, by the type of the element.
+FIXED: Final = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
+FIXED_ENDS: Final = {0x7F: 0, 0xFF: 0}
+TEXT: Final = 0x02
+TEXTS: Final = frozenset({TEXT, 0x0D, 0x0E})
+DOCUMENTS: Final = frozenset({0x03, 0x04, 0x0F})
+BINARY: Final = 0x05
+PATTERN: Final = 0x0B
+POINTER: Final = 0x0C
+IDENTITY_BYTES: Final = 12
+
+
+def first_text(raw: bytes, name: str) -> str | None:
+    """Return the first value of a name when it is text in UTF-8; otherwise ``None``."""
+    wanted = name.encode()
+    for kind, found, start, end in elements(raw):
+        if found == wanted:
+            return text_of(raw[start + 4 : end - 1]) if kind == TEXT else None
+    return None
+
+
+def elements(raw: bytes) -> Iterator[tuple[int, bytes, int, int]]:
+    """Yield type, name, start and end of each element; ends early where a type is not known."""
+    position = 4
+    while position < len(raw) - 1:
+        kind, name_end = raw[position], raw.index(b"\x00", position + 1)
+        start = name_end + 1
+        size = size_of(raw, kind, start)
+        if size is None:
+            return
+        yield kind, raw[position + 1 : name_end], start, start + size
+        position = start + size
+
+
+def size_of(raw: bytes, kind: int, start: int) -> int | None:
+    """Return the bytes of a value, ``None`` for a type that is not known."""
+    fixed = FIXED.get(kind, FIXED_ENDS.get(kind))
+    if fixed is not None:
+        return fixed
+    if kind == PATTERN:
+        options = raw.index(b"\x00", start) + 1
+        return raw.index(b"\x00", options) + 1 - start
+    length = int.from_bytes(raw[start : start + 4], "little")
+    if kind in DOCUMENTS:
+        return length
+    beside = {BINARY: 1, POINTER: IDENTITY_BYTES}.get(kind, 0 if kind in TEXTS else None)
+    return None if beside is None else 4 + length + beside
+
+
+def text_of(value: bytes) -> str | None:
+    """Return a text, ``None`` where it is not UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
