@@ -55,9 +55,9 @@ def test_every_type_is_walked_past() -> None:
     assert found[-1][3] == len(raw) - 1
 
 
-@pytest.mark.parametrize("before", [*({name: value} for name, value in VALUES.items()), {}], ids=str)
-def test_the_first_value_of_a_name_is_found_behind_any_other(before: dict[str, Any]) -> None:
-    twice = inner(before) + inner({"tenantId": "acme"}) + inner({"tenantId": "globex"})
+@pytest.mark.parametrize("name", VALUES)
+def test_the_first_value_of_a_name_is_found_behind_any_other(name: str) -> None:
+    twice = inner({name: VALUES[name]}) + inner({"tenantId": "acme"}) + inner({"tenantId": "globex"})
     assert bson.decode(document(twice))["tenantId"] == "globex"
     assert first_text(document(twice), "tenantId") == "acme"
 
