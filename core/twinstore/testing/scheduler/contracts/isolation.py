@@ -31,6 +31,7 @@ Meet: TypeAlias = Callable[[], object]
 THREADS: Final = 8
 EACH: Final = 3
 # What a caller may wait for the confirmation of a unit that many others race.
+HEAD_START_SECONDS: Final = 0.2
 LIMIT_SECONDS: Final = 30
 
 
@@ -238,19 +239,24 @@ class SchedulerIsolationContract(SchedulerCases):
         self, workspace: SchedulerWorkspace, name: str
     ) -> None:
         store_rows(workspace)
-        begun = Event()
+        begun, ended = Event(), Event()
 
         def second(storage: SchedulerStorage) -> None:
-            with storage.transaction(workspace.tenant) as unit:
-                everything(unit, workspace)
-                begun.set()
-                WRITES[name](unit, workspace, 2)
+            try:
+                with storage.transaction(workspace.tenant) as unit:
+                    everything(unit, workspace)
+                    begun.set()
+                    WRITES[name](unit, workspace, 2)
+            finally:
+                ended.set()
 
         with workspace.storages(1) as (other,):
             with workspace.storage.transaction(workspace.tenant) as first:
                 WRITES[name](first, workspace, 1)
                 rival = in_thread(lambda: second(other))
                 assert begun.wait(LIMIT_SECONDS)
+                # Where a rival does not wait for the first one, it could commit before it.
+                ended.wait(HEAD_START_SECONDS)
             assert outcomes([rival()]) == {"ConcurrencyError": 1}
         with workspace.storage.transaction(workspace.tenant) as third:
             WRITES[name](third, workspace, 3)
