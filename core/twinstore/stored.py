@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MARK", "has_marks", "marked", "unmarked"]
+__all__ = ["MARK", "NUMBERS", "has_marks", "marked", "unmarked"]
 
 MARK: Final = "\x00"
+# The marks of numbers that are right but for their type or spelling.
+NUMBERS: Final = frozenset({"int32", "int64", "double", "number"})
 # As JSON has the name of a mark. Text that begins so is refused by every model, so nothing else has it.
 IN_JSON: Final = b'"\\u0000'
 

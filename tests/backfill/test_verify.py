@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_number
+from twinstore_backfill.verify.equivalences import changes
 from twinstore_backfill.verify.expected import Expecting
 from twinstore_backfill.verify.merge import keyed
 from twinstore_backfill.verify.options import Approval
@@ -404,3 +406,10 @@ def test_the_fast_way_to_judge_a_content_agrees_with_the_slow_one(pair: MemoryPa
         assert (expected.content, expected.changes) == (row.content, ())
         broken = replace(row, content=row.content.replace(b'"tenantId":"', b'"tenantId":"a:', 1))
         assert expecting.accepts(broken.content) == (expecting.of(broken) is not None)
+
+
+def test_names_that_fall_together_in_a_large_map_are_told_in_no_time() -> None:
+    given = {f"K{number}": "v" for number in range(20_000)} | {"a": "1", "A": "2"}
+    stored = {name.casefold(): value for name, value in given.items() if name != "A"}
+    kinds = Counter(change.kind for change in changes({"doc": {"m": given}}, {"doc": {"m": stored}}))
+    assert kinds == {"key_case": 20_000, "key_collision": 1}

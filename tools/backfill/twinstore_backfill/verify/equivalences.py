@@ -6,6 +6,7 @@ an order or a retention, the two stores answer the same list differently, so the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from twinstore.stored import unmarked
+from twinstore.stored import NUMBERS, unmarked
 from twinstore_backfill.verify.differences import member
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Change", "changes", "is_harmless", "looked_for"]
 
 MISSING: Final = object()
-NUMBERS: Final = frozenset({"int32", "int64", "double", "number"})
 # A text that a store keeps with more digits than milliseconds have.
 LONGEST_INSTANT: Final = len("2025-10-26T14:05:00.123+00:00")
 OTHER: Final = "normalised"
@@ -90,27 +90,31 @@ def _changes(path: str, field: str, given: object, stored: object) -> Iterator[C
 def _changes_of_objects(
     path: str, field: str, given: Mapping[str, object], stored: Mapping[str, object]
 ) -> Iterator[Change]:
-    folded = {name.strip().casefold() for name in stored}
-    lost = [name for name in given if name not in stored]
+    # Sets and counts, because a free map may have many thousands of names.
+    folded = {folded_name(name) for name in stored}
+    alike = Counter(map(folded_name, given))
+    lost = {folded_name(name) for name in given if name not in stored}
     for name in sorted(given.keys() | stored.keys()):
         place = (member(path, name), field or name)
         if name in given and name in stored:
             yield from _changes(*place, given[name], stored[name])
         elif name in given:
-            rival = any(
-                other.strip().casefold() == name.strip().casefold() for other in given if other != name
-            )
-            kind = "key_collision" if rival else _kind_of_lost(name, given[name], folded, at_top=not field)
-            yield Change(kind, *place)
-        elif not any(other.strip().casefold() == name for other in lost):
+            kind = _kind_of_lost(name, given[name], folded, at_top=not field)
+            yield Change("key_collision" if alike[folded_name(name)] > 1 else kind, *place)
+        elif name not in lost:
             yield Change(_kind(MISSING, stored[name]), *place)
+
+
+def folded_name(name: str) -> str:
+    """Return what names of a free map have in common that a copy takes for one."""
+    return name.strip().casefold()
 
 
 def _kind_of_lost(name: str, value: object, folded: AbstractSet[str], *, at_top: bool) -> str:
     """Return why a name of the source is not in what a copy stores."""
     if at_top and name.startswith("_"):
         return "internal_field"
-    if name.strip().casefold() in folded:
+    if folded_name(name) in folded:
         return "key_case"
     mark = unmarked(value) if isinstance(value, dict) else None
     absent = value is None or (mark is not None and mark[1] is None)

@@ -17,7 +17,7 @@ from twinstore import jsontext
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import parse_timestamp
 from twinstore.shapes import Kind
-from twinstore.stored import MARK, unmarked
+from twinstore.stored import MARK, NUMBERS, unmarked
 from twinstore_backfill.verify.equivalences import Change, changes
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ __all__ = ["Expected", "Expecting"]
 
 DOC: Final = b'{"doc":'
 NO_STORAGE: Final = b',"storage":{}}'
-# The forms of a value that the models read all the same, each with what the value then is.
-NUMBERS: Final = frozenset({"int32", "int64", "double", "number"})
 ID: Final = "_id"
 
 
@@ -115,7 +113,7 @@ class Expecting:
             ValueError: the decoder of the service refuses it, or takes it for a row of another key or tenant.
         """
         if not isinstance(document, dict):
-            raise RefusedError("a document is an object")  # as every other refusal here
+            raise RefusedError("a document is an object")
         known: dict[str, Any] = {
             name: value for name, value in document.items() if name[:1] != "_" and value is not None
         }

@@ -234,15 +234,18 @@ class RowComparison:
         content, tenant = source.content, source.label
         if self._expecting.has_beside or target.beside != NOTHING_BESIDE:
             expected = self._expecting.of(source)
+            accepted = expected is not None
             if expected is not None and not stands_beside(expected, target):
                 self._different(source, target, expected)
                 return
+        else:
+            accepted = self._expecting.accepts(content)
         self.result.largest = max(self.result.largest, len(content))
         result = self.result.tenants[tenant]
         number = document_number(content)
         result.source.add(number)
         result.target.add(number)
-        if self._expecting.accepts(content):
+        if accepted:
             result.counts["equal"] += 1
             return
         result.counts["undecodable"] += 1
