@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import RenderableType
@@ -31,15 +32,23 @@ from twinstore_backfill.cli.params import (
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.progress import progress_on
-from twinstore_backfill.report.model import EXITS, ParityReport
+from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import expired_rows, expired_text, key_text, left_out_text
-from twinstore_backfill.report.writing import clear_reports, write_reports
+from twinstore_backfill.report.writing import DIFFERENCES, reports_in, write_reports
 from twinstore_backfill.stopping import stop_on_signals
+from twinstore_backfill.stores import Store
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import Approval, VerifyOptions
 
-__all__ = ["verify"]
+__all__ = ["RequireReady", "switch_of", "verified", "verify"]
 
+RequireReady = Annotated[
+    bool,
+    typer.Option(
+        "--require-cutover-ready",
+        help="End with code 3 instead of 0 unless the switch may be turned now.",
+    ),
+]
 
 StartClean = Annotated[
     bool, typer.Option("--start-clean", help="Approve a start without old data; the target must be empty.")
@@ -75,6 +84,7 @@ def verify(  # noqa: PLR0917  # the options of a command
     start_clean: StartClean = False,  # noqa: FBT002  # Typer makes a flag of it
     reason: Annotated[str | None, typer.Option("--reason", help="Why a fresh start is right.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
+    require_cutover_ready: RequireReady = False,  # noqa: FBT002  # the same
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
@@ -89,18 +99,31 @@ def verify(  # noqa: PLR0917  # the options of a command
         jobs=jobs,
         range_size=range_size,
         approval=_approval(reason, approved_by, start_clean=start_clean),
-        switch=_switch(common(context).settings(), name),
+        switch=switch_of(common(context).settings(), name),
+        require_ready=require_cutover_ready,
     )
-    if out is not None:
-        # Before the run: an old PASS must not lie there when this run fails half-way.
-        clear_reports(out)
     sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
-        report = run_verify(left, right, options, progress, stop)
+    verified(sides, options, out, output)
+
+
+def verified(
+    sides: AbstractContextManager[tuple[Store, Store]],
+    options: VerifyOptions,
+    out: Path | None,
+    output: Format,
+) -> NoReturn:
+    """Compare, write and print the report, and end with its code."""
+    with (
+        reports_in(out) as write,
+        stop_on_signals() as stop,
+        sides as (left, right),
+        progress_on() as progress,
+    ):
+        report = run_verify(left, right, options, progress, stop, write)
     if out is not None:
         write_reports(report, out)
     emit(output, report.model_dump(mode="json"), *_texts(report, out))
-    raise typer.Exit(EXITS[report.verdict])
+    raise typer.Exit(report.exit_code)
 
 
 def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool) -> Approval | None:
@@ -115,7 +138,8 @@ def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool)
     return Approval(reason.strip(), approved_by.strip())
 
 
-def _switch(settings: Settings, module: str) -> str | None:
+def switch_of(settings: Settings, module: str) -> str | None:
+    """Return the driver that the settings name for a module, ``None`` where they name none."""
     try:
         return settings.backend_name(module)
     except ConfigurationError:
@@ -131,7 +155,7 @@ def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
             entity.counts.equal,
             entity.counts.missing,
             entity.counts.extra,
-            entity.counts.different,
+            entity.counts.different + entity.counts.stale,
             entity.counts.quarantined + entity.counts.undecodable,
             f"{entity.counts.expired_source:,} / {entity.counts.expired_target:,}",
         )
@@ -155,7 +179,7 @@ def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
     ).strip()
     yield report.next_step
     if out is not None:
-        yield f"Reports: {out}/parity-report.json, .xml, .md and .html."
+        yield f"Reports: {out}/parity-report.json, .xml, .md and .html; every finding: {out}/{DIFFERENCES}."
 
 
 def _named(report: ParityReport) -> Iterator[str]:
@@ -163,7 +187,15 @@ def _named(report: ParityReport) -> Iterator[str]:
     for entity in report.entities:
         for kind, listed in (("missing", entity.missing), ("extra", entity.extra)):
             yield from (f"{kind} {entity.entity} {_key(item.key)}" for item in listed.shown[:10])
-        for kind, rows in (("different", entity.different), ("unproved", entity.unproved)):
+        yield from (
+            f"{item.kind} {entity.entity}, field {item.path}: {item.documents:,}"
+            for item in entity.fields[:10]
+        )
+        for kind, rows in (
+            ("different", entity.different),
+            ("stale", entity.stale),
+            ("unproved", entity.unproved),
+        ):
             yield from (
                 f"{kind} {entity.entity} {_key(item.key)}: {', '.join(item.paths)}"
                 for item in rows.shown[:10]
