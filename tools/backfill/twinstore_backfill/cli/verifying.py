@@ -14,11 +14,11 @@ from rich.console import RenderableType
 from twinstore.config import Settings
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.keys import Key
+from twinstore.plugins import installed_backend_names, load_backend
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import (
     AsOf,
     Format,
-    FromBackend,
     ModuleName,
     OnlyEntities,
     OnlyTenants,
@@ -28,21 +28,40 @@ from twinstore_backfill.cli.params import (
     ToBackend,
     common,
     instant_option,
+    side_settings,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.model import EXITS, ParityReport
-from twinstore_backfill.report.texts import expired_rows, expired_text, key_text, left_out_text
+from twinstore_backfill.report.texts import (
+    NO_SOURCE,
+    expired_rows,
+    expired_text,
+    key_text,
+    left_out_texts,
+)
 from twinstore_backfill.report.writing import clear_reports, write_reports
 from twinstore_backfill.stopping import stop_on_signals
+from twinstore_backfill.stores import open_store
 from twinstore_backfill.verify.engine import run_verify
+from twinstore_backfill.verify.fresh import run_start_clean
 from twinstore_backfill.verify.options import Approval, VerifyOptions
 
 __all__ = ["verify"]
 
 
+FromOrNone = Annotated[
+    str,
+    typer.Option(
+        "--from", help="Driver of the source, for example Mongo; with --start-clean also `none`: no source."
+    ),
+]
 StartClean = Annotated[
-    bool, typer.Option("--start-clean", help="Approve a start without old data; the target must be empty.")
+    bool,
+    typer.Option(
+        "--start-clean",
+        help="Approve a start without old data: the source is not opened, the target must be empty.",
+    ),
 ]
 
 
@@ -55,7 +74,7 @@ class Mode(StrEnum):
 
 def verify(  # noqa: PLR0917  # the options of a command
     context: typer.Context,
-    source: FromBackend,
+    source: FromOrNone,
     target: ToBackend,
     module: ModuleName = None,
     source_config: SourceConfig = None,
@@ -78,7 +97,10 @@ def verify(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
-    name = side_module(common(context), module, source_config, target_config)
+    approval = _approval(reason, approved_by, start_clean=start_clean)
+    # A fresh start needs no source, so not even its settings are read.
+    files = (target_config,) if approval else (source_config, target_config)
+    name = side_module(common(context), module, *files)
     options = VerifyOptions(
         entities=entity or (),
         tenants=tenant or (),
@@ -88,15 +110,22 @@ def verify(  # noqa: PLR0917  # the options of a command
         as_of=instant_option(as_of, "--as-of"),
         jobs=jobs,
         range_size=range_size,
-        approval=_approval(reason, approved_by, start_clean=start_clean),
+        approval=approval,
         switch=_switch(common(context).settings(), name),
     )
     if out is not None:
         # Before the run: an old PASS must not lie there when this run fails half-way.
         clear_reports(out)
-    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
-        report = run_verify(left, right, options, progress, stop)
+    with stop_on_signals() as stop, progress_on() as progress:
+        if approval is not None:
+            settings = side_settings(common(context), target_config)
+            with open_store(name, target, settings) as store:
+                report = run_start_clean(_source_name(source), store, options, progress, stop)
+        else:
+            _require_source(source)
+            sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+            with sides as (left, right):
+                report = run_verify(left, right, options, progress, stop)
     if out is not None:
         write_reports(report, out)
     emit(output, report.model_dump(mode="json"), *_texts(report, out))
@@ -113,6 +142,24 @@ def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool)
     if not (reason and reason.strip()) or not (approved_by and approved_by.strip()):
         raise ValidationError("--start-clean needs --reason TEXT and --approved-by NAME.")
     return Approval(reason.strip(), approved_by.strip())
+
+
+def _source_name(given: str) -> str:
+    """Return the proper name of a driver that is not opened, or that there is none.
+
+    Raises:
+        ConfigurationError: there is no such driver.
+    """
+    known = {name.casefold(): name for name in (*installed_backend_names(), NO_SOURCE)}
+    # The spelling only: a fresh start does not need the client library of its source either.
+    return known.get(given.casefold()) or load_backend(given).name
+
+
+def _require_source(given: str) -> None:
+    if given.casefold() == NO_SOURCE:
+        raise ValidationError(
+            f"--from {NO_SOURCE} belongs to --start-clean; name the driver of the source, for example Mongo."
+        )
 
 
 def _switch(settings: Settings, module: str) -> str | None:
@@ -144,7 +191,7 @@ def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
     checks = [(check.id, check.title, check.result, check.summary) for check in report.checks]
     yield table(("check", "", "result", ""), checks)
     yield from _named(report)
-    yield from (f"{left_out_text(item)}." for item in report.left_out)
+    yield from (f"{text}." for text in left_out_texts(report))
     for item in report.equivalences:
         yield f"Equal after normalisation: {item.documents:,} documents ({item.name})."
     for reason in report.reasons:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import Differing, EntityReport, Result, TenantReport
     from twinstore_backfill.verify.lists import ListFinding
 
-__all__ = ["content_check", "count_check", "decode_check", "list_check", "mode_check", "worst"]
+__all__ = ["content_check", "count_check", "decode_check", "list_check", "lock_check", "mode_check", "worst"]
 
 SHOWN: Final = 100
 # From light to heavy: a difference that was found weighs more than what could not be looked at.
@@ -148,6 +148,11 @@ def _softened(finding: ListFinding) -> ListFinding:
         return finding
     problem = f"{finding.problem} (some documents are stored in another spelling, which may be the cause)"
     return replace(finding, result="inconclusive", problem=problem)
+
+
+def lock_check() -> Check:
+    """C6: the locks of the target work; no module of this version has any."""
+    return Check(id="C6", title="lock smoke test", result="skipped", summary="the module has no locks")
 
 
 def decode_check(entities: Sequence[EntityReport]) -> Check:

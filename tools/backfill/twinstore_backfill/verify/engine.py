@@ -3,7 +3,7 @@
     count both sides -> cut the source into ranges -> compare each range (in several processes)
     -> ask both sides for their lists -> checks C1 to C7 -> verdict, the weightiest of them -> report
 
-A fresh start only counts the target (C0) and asks it for its lists.
+A fresh start has no source to compare with; see :mod:`twinstore_backfill.verify.fresh`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from twinstore_backfill.report.model import (
     SideReport,
     Tool,
 )
-from twinstore_backfill.source import SourceState, inspect_source
+from twinstore_backfill.source import inspect_source
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import preflight, require_tenants, select_entities
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
@@ -42,6 +42,7 @@ from twinstore_backfill.verify.checks import (
     count_check,
     decode_check,
     list_check,
+    lock_check,
     mode_check,
     worst,
 )
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.verify.options import VerifyOptions
     from twinstore_backfill.verify.ranges import RangeResult
 
-__all__ = ["run_verify"]
+__all__ = ["LARGEST_PAGE", "Verification", "list_checks", "run_verify"]
 
 DOCUMENTS: Final = "documents"
 # The default limit of most lists, and so what a service reads.
@@ -85,15 +86,14 @@ def run_verify(
     as_of = options.as_of or truncate_to_millisecond(datetime.now(UTC))
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    # A fresh start needs nothing of the source.
-    state = SourceState() if options.approval else inspect_source(source)
+    state = inspect_source(source)
     preflight(target.storage.check_ready)
     require_tenants((source, target), options.tenants)
     context = VerifyContext(source, target, as_of, options.batch_size, state.absent)
     run = Verification(context, options, progress, stop, state.warnings)
     try:
         with tuned_collector():
-            run.start_clean(entities) if options.approval else run.compare(entities)
+            run.compare(entities)
     except StopRequestedError:
         stop.raise_if_interrupted("Nothing was written; run the same command again.")
         raise
@@ -116,7 +116,7 @@ class Verification:
         self._warnings = warnings
         self._entities: list[EntityReport] = []
         self._equivalences: Counter[str] = Counter()
-        self._checks: list[Check] = []
+        self.checks: list[Check] = []
         self._largest = 0
 
     @property
@@ -144,33 +144,13 @@ class Verification:
         self._entities = [found.report() for found in findings.values()]
         respelled = {name for name, found in findings.items() if found.equivalences}
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
-        self._checks = [
+        self.checks = [
             count_check(self._entities, sampled=self._sampled),
             content_check(self._entities),
             mode_check(self._entities, sampled=self._sampled),
-            *_list_checks(lists, self._context.target.module, respelled),
+            *list_checks(lists, self._context.target.module, respelled),
+            lock_check(),
             decode_check(self._entities),
-        ]
-
-    def start_clean(self, entities: Sequence[Entity]) -> None:
-        """Check that the target is empty and answers its lists."""
-        target = self._context.target.bulk
-        left = {entity.name: sum(target.counts(entity).values()) for entity in entities}
-        found = [f"{name}: {count} rows in target" for name, count in left.items() if count]
-        self._checks = [
-            Check(
-                id="C0",
-                title="empty target",
-                result="fail" if found else "pass",
-                summary="a fresh start needs an empty target",
-                count=len(found),
-                findings=tuple(found),
-            ),
-            *(
-                Check(id=name, title=title, result="skipped", summary="approved fresh start")
-                for name, title in (("C1", "counts"), ("C2", "content"), ("C3", "mode"))
-            ),
-            *_list_checks(self._own_lists(), self._context.target.module, frozenset()),
         ]
 
     def _results(self, tasks: Iterator[RangeTask | ListTask | None]) -> Iterator[RangeResult | ListResult]:
@@ -186,10 +166,6 @@ class Verification:
         # The lists need to know how large the documents are.
         yield None
         yield from self._list_tasks(tenants)
-
-    def _own_lists(self) -> ListResult:
-        task = ListTask(None, LARGEST_PAGE, target_only=True)
-        return task.run(self._context)
 
     def _counted(self, entity: Entity) -> dict[str, tuple[int, int]]:
         """Return the rows that each side counts, by tenant."""
@@ -247,7 +223,7 @@ class Verification:
             as_of=jsontext.format_timestamp(options.as_of) if options.as_of else None,
             entities_asked=tuple(options.entities),
             tenants_asked=tuple(sorted(set(options.tenants))),
-            source=SideReport(**self._context.source.described()),
+            source=self._source_side(),
             target=SideReport(**self._context.target.described()),
             switch=options.switch,
             verdict=verdict,
@@ -258,12 +234,16 @@ class Verification:
             next_step=next_step(verdict, options, self._context.target),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=_approval(options),
-            checks=tuple(self._checks),
+            checks=tuple(self.checks),
             groups=groups(self._entities),
             equivalences=equivalences(self._equivalences),
             entities=tuple(self._entities),
             left_out=self._left_out(),
         )
+
+    def _source_side(self) -> SideReport:
+        """Return what the report says of the source."""
+        return SideReport(**self._context.source.described())
 
     def _left_out(self) -> tuple[LeftOut, ...]:
         """Count the entities that are not compared, so that nobody takes them for proved."""
@@ -272,7 +252,7 @@ class Verification:
         return tuple(LeftOut.model_validate(item) for item in counted)
 
     def _verdict(self) -> Verdict:
-        result = worst(check.result for check in self._checks)
+        result = worst(check.result for check in self.checks)
         if result == "fail":
             return "FAIL"
         if result == "inconclusive":
@@ -283,12 +263,12 @@ class Verification:
         return tuple(
             f"{check.id} {check.title}: {check.findings[0] if check.findings else check.summary}"
             f"{f' (and {check.count - 1} more)' if check.count > 1 else ''}"
-            for check in self._checks
+            for check in self.checks
             if check.result in {"fail", "inconclusive"}
         )
 
 
-def _list_checks(found: ListResult, module: str, respelled: AbstractSet[str]) -> tuple[Check, ...]:
+def list_checks(found: ListResult, module: str, respelled: AbstractSet[str]) -> tuple[Check, ...]:
     """Return C5, and C4 where the module has a name for the order in which rows are due."""
     due_order = module_spec(module).due_order
     if due_order is None:
