@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import (
         Differing,
         EntityReport,
-        LeftOut,
         ParityReport,
         Result,
         SideReport,
@@ -22,13 +21,14 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "NO_SOURCE",
     "expired_rows",
     "expired_text",
     "facts",
     "findings",
     "headline",
     "key_text",
-    "left_out_text",
+    "left_out_texts",
     "paths_text",
     "short",
     "tenant_result",
@@ -36,6 +36,8 @@ __all__ = [
     "visible",
 ]
 
+# What --from names where a fresh start has no source at all.
+NO_SOURCE: Final = "none"
 LAST_SHORT: Final = 0xFFFF
 # Control characters, invisible marks such as those that turn the direction of text, halves of pairs, and
 # line ends: on a terminal or a page they would act instead of being seen.
@@ -108,7 +110,7 @@ def _names(report: ParityReport) -> tuple[str, str]:
 def facts(report: ParityReport) -> list[tuple[str, str]]:
     """Return what identifies a verification."""
     rows = [
-        ("Source", _side(report.source)),
+        ("Source", _source(report)),
         ("Target", _side(report.target)),
         ("Module", report.module),
         ("Mode", _mode(report)),
@@ -119,20 +121,35 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
         ("Ready for cut-over", "yes" if report.cutover_ready else "no"),
         ("Tool", f"{report.tool.name} {report.tool.version} ({report.tool.checksum})"),
     ]
-    rows += [("Left out", left_out_text(item)) for item in report.left_out]
+    rows += [("Left out", text) for text in left_out_texts(report)]
     if report.approval is not None:
         rows.append(("Approved by", f"{report.approval.approved_by}: {report.approval.reason}"))
     return rows
 
 
-def left_out_text(item: LeftOut) -> str:
-    """Say how many rows an entity has that is not compared."""
-    source, target = sum(item.source.values()), sum(item.target.values())
-    return f"{item.entity}: left out; {source:,} rows in source, {target:,} in target"
+def left_out_texts(report: ParityReport) -> Iterator[str]:
+    """Say of each entity that is not compared how many rows it has."""
+    for item in report.left_out:
+        source, target = sum(item.source.values()), sum(item.target.values())
+        # The source of a fresh start was not opened.
+        sides = f"{_rows(target)} in target"
+        if report.mode != "start-clean":
+            sides = f"{_rows(source)} in source, {target:,} in target"
+        yield f"{item.entity}: left out; {sides}"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} {'row' if count == 1 else 'rows'}"
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _source(report: ParityReport) -> str:
+    if report.mode != "start-clean" or report.source.identity:
+        return _side(report.source)
+    return "none" if report.source.backend == NO_SOURCE else f"{report.source.backend} (not opened)"
 
 
 def _side(side: SideReport) -> str:

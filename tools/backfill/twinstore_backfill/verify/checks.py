@@ -22,6 +22,7 @@ __all__ = [
     "decode_check",
     "list_check",
     "listed_check",
+    "lock_check",
     "mode_check",
     "recheck_mode",
     "skipped",
@@ -174,6 +175,11 @@ def _softened(finding: ListFinding) -> ListFinding:
         return finding
     problem = f"{finding.problem} (some documents are stored in another spelling, which may be the cause)"
     return replace(finding, result="inconclusive", problem=problem)
+
+
+def lock_check() -> Check:
+    """C6: the locks of the target work; no module of this version has any."""
+    return Check(id="C6", title="lock smoke test", result="skipped", summary="the module has no locks")
 
 
 def decode_check(entities: Sequence[EntityReport]) -> Check:

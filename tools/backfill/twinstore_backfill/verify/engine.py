@@ -3,7 +3,7 @@
     count both sides -> cut the source into ranges -> compare each range (in several processes)
     -> ask both sides for their lists -> checks C1 to C7 -> verdict, the weightiest of them -> report
 
-A fresh start only counts the target (C0) and asks it for its lists.
+A fresh start has no source to compare with; see :mod:`twinstore_backfill.verify.fresh`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from twinstore_backfill.report.model import (
     SideReport,
     Tool,
 )
-from twinstore_backfill.source import SourceState, inspect_source
+from twinstore_backfill.source import inspect_source
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import preflight, require_tenants, select_entities
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
@@ -43,6 +43,7 @@ from twinstore_backfill.verify.checks import (
     count_check,
     decode_check,
     list_check,
+    lock_check,
     mode_check,
     recheck_mode,
     skipped,
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.options import VerifyOptions
 
-__all__ = ["run_verify"]
+__all__ = ["LARGEST_PAGE", "Verification", "list_checks", "run_verify"]
 
 AnyTask = Task[RangeResult | ListResult]
 DOCUMENTS: Final = "documents"
@@ -105,17 +106,14 @@ def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
     as_of = options.as_of or truncate_to_millisecond(datetime.now(UTC))
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    # A fresh start needs nothing of the source.
-    state = SourceState() if options.approval else inspect_source(source)
+    state = inspect_source(source)
     preflight(target.storage.check_ready)
     require_tenants((source, target), options.tenants)
     context = VerifyContext(source, target, as_of, options.batch_size, state.absent)
     run = Verification(context, options, progress, stop, state.warnings, write)
     try:
         with tuned_collector():
-            if options.approval:
-                run.start_clean(entities)
-            elif options.only is not None:
+            if options.only is not None:
                 run.compare_again(entities, options.only)
             else:
                 run.compare(entities)
@@ -134,8 +132,8 @@ class Verification:
         options: VerifyOptions,
         progress: Progress,
         stop: StopSwitch,
-        warnings: tuple[str, ...],
-        write: Callable[[Iterable[bytes]], object],
+        warnings: tuple[str, ...] = (),
+        write: Callable[[Iterable[bytes]], object] = list,
     ) -> None:
         """Take both sides, the options, who is told, what is to be said of the source, and the lines."""
         self._context, self._options, self._progress, self._stop = context, options, progress, stop
@@ -143,7 +141,7 @@ class Verification:
         self._write = write
         self._entities: list[EntityReport] = []
         self._equivalences: Counter[str] = Counter()
-        self._checks: list[Check] = []
+        self.checks: list[Check] = []
         self._largest = 0
 
     @property
@@ -158,11 +156,12 @@ class Verification:
         rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
         lists = self._collect(findings, self._tasks(entities, counted, tenants), rows)
         respelled = {name for name, found in findings.items() if found.equivalences}
-        self._checks = [
+        self.checks = [
             count_check(self._entities, sampled=self._sampled),
             content_check(self._entities),
             mode_check(self._entities, sampled=self._sampled),
-            *_list_checks(lists, self._context.target.module, respelled),
+            *list_checks(lists, self._context.target.module, respelled),
+            lock_check(),
             decode_check(self._entities),
             schema_check(self._context.target),
         ]
@@ -171,11 +170,12 @@ class Verification:
         """Compare single rows; what needs all rows is left out."""
         findings = {entity.name: EntityFindings(entity) for entity in entities if only.get(entity.name)}
         self._collect(findings, key_tasks(findings, only), sum(map(len, only.values())))
-        self._checks = [
+        self.checks = [
             skipped("C1", "counts"),
             content_check(self._entities),
             recheck_mode(sum(map(len, only.values())), self._options.keyless),
             *(skipped(name, title) for name, title in _list_titles(self._context.target.module)),
+            lock_check(),
             decode_check(self._entities),
             skipped("C8", SCHEMA),
         ]
@@ -202,28 +202,6 @@ class Verification:
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
         return lists
 
-    def start_clean(self, entities: Sequence[Entity]) -> None:
-        """Check that the target is empty and answers its lists."""
-        target = self._context.target.bulk
-        left = {entity.name: sum(target.counts(entity).values()) for entity in entities}
-        found = [f"{name}: {count} rows in target" for name, count in left.items() if count]
-        self._checks = [
-            Check(
-                id="C0",
-                title="empty target",
-                result="fail" if found else "pass",
-                summary="a fresh start needs an empty target",
-                count=len(found),
-                findings=tuple(found),
-            ),
-            *(
-                skipped(name, title, "approved fresh start")
-                for name, title in (("C1", "counts"), ("C2", "content"), ("C3", "mode"))
-            ),
-            *_list_checks(self._own_lists(), self._context.target.module, frozenset()),
-            schema_check(self._context.target),
-        ]
-
     def _tasks(
         self,
         entities: Sequence[Entity],
@@ -234,10 +212,6 @@ class Verification:
         # The lists need to know how large the documents are.
         yield None
         yield from self._list_tasks(tenants)
-
-    def _own_lists(self) -> ListResult:
-        task = ListTask(None, LARGEST_PAGE, target_only=True)
-        return task.run(self._context)
 
     def _counted(self, entity: Entity) -> dict[str, tuple[int, int]]:
         """Return the rows that each side counts, by tenant."""
@@ -298,7 +272,7 @@ class Verification:
             as_of=jsontext.format_timestamp(options.as_of) if options.as_of else None,
             entities_asked=tuple(options.entities),
             tenants_asked=tuple(sorted(set(options.tenants))),
-            source=SideReport(**self._context.source.described()),
+            source=self._source_side(),
             target=SideReport(**self._context.target.described()),
             switch=options.switch,
             verdict=verdict,
@@ -310,12 +284,16 @@ class Verification:
             next_step=next_step(verdict, options, self._context),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=_approval(options),
-            checks=tuple(self._checks),
+            checks=tuple(self.checks),
             groups=groups(self._entities),
             equivalences=equivalences(self._equivalences),
             entities=tuple(self._entities),
             left_out=self._left_out(),
         )
+
+    def _source_side(self) -> SideReport:
+        """Return what the report says of the source."""
+        return SideReport(**self._context.source.described())
 
     def _left_out(self) -> tuple[LeftOut, ...]:
         """Count the entities that are not compared, so that nobody takes them for proved."""
@@ -324,7 +302,7 @@ class Verification:
         return tuple(LeftOut.model_validate(item) for item in counted)
 
     def _verdict(self) -> Verdict:
-        result = worst(check.result for check in self._checks)
+        result = worst(check.result for check in self.checks)
         if result == "fail":
             return "FAIL"
         if result == "inconclusive":
@@ -337,7 +315,7 @@ class Verification:
         return tuple(
             f"{check.id} {check.title}: {check.findings[0] if check.findings else check.summary}"
             f"{f' (and {check.count - 1} more)' if check.count > 1 else ''}"
-            for check in self._checks
+            for check in self.checks
             if check.result in {"fail", "inconclusive"}
         )
 
@@ -370,7 +348,7 @@ def _list_titles(module: str) -> tuple[tuple[str, str], ...]:
     return (lists,) if due_order is None else (("C4", due_order), lists)
 
 
-def _list_checks(found: ListResult, module: str, respelled: AbstractSet[str]) -> tuple[Check, ...]:
+def list_checks(found: ListResult, module: str, respelled: AbstractSet[str]) -> tuple[Check, ...]:
     """Return C5, and C4 where the module has a name for the order in which rows are due."""
     titles = _list_titles(module)
     if len(titles) == 1:

@@ -66,6 +66,10 @@ class VerifyOptions:
         for name, value in numbers.items():
             if value < 1:
                 raise ValidationError(f"{name} should be at least 1, not {value}.")
+        if self.approval is not None and (self.narrowed or self.mode != "full"):
+            raise ValidationError(
+                "--start-clean looks at the whole target; leave out --entity, --tenant and --mode."
+            )
 
     @property
     def narrowed(self) -> bool:
