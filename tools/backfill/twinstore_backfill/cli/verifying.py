@@ -48,7 +48,7 @@ from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.fresh import run_start_clean
 from twinstore_backfill.verify.options import Approval, VerifyOptions
 
-__all__ = ["RequireReady", "switch_of", "verified", "verify"]
+__all__ = ["RequireReady", "conclude", "report_texts", "switch_of", "verified", "verify"]
 
 RequireReady = Annotated[
     bool,
@@ -167,7 +167,7 @@ def conclude(report: ParityReport, out: Path | None, output: Format) -> NoReturn
     """Write and print a report, and end with its code."""
     if out is not None:
         write_reports(report, out)
-    emit(output, report.model_dump(mode="json"), *_texts(report, out))
+    emit(output, report.model_dump(mode="json"), *report_texts(report, out))
     raise typer.Exit(report.exit_code)
 
 
@@ -210,7 +210,8 @@ def switch_of(settings: Settings, module: str) -> str | None:
         return None
 
 
-def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
+def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
+    """Return what a terminal shows of a report."""
     rows = [
         (
             entity.entity,

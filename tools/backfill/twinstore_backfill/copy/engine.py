@@ -45,6 +45,7 @@ from twinstore_backfill.copy.reporting import (
 from twinstore_backfill.copy.retention import expiry_test
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges, tuned_collector
 from twinstore_backfill.files import json_text, require_writable, write_whole
+from twinstore_backfill.outcome import UnknownJobError
 from twinstore_backfill.source import inspect_source
 from twinstore_backfill.stores import is_migrated, prepare_target, require_tenants, select_entities
 
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
 
-__all__ = ["DEFAULT_OUT", "run_copy"]
+__all__ = ["DEFAULT_OUT", "known_job", "present_job_id", "run_copy"]
 
 log = getLogger(__name__)
 
@@ -102,6 +103,32 @@ def run_copy(
     return result
 
 
+def present_job_id(source: Store, target: Store, options: CopyOptions, entities: Sequence[Entity]) -> str:
+    """Return the id of the job of a copy; one that 0.1.0 began keeps its id."""
+    found = job_id(job_settings(options, source, target, entities))
+    # Only where there is no job under the new id, so that this look-up ends with the jobs of 0.1.0.
+    if target.ledger.find(found) is None:
+        earlier = job_id(released_settings(options, source, target, entities))
+        if target.ledger.find(earlier) is not None:
+            return earlier
+    return found
+
+
+def known_job(target: Store, name: str) -> CopyJob:
+    """Return a job.
+
+    Raises:
+        UnknownJobError: there is none of that name.
+    """
+    job = target.ledger.find(name)
+    if job is None:
+        raise UnknownJobError(
+            f"No copy with these options was made into {target.bulk.place}; give the same --from, --entity "
+            "and --tenant as the copy."
+        )
+    return job
+
+
 class Copy:
     """One run of a copy that writes."""
 
@@ -140,17 +167,13 @@ class Copy:
         return self._result(job.id, entities, started, stopped, context.failures)
 
     def _job(self, entities: Sequence[Entity], started: datetime) -> CopyJob:
-        """Start the job, or go on with it; one that 0.1.0 began keeps its id."""
-        sides = self._source.bulk, self._target.bulk
+        """Start the job, or go on with it."""
+        found = present_job_id(self._source, self._target, self._options, entities)
+        if self._options.retry_quarantine:
+            return known_job(self._target, found)
         settings = job_settings(self._options, self._source, self._target, entities)
-        found = job_id(settings)
-        # Only where there is no job under the new id, so that this look-up ends with the jobs of 0.1.0.
-        if self._ledger.find(found) is None:
-            earlier = released_settings(self._options, self._source, self._target, entities)
-            if self._ledger.find(job_id(earlier)) is not None:
-                found = job_id(earlier)
-        as_of = self._options.as_of or started
-        return self._ledger.start(found, with_places(settings, *sides), as_of)
+        settings = with_places(settings, self._source.bulk, self._target.bulk)
+        return self._ledger.start(found, settings, self._options.as_of or started)
 
     def _context(self, job: CopyJob, worker: str, entities: Sequence[Entity]) -> CopyContext:
         queue = RangeQueue(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.stores import Store
 
-__all__ = ["plan_document", "status_document"]
+__all__ = ["latest_job", "plan_document", "status_document"]
 
 # Enough to tell minutes from hours without making the plan slow.
 SAMPLE: Final = 2000
@@ -141,6 +141,20 @@ def status_document(target: Store, only: str | None = None, out: Path | None = N
     if out is not None and jobs:
         export_lines(ledger, jobs[0], out)
     return {"target": target.described(), "jobs": [_job(ledger, job) for job in jobs]}
+
+
+def latest_job(target: Store, only: str | None) -> CopyJob:
+    """Return the job of that name, or the one that was started last.
+
+    Raises:
+        UnknownJobError: there is none.
+    """
+    ledger = target.ledger if has_ledger(target) else None
+    found = next((job for job in ledger.jobs() if only in {None, job.id}), None) if ledger else None
+    if found is None:
+        what = "No copy was started" if only is None else f"Job {only!r} does not exist"
+        raise UnknownJobError(f"{what} in {target.bulk.place}; `twinstore backfill status` shows every job.")
+    return found
 
 
 def _job(ledger: Ledger, job: CopyJob) -> dict[str, object]:

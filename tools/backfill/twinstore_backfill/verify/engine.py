@@ -61,12 +61,11 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import KeyRange
     from twinstore.catalog import Entity
-    from twinstore.keys import Key
     from twinstore_backfill.progress import Progress
     from twinstore_backfill.report.model import EntityReport, Verdict
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
-    from twinstore_backfill.verify.options import VerifyOptions
+    from twinstore_backfill.verify.options import RowChoice, VerifyOptions
 
 __all__ = ["LARGEST_PAGE", "Verification", "list_checks", "run_verify"]
 
@@ -166,14 +165,15 @@ class Verification:
             schema_check(self._context.target),
         ]
 
-    def compare_again(self, entities: Sequence[Entity], only: Mapping[str, Sequence[Key]]) -> None:
+    def compare_again(self, entities: Sequence[Entity], only: RowChoice) -> None:
         """Compare single rows; what needs all rows is left out."""
-        findings = {entity.name: EntityFindings(entity) for entity in entities if only.get(entity.name)}
-        self._collect(findings, key_tasks(findings, only), sum(map(len, only.values())))
+        counts = {entity.name: only.counts.get(entity.name, 0) for entity in entities}
+        findings = {entity.name: EntityFindings(entity) for entity in entities if counts[entity.name]}
+        self._collect(findings, key_tasks(findings, only), sum(counts.values()))
         self.checks = [
             skipped("C1", "counts"),
             content_check(self._entities),
-            recheck_mode(sum(map(len, only.values())), self._options.keyless),
+            recheck_mode(sum(counts.values()), sum(only.keyless.get(name, 0) for name in counts)),
             *(skipped(name, title) for name, title in _list_titles(self._context.target.module)),
             lock_check(),
             decode_check(self._entities),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from typing_extensions import override
 
@@ -16,17 +16,16 @@ from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compa
 from twinstore_backfill.verify.sampling import compare_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from twinstore.catalog import Entity
     from twinstore.checks import ListQuery, ModuleChecks
     from twinstore_backfill.stores import Store
+    from twinstore_backfill.verify.options import RowChoice
 
 __all__ = ["KeyTask", "ListResult", "ListTask", "RangeTask", "Task", "VerifyContext", "key_tasks"]
 
 R_co = TypeVar("R_co", covariant=True)
-# Both sides hold the rows of a task at the same time.
-KEYS_AT_ONCE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +140,10 @@ class ListTask(Task["ListResult"]):
         return result
 
 
-def key_tasks(entities: Iterable[str], only: Mapping[str, Sequence[Key]]) -> Iterator[KeyTask]:
-    """Return the tasks that compare single rows, in order of their keys."""
+def key_tasks(entities: Iterable[str], only: RowChoice) -> Iterator[KeyTask]:
+    """Return the tasks that compare single rows."""
     for name in entities:
-        keys = sorted(set(only[name]))
-        for start in range(0, len(keys), KEYS_AT_ONCE):
-            yield KeyTask(name, tuple(keys[start : start + KEYS_AT_ONCE]))
+        yield from (KeyTask(name, keys) for keys in only.portions(name))
 
 
 @dataclass(slots=True)
