@@ -11,16 +11,17 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
-from twinstore.clock import truncate_to_millisecond
 from twinstore.config.keys import module_keys
 from twinstore.modules import module_spec
 from twinstore.tenancy import names_tenant
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.reporting import left_out_counts
+from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.copy.worker import tuned_collector
 from twinstore_backfill.provenance import tool_identity
 from twinstore_backfill.report.model import (
@@ -33,7 +34,7 @@ from twinstore_backfill.report.model import (
     SideReport,
     Tool,
 )
-from twinstore_backfill.source import SourceState, inspect_source
+from twinstore_backfill.source import SourceState, inspect_source, own_ages
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import preflight, require_tenants, select_entities
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
@@ -46,6 +47,7 @@ from twinstore_backfill.verify.checks import (
     worst,
 )
 from twinstore_backfill.verify.pool import run_tasks
+from twinstore_backfill.verify.removals import OwnAges
 from twinstore_backfill.verify.sampling import sample_rates
 from twinstore_backfill.verify.tasks import ListResult, ListTask, RangeTask, VerifyContext
 
@@ -77,19 +79,21 @@ def run_verify(
     """Compare two stores and return the report.
 
     Raises:
-        ValidationError: an unknown entity, or source and target are the same store.
+        ValidationError: an unknown entity, source and target are the same store, or ``as_of`` has not come.
         PreflightError: the target is not migrated or not safe to read, or the source cannot be read in full.
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
-    as_of = options.as_of or truncate_to_millisecond(datetime.now(UTC))
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
     # A fresh start needs nothing of the source.
     state = SourceState() if options.approval else inspect_source(source)
+    judge = target if options.approval else source
+    as_of = instant_of_judgement(judge.bulk, options.as_of)
     preflight(target.storage.check_ready)
     require_tenants((source, target), options.tenants)
-    context = VerifyContext(source, target, as_of, options.batch_size, state.absent)
+    ages = OwnAges() if options.approval else OwnAges(state.own_ages, own_ages(target))
+    context = VerifyContext(source, target, as_of, options.batch_size, state.absent, ages, judge.bulk.now())
     run = Verification(context, options, progress, stop, state.warnings)
     try:
         with tuned_collector():
@@ -140,6 +144,7 @@ class Verification:
                 findings[result.entity].add(result)
                 self._largest = max(self._largest, result.largest)
                 self._progress.advance(DOCUMENTS, sum(part.source.count for part in result.tenants.values()))
+        self._settle(findings)
         self._progress.finish(DOCUMENTS)
         self._entities = [found.report() for found in findings.values()]
         respelled = {name for name, found in findings.items() if found.equivalences}
@@ -151,6 +156,12 @@ class Verification:
             *_list_checks(lists, self._context.target.module, respelled),
             decode_check(self._entities),
         ]
+
+    def _settle(self, findings: Mapping[str, EntityFindings]) -> None:
+        """Take into account what retention removed since the rows were counted."""
+        for found in findings.values():
+            if self._context.removals(found.entity).possible:
+                found.settle(partial(self._counted, found.entity), sampled=self._sampled)
 
     def start_clean(self, entities: Sequence[Entity]) -> None:
         """Check that the target is empty and answers its lists."""
