@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import orjson
@@ -26,6 +25,7 @@ from twinstore_backfill.cli.params import (
     instant_option,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.stores import select_entities
 from twinstore_backfill.verify.row import RowComparison, compare_row
@@ -62,10 +62,11 @@ def diff(  # noqa: PLR0917  # the options of a command
 ) -> None:
     """Compare one row as a verification does, and say where it differs. Values are shown on request only."""
     name = side_module(common(context), module, source_config, target_config)
-    instant = instant_option(as_of, "--as-of") or datetime.now(UTC)
+    asked = instant_option(as_of, "--as-of")
     sides = both_sides(common(context), name, (source, source_config), (target, target_config))
     with sides as (left, right):
         (chosen,) = select_entities(left.bulk, [entity])
+        instant = instant_of_judgement(left.bulk, asked)
         found = compare_row(left, right, chosen, key_option(chosen, key), instant)
     emit(output, _document(found, show_values=show_values), *_texts(found, show_values=show_values))
     raise typer.Exit(CODES.get(found.verdict, Exit.DIFFERENT))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from twinstore.catalog import Entity
-from twinstore.clock import truncate_to_millisecond
 from twinstore_backfill.cli.output import emit
 from twinstore_backfill.cli.params import (
     AsOf,
@@ -29,6 +27,7 @@ from twinstore_backfill.cli.params import (
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.cli.verifying import conclude, report_texts, switch_of
 from twinstore_backfill.copy.options import refuse_same_store
+from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.repair.engine import Repair, Repaired
@@ -119,7 +118,7 @@ def repair(  # noqa: PLR0917  # the options of a command
             if not execute:
                 _dry(rows, entities, output, delete_extra=delete_extra)
             prepare_target(right)
-            instant = options.as_of or truncate_to_millisecond(datetime.now(UTC))
+            instant = instant_of_judgement(left.bulk, options.as_of)
             done = Repair(left, right, instant, stop).run(entities, rows, remove=delete_extra)
             with reports_in(out) as write:
                 report = run_verify(left, right, replace(options, only=rows), progress, stop, write)

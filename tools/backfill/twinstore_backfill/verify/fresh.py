@@ -5,14 +5,13 @@ count the target -> ask it for its lists -> checks -> verdict -> report
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
 from twinstore.catalog import LifeInCopy
-from twinstore.clock import truncate_to_millisecond
+from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.report.model import Check, LeftOut, SideReport
 from twinstore_backfill.stores import left_out_entities, preflight
 from twinstore_backfill.verify.checks import lock_check, skipped
@@ -53,7 +52,7 @@ def run_start_clean(
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
-    as_of = options.as_of or truncate_to_millisecond(datetime.now(UTC))
+    as_of = instant_of_judgement(target.bulk, options.as_of)
     preflight(target.storage.check_ready)
     # Both sides of the context are the target, which is asked for each list twice.
     run = FreshStart(

@@ -10,9 +10,10 @@ from typing_extensions import override
 
 from twinstore.bulk import Key, KeyRange
 from twinstore.modules import module_spec
-from twinstore_backfill.copy.retention import cutoff
+from twinstore_backfill.copy.retention import age_limit, cutoff
 from twinstore_backfill.verify.lists import AnyStorage, ListFinding, compare_list
 from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_keys, compare_range
+from twinstore_backfill.verify.removals import OwnAges, Removals, ServerTime
 from twinstore_backfill.verify.sampling import compare_sample
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ class VerifyContext:
 
     Attributes:
         absent: entities of which the source has no collection or table.
+        own_ages: the ages at which the servers remove rows by themselves.
+        since: when the verification began, by the clock of the source.
+        time: the time of both servers; each process asks for itself.
     """
 
     source: Store
@@ -41,6 +45,14 @@ class VerifyContext:
     as_of: datetime
     batch_size: int
     absent: frozenset[str] = frozenset()
+    own_ages: OwnAges = field(default_factory=OwnAges)
+    since: datetime | None = None
+    time: ServerTime = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Get ready to ask both servers for their time."""
+        # The class is frozen.
+        object.__setattr__(self, "time", ServerTime((self.source.bulk.now, self.target.bulk.now)))
 
     def entity(self, name: str) -> Entity:
         """Return an entity by name."""
@@ -61,7 +73,25 @@ class VerifyContext:
             tenant=tenant,
             cutoff=self.cutoff(entity),
             batch_size=self.batch_size,
+            removals=self.removals(entity),
         )
+
+    def removals(self, entity: Entity) -> Removals:
+        """Return which rows of an entity may be removed while they are compared."""
+        age = age_limit(entity, self.target.options)
+        return Removals(
+            entity=entity,
+            time=self.time,
+            as_of=self.as_of,
+            since=self.since or self.as_of,
+            age=age,
+            own=self.own_ages.of(entity.name),
+        )
+
+    def list_cutoff(self, entity: Entity) -> datetime | None:
+        """Return the instant up to which lists may lack rows of an entity on one side."""
+        ends = (self.cutoff(entity), self.removals(entity).ahead())
+        return max((end for end in ends if end is not None), default=None)
 
 
 class Task(Protocol[R_co]):
@@ -126,7 +156,7 @@ class ListTask(Task["ListResult"]):
         # The description of a module names its checks and its storage together.
         checks = cast(
             "ModuleChecks[AnyStorage]",
-            make({entity.name: context.cutoff(entity) for entity in entities}, self.page),
+            make({entity.name: context.list_cutoff(entity) for entity in entities}, self.page),
         )
         absent = frozenset[str]() if self.target_only else context.absent
 
