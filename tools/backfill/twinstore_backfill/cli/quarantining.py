@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -204,5 +204,5 @@ def _listed(key: object) -> object:
     return list(key) if isinstance(key, tuple) else key
 
 
-def _key_text(key: object) -> str:
-    return "(no usable key)" if key is None else "/".join(map(str, key))  # type: ignore[call-overload]  # of a line of the ledger
+def _key_text(key: Sequence[object] | None) -> str:
+    return "(no usable key)" if key is None else "/".join(map(str, key))
