@@ -29,8 +29,10 @@ from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
-from twinstore_backfill.copy.reporting import CopyResult, report_document
+from twinstore_backfill.copy.reporting import REPORT_FILE, CopyResult, failure_document, report_document
+from twinstore_backfill.files import json_text
 from twinstore_backfill.progress import progress_on
+from twinstore_backfill.report.failing import Failure, failures_reported
 from twinstore_backfill.stopping import stop_on_signals
 
 __all__ = ["copy"]
@@ -90,27 +92,34 @@ def copy(  # noqa: PLR0917  # the options of a command
 
     Run the same command again after any interruption: finished ranges are not copied twice.
     """
-    name = side_module(common(context), module, source_config, target_config)
-    options = CopyOptions(
-        entities=entity or (),
-        tenants=tenant or (),
-        jobs=jobs,
-        max_rate=max_rate,
-        on_conflict=on_conflict.value,
-        max_conflicts=max_conflicts,
-        max_quarantine=max_quarantine,
-        as_of=instant_option(as_of, "--as-of"),
-        range_size=range_size,
-        execute=execute,
-        out=out,
-    )
-    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
-        result = run_copy(left, right, options, progress, stop)
-        # While the stores are open: it asks them for their identity and version.
-        document = report_document(result)
-    emit(output, document, *_texts(result, out or DEFAULT_OUT))
+    kept = out or (DEFAULT_OUT if execute else None)
+    # From here on, so that the report agrees with the exit code at every moment.
+    with failures_reported(kept, (REPORT_FILE,), _failure_file), stop_on_signals() as stop:
+        name = side_module(common(context), module, source_config, target_config)
+        options = CopyOptions(
+            entities=entity or (),
+            tenants=tenant or (),
+            jobs=jobs,
+            max_rate=max_rate,
+            on_conflict=on_conflict.value,
+            max_conflicts=max_conflicts,
+            max_quarantine=max_quarantine,
+            as_of=instant_option(as_of, "--as-of"),
+            range_size=range_size,
+            execute=execute,
+            out=out,
+        )
+        sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+        with sides as (left, right), progress_on() as progress:
+            result = run_copy(left, right, options, progress, stop)
+            # While the stores are open: it asks them for their identity and version.
+            document = report_document(result)
+        emit(output, document, *_texts(result, out or DEFAULT_OUT), kept=kept)
     raise typer.Exit(result.exit)
+
+
+def _failure_file(failure: Failure) -> tuple[str, bytes]:
+    return REPORT_FILE, json_text(failure_document(failure))
 
 
 def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:

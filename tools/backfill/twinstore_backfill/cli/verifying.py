@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,7 @@ from twinstore.plugins import installed_backend_names, load_backend
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import (
     AsOf,
+    CommonOptions,
     Format,
     ModuleName,
     OnlyEntities,
@@ -32,6 +34,7 @@ from twinstore_backfill.cli.params import (
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.progress import progress_on
+from twinstore_backfill.report.failing import Failure, failures_reported, junit_failure
 from twinstore_backfill.report.model import EXITS, ParityReport
 from twinstore_backfill.report.texts import (
     NO_SOURCE,
@@ -40,8 +43,8 @@ from twinstore_backfill.report.texts import (
     key_text,
     left_out_texts,
 )
-from twinstore_backfill.report.writing import clear_reports, write_reports
-from twinstore_backfill.stopping import stop_on_signals
+from twinstore_backfill.report.writing import REPORT_FILES, write_reports
+from twinstore_backfill.stopping import StopSwitch, stop_on_signals
 from twinstore_backfill.stores import open_store
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.fresh import run_start_clean
@@ -63,6 +66,16 @@ StartClean = Annotated[
         help="Approve a start without old data: the source is not opened, the target must be empty.",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The drivers of both sides and the settings file of each, if it has one of its own."""
+
+    source: str
+    source_config: Path | None
+    target: str
+    target_config: Path | None
 
 
 class Mode(StrEnum):
@@ -97,39 +110,55 @@ def verify(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
-    approval = _approval(reason, approved_by, start_clean=start_clean)
-    # A fresh start needs no source, so not even its settings are read.
-    files = (target_config,) if approval else (source_config, target_config)
-    name = side_module(common(context), module, *files)
-    options = VerifyOptions(
-        entities=entity or (),
-        tenants=tenant or (),
-        mode=mode.value,
-        seed=seed,
-        sample_size=sample_size,
-        as_of=instant_option(as_of, "--as-of"),
-        jobs=jobs,
-        range_size=range_size,
-        approval=approval,
-        switch=_switch(common(context).settings(), name),
-    )
-    if out is not None:
-        # Before the run: an old PASS must not lie there when this run fails half-way.
-        clear_reports(out)
-    with stop_on_signals() as stop, progress_on() as progress:
-        if approval is not None:
-            settings = side_settings(common(context), target_config)
-            with open_store(name, target, settings) as store:
-                report = run_start_clean(_source_name(source), store, options, progress, stop)
-        else:
-            _require_source(source)
-            sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-            with sides as (left, right):
-                report = run_verify(left, right, options, progress, stop)
-    if out is not None:
-        write_reports(report, out)
-    emit(output, report.model_dump(mode="json"), *_texts(report, out))
+    sides = Sides(source, source_config, target, target_config)
+    # From here on, so that the files of --out agree with the exit code at every moment.
+    with failures_reported(out, REPORT_FILES, _failure_file), stop_on_signals() as stop:
+        approval = _approval(reason, approved_by, start_clean=start_clean)
+        # A fresh start needs no source, so not even its settings are read.
+        files = (target_config,) if approval else (source_config, target_config)
+        name = side_module(common(context), module, *files)
+        options = VerifyOptions(
+            entities=entity or (),
+            tenants=tenant or (),
+            mode=mode.value,
+            seed=seed,
+            sample_size=sample_size,
+            as_of=instant_option(as_of, "--as-of"),
+            jobs=jobs,
+            range_size=range_size,
+            approval=approval,
+            switch=_switch(common(context).settings(), name),
+        )
+        report = (_started_clean if approval else _compared)(common(context), name, sides, options, stop)
+        if out is not None:
+            write_reports(report, out)
+        emit(output, report.model_dump(mode="json"), *_texts(report, out), kept=out)
     raise typer.Exit(EXITS[report.verdict])
+
+
+def _failure_file(failure: Failure) -> tuple[str, bytes]:
+    """Return what tells a pipeline that there is no verdict."""
+    return "parity-report.xml", junit_failure("twinstore.verify", failure)
+
+
+def _compared(
+    given: CommonOptions, module: str, sides: Sides, options: VerifyOptions, stop: StopSwitch
+) -> ParityReport:
+    if sides.source.casefold() == NO_SOURCE:
+        raise ValidationError(
+            f"--from {NO_SOURCE} belongs to --start-clean; name the driver of the source, for example Mongo."
+        )
+    left, right = (sides.source, sides.source_config), (sides.target, sides.target_config)
+    with both_sides(given, module, left, right) as stores, progress_on() as progress:
+        return run_verify(*stores, options, progress, stop)
+
+
+def _started_clean(
+    given: CommonOptions, module: str, sides: Sides, options: VerifyOptions, stop: StopSwitch
+) -> ParityReport:
+    source, settings = _source_name(sides.source), side_settings(given, sides.target_config)
+    with open_store(module, sides.target, settings) as target:
+        return run_start_clean(source, target, options, stop)
 
 
 def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool) -> Approval | None:
@@ -153,13 +182,6 @@ def _source_name(given: str) -> str:
     known = {name.casefold(): name for name in (*installed_backend_names(), NO_SOURCE)}
     # The spelling only: a fresh start does not need the client library of its source either.
     return known.get(given.casefold()) or load_backend(given).name
-
-
-def _require_source(given: str) -> None:
-    if given.casefold() == NO_SOURCE:
-        raise ValidationError(
-            f"--from {NO_SOURCE} belongs to --start-clean; name the driver of the source, for example Mongo."
-        )
 
 
 def _switch(settings: Settings, module: str) -> str | None:

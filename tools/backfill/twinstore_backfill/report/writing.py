@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, ClassVar, Final, assert_never
 
-from twinstore_backfill.files import json_text, require_writable, write_whole
+from twinstore.errors import TwinstoreError
+from twinstore_backfill.files import json_text, write_whole
 from twinstore_backfill.report.html import html
 from twinstore_backfill.report.junit import junit
 from twinstore_backfill.report.markdown import markdown
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.report.model import ParityReport
 
-__all__ = ["ReportFormat", "clear_reports", "render", "write_reports"]
+__all__ = ["REPORT_FILES", "ReportError", "ReportFormat", "render", "write_reports"]
 
 
 class ReportFormat(StrEnum):
@@ -34,6 +35,13 @@ SUFFIXES: Final[Mapping[ReportFormat, str]] = {
     ReportFormat.MARKDOWN: "md",
     ReportFormat.HTML: "html",
 }
+REPORT_FILES: Final = tuple(f"parity-report.{suffix}" for suffix in SUFFIXES.values())
+
+
+class ReportError(TwinstoreError):
+    """A report could not be written."""
+
+    code: ClassVar[str] = "report_failed"
 
 
 def render(report: ParityReport, output: ReportFormat) -> bytes:
@@ -50,18 +58,16 @@ def render(report: ParityReport, output: ReportFormat) -> bytes:
     assert_never(output)
 
 
-def clear_reports(directory: Path) -> None:
-    """Remove the reports of an earlier run, which must not be taken for those of a run that fails.
+def write_reports(report: ParityReport, directory: Path) -> None:
+    """Write ``parity-report.json``, ``.xml``, ``.md`` and ``.html``.
 
     Raises:
-        ConfigurationError: nothing can be written to the directory.
+        ReportError: the directory is full, or takes no file any more.
     """
-    require_writable(directory)
-    for suffix in SUFFIXES.values():
-        (directory / f"parity-report.{suffix}").unlink(missing_ok=True)
-
-
-def write_reports(report: ParityReport, directory: Path) -> None:
-    """Write ``parity-report.json``, ``.xml``, ``.md`` and ``.html``."""
-    for output, suffix in SUFFIXES.items():
-        write_whole(directory / f"parity-report.{suffix}", render(report, output))
+    try:
+        for output, suffix in SUFFIXES.items():
+            write_whole(directory / f"parity-report.{suffix}", render(report, output))
+    except OSError as error:
+        raise ReportError(
+            f"The reports could not be written to {directory}: {error.strerror}. Make room, and verify again."
+        ) from error

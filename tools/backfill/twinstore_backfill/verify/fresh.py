@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from twinstore.catalog import LifeInCopy
 from twinstore.clock import truncate_to_millisecond
+from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.report.model import Check, LeftOut, SideReport
 from twinstore_backfill.stores import left_out_entities, preflight
 from twinstore_backfill.verify.checks import lock_check
@@ -20,7 +21,6 @@ from twinstore_backfill.verify.engine import LARGEST_PAGE, Verification, list_ch
 from twinstore_backfill.verify.tasks import ListResult, ListTask, VerifyContext
 
 if TYPE_CHECKING:
-    from twinstore_backfill.progress import Progress
     from twinstore_backfill.report.model import ParityReport
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
@@ -34,16 +34,13 @@ NOBODY: Final = "twinstore-smoke"
 SKIPPED: Final = (("C1", "counts"), ("C2", "content"), ("C3", "mode"))
 
 
-def run_start_clean(
-    source: str, target: Store, options: VerifyOptions, progress: Progress, stop: StopSwitch
-) -> ParityReport:
+def run_start_clean(source: str, target: Store, options: VerifyOptions, stop: StopSwitch) -> ParityReport:
     """Check that a store is empty and answers its lists, and return the report.
 
     Args:
         source: the driver of the source, for the report; ``none`` where there is none.
         target: the store to begin with.
         options: what was asked; ``approval`` is set.
-        progress: who is told.
         stop: who may ask for a stop.
 
     Raises:
@@ -54,9 +51,7 @@ def run_start_clean(
     as_of = options.as_of or truncate_to_millisecond(datetime.now(UTC))
     preflight(target.storage.check_ready)
     # Both sides of the context are the target, which is asked for each list twice.
-    run = FreshStart(
-        source, VerifyContext(target, target, as_of, options.batch_size), options, progress, stop
-    )
+    run = FreshStart(source, VerifyContext(target, target, as_of, options.batch_size), options, stop)
     run.look()
     stop.raise_if_interrupted("Nothing was written; run the same command again.")
     return run.report(as_of, monotonic() - started)
@@ -70,11 +65,10 @@ class FreshStart(Verification):
         source: str,
         context: VerifyContext,
         options: VerifyOptions,
-        progress: Progress,
         stop: StopSwitch,
     ) -> None:
-        """Take the driver of the source, the target as both sides, the options, and who is told."""
-        super().__init__(context, options, progress, stop)
+        """Take the driver of the source, the target as both sides, and the options."""
+        super().__init__(context, options, SilentProgress(), stop)
         self._source = source
         self._target = context.target
 
