@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # Processes at a time: the servers work as well.
 AT_ONCE: Final = 3
 INTERRUPTIONS: Final = 12
-# About as many as Python reports of a verification: two in three are imports.
+# About as many audit events as a verification of these stores raises; most of them are imports.
 EVENTS: Final = 16_000
 SIDES: Final = "--module scheduler --from mongo --to postgres"
 ON: Final = "--module scheduler --backend"

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["content_check", "count_check", "decode_check", "list_check", "lock_check", "mode_check", "worst"]
 
 SHOWN: Final = 100
+NOTHING: Final = (
+    "nothing was compared, because neither side holds a document to compare; check the settings of both, "
+    "or begin without old data with --start-clean"
+)
 # From light to heavy: a difference that was found weighs more than what could not be looked at.
 ORDER: Final[Sequence[Result]] = ("skipped", "pass", "inconclusive", "fail")
 
@@ -90,8 +94,16 @@ def content_check(entities: Sequence[EntityReport]) -> Check:
         if entity.counts.unproved
     ]
     equal = sum(entity.counts.equal for entity in entities)
-    result: Result = "fail" if problems else "inconclusive" if unproved else "pass"
-    return _check("C2", "content", result, f"{equal:,} documents equal", problems + unproved)
+    # A wrong name of a database on both sides looks the same.
+    nothing = [] if any(map(_compared, entities)) else [NOTHING]
+    result: Result = "fail" if problems else "inconclusive" if unproved or nothing else "pass"
+    return _check("C2", "content", result, f"{equal:,} documents equal", problems + unproved + nothing)
+
+
+def _compared(entity: EntityReport) -> int:
+    counts = entity.counts
+    found = counts.missing + counts.extra + counts.different + counts.unproved
+    return counts.equal + found + counts.undecodable + counts.quarantined
 
 
 def key_text(row: Differing) -> str:
