@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from twinstore.errors import ValidationError
 from twinstore.ledger import CopyJob
 from twinstore.tenancy import shown
-from twinstore_backfill.cli.copying import copied
+from twinstore_backfill.cli.copying import copied, copy_reported
 from twinstore_backfill.cli.looking import KeyOption, ShowValues, key_option
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import (
@@ -31,7 +31,7 @@ from twinstore_backfill.cli.params import (
     side_settings,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
-from twinstore_backfill.copy.engine import known_job, present_job_id
+from twinstore_backfill.copy.engine import DEFAULT_OUT, known_job, present_job_id
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import latest_job
 from twinstore_backfill.copy.quarantine import line_of, quarantined
@@ -190,7 +190,9 @@ def retry(  # noqa: PLR0917  # the options of a command
     )
     sides = both_sides(common(context), name, (source, source_config), (target, target_config))
     if execute:
-        copied(sides, options, output)
+        with copy_reported(out or DEFAULT_OUT) as stop:
+            code = copied(sides, options, output, stop)
+        raise typer.Exit(code)
     with sides as (left, right):
         entities = select_entities(left.bulk, options.entities)
         found = known_job(right, present_job_id(left, right, options, entities))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -25,16 +25,17 @@ from twinstore_backfill.cli.params import (
     instant_option,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
-from twinstore_backfill.cli.verifying import conclude, report_texts, switch_of
+from twinstore_backfill.cli.verifying import keep, report_texts, reported, switch_of
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.repair.engine import Repair, Repaired
-from twinstore_backfill.repair.named import NamedRows, named_rows, require_same_stores
-from twinstore_backfill.report.writing import reports_in, write_reports
-from twinstore_backfill.stopping import stop_on_signals
-from twinstore_backfill.stores import prepare_target, select_entities
+from twinstore_backfill.repair.named import NamedRows, given_differences, named_rows
+from twinstore_backfill.report.model import ParityReport
+from twinstore_backfill.report.writing import lines_in, write_reports
+from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.stores import Store, prepare_target, select_entities
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
 
@@ -64,24 +65,19 @@ def recheck(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Compare again only the rows that a verification named. It never proves more than these rows."""
-    name = side_module(common(context), module, source_config, target_config)
-    options = VerifyOptions(
-        entities=entity or (),
-        as_of=instant_option(as_of, "--as-of"),
-        switch=switch_of(common(context).settings(), name),
-    )
-    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    with (
-        stop_on_signals() as stop,
-        sides as (left, right),
-        progress_on() as progress,
-        # Read before the reports of this run take its place.
-        named_rows(given, select_entities(left.bulk, ())) as rows,
-    ):
-        require_same_stores(given, left, right)
-        with reports_in(out) as write:
-            report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
-    conclude(report, out, output)
+    # Read first: the reports of this run may take its place.
+    with given_differences(given) as differences, reported(out) as stop:
+        name = side_module(common(context), module, source_config, target_config)
+        options = VerifyOptions(
+            entities=entity or (),
+            as_of=instant_option(as_of, "--as-of"),
+            switch=switch_of(common(context).settings(), name),
+        )
+        sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+        with sides as (left, right), named_rows(differences, left, right) as rows:
+            report = _compared_again(left, right, options, rows, out, stop)
+        keep(report, out, output)
+    raise typer.Exit(report.exit_code)
 
 
 def repair(  # noqa: PLR0917  # the options of a command
@@ -103,33 +99,49 @@ def repair(  # noqa: PLR0917  # the options of a command
 
     Rows that only the target has are removed with --delete-extra. Without --execute nothing is written.
     """
-    name = side_module(common(context), module, source_config, target_config)
-    options = VerifyOptions(
-        entities=entity or (),
-        as_of=instant_option(as_of, "--as-of"),
-        switch=switch_of(common(context).settings(), name),
-    )
-    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
-        entities = select_entities(left.bulk, options.entities)
-        refuse_same_store(left.bulk, right.bulk)
-        with named_rows(given, select_entities(left.bulk, ())) as rows:
-            require_same_stores(given, left, right)
-            if not execute:
-                _dry(rows, entities, output, delete_extra=delete_extra)
-            prepare_target(right)
-            instant = instant_of_judgement(left.bulk, options.as_of)
-            done = Repair(left, right, instant, stop).run(entities, rows, remove=delete_extra)
-            with reports_in(out) as write:
-                report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
+    with given_differences(given) as differences, reported(out if execute else None) as stop:
+        name = side_module(common(context), module, source_config, target_config)
+        options = VerifyOptions(
+            entities=entity or (),
+            as_of=instant_option(as_of, "--as-of"),
+            switch=switch_of(common(context).settings(), name),
+        )
+        sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+        with sides as (left, right), named_rows(differences, left, right) as rows:
+            entities = select_entities(left.bulk, options.entities)
+            refuse_same_store(left.bulk, right.bulk)
+            if execute:
+                prepare_target(right)
+                instant = instant_of_judgement(left.bulk, options.as_of)
+                done = Repair(left, right, instant, stop).run(entities, rows, remove=delete_extra)
+                report = _compared_again(left, right, options, rows, out, stop)
+                code = Exit(report.exit_code)
+                _emit_done(done, report, out, output)
+            else:
+                code = _dry(rows, entities, output, delete_extra=delete_extra)
+    raise typer.Exit(code)
+
+
+def _compared_again(  # noqa: PLR0917  # both sides, what is asked, and where it goes
+    source: Store,
+    target: Store,
+    options: VerifyOptions,
+    rows: NamedRows,
+    out: Path | None,
+    stop: StopSwitch,
+) -> ParityReport:
+    with progress_on() as progress, lines_in(out) as write:
+        return run_verify(source, target, replace(options, only=rows), progress, stop, write)
+
+
+def _emit_done(done: Repaired, report: ParityReport, out: Path | None, output: Format) -> None:
     if out is not None:
         write_reports(report, out)
     document = {"repaired": done.document(), "recheck": report.model_dump(mode="json")}
-    emit(output, document, *_done_texts(done), *report_texts(report, out))
-    raise typer.Exit(report.exit_code)
+    emit(output, document, *_done_texts(done), *report_texts(report, out), kept=out)
 
 
-def _dry(rows: NamedRows, entities: Sequence[Entity], output: Format, *, delete_extra: bool) -> NoReturn:
+def _dry(rows: NamedRows, entities: Sequence[Entity], output: Format, *, delete_extra: bool) -> Exit:
     """Say what would be done; anything to do is pending work."""
     names = [entity.name for entity in entities]
     counts = {
@@ -138,7 +150,7 @@ def _dry(rows: NamedRows, entities: Sequence[Entity], output: Format, *, delete_
         "without_key": {name: rows.keyless[name] for name in names if rows.keyless[name]},
     }
     emit(output, {**counts, "delete_extra": delete_extra}, *_dry_texts(counts, delete_extra=delete_extra))
-    raise typer.Exit(Exit.DIFFERENT if any(counts.values()) else Exit.OK)
+    return Exit.DIFFERENT if any(counts.values()) else Exit.OK
 
 
 def _dry_texts(counts: Mapping[str, Mapping[str, int]], *, delete_extra: bool) -> Iterator[str]:

@@ -30,6 +30,10 @@ __all__ = [
 ]
 
 SHOWN: Final = 100
+NOTHING: Final = (
+    "nothing was compared, because neither side holds a document to compare; check the settings of both, "
+    "or begin without old data with --start-clean"
+)
 # From light to heavy: a difference that was found weighs more than what could not be looked at.
 ORDER: Final[Sequence[Result]] = ("skipped", "pass", "inconclusive", "fail")
 
@@ -85,8 +89,8 @@ def _unseen(entity: EntityReport) -> Iterable[str]:
                 )
 
 
-def content_check(entities: Sequence[EntityReport]) -> Check:
-    """C2: the same documents with the same content."""
+def content_check(entities: Sequence[EntityReport], *, single: bool = False) -> Check:
+    """C2: the same documents with the same content; of ``single`` rows all may be gone by now."""
     kinds = ("missing", "extra", "different", "stale")
     problems = [
         f"{entity.entity}: {getattr(entity.counts, kind)} {kind}"
@@ -101,8 +105,12 @@ def content_check(entities: Sequence[EntityReport]) -> Check:
         if entity.counts.unproved
     ]
     equal = sum(entity.counts.equal for entity in entities)
-    result: Result = "fail" if problems else "inconclusive" if unproved else "pass"
-    return listed_check("C2", "content", result, f"{equal:,} documents equal", problems + unproved)
+    # A wrong name of a database on both sides looks the same.
+    nothing = (
+        [] if single or any(entity.counts.equal + entity.counts.named for entity in entities) else [NOTHING]
+    )
+    result: Result = "fail" if problems else "inconclusive" if unproved or nothing else "pass"
+    return listed_check("C2", "content", result, f"{equal:,} documents equal", problems + unproved + nothing)
 
 
 def key_text(row: Differing) -> str:
