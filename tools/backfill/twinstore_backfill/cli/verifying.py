@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +19,6 @@ from twinstore.plugins import installed_backend_names, load_backend
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import (
     AsOf,
-    CommonOptions,
     Format,
     ModuleName,
     OnlyEntities,
@@ -34,8 +33,7 @@ from twinstore_backfill.cli.params import (
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.progress import progress_on
-from twinstore_backfill.report.failing import Failure, failures_reported, junit_failure
-from twinstore_backfill.report.model import EXITS, ParityReport
+from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import (
     NO_SOURCE,
     expired_rows,
@@ -43,15 +41,22 @@ from twinstore_backfill.report.texts import (
     key_text,
     left_out_texts,
 )
-from twinstore_backfill.report.writing import REPORT_FILES, write_reports
+from twinstore_backfill.report.writing import DIFFERENCES, report_directory, reports_in, write_reports
 from twinstore_backfill.stopping import StopSwitch, stop_on_signals
-from twinstore_backfill.stores import open_store
+from twinstore_backfill.stores import Store, open_store
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.fresh import run_start_clean
 from twinstore_backfill.verify.options import Approval, VerifyOptions
 
-__all__ = ["verify"]
+__all__ = ["RequireReady", "conclude", "report_texts", "switch_of", "verified", "verify"]
 
+RequireReady = Annotated[
+    bool,
+    typer.Option(
+        "--require-cutover-ready",
+        help="End with code 3 instead of 0 unless the switch may be turned now.",
+    ),
+]
 
 FromOrNone = Annotated[
     str,
@@ -66,16 +71,6 @@ StartClean = Annotated[
         help="Approve a start without old data: the source is not opened, the target must be empty.",
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """The drivers of both sides and the settings file of each, if it has one of its own."""
-
-    source: str
-    source_config: Path | None
-    target: str
-    target_config: Path | None
 
 
 class Mode(StrEnum):
@@ -107,12 +102,12 @@ def verify(  # noqa: PLR0917  # the options of a command
     start_clean: StartClean = False,  # noqa: FBT002  # Typer makes a flag of it
     reason: Annotated[str | None, typer.Option("--reason", help="Why a fresh start is right.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
+    require_cutover_ready: RequireReady = False,  # noqa: FBT002  # the same
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
-    sides = Sides(source, source_config, target, target_config)
     # From here on, so that the files of --out agree with the exit code at every moment.
-    with failures_reported(out, REPORT_FILES, _failure_file), stop_on_signals() as stop:
+    with report_directory(out), stop_on_signals() as stop:
         approval = _approval(reason, approved_by, start_clean=start_clean)
         # A fresh start needs no source, so not even its settings are read.
         files = (target_config,) if approval else (source_config, target_config)
@@ -127,38 +122,36 @@ def verify(  # noqa: PLR0917  # the options of a command
             jobs=jobs,
             range_size=range_size,
             approval=approval,
-            switch=_switch(common(context).settings(), name),
+            switch=switch_of(common(context).settings(), name),
+            require_ready=require_cutover_ready,
         )
-        report = (_started_clean if approval else _compared)(common(context), name, sides, options, stop)
-        if out is not None:
-            write_reports(report, out)
-        emit(output, report.model_dump(mode="json"), *_texts(report, out), kept=out)
-    raise typer.Exit(EXITS[report.verdict])
+        if approval is not None:
+            with open_store(name, target, side_settings(common(context), target_config)) as store:
+                report = run_start_clean(_source_name(source), store, options, stop)
+        else:
+            _require_source(source)
+            sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+            report = verified(sides, options, out, stop)
+        conclude(report, out, output)
+    raise typer.Exit(report.exit_code)
 
 
-def _failure_file(failure: Failure) -> tuple[str, bytes]:
-    """Return what tells a pipeline that there is no verdict."""
-    return "parity-report.xml", junit_failure("twinstore.verify", failure)
-
-
-def _compared(
-    given: CommonOptions, module: str, sides: Sides, options: VerifyOptions, stop: StopSwitch
+def verified(
+    sides: AbstractContextManager[tuple[Store, Store]],
+    options: VerifyOptions,
+    out: Path | None,
+    stop: StopSwitch,
 ) -> ParityReport:
-    if sides.source.casefold() == NO_SOURCE:
-        raise ValidationError(
-            f"--from {NO_SOURCE} belongs to --start-clean; name the driver of the source, for example Mongo."
-        )
-    left, right = (sides.source, sides.source_config), (sides.target, sides.target_config)
-    with both_sides(given, module, left, right) as stores, progress_on() as progress:
-        return run_verify(*stores, options, progress, stop)
+    """Compare and return the report; the findings are written to the directory."""
+    with reports_in(out) as write, sides as (left, right), progress_on() as progress:
+        return run_verify(left, right, options, progress, stop, write)
 
 
-def _started_clean(
-    given: CommonOptions, module: str, sides: Sides, options: VerifyOptions, stop: StopSwitch
-) -> ParityReport:
-    source, settings = _source_name(sides.source), side_settings(given, sides.target_config)
-    with open_store(module, sides.target, settings) as target:
-        return run_start_clean(source, target, options, stop)
+def conclude(report: ParityReport, out: Path | None, output: Format) -> None:
+    """Write and print a report."""
+    if out is not None:
+        write_reports(report, out)
+    emit(output, report.model_dump(mode="json"), *report_texts(report, out), kept=out)
 
 
 def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool) -> Approval | None:
@@ -184,7 +177,15 @@ def _source_name(given: str) -> str:
     return known.get(given.casefold()) or load_backend(given).name
 
 
-def _switch(settings: Settings, module: str) -> str | None:
+def _require_source(given: str) -> None:
+    if given.casefold() == NO_SOURCE:
+        raise ValidationError(
+            f"--from {NO_SOURCE} belongs to --start-clean; name the driver of the source, for example Mongo."
+        )
+
+
+def switch_of(settings: Settings, module: str) -> str | None:
+    """Return the driver that the settings name for a module, ``None`` where they name none."""
     try:
         return settings.backend_name(module)
     except ConfigurationError:
@@ -192,7 +193,8 @@ def _switch(settings: Settings, module: str) -> str | None:
         return None
 
 
-def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
+def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
+    """Return what a terminal shows of a report."""
     rows = [
         (
             entity.entity,
@@ -200,7 +202,7 @@ def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
             entity.counts.equal,
             entity.counts.missing,
             entity.counts.extra,
-            entity.counts.different,
+            entity.counts.different + entity.counts.stale,
             entity.counts.quarantined + entity.counts.undecodable,
             f"{entity.counts.expired_source:,} / {entity.counts.expired_target:,}",
         )
@@ -225,6 +227,8 @@ def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
     yield report.next_step
     if out is not None:
         yield f"Reports: {out}/parity-report.json, .xml, .md and .html."
+        if report.approval is None:
+            yield f"Every finding: {out}/{DIFFERENCES}."
 
 
 def _named(report: ParityReport) -> Iterator[str]:
@@ -232,7 +236,15 @@ def _named(report: ParityReport) -> Iterator[str]:
     for entity in report.entities:
         for kind, listed in (("missing", entity.missing), ("extra", entity.extra)):
             yield from (f"{kind} {entity.entity} {_key(item.key)}" for item in listed.shown[:10])
-        for kind, rows in (("different", entity.different), ("unproved", entity.unproved)):
+        yield from (
+            f"{item.kind} {entity.entity}, field {item.path}: {item.documents:,}"
+            for item in entity.fields[:10]
+        )
+        for kind, rows in (
+            ("different", entity.different),
+            ("stale", entity.stale),
+            ("unproved", entity.unproved),
+        ):
             yield from (
                 f"{kind} {entity.entity} {_key(item.key)}: {', '.join(item.paths)}"
                 for item in rows.shown[:10]

@@ -78,8 +78,13 @@ def _judgement(report: ParityReport) -> str:
     match report.verdict:
         case "PASS":
             return f"{report.documents_equal:,} documents are equal in {source} and {target}."
+        case "PARTIAL":
+            return (
+                f"No difference between {source} and {target} was seen: {report.documents_equal:,} documents "
+                "are equal, but not everything was looked at."
+            )
         case "FAIL" if report.entities:
-            wrong = sum(map(_wrong, report.entities))
+            wrong = sum(entity.counts.wrong for entity in report.entities)
             sides = f"{_capital(source)} and {target}"
             return f"{sides} differ: {wrong:,} documents are missing, extra or different."
         case "FAIL":
@@ -103,10 +108,6 @@ def expired_text(report: ParityReport) -> str:
         return ""
     sides = f"{source:,} in source, {target:,} in target"
     return f"Rows due for removal by retention were left out: {sides}."
-
-
-def _wrong(entity: EntityReport) -> int:
-    return entity.counts.missing + entity.counts.extra + entity.counts.different
 
 
 def _names(report: ParityReport) -> tuple[str, str]:
@@ -169,7 +170,8 @@ def _side(side: SideReport) -> str:
 def _mode(report: ParityReport) -> str:
     if report.mode == "sample":
         return f"sample of {report.sample_size} documents per entity, seed {report.seed}"
-    return "fresh start" if report.mode == "start-clean" else "full"
+    named = {"start-clean": "fresh start", "recheck": "recheck of the rows that differed"}
+    return named.get(report.mode, report.mode)
 
 
 def key_text(key: Key | None) -> str:
@@ -188,6 +190,11 @@ def paths_text(item: Differing) -> str:
     return ", ".join(item.paths) + (f" and {more} more" if more > 0 else "")
 
 
+def because(reason: str | None) -> str:
+    """Return why a document of the source cannot be copied."""
+    return "cannot be copied" if reason is None else f"cannot be copied ({reason})"
+
+
 def short(digest: str) -> str:
     """Return the beginning of a digest."""
     return digest.removeprefix("sha256:")[:16]
@@ -196,7 +203,7 @@ def short(digest: str) -> str:
 def tenant_result(tenant: TenantReport) -> Result:
     """Return what the documents of one tenant amount to."""
     counts = tenant.counts
-    if counts.missing or counts.extra or counts.different or counts.undecodable:
+    if counts.wrong or counts.undecodable:
         return "fail"
     return "inconclusive" if counts.quarantined or counts.unproved else "pass"
 
@@ -211,8 +218,12 @@ def findings(entity: EntityReport) -> Iterator[tuple[str, str, str, str]]:
     )
     for item in entity.different.shown:
         yield "different", key_text(item.key), item.tenant, paths_text(item)
+    for item in entity.stale.shown:
+        meaning = f"of no copy: its source {because(item.reason)}; {paths_text(item)}"
+        yield "stale", key_text(item.key), item.tenant, meaning
     for item in entity.unproved.shown:
         yield "unproved", key_text(item.key), item.tenant, f"equal once normalised: {paths_text(item)}"
     for kind, listed, meaning in lists:
         for named in listed.shown:
-            yield kind, key_text(named.key), named.tenant, meaning
+            said = meaning if named.reason is None else f"{meaning}: {named.reason}"
+            yield kind, key_text(named.key), named.tenant, said

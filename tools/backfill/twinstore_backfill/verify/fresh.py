@@ -5,19 +5,19 @@ count the target -> ask it for its lists -> checks -> verdict -> report
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
 from twinstore.catalog import LifeInCopy
-from twinstore.clock import truncate_to_millisecond
+from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.report.model import Check, LeftOut, SideReport
 from twinstore_backfill.stores import left_out_entities, preflight
-from twinstore_backfill.verify.checks import lock_check
+from twinstore_backfill.verify.checks import lock_check, skipped
 from twinstore_backfill.verify.engine import LARGEST_PAGE, Verification, list_checks
+from twinstore_backfill.verify.schema import schema_check
 from twinstore_backfill.verify.tasks import ListResult, ListTask, VerifyContext
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ __all__ = ["run_start_clean"]
 # The lists of one tenant must work too, and an empty store has none; nobody has this one.
 NOBODY: Final = "twinstore-smoke"
 # There is nothing to compare.
+WHY: Final = "approved fresh start"
 SKIPPED: Final = (("C1", "counts"), ("C2", "content"), ("C3", "mode"))
 
 
@@ -48,7 +49,7 @@ def run_start_clean(source: str, target: Store, options: VerifyOptions, stop: St
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
-    as_of = options.as_of or truncate_to_millisecond(datetime.now(UTC))
+    as_of = instant_of_judgement(target.bulk, options.as_of)
     preflight(target.storage.check_ready)
     # Both sides of the context are the target, which is asked for each list twice.
     run = FreshStart(source, VerifyContext(target, target, as_of, options.batch_size), options, stop)
@@ -79,10 +80,11 @@ class FreshStart(Verification):
             lists.add(ListTask(tenant, LARGEST_PAGE, target_only=True).run(self._context))
         self.checks = [
             self._empty_check(),
-            *(_skipped(name, title) for name, title in SKIPPED),
+            *(skipped(name, title, WHY) for name, title in SKIPPED),
             *list_checks(lists, self._target.module, frozenset()),
             lock_check(),
-            _skipped("C7", "undecodable"),
+            skipped("C7", "undecodable", WHY),
+            schema_check(self._target),
         ]
 
     def _empty_check(self) -> Check:
@@ -119,7 +121,3 @@ class FreshStart(Verification):
             )
             for entity in left_out_entities(port, ())
         )
-
-
-def _skipped(name: str, title: str) -> Check:
-    return Check(id=name, title=title, result="skipped", summary="approved fresh start")
