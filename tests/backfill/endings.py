@@ -33,6 +33,7 @@ __all__ = [
 PATIENCE: Final = 60
 STALE: Final = b'{"stale": true, "exit_code": 0}'
 COPY_REPORT: Final = "backfill-report.json"
+DIFFERENCES: Final = "differences.ndjson"
 PARITY_REPORTS: Final = tuple(f"parity-report.{suffix}" for suffix in ("json", "xml", "md", "html"))
 
 
@@ -95,7 +96,7 @@ def end_of(case: Case, configs: Mapping[str, Path], directory: Path) -> Ended:
     out = directory / case.name / "deep" / "report"
     if case.stale:
         out.mkdir(parents=True)
-        for name in (COPY_REPORT, *PARITY_REPORTS):
+        for name in (COPY_REPORT, DIFFERENCES, *PARITY_REPORTS):
             (out / name).write_bytes(STALE)
     with _stdout(case.stdout) as stdout:
         process = subprocess.Popen(
@@ -161,7 +162,7 @@ def agreement(case: Case, ended: Ended) -> None:
 def _files_agree(case: Case, ended: Ended, *, failed: bool) -> None:
     files = ended.files
     copied = " copy " in f" {case.arguments} "
-    names = (COPY_REPORT,) if copied else PARITY_REPORTS
+    names = (COPY_REPORT,) if copied else (DIFFERENCES, *PARITY_REPORTS)
     mine = {name: content for name, content in files.items() if name in names}
     assert STALE not in mine.values(), case.name
     assert not [name for name in files if name.startswith(".")], f"{case.name}: {sorted(files)}"
@@ -190,7 +191,8 @@ def _parity_agrees(files: Mapping[str, bytes], code: int, *, failed: bool) -> No
         assert values == [str(code)]
     else:
         assert json.loads(files["parity-report.json"])["exit_code"] == code
-        assert sorted(files) == sorted(PARITY_REPORTS)
+        # A fresh start compares nothing, so it has no list of differences.
+        assert sorted(files.keys() - {DIFFERENCES}) == sorted(PARITY_REPORTS)
 
 
 def interrupt_group(process: subprocess.Popen[str]) -> None:
