@@ -20,7 +20,9 @@ from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import (
     AsOf,
     Format,
+    IgnoreUnknown,
     ModuleName,
+    OnFinish,
     OnlyEntities,
     OnlyTenants,
     OutputFormat,
@@ -28,10 +30,12 @@ from twinstore_backfill.cli.params import (
     TargetConfig,
     ToBackend,
     common,
+    ignored_option,
     instant_option,
     side_settings,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.finishing import on_finish
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import (
@@ -103,9 +107,12 @@ def verify(  # noqa: PLR0917  # the options of a command
     reason: Annotated[str | None, typer.Option("--reason", help="Why a fresh start is right.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
     require_cutover_ready: RequireReady = False,  # noqa: FBT002  # the same
+    ignore_unknown: IgnoreUnknown = None,
+    finish: OnFinish = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
+    on_finish(finish, out)
     # From here on, so that the files of --out agree with the exit code at every moment.
     with report_directory(out), stop_on_signals() as stop:
         approval = _approval(reason, approved_by, start_clean=start_clean)
@@ -124,6 +131,7 @@ def verify(  # noqa: PLR0917  # the options of a command
             approval=approval,
             switch=switch_of(common(context).settings(), name),
             require_ready=require_cutover_ready,
+            ignored=ignored_option(context, ignore_unknown),
         )
         if approval is not None:
             with open_store(name, target, side_settings(common(context), target_config)) as store:

@@ -47,6 +47,7 @@ from twinstore_backfill.copy.reporting import (
 from twinstore_backfill.copy.retention import expiry_test, instant_of_judgement
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges, tuned_collector
 from twinstore_backfill.files import json_text, require_writable, write_whole
+from twinstore_backfill.ignoring import check_ignored
 from twinstore_backfill.outcome import UnknownJobError
 from twinstore_backfill.source import inspect_source
 from twinstore_backfill.stopping import StopRequestedError
@@ -91,6 +92,7 @@ def run_copy(
     entities = select_entities(source.bulk, options.entities)
     # Before the target is prepared: it would be the source that is migrated.
     refuse_same_store(source.bulk, target.bulk)
+    check_ignored(options.ignored, source.bulk.entities())
     state = inspect_source(source)
     as_of = instant_of_judgement(source.bulk, options.as_of)
     require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
@@ -145,7 +147,7 @@ class Copy:
         self._ledger = target.ledger
         self._limits = Limits(options, stop)
         self._patience = Patience(stop)
-        self._rows = SourceRows(source.bulk, options.tenants, options.batch_size)
+        self._rows = SourceRows(source.bulk, options.tenants, options.batch_size, options.ignored)
         self._exported = ExportedLines()
 
     def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:

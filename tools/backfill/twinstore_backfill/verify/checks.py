@@ -160,8 +160,12 @@ def _percent(share: float) -> str:
     return f"{share:.0f}" if share >= 10 else f"{share:.2g}"  # noqa: PLR2004  # two digits
 
 
-def list_check(
-    identifier: str, title: str, findings: Sequence[ListFinding], respelled: AbstractSet[str]
+def list_check(  # what it is, and by what it is judged
+    identifier: str,
+    title: str,
+    findings: Sequence[ListFinding],
+    respelled: AbstractSet[str],
+    approved: AbstractSet[str] = frozenset(),
 ) -> Check:
     """C4 and C5: lists that both sides answer alike.
 
@@ -173,14 +177,18 @@ def list_check(
         title: its title.
         findings: what each list showed.
         respelled: the entities with documents in another spelling.
+        approved: the entities that the source cannot list because of properties that were ignored with a
+            reason, and which it has not been able to list before.
     """
-    findings = [item if respelled.isdisjoint(item.made_of) else _softened(item) for item in findings]
-    result = worst(finding.result for finding in findings) if findings else "pass"
-    rows = sum(finding.rows for finding in findings)
-    problems = [f"{finding.query}: {finding.problem}" for finding in findings if finding.result != "pass"]
-    return listed_check(
-        identifier, title, result, f"{len(findings)} lists with {rows:,} rows compared", problems
-    )
+    asked = [item for item in findings if approved.isdisjoint(item.unread)]
+    judged = [item if respelled.isdisjoint(item.made_of) else _softened(item) for item in asked]
+    result = worst(finding.result for finding in judged) if judged else "pass"
+    rows = sum(finding.rows for finding in judged)
+    problems = [f"{finding.query}: {finding.problem}" for finding in judged if finding.result != "pass"]
+    left_out = len(findings) - len(asked)
+    more = f"; {left_out} that the source cannot answer because of ignored properties" if left_out else ""
+    summary = f"{len(judged)} lists with {rows:,} rows compared{more}"
+    return listed_check(identifier, title, result, summary, problems)
 
 
 def _softened(finding: ListFinding) -> ListFinding:
