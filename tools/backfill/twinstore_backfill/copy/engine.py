@@ -25,6 +25,7 @@ from twinstore_backfill.copy.holder import worker_id
 from twinstore_backfill.copy.lease import LeaseKeeper, acquire, dismiss_dead_workers
 from twinstore_backfill.copy.limiter import RateLimiter
 from twinstore_backfill.copy.limits import Limits
+from twinstore_backfill.copy.moving import settle_moves
 from twinstore_backfill.copy.options import (
     job_id,
     job_settings,
@@ -172,7 +173,7 @@ class Copy:
         self, job: CopyJob, entities: Sequence[Entity], worker: str, keeper: LeaseKeeper, started: datetime
     ) -> CopyResult:
         """Copy the ranges of a job that is held; return what it amounted to, while it is still held."""
-        context = self._context(job, worker, entities)
+        context = self._context(job, worker, entities, keeper)
         with self._lines_exported(job):
             self._patience.outlast("Opening ranges again", lambda: self._open_again(keeper.refresh()))
             self._plan(keeper, entities)
@@ -208,7 +209,9 @@ class Copy:
         stored = None if begin else self._ledger.find(found)
         return stored or self._ledger.start(found, settings, as_of)
 
-    def _context(self, job: CopyJob, worker: str, entities: Sequence[Entity]) -> CopyContext:
+    def _context(
+        self, job: CopyJob, worker: str, entities: Sequence[Entity], keeper: LeaseKeeper
+    ) -> CopyContext:
         queue = RangeQueue(
             self._ledger,
             job.id,
@@ -218,6 +221,7 @@ class Copy:
             stop=self._stop,
             patience=self._patience,
             begin=lambda entity: self._begin(job, entity),
+            settle=lambda entity: self._settle(keeper, entity),
             end=lambda entity: self._progress.finish(entity.name),
         )
         return CopyContext(
@@ -272,6 +276,16 @@ class Copy:
         live = self._ledger.ranges(job.id, entity.name, state=RangeState.LIVE)
         before = sum(sum(item.tally.read.values()) for item in live if item.tally)
         self._progress.start(entity.name, self._rows.count(entity), before)
+
+    def _settle(self, keeper: LeaseKeeper, entity: Entity) -> bool:
+        """Write rows whose unique values moved between ranges; tell whether there is more to copy."""
+        if self._options.on_conflict != "overwrite":
+            return False
+        sides = self._source.bulk, self._target.bulk
+        return self._patience.outlast(
+            f"Settling {entity.name}",
+            lambda: settle_moves(*sides, self._ledger, keeper.refresh(), entity),
+        )
 
     def _conclude(self, lease: Lease) -> str:
         """Complete the job when every range is live; return why it was stopped."""

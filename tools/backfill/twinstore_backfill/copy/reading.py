@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.errors import TwinstoreError
 from twinstore.keys import KeyType
 from twinstore.ledger import RangeTally
+from twinstore.moving import HELD
 from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore_backfill.copy.forgiving import Forgiving
 from twinstore_backfill.copy.quarantine import conflict_entry, quarantine_entry
@@ -74,6 +75,8 @@ class RangeReader:
         """Take the entity, its retention, and where the lines about single records go."""
         self.entity = entity
         self.read: Counter[str] = Counter()
+        # How many rows the target refused because another one has a unique value of theirs.
+        self.waiting = 0
         self._expired_rows: Counter[str] = Counter()
         self._undecodable: Counter[str] = Counter()
         self._text_timestamp: Counter[str] = Counter()
@@ -92,6 +95,7 @@ class RangeReader:
         Raises:
             TwinstoreError: the driver did not account for every record it was given.
         """
+        self.waiting = sum(rejected.reason.startswith(HELD) for rejected in outcome.rejected)
         for rejected in outcome.rejected:
             self._lines.quarantine(quarantine_entry(self.entity, rejected.record, rejected.reason))
         for conflict in outcome.conflicts:
