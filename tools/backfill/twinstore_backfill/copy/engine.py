@@ -141,7 +141,7 @@ class Copy:
         self._progress, self._stop = progress, stop
         self._ledger = target.ledger
         self._limits = Limits(options, stop)
-        self._rows = SourceRows(source.bulk, options.tenants, options.batch_size)
+        self._rows = SourceRows(source.bulk, options.tenants, options.rows_per_batch)
         self._exported = ExportedLines()
 
     def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:

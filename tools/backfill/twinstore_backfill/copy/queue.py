@@ -44,7 +44,7 @@ class RangeQueue:
         begin: Callable[[Entity], None],
         end: Callable[[Entity], None],
     ) -> None:
-        """Take the job, the worker, and who hears when an entity begins and when nothing of it is open."""
+        """Take the job, the worker, and who hears when an entity begins and when all of it is live."""
         self.stopped: str | None = None
         self._ledger, self._job_id, self._worker, self._lease = ledger, job_id, worker, lease
         self._entities = entities
@@ -117,9 +117,10 @@ class RangeQueue:
         if not counts or any(counts.get(state.value) for state in OPEN):
             return
         with self._telling:
-            if entity.name not in self._ended:
+            complete = not counts.get(RangeState.FAILED.value)
+            if complete and entity.name not in self._ended:
                 self._end(entity)
-            self._ended[entity.name] = not counts.get(RangeState.FAILED.value)
+            self._ended[entity.name] = complete
         self.returned()
 
     def _is_over(self) -> bool:
