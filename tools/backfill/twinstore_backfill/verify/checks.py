@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.tenancy import shown
 from twinstore_backfill.report.model import Check
+from twinstore_backfill.report.texts import number_of
+from twinstore_backfill.verify.findings import UNREADABLE_TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,7 +55,7 @@ def count_check(entities: Sequence[EntityReport], *, sampled: bool) -> Check:
     unsure = [] if sampled else [text for entity in entities for text in _unseen(entity)]
     result: Result = "fail" if wrong else "inconclusive" if unsure else "pass"
     tenants = sum(len(entity.tenants) for entity in entities)
-    summary = f"{tenants} counts by entity and tenant compared"
+    summary = f"{number_of(tenants, 'count')} by entity and tenant compared"
     return listed_check("C1", "counts", result, summary, wrong + unsure)
 
 
@@ -110,7 +112,9 @@ def content_check(entities: Sequence[EntityReport], *, single: bool = False) -> 
         [] if single or any(entity.counts.equal + entity.counts.named for entity in entities) else [NOTHING]
     )
     result: Result = "fail" if problems else "inconclusive" if unproved or nothing else "pass"
-    return listed_check("C2", "content", result, f"{equal:,} documents equal", problems + unproved + nothing)
+    return listed_check(
+        "C2", "content", result, f"{number_of(equal, 'document')} equal", problems + unproved + nothing
+    )
 
 
 def key_text(row: Differing) -> str:
@@ -173,9 +177,8 @@ def list_check(
     result = worst(finding.result for finding in findings) if findings else "pass"
     rows = sum(finding.rows for finding in findings)
     problems = [f"{finding.query}: {finding.problem}" for finding in findings if finding.result != "pass"]
-    return listed_check(
-        identifier, title, result, f"{len(findings)} lists with {rows:,} rows compared", problems
-    )
+    summary = f"{number_of(len(findings), 'list')} with {number_of(rows, 'row')} compared"
+    return listed_check(identifier, title, result, summary, problems)
 
 
 def _softened(finding: ListFinding) -> ListFinding:
@@ -197,13 +200,22 @@ def decode_check(entities: Sequence[EntityReport]) -> Check:
         for item in entities
         if item.undecodable.count
     ]
+    bad += [
+        f"{item.entity}: {field.documents} cannot be decoded in target; they count as {field.kind}"
+        for item in entities
+        for field in item.fields
+        if field.path == UNREADABLE_TARGET
+    ]
     kept = [
         f"{item.entity}: {item.quarantined.count} in source cannot be decoded and are not in target"
         for item in entities
         if item.quarantined.count
     ]
     result: Result = "fail" if bad else "inconclusive" if kept else "pass"
-    return listed_check("C7", "undecodable", result, "every document went through the model", bad + kept)
+    summary = (
+        "some documents cannot be decoded" if bad or kept else "every document can be decoded by the service"
+    )
+    return listed_check("C7", "undecodable", result, summary, bad + kept)
 
 
 def listed_check(identifier: str, title: str, result: Result, summary: str, findings: Sequence[str]) -> Check:
