@@ -90,6 +90,14 @@ class CopyOptions:
         if self.range_size > LARGEST_RANGE:
             raise ValidationError(f"--range-size should be at most {LARGEST_RANGE}, not {self.range_size}.")
 
+    @property
+    def rows_per_batch(self) -> int:
+        """How many rows are read at a time: at a limited rate no more than those of a second.
+
+        A whole batch is waited for at once, while a server may close the cursor and nobody sees progress.
+        """
+        return self.batch_size if self.max_rate is None else min(self.batch_size, int(self.max_rate))
+
 
 def refuse_same_store(source: BulkPort, target: BulkPort) -> None:
     """Raise ``ValidationError`` when both sides are the same store."""

@@ -43,6 +43,10 @@ __all__ = ["latest_job", "plan_document", "status_document"]
 SAMPLE: Final = 2000
 # What remains of the rate of reading alone when a copy also writes: a rough share, as the plan is.
 SHARE_OF_READING: Final = 0.4
+BASIS: Final = (
+    f"{SHARE_OF_READING:.0%} of the rate at which up to {SAMPLE:,} documents were read and decoded just now, "
+    "because a copy also writes"
+)
 
 
 def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[str, object]:
@@ -80,7 +84,7 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
         "estimate": {
             "documents_per_second": round(rate),
             "seconds": round(rows / rate, 1) if rate else 0.0,
-            "basis": f"reading and decoding up to {SAMPLE} documents just now",
+            "basis": BASIS,
         },
     }
 

@@ -16,7 +16,13 @@ from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_digest, document_number
 from twinstore_backfill.verify.equivalences import is_harmless, looked_for
 from twinstore_backfill.verify.expected import Expected, Expecting, Refused
-from twinstore_backfill.verify.findings import FindingKind, Findings, RowFinding, shown_paths
+from twinstore_backfill.verify.findings import (
+    UNREADABLE_TARGET,
+    FindingKind,
+    Findings,
+    RowFinding,
+    shown_paths,
+)
 from twinstore_backfill.verify.merge import keyed, merge
 
 if TYPE_CHECKING:
@@ -290,7 +296,7 @@ class RowComparison:
         """Return where a row of the target is not as wanted."""
         paths = differing_paths(orjson.loads(wanted), orjson.loads(target.content))
         if not has_marks(target.content) and not self._expecting.accepts(target.content):
-            paths.insert(0, "doc (cannot be decoded in target)")
+            paths.insert(0, UNREADABLE_TARGET)
         return paths
 
     def _digested(self, source: ScanRow, wanted: bytes, target: ScanRow) -> None:
