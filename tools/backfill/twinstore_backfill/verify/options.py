@@ -10,7 +10,9 @@ from twinstore.errors import ValidationError
 from twinstore.scope import tenant_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from twinstore.keys import Key
 
 __all__ = ["Approval", "VerifyOptions"]
 
@@ -37,6 +39,9 @@ class VerifyOptions:
         range_size: documents per range.
         approval: begin without old data; the target must be empty.
         switch: the driver that the configuration names at present.
+        only: by entity the keys of the rows to compare, ``None`` for all rows: a recheck.
+        keyless: findings that a recheck cannot look at, because they have no key.
+        require_ready: end with a code other than 0 unless the switch may be turned.
     """
 
     entities: Sequence[str] = ()
@@ -50,6 +55,9 @@ class VerifyOptions:
     batch_size: int = 1000
     approval: Approval | None = None
     switch: str | None = None
+    only: Mapping[str, Sequence[Key]] | None = None
+    keyless: int = 0
+    require_ready: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing and tenants that cannot be."""
@@ -58,8 +66,12 @@ class VerifyOptions:
         for name, value in numbers.items():
             if value < 1:
                 raise ValidationError(f"{name} should be at least 1, not {value}.")
+        if self.approval is not None and (self.narrowed or self.mode != "full"):
+            raise ValidationError(
+                "--start-clean looks at the whole target; leave out --entity, --tenant and --mode."
+            )
 
     @property
     def narrowed(self) -> bool:
         """Whether something was left out on purpose."""
-        return bool(self.entities or self.tenants)
+        return bool(self.entities or self.tenants) or self.only is not None

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from typing_extensions import override
 
-from twinstore.bulk import KeyRange
+from twinstore.bulk import Key, KeyRange
 from twinstore.modules import module_spec
 from twinstore_backfill.copy.retention import cutoff
 from twinstore_backfill.verify.lists import AnyStorage, ListFinding, compare_list
-from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_range
+from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_keys, compare_range
 from twinstore_backfill.verify.sampling import compare_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from twinstore.catalog import Entity
     from twinstore.checks import ListQuery, ModuleChecks
     from twinstore_backfill.stores import Store
 
-__all__ = ["ListResult", "ListTask", "RangeTask", "Task", "VerifyContext"]
+__all__ = ["KeyTask", "ListResult", "ListTask", "RangeTask", "Task", "VerifyContext", "key_tasks"]
 
 R_co = TypeVar("R_co", covariant=True)
+# Both sides hold the rows of a task at the same time.
+KEYS_AT_ONCE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,18 @@ class VerifyContext:
         """Return the instant up to which rows of an entity are expired."""
         return cutoff(entity, self.target.options, self.as_of)
 
+    def comparison(self, name: str, tenant: str | None = None) -> RangeComparison:
+        """Return what compares rows of an entity."""
+        entity = self.entity(name)
+        return RangeComparison(
+            source=self.source.bulk,
+            target=self.target.bulk,
+            entity=entity,
+            tenant=tenant,
+            cutoff=self.cutoff(entity),
+            batch_size=self.batch_size,
+        )
+
 
 class Task(Protocol[R_co]):
     """A piece of work that can be sent to another process."""
@@ -72,18 +86,23 @@ class RangeTask(Task[RangeResult]):
     @override
     def run(self, context: VerifyContext) -> RangeResult:
         """Compare."""
-        entity = context.entity(self.entity)
-        work = RangeComparison(
-            source=context.source.bulk,
-            target=context.target.bulk,
-            entity=entity,
-            tenant=self.tenant,
-            cutoff=context.cutoff(entity),
-            batch_size=context.batch_size,
-        )
+        work = context.comparison(self.entity, self.tenant)
         if self.rates is None:
             return compare_range(work, self.within)
         return compare_sample(work, self.within, self.rates, self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTask(Task[RangeResult]):
+    """Compare single rows."""
+
+    entity: str
+    keys: tuple[Key, ...]
+
+    @override
+    def run(self, context: VerifyContext) -> RangeResult:
+        """Compare."""
+        return compare_keys(context.comparison(self.entity), self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +139,14 @@ class ListTask(Task["ListResult"]):
         for query in queries:
             (result.due if query.due else result.lists).append(compared(query))
         return result
+
+
+def key_tasks(entities: Iterable[str], only: Mapping[str, Sequence[Key]]) -> Iterator[KeyTask]:
+    """Return the tasks that compare single rows, in order of their keys."""
+    for name in entities:
+        keys = sorted(set(only[name]))
+        for start in range(0, len(keys), KEYS_AT_ONCE):
+            yield KeyTask(name, tuple(keys[start : start + KEYS_AT_ONCE]))
 
 
 @dataclass(slots=True)
