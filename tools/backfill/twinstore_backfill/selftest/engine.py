@@ -1,8 +1,8 @@
 """A self-test from beginning to end.
 
-    sample of the source -> scratch source -> variants and copies of rows -> copy -> verification: PASS
-    -> plant into the target -> verification: names each of them and nothing else -> take back
-    -> the same with the roles exchanged
+sample of the source -> scratch source -> variants and copies of rows -> copy -> verification: PASS
+-> plant into the target -> verification: names each of them and nothing else -> take back
+-> the same with the roles exchanged
 """
 
 from __future__ import annotations

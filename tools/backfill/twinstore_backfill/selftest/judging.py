@@ -7,18 +7,24 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
+from twinstore.stored import MARK
+from twinstore_backfill.verify.differences import member
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from twinstore.keys import Key
     from twinstore_backfill.selftest.planting import Expected, Planted
 
-__all__ = ["Judgement", "Line", "judge"]
+__all__ = ["Judgement", "Line", "judge", "lines_in"]
 
 # What a comparison says of a path, behind it.
 REMARK: Final = re.compile(r" \([^()]*\)$")
-# It is said of the row as a whole, beside the paths.
-WHOLE: Final = "doc"
+# What is said of the row as a whole, beside the paths: nobody reads it, or it is stored as no client would.
+WHOLE: Final = frozenset({"doc", member("doc", f"{MARK}bson")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,15 @@ class Line:
     def places(self) -> frozenset[str]:
         """The paths without remarks."""
         return frozenset(REMARK.sub("", path) for path in self.paths)
+
+
+def lines_in(path: Path) -> Iterator[Line]:
+    """Yield the rows that a verification named in its file of differences."""
+    with path.open("rb") as file:
+        for text in file:
+            line = orjson.loads(text)
+            key = None if line["key"] is None else tuple(line["key"])
+            yield Line(line["entity"], key, line["kind"], tuple(line["paths"]))
 
 
 @dataclass(slots=True)
@@ -77,10 +92,11 @@ def _problem(
     line = found.pop()
     if not wanted.paths:
         return None
-    places = line.places if WHOLE in wanted.paths else line.places - {WHOLE}
-    if not places:
-        return f"no field is named: {', '.join(line.paths)}"
-    wrong = sorted(place for place in places if not any(_lies_in(place, path) for path in wanted.paths))
+    places = line.places - (WHOLE - set(wanted.paths))
+    if not any(_lies_in(place, path) for place in places for path in wanted.paths):
+        return f"the field is not named: {', '.join(line.paths)}"
+    allowed = (*wanted.paths, *wanted.also)
+    wrong = sorted(place for place in places if not any(_lies_in(place, path) for path in allowed))
     return f"other fields are named: {', '.join(wrong)}" if wrong else None
 
 

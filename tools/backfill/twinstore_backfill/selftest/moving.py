@@ -11,7 +11,8 @@ from twinstore.bulk import KeyRange
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.progress import SilentProgress
-from twinstore_backfill.selftest.naming import lines_of
+from twinstore_backfill.report.writing import DIFFERENCES, reports_in
+from twinstore_backfill.selftest.judging import lines_in
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
 
@@ -49,10 +50,11 @@ def verified(
     source: ScratchSide, target: ScratchSide, stop: StopSwitch, entities: Sequence[str] = ()
 ) -> Verified:
     """Compare everything, or some entities."""
-    report = run_verify(
-        source.store, target.store, VerifyOptions(entities=entities), SilentProgress(), stop
-    )
-    return Verified(report, tuple(lines_of(report)))
+    options = VerifyOptions(entities=entities)
+    with TemporaryDirectory(prefix="twinstore-selftest-verify-") as directory:
+        with reports_in(Path(directory)) as write:
+            report = run_verify(source.store, target.store, options, SilentProgress(), stop, write)
+        return Verified(report, tuple(lines_in(Path(directory) / DIFFERENCES)))
 
 
 def settle(herd: Herd, source: ScratchSide, target: ScratchSide, stop: StopSwitch) -> None:

@@ -121,6 +121,9 @@ def _of_value(spot: Spot, planter: Planter, taken: AbstractSet[object]) -> Itera
     elif isinstance(value, datetime):
         yield _set(spot, Kind.STEP, value + MILLISECOND)
         yield _set(spot, Kind.PART_OF_MILLISECOND, value + PART)
+        if not planter.tabular:
+            text = f"{(value + PART).isoformat(timespec='microseconds')}+00:00"
+            yield _set(spot, Kind.PART_OF_MILLISECOND, text, form="as text")
     elif isinstance(value, bool | int | float):
         yield _set(spot, Kind.STEP, next_number(spot, value))
     elif isinstance(value, list):
@@ -228,7 +231,9 @@ def _removed(spot: Spot) -> Mutation:
     def build(values: Values) -> dict[str, object]:
         return edited(values, spot.path, lambda container: take(container, spot.name))
 
-    return _mutation(spot, Kind.MISSING, build, (spot.shown,))
+    # A store makes an identity for a document without one, and such a generated one is free.
+    free = spot.place.role is Role.IDENTITY
+    return _mutation(spot, Kind.MISSING, build, (spot.shown,), free=free)
 
 
 def _renamed(spot: Spot, kind: Kind, name: str) -> Mutation:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.planting import PlantRefusedError, Role
 from twinstore_backfill.selftest.kinds import Kind
+from twinstore_backfill.verify.differences import member
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,11 +27,19 @@ ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One row that the verification must name: ``kind`` is its own, ``paths`` where it may look."""
+    """One row that the verification must name.
+
+    Attributes:
+        kind: what the verification calls it.
+        key: its key.
+        paths: one of these must be named, or what lies below it.
+        also: what may be named beside them, because it follows.
+    """
 
     kind: str
     key: Key | None
     paths: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +65,16 @@ class Planted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """One corruption that the server does not hold, and what refuses it."""
+    """One corruption that the server does not hold, and what refuses it.
+
+    Attributes:
+        again: what was planned, where another row was in the way, which may be one that was planted.
+    """
 
     entity: str
     mutation: Mutation
     constraint: str
+    again: Planned | None = None
 
 
 def plant(around: Surroundings, rows: Mapping[Key, RawRow], planned: Planned) -> Planted | Refused | None:
@@ -74,7 +88,7 @@ def plant(around: Surroundings, rows: Mapping[Key, RawRow], planned: Planned) ->
     try:
         return _planted(around, row, row.key, mutation)
     except PlantRefusedError as error:
-        return Refused(around.entity.name, mutation, error.constraint)
+        return Refused(around.entity.name, mutation, error.constraint, planned if error.unique else None)
 
 
 def _planted(around: Surroundings, row: RawRow, key: Key, mutation: Mutation) -> Planted:
@@ -88,23 +102,22 @@ def _planted(around: Surroundings, row: RawRow, key: Key, mutation: Mutation) ->
         found = None if after is None else after.key
         return Planted(entity, mutation, key, row, None, after, (Expected("extra", found),))
     after = change(entity, row, values)
-    return Planted(entity, mutation, key, row, row, after, expected(mutation, key, after))
+    return Planted(entity, mutation, key, row, row, after, expected(entity, mutation, key, after))
 
 
-def expected(mutation: Mutation, key: Key, after: RawRow | None) -> tuple[Expected, ...]:
+def expected(entity: Entity, mutation: Mutation, key: Key, after: RawRow | None) -> tuple[Expected, ...]:
     """Return what must be named of a changed row."""
     if mutation.free:
         return ()
     found = None if after is None else after.key
     if mutation.role is Role.KEY and found != key:
         return (Expected("missing", key), Expected("extra", found))
-    return (Expected("different", key, mutation.paths),)
+    # An id that followed from the content does so no more, and becomes a part of it.
+    also = () if entity.derived_key is None else tuple(member("doc", name) for name in entity.key)
+    return (Expected("different", key, mutation.paths, also),)
 
 
 def undo(planter: Planter, planted: Iterable[Planted]) -> None:
     """Take back what was planted, the last first."""
     for item in reversed(list(planted)):
-        try:
-            planter.change(item.entity, item.after, None if item.before is None else item.before.values)
-        except Exception as e:
-            print("UNDO", item.entity.name, item.mutation.identity, item.key, item.after, e)
+        planter.change(item.entity, item.after, None if item.before is None else item.before.values)

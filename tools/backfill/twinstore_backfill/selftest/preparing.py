@@ -84,7 +84,13 @@ def surroundings(
             parents[above] |= set(spare)
         places = side.planter.places(entity)
         found[entity.name] = Surroundings(
-            entity, side.planter, places, taken(rows[entity.name]), parents[entity.name], herd.tenants(), spare
+            entity,
+            side.planter,
+            places,
+            taken(rows[entity.name]),
+            parents[entity.name],
+            herd.tenants(),
+            spare,
         )
     # The spare rows of a parent are known only after its children.
     return {name: replace(around, referenced=parents[name]) for name, around in found.items()}
