@@ -117,12 +117,10 @@ class SchemaPart:
     """Something of the schema that can be dropped.
 
     Attributes:
-        entity: whose table or collection it belongs to.
         name: as the server has it.
         kind: what it is, such as ``index`` or ``policy``.
     """
 
-    entity: str
     name: str
     kind: str
 
@@ -184,8 +182,8 @@ class Planter(Protocol):
         """Return what the server has for an entity beside its rows and columns: keys, indexes, policies."""
         ...
 
-    def drop(self, part: SchemaPart) -> Callable[[], None]:
-        """Drop a part of the schema and return what makes it again.
+    def drop(self, entity: Entity, part: SchemaPart) -> Callable[[], None]:
+        """Drop a part of the schema of an entity and return what makes it again.
 
         Raises:
             PlantRefusedError: the server cannot do without.

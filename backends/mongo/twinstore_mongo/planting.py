@@ -43,18 +43,18 @@ DROPPED_BY_SERVER: Final = frozenset({"v", "ns", "key"})
 @contextmanager
 def planter_of(settings: BackendSettings, entities: Sequence[Entity]) -> Iterator[Planter]:
     """Open a planter of documents."""
+    del entities  # a collection needs no catalog
     resources = SharedResources()
     with closing(resources):
-        yield MongoPlanter(Connection(cast("MongoSettings", settings), resources), entities)
+        yield MongoPlanter(Connection(cast("MongoSettings", settings), resources))
 
 
 class MongoPlanter(Planter):
     """Implements :class:`~twinstore.planting.Planter`; validators are passed by, as old documents did."""
 
-    def __init__(self, connection: Connection, entities: Sequence[Entity]) -> None:
-        """Take the connection and whose documents there are."""
+    def __init__(self, connection: Connection) -> None:
+        """Take the connection."""
         self._connection = connection
-        self._entities = {entity.name: entity for entity in entities}
 
     @property
     @override
@@ -129,11 +129,11 @@ class MongoPlanter(Planter):
         """Return the indexes but that of the identity, which no collection can be without."""
         for name, index in self._collection(entity).index_information().items():
             if name != ID_INDEX:
-                yield SchemaPart(entity.name, name, "unique index" if index.get("unique") else "index")
+                yield SchemaPart(name, "unique index" if index.get("unique") else "index")
 
     @override
-    def drop(self, part: SchemaPart) -> Callable[[], None]:
-        collection = self._collection(self._entities[part.entity])
+    def drop(self, entity: Entity, part: SchemaPart) -> Callable[[], None]:
+        collection = self._collection(entity)
         index = dict(collection.index_information()[part.name])
         keys = index["key"]
         options = {name: value for name, value in index.items() if name not in DROPPED_BY_SERVER}

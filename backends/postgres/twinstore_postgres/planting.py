@@ -73,8 +73,8 @@ class PostgresPlanter(Planter):
     def __init__(self, connection: psycopg.Connection[Any], entities: Sequence[Entity]) -> None:
         """Take the connection of the owner and whose tables there are."""
         self._connection = connection
-        self._types = {entity.name: self._columns(entity) for entity in entities}
-        self._entities = {entity.name: entity for entity in entities}
+        # By the entity and not by its name, which another module may have too.
+        self._types = {entity: self._columns(entity) for entity in entities}
 
     def _columns(self, entity: Entity) -> dict[str, str]:
         return dict(self._connection.execute(COLUMNS, [entity.module, entity.name]).fetchall())
@@ -86,7 +86,7 @@ class PostgresPlanter(Planter):
 
     @override
     def places(self, entity: Entity) -> tuple[StoredPlace, ...]:
-        return tuple(place_of(entity, name, kind) for name, kind in self._types[entity.name].items())
+        return tuple(place_of(entity, name, kind) for name, kind in self._types[entity].items())
 
     @override
     def rows(self, entity: Entity) -> list[RawRow]:
@@ -101,7 +101,7 @@ class PostgresPlanter(Planter):
                 self._connection.execute(where)
             return None
         changed = values if row is None else {name: values[name] for name in differing(row.values, values)}
-        types = {name: self._types[entity.name][name] for name in changed}
+        types = {name: self._types[entity][name] for name in changed}
         statement = self._insert(entity, types) if row is None else self._update(entity, row, types)
         parameters = [parameter(value, types[name]) for name, value in changed.items()]
         with refusals(types):
@@ -144,20 +144,20 @@ class PostgresPlanter(Planter):
         return schema_parts(self._connection, entity)
 
     @override
-    def drop(self, part: SchemaPart) -> Callable[[], None]:
-        return drop_part(self._connection, self._entities[part.entity], part)
+    def drop(self, entity: Entity, part: SchemaPart) -> Callable[[], None]:
+        return drop_part(self._connection, entity, part)
 
     @override
     def clear(self, entity: Entity) -> None:
         self._connection.execute(sql.SQL("DELETE FROM {}").format(table(entity)))
 
     def _selected(self, entity: Entity) -> sql.Composable:
-        names = [selected(name, kind) for name, kind in self._types[entity.name].items()]
+        names = [selected(name, kind) for name, kind in self._types[entity].items()]
         return sql.SQL(", ").join([sql.SQL("ctid::text"), *names])
 
     def _row(self, entity: Entity, found: Sequence[Any]) -> RawRow:
         place, *texts = found
-        types = self._types[entity.name]
+        types = self._types[entity]
         values = {
             name: value_of(value, kind) for (name, kind), value in zip(types.items(), texts, strict=True)
         }

@@ -57,7 +57,7 @@ KEYS: Final = frozenset({"primary key", "unique key", "foreign key"})
 def schema_parts(connection: psycopg.Connection[Any], entity: Entity) -> Iterator[SchemaPart]:
     """Return keys, indexes and policies of a table; the name of an index stands without its schema."""
     for name, kind in connection.execute(PARTS, [f'"{entity.module}"."{entity.name}"']).fetchall():
-        yield SchemaPart(entity.name, name.rpartition(".")[2].strip('"'), kind)
+        yield SchemaPart(name.rpartition(".")[2].strip('"'), kind)
 
 
 def drop_part(connection: psycopg.Connection[Any], entity: Entity, part: SchemaPart) -> Callable[[], None]:

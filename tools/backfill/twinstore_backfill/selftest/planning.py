@@ -116,12 +116,11 @@ class Plan:
         return Counter(item.like for item in self.planned if item.row is None)
 
     def settled(self, copies: Mapping[tuple[Key, int], Key]) -> list[Planned]:
-        """Return what is planted, once the copies are made; what still has no row goes without."""
-        found = (
+        """Return what is planted, once the copies are made; a row that could not be made is ``None``."""
+        return [
             item if item.row is not None else replace(item, row=copies.get((item.like, item.number)))
             for item in self.planned
-        )
-        return [item for item in found if item.row is not None]
+        ]
 
 
 def candidates(around: Surroundings, rows: Sequence[RawRow], made: AbstractSet[Key]) -> dict[Identity, Field]:
