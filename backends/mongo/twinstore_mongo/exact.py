@@ -1,7 +1,7 @@
 """A document whose decoded values do not tell what is stored: the same values, with marks where they do not.
 
-Of a name that stands twice the client keeps one value, and some old types it replaces. A comparison that shows
-such a document has to say where.
+Of a name that stands twice the client keeps one value, and some old types it replaces. A comparison that
+shows such a document has to say where.
 """
 
 from __future__ import annotations

@@ -82,10 +82,7 @@ class MongoPlanter(Planter):
                 collection.delete_one({ID: row.place})
             return None
         with refusals():
-            if row is None:
-                identity = insert(collection, values)
-            else:
-                identity = self._replace(collection, row, values)
+            identity = insert(collection, values) if row is None else self._replace(collection, row, values)
         found = collection.find_one({ID: identity})
         return None if found is None else row_of(entity, found)
 

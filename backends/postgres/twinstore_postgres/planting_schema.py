@@ -80,7 +80,7 @@ def drop_part(connection: psycopg.Connection[Any], entity: Entity, part: SchemaP
     return make
 
 
-Statements = tuple[list[sql.Composable], list[sql.Composable]]
+Statements = tuple[list[sql.Composed], list[sql.Composed | sql.SQL]]
 
 
 def of_constraint(connection: psycopg.Connection[Any], entity: Entity, name: str) -> Statements:
@@ -96,7 +96,7 @@ def of_constraint(connection: psycopg.Connection[Any], entity: Entity, name: str
         table + sql.SQL("ADD CONSTRAINT {} {}").format(constraint, definition)
         for table, constraint, definition in alter
     ]
-    return [*down], [*reversed(up)]
+    return down, [*reversed(up)]
 
 
 def of_switch(entity: Entity, kind: str) -> Statements:

@@ -30,6 +30,7 @@ __all__ = [
     "ToBackend",
     "common",
     "instant_option",
+    "remembered",
     "side_settings",
 ]
 

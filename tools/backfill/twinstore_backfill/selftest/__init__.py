@@ -1,1 +1,1 @@
-"""The self-test of the verification: it plants corruptions of every kind and counts which of them are found."""
+"""The self-test of the verification: it plants corruptions of every kind and counts what is found of them."""

@@ -20,6 +20,7 @@ from twinstore_backfill.selftest.preparing import plans_for, surroundings
 from twinstore_backfill.selftest.sampling import sampled
 from twinstore_backfill.selftest.schema import DroppedPart, schema_dropped
 from twinstore_backfill.selftest.watch import Watch
+from twinstore_backfill.stopping import StopRequestedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,18 +102,29 @@ def run_selftest(
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
-    samples = sampled(source.bulk, options.sample, options.seed)
-    herd = Herd(samples)
+    try:
+        samples = sampled(source.bulk, options.sample, options.seed)
+        herd = Herd(samples)
+        sides = _both(herd, left, right, options, stop)
+    except StopRequestedError:
+        stop.raise_if_interrupted("The scratch databases were emptied; run the same command again.")
+        raise
+    return Outcome(samples, dict(herd.added), sides, monotonic() - started)
+
+
+def _both(
+    herd: Herd, left: ScratchSide, right: ScratchSide, options: SelftestOptions, stop: StopSwitch
+) -> list[SideOutcome]:
+    """Corrupt each side once."""
     herd.vary()
     settle(herd, left, right, stop)
     plans, copies = plans_for((left, right), herd, stop)
     test = Selftest(herd, copies, options, stop)
-    sides = [test.of(left, plans[1])]
+    forth = test.of(left, plans[1])
     for entity in reversed(left.entities):
         left.planter.clear(entity)
     copy_all(right, left, stop)
-    sides.append(test.of(right, plans[0]))
-    return Outcome(samples, dict(herd.added), sides, monotonic() - started)
+    return [forth, test.of(right, plans[0])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +178,7 @@ class Selftest:
                 if name == entity.name
             }
             for item in plan.plans[entity.name].settled(own):
+                self.stop.check()
                 done = plant(around[entity.name], rows, item)
                 if isinstance(done, Planted):
                     planted.append(done)

@@ -93,9 +93,9 @@ class Herd:
             return fresh_text(str(entity.value(model, record.storage, name)), number)
 
         parent = entity.parent
-        apart = {entity.tenant_field, None if parent is None else parent.field}
+        apart = {entity.tenant_field or "", "" if parent is None else parent.field}
         unique = {index.names[-1] for index in entity.uniques} - set(entity.key) - apart
-        changes: dict[str, object] = {name: text(name) for name in unique if name is not None}
+        changes: dict[str, object] = {name: text(name) for name in sorted(unique)}
         if parent is not None and parent.field not in entity.key:
             found = self.copy_of(parent.entity, key_of_parent(entity, record))
             if found is None:

@@ -105,25 +105,14 @@ def _of_counter(spot: Spot, planter: Planter) -> Iterator[Mutation]:
 
 
 def _of_value(spot: Spot, planter: Planter, taken: AbstractSet[object]) -> Iterator[Mutation]:
+    yield from _of_presence(spot, planter)
     value = spot.value
-    if spot.at_top and planter.tabular:
-        yield _set(spot, Kind.NULL, None)
-        if spot.place.nests:
-            yield _set(spot, Kind.NULL, STORED_NULL, form="of JSON")
-    else:
-        yield _set(spot, Kind.NULL, None)
-        if isinstance(spot.name, str):
-            yield _removed(spot)
     for form, other in planter.forms(spot.place, value):
         yield _set(spot, Kind.FORM, other, form=form)
     if isinstance(value, str):
         yield from _of_text(spot, value, taken)
     elif isinstance(value, datetime):
-        yield _set(spot, Kind.STEP, value + MILLISECOND)
-        yield _set(spot, Kind.PART_OF_MILLISECOND, value + PART)
-        if not planter.tabular:
-            text = f"{(value + PART).isoformat(timespec='microseconds')}+00:00"
-            yield _set(spot, Kind.PART_OF_MILLISECOND, text, form="as text")
+        yield from _of_instant(spot, value, planter)
     elif isinstance(value, bool | int | float):
         yield _set(spot, Kind.STEP, next_number(spot, value))
     elif isinstance(value, list):
@@ -131,6 +120,24 @@ def _of_value(spot: Spot, planter: Planter, taken: AbstractSet[object]) -> Itera
     elif isinstance(value, dict):
         content = {**cast("dict[str, object]", value), ADDED: "x"}
         yield replace(_set(spot, Kind.KEY_ADDED, content), paths=(member(spot.shown, ADDED),))
+
+
+def _of_presence(spot: Spot, planter: Planter) -> Iterator[Mutation]:
+    """Yield the ways in which a value may be no more; in a table nothing but null says so."""
+    yield _set(spot, Kind.NULL, None)
+    if spot.at_top and planter.tabular:
+        if spot.place.nests:
+            yield _set(spot, Kind.NULL, STORED_NULL, form="of JSON")
+    elif isinstance(spot.name, str):
+        yield _removed(spot)
+
+
+def _of_instant(spot: Spot, value: datetime, planter: Planter) -> Iterator[Mutation]:
+    yield _set(spot, Kind.STEP, value + MILLISECOND)
+    yield _set(spot, Kind.PART_OF_MILLISECOND, value + PART)
+    if not planter.tabular:
+        text = f"{(value + PART).isoformat(timespec='microseconds')}+00:00"
+        yield _set(spot, Kind.PART_OF_MILLISECOND, text, form="as text")
 
 
 def _of_text(spot: Spot, value: str, taken: AbstractSet[object]) -> Iterator[Mutation]:

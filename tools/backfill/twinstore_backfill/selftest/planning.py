@@ -1,4 +1,4 @@
-"""Which corruption goes into which row: each has a row of its own, and rows are copied until there are enough."""
+"""Which corruption goes into which row: each has its own, and rows are copied until there are enough."""
 
 from __future__ import annotations
 

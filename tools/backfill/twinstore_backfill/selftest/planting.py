@@ -10,7 +10,7 @@ from twinstore_backfill.selftest.kinds import Kind
 from twinstore_backfill.verify.differences import member
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from twinstore.catalog import Entity
     from twinstore.keys import Key

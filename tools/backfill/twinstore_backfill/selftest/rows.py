@@ -1,4 +1,4 @@
-"""What can be done to a row as a whole: it goes, it comes again under another key or tenant, it changes hands."""
+"""What can be done to a row as a whole: it goes, it comes again under another key, it changes hands."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from twinstore.catalog import LifeInCopy
 from twinstore.tenancy import TenancyKind, names_tenant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from twinstore.bulk import BulkPort, BulkView, KeyRange, Record
+    from twinstore.bulk import BulkPort, BulkView, Record
     from twinstore.catalog import Entity
     from twinstore.keys import Key
 
@@ -78,21 +78,13 @@ def _chosen(source: BulkPort, view: BulkView, entity: Entity, size: int, seed: i
         ranges.sort(key=lambda within: place_of(seed, entity.name, within))
         left = quota
         for within in ranges:
-            found = _first(view, entity, within, tenant, left, seed)
-            yield from found
+            batches = view.records(entity, within, tenant_id=tenant, batch_size=RANGE)
+            found = [record for batch in batches for record in batch]
+            found.sort(key=lambda record: place_of(seed, entity.name, record.key))
+            yield from found[:left]
             left -= len(found)
             if left <= 0:
                 break
-
-
-def _first(
-    view: BulkView, entity: Entity, within: KeyRange, tenant: str | None, count: int, seed: int
-) -> list[Record]:
-    """Return the rows of a range that come first by the seed."""
-    batches = view.records(entity, within, tenant_id=tenant, batch_size=RANGE)
-    rows = [record for batch in batches for record in batch]
-    rows.sort(key=lambda record: place_of(seed, entity.name, record.key))
-    return rows[:count]
 
 
 def place_of(seed: int, *values: object) -> bytes:

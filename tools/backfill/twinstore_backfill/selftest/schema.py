@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -55,7 +56,7 @@ def schema_dropped(source: ScratchSide, target: ScratchSide, stop: StopSwitch) -
     return [
         item
         if item.named or item.refused
-        else replace(item, named=next((text for text in named if item.part.name in text), ""))
+        else replace(item, named=next((text for text in named if names(item, text)), ""))
         for item in found
     ]
 
@@ -83,8 +84,8 @@ def _together(
     """Drop some parts and return what a verification says of the schema; nothing where it says ready."""
     makes: list[Callable[[], None]] = []
     try:
-        for item in parts:
-            makes.append(target.planter.drop(item.entity, item.part))
+        # One by one, so that what was dropped before one fails is made again.
+        makes.extend(target.planter.drop(item.entity, item.part) for item in parts)
         report = verified(source, target, stop).report
     finally:
         for make in reversed(makes):
@@ -93,6 +94,11 @@ def _together(
     if report.cutover_ready or report.verdict == "PASS":
         return []
     return [f"{check.id}: {text}" for check in checks for text in check.findings]
+
+
+def names(item: DroppedPart, text: str) -> bool:
+    """Whether a finding names a part and whose it is, and not one of which the name is a part."""
+    return all(re.search(rf"\b{re.escape(name)}\b", text) for name in (item.entity.name, item.part.name))
 
 
 def kind_of(part: SchemaPart) -> Kind:

@@ -56,7 +56,8 @@ def planted_drivers(module: str, names: Sequence[str]) -> None:
     specs = [load_backend(name, module=module) for name in names]
     if specs[0].name == specs[1].name:
         raise ValidationError(
-            f"The self-test needs two drivers, because each is the corrupted target once; both are {specs[0].name}."
+            "The self-test needs two drivers, because each is the corrupted target once; both are "
+            f"{specs[0].name}."
         )
     for spec in specs:
         if spec.planter is None:
@@ -135,7 +136,7 @@ def require_empty(store: Store) -> None:
         rows = sum(store.bulk.counts(entity).values()) if entity.name in present else 0
         if rows:
             raise PreflightError(
-                f"The scratch database {store.bulk.place} holds {rows:,} rows of {entity.name}; the self-test "
-                "corrupts and removes what it finds. Name an empty database.",
+                f"The scratch database {store.bulk.place} holds {rows:,} rows of {entity.name}; the "
+                "self-test corrupts and removes what it finds. Name an empty database.",
                 driver=store.backend,
             )

@@ -1,7 +1,7 @@
-"""Rows that show every field: made of the user's own by filling what they lack and by leaving out what they can.
+"""Rows that show every field: the user's own, with what they lack filled and what they may lack left out.
 
-A field that no row has cannot be changed. So of one row of each entity a few variants are made in the form that
-the service itself would take; whatever its model refuses or changes is left as it is.
+A field that no row has cannot be changed. So of one row of each entity a few variants are made in the form
+that the service itself would take; whatever its model refuses or changes is left as it is.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 from unicodedata import normalize
 
@@ -80,13 +81,13 @@ class Filling:
         """Leave out what may be left out."""
         found = (path for path in optional_paths(self._class, self._tree, ()) if path[0] not in self._kept)
         for path in sorted(found, key=len, reverse=True):
-            self._try(path[:-1], lambda container, name=path[-1]: container.pop(name))
+            self._try(path[:-1], partial(remove, name=path[-1]))
 
     def switch_off(self) -> None:
         """Switch off every flag at the top."""
         for shape in shapes_of(self._class):
             if shape.value.kind is Kind.FLAG:
-                self._try((), lambda container, name=shape.wire: container.update({name: False}))
+                self._try((), partial(assign, name=shape.wire, value=False))
 
     def _fill_object(self, cls: type[CanonicalModel], path: tuple[Any, ...]) -> None:
         for shape in shapes_of(cls):
@@ -126,7 +127,7 @@ class Filling:
 
     def _first_of(self, path: tuple[Any, ...], name: Any, values: Any) -> None:  # noqa: ANN401  # as above
         for value in values:
-            if self._try(path, lambda container, value=value: container.__setitem__(name, value)):
+            if self._try(path, partial(assign, name=name, value=value)):
                 return
 
     def _try(self, path: tuple[Any, ...], change: Callable[[Any], object]) -> bool:
@@ -143,6 +144,16 @@ class Filling:
             return True
         self._tree, self.model = before, kept
         return False
+
+
+def assign(container: Any, *, name: Any, value: object) -> None:  # noqa: ANN401  # any part of a wire form
+    """Put a value into an object or a list."""
+    container[name] = value
+
+
+def remove(container: Any, *, name: Any) -> None:  # noqa: ANN401  # as above
+    """Take a value out of an object."""
+    del container[name]
 
 
 def tree_of(model: CanonicalModel) -> Tree:

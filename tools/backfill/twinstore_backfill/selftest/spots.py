@@ -99,9 +99,11 @@ def shape_of(entity: Entity, place: StoredPlace) -> ValueShape | None:
     """Return what the description says of a place."""
     if place.role is Role.PAYLOAD:
         return ValueShape(Kind.OBJECT, entity.model)
-    for item in (*entity.storage, *entity.derived):
-        if item.name == place.field:
-            return ValueShape(item.kind, object)
+    apart = {item.name: item.kind for item in entity.storage} | {
+        item.name: item.kind for item in entity.derived
+    }
+    if place.field in apart:
+        return ValueShape(apart[place.field], object)
     shape = entity.shapes.get(place.field)
     return None if shape is None else shape.value
 
