@@ -91,7 +91,7 @@ class MongoPlanter(Planter):
         # As it is stored: of a name that stands twice the decoded values tell one.
         old = collection.with_options(RAW).find_one({ID: row.place})
         if old is None or old.raw == new.raw:
-            raise PlantRefusedError("BSON has no other value for it")
+            raise PlantRefusedError("BSON keeps it as it was")
         identity = values.get(ID)
         if bson.encode({ID: identity}) == bson.encode({ID: row.place}) and ID in values:
             collection.replace_one({ID: identity}, new, bypass_document_validation=True)

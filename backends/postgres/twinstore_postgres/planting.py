@@ -110,7 +110,7 @@ class PostgresPlanter(Planter):
             return None
         stored = self._row(entity, found)
         if row is not None and not differing(row.values, stored.values):
-            raise PlantRefusedError(f"the type {', '.join(sorted(set(types.values())))} has no other value")
+            raise PlantRefusedError(f"the type {', '.join(sorted(set(types.values())))} keeps it as it was")
         return stored
 
     def _insert(self, entity: Entity, types: Mapping[str, str]) -> sql.Composed:

@@ -265,7 +265,7 @@ def _mutation(
         kind=kind,
         form=form,
         pattern=spot.pattern,
-        role=spot.place.role,
+        role=spot.role,
         paths=paths,
         build=build,
         free=free,

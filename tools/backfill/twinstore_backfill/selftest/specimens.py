@@ -105,10 +105,17 @@ class Filling:
             self._fill_object(shape.model, path)
         elif shape.kind is Kind.TEXT and isinstance(value, str) and normalize("NFD", value) == value:
             self._first_of(path[:-1], path[-1], (f"{value}{COMPOSED}",))
-        elif shape.kind is Kind.MAP and isinstance(value, dict) and not value:
-            self._first_of(path[:-1], path[-1], ({"k": item} for item in items_of(shape, len(path))))
+        elif shape.kind is Kind.MAP and isinstance(value, dict):
+            self._fill_map(shape, path)
         elif shape.kind is Kind.LIST and isinstance(value, list):
             self._fill_list(shape, path)
+
+    def _fill_map(self, shape: ValueShape, path: tuple[Any, ...]) -> None:
+        if not self._at(path):
+            self._first_of(path[:-1], path[-1], ({"k": item} for item in items_of(shape, len(path))))
+        name = next(iter(self._at(path)), None)
+        if name is not None and shape.item is not None:
+            self._fill_value(shape.item, (*path, name))
 
     def _fill_list(self, shape: ValueShape, path: tuple[Any, ...]) -> None:
         if not self._at(path):

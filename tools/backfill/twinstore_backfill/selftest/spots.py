@@ -61,6 +61,12 @@ class Spot:
         return self.path[-1]
 
     @property
+    def role(self) -> Role:
+        """What it is for; inside of a payload stand the fields."""
+        inside = self.place.role is Role.PAYLOAD and not self.at_top
+        return Role.FIELD if inside else self.place.role
+
+    @property
     def at_top(self) -> bool:
         """Whether it is a column, or stands at the top of a document."""
         return len(self.path) == 1
