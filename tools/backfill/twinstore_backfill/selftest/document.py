@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from twinstore import jsontext
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.provenance import tool_identity
+from twinstore_backfill.selftest.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,6 +28,7 @@ __all__ = ["FORMAT", "Document", "document_of"]
 FORMAT: Final = "twinstore.selftest-report@1"
 Document = dict[str, Any]
 NOT_NAMED: Final = "not named"
+OF_ABSENCE: Final = frozenset({Kind.NULL_FOR_MISSING.value, Kind.EMPTY_FOR_MISSING.value})
 
 
 def document_of(
@@ -98,6 +100,7 @@ def _store(side: SideOutcome) -> Document:
         "problems": list(_problems(side)),
         "missed": [row for row in counted if not row["found"]],
         "false_alarms": [_line(line) for line in side.judgement.false_alarms],
+        "never_filled": _never_filled(rows),
         "by_kind": _counts(counted, "kind"),
         "by_entity": _counts(counted, "entity"),
         "by_role": _counts(counted, "role"),
@@ -189,6 +192,14 @@ def _part(item: DroppedPart) -> Document:
 def _line(line: Line) -> Document:
     key = None if line.key is None else list(line.key)
     return {"entity": line.entity, "key": key, "kind": line.kind, "paths": list(line.paths)}
+
+
+def _never_filled(rows: Iterable[Document]) -> list[str]:
+    """Return the fields that no row has, so that nothing but a missing value could be corrupted there."""
+    kinds: defaultdict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        kinds[f"{row['entity']}: {row['field']}"].add(row["kind"])
+    return [field for field, found in kinds.items() if found <= OF_ABSENCE]
 
 
 def _counts(rows: Iterable[Document], name: str) -> dict[str, Document]:

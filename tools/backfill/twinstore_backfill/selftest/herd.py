@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
+from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID, uuid5
@@ -11,6 +12,7 @@ from uuid import UUID, uuid5
 import pydantic
 
 from twinstore.catalog import KeyType
+from twinstore.shapes import Kind as Shape
 from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore_backfill.selftest.sampling import key_of_parent
 from twinstore_backfill.selftest.specimens import variants
@@ -28,8 +30,9 @@ __all__ = ["Herd"]
 
 LONGEST: Final = 100
 SPACE: Final = UUID("6f0c1a52-7b0e-4f5e-9d0a-2c8f6f6e5b01")
-# Rows to make variants of: different ones lack different fields.
-MODELS: Final = 3
+# Rows to make variants of.
+MODELS: Final = 5
+STATES: Final = frozenset({Shape.NAMED, Shape.NUMBERED, Shape.FLAG})
 
 
 class Herd:
@@ -57,7 +60,7 @@ class Herd:
     def vary(self) -> None:
         """Make variants of some rows of each entity."""
         for entity in self._entities.values():
-            for record in list(self._records[entity.name].values())[:MODELS]:
+            for record in different(entity, list(self._records[entity.name].values())):
                 for variant in variants(entity, record):
                     self._renamed(entity, variant)
 
@@ -133,6 +136,17 @@ class Herd:
         """Return all tenants, in order."""
         owners = {record.owner for records in self._records.values() for record in records.values()}
         return sorted(owner.id for owner in owners - {NO_TENANT} if isinstance(owner, Tenant))
+
+
+def different(entity: Entity, records: Sequence[Record]) -> list[Record]:
+    """Return a few rows in different states, as far as enumerations, flags and what is absent tell them."""
+    names = [shape.name for shape in entity.shapes.values() if shape.value.kind in STATES or shape.optional]
+    found: dict[tuple[object, ...], Record] = {}
+    for record in records:
+        values = (getattr(record.model, name) for name in names)
+        state = tuple(value if isinstance(value, StrEnum | bool) else value is None for value in values)
+        found.setdefault((*state, *(name in record.storage for name in entity.markers)), record)
+    return list(found.values())[:MODELS]
 
 
 def fresh_text(text: str, number: int) -> str:

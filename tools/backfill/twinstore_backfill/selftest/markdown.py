@@ -92,6 +92,7 @@ def _store(store: Document) -> Iterator[str]:
     yield from _roles(store)
     yield from _missed(store)
     yield from _fields(store)
+    yield from _never_filled(store)
     yield from _refused(store)
     yield from _free(store)
     yield from _alone(store)
@@ -153,6 +154,17 @@ def _fields(store: Document) -> Iterator[str]:
     yield from table(("entity", "field", "role", "planted", "kinds"), rows)
     parts = [(row["entity"], row["form"], row["field"], row["named"]) for row in store["schema"]]
     yield from table(("entity", "part", "name", "named as"), parts)
+
+
+def _never_filled(store: Document) -> Iterator[str]:
+    if not store["never_filled"]:
+        return
+    yield "### Fields that no row has"
+    yield ""
+    yield "Here only null and an empty value could stand where nothing is."
+    yield ""
+    yield from (f"- {escaped(field)}" for field in store["never_filled"])
+    yield ""
 
 
 def _refused(store: Document) -> Iterator[str]:

@@ -6,7 +6,8 @@ that the service itself would take; whatever its model refuses or changes is lef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ COMPOSED: Final = "é"
 # What the texts of most models are, from the freest to the strictest.
 TEXTS: Final = ("x", "UTC", "0 * * * *", "2025-10-26", f"sha256:{'0' * 64}", "CVE-2025-0001", "pkg:pypi/x@1")
 DEEP: Final = 6
+INSTANT_TEXT: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00")
 
 
 def variants(entity: Entity, record: Record) -> Iterator[Record]:
@@ -72,6 +74,10 @@ class Filling:
         self._kept = kept
         self.model = model
         self._tree: Tree = tree_of(model)
+        texts = [value for value in self._tree.values() if isinstance(value, str)]
+        # The latest instant of the row: few may lie before the others.
+        instants = [text for text in texts if INSTANT_TEXT.fullmatch(text)]
+        self._known = (max(instants, default=jsontext.format_timestamp(INSTANT)), *texts)
 
     def fill(self) -> None:
         """Give every field a value, every text a composed character and every list a second item."""
@@ -95,7 +101,9 @@ class Filling:
             if not path and shape.wire in self._kept:
                 continue
             if shape.wire not in self._at(path):
-                self._first_of(path, shape.wire, values_of(shape.value, len(path)))
+                values = list(values_of(shape.value, len(path), self._known))
+                if not self._first_of(path, shape.wire, values):
+                    self._together(cls, path, {shape.wire: values[0]} if values else {})
             if shape.wire in self._at(path):
                 self._fill_value(shape.value, here)
 
@@ -112,17 +120,19 @@ class Filling:
 
     def _fill_map(self, shape: ValueShape, path: tuple[Any, ...]) -> None:
         if not self._at(path):
-            self._first_of(path[:-1], path[-1], ({"k": item} for item in items_of(shape, len(path))))
+            self._first_of(
+                path[:-1], path[-1], ({"k": item} for item in items_of(shape, len(path), self._known))
+            )
         name = next(iter(self._at(path)), None)
         if name is not None and shape.item is not None:
             self._fill_value(shape.item, (*path, name))
 
     def _fill_list(self, shape: ValueShape, path: tuple[Any, ...]) -> None:
         if not self._at(path):
-            self._first_of(path[:-1], path[-1], ([item] for item in items_of(shape, len(path))))
-        items = self._at(path)
-        if items and shape.item is not None:
+            self._first_of(path[:-1], path[-1], ([item] for item in items_of(shape, len(path), self._known)))
+        if self._at(path) and shape.item is not None:
             self._fill_value(shape.item, (*path, 0))
+        items = self._at(path)
         if len(items) == 1:
             self._first_of(path[:-1], path[-1], ([items[0], other] for other in others(items[0])))
 
@@ -132,30 +142,48 @@ class Filling:
             found = found[step]
         return found
 
-    def _first_of(self, path: tuple[Any, ...], name: Any, values: Any) -> None:  # noqa: ANN401  # as above
-        for value in values:
-            if self._try(path, partial(assign, name=name, value=value)):
-                return
+    def _first_of(self, path: tuple[Any, ...], name: Any, values: Any) -> bool:  # noqa: ANN401  # as above
+        return any(self._try(path, partial(assign, name=name, value=value)) for value in values)
+
+    def _together(self, cls: type[CanonicalModel], path: tuple[Any, ...], values: Tree) -> None:
+        """Put a value where it may stand in one state only: together with that, and with absent instants."""
+        siblings = [shape for shape in shapes_of(cls) if path or shape.wire not in self._kept]
+        absent = [shape.wire for shape in siblings if shape.value.kind is Kind.INSTANT and shape.optional]
+        instants = {name: self._known[0] for name in absent if name not in self._at(path)}
+        for state in siblings:
+            if state.value.kind in {Kind.NAMED, Kind.NUMBERED}:
+                for item in state.value.members:
+                    for more in ({}, instants):
+                        given = {**more, **values, state.wire: item.value}
+                        if values and self._try(path, partial(update, values=given)):
+                            return
 
     def _try(self, path: tuple[Any, ...], change: Callable[[Any], object]) -> bool:
         """Change a part of the tree if the class takes it as it is."""
-        before, kept = self._tree, self.model
+        before = self._tree
         self._tree = deepcopy(before)
         change(self._at(path))
         try:
-            self.model = self._class.model_validate(self._tree)
+            model = self._class.model_validate(self._tree)
         except pydantic.ValidationError:
             self._tree = before
             return False
-        if tree_of(self.model) == self._tree:
-            return True
-        self._tree, self.model = before, kept
-        return False
+        wire = tree_of(model)
+        # The class may add what follows, and must not take back or alter what was given.
+        taken = holds(wire, self._tree) and wire != before
+        self._tree = wire if taken else before
+        self.model = model if taken else self.model
+        return taken
 
 
 def assign(container: Any, *, name: Any, value: object) -> None:  # noqa: ANN401  # any part of a wire form
     """Put a value into an object or a list."""
     container[name] = value
+
+
+def update(container: Any, *, values: Tree) -> None:  # noqa: ANN401  # as above
+    """Put some values into an object."""
+    container.update(values)
 
 
 def remove(container: Any, *, name: Any) -> None:  # noqa: ANN401  # as above
@@ -169,42 +197,57 @@ def tree_of(model: CanonicalModel) -> Tree:
     return tree
 
 
-def values_of(shape: ValueShape, depth: int) -> Iterator[object]:
-    """Yield values that a place may take."""
+def holds(wire: object, given: object) -> bool:
+    """Whether a wire form has everything that was given, and perhaps more names."""
+    if isinstance(wire, dict) and isinstance(given, dict):
+        return all(name in wire and holds(wire[name], value) for name, value in given.items())
+    if isinstance(wire, list) and isinstance(given, list):
+        return len(wire) == len(given) and all(map(holds, wire, given))
+    return wire == given
+
+
+def values_of(shape: ValueShape, depth: int, known: Sequence[str]) -> Iterator[object]:
+    """Yield values that a place may take.
+
+    Args:
+        shape: what the description says of it.
+        depth: how many objects lie around it.
+        known: an instant, and the texts at the top of the row.
+    """
     if depth > DEEP:
         return
     match shape.kind:
         case Kind.TEXT:
-            yield from TEXTS
+            yield from (*TEXTS, *known)
         case Kind.NAMED | Kind.NUMBERED:
             yield from (item.value for item in shape.members)
         case Kind.INSTANT:
-            yield jsontext.format_timestamp(INSTANT)
+            yield known[0]
         case Kind.FLAG:
             yield from (True, False)
         case Kind.INTEGER | Kind.NUMBER:
             yield 1
         case Kind.LIST:
-            yield from ([item] for item in items_of(shape, depth))
+            yield from ([item] for item in items_of(shape, depth, known))
         case Kind.MAP:
-            yield from ({"k": item} for item in items_of(shape, depth))
+            yield from ({"k": item} for item in items_of(shape, depth, known))
         case Kind.OBJECT:
-            yield from objects_of(shape.model, depth)
+            yield from objects_of(shape.model, depth, known)
 
 
-def items_of(shape: ValueShape, depth: int) -> Iterator[object]:
+def items_of(shape: ValueShape, depth: int, known: Sequence[str]) -> Iterator[object]:
     """Yield values that an item of a list or map may take."""
-    return iter(("v",)) if shape.item is None else values_of(shape.item, depth + 1)
+    return iter(("v",)) if shape.item is None else values_of(shape.item, depth + 1, known)
 
 
-def objects_of(cls: type[CanonicalModel], depth: int) -> Iterator[object]:
+def objects_of(cls: type[CanonicalModel], depth: int, known: Sequence[str]) -> Iterator[object]:
     """Yield an object with the fields that it must have, where each can be found by itself."""
     content: Tree = {}
     for shape in shapes_of(cls):
         info = cls.model_fields[shape.name]
         if not info.is_required():
             continue
-        for value in values_of(shape.value, depth + 1):
+        for value in values_of(shape.value, depth + 1, known):
             if is_admitted(cls, {**content, shape.wire: value}, shape.wire):
                 content[shape.wire] = value
                 break
