@@ -24,7 +24,7 @@ from twinstore.planting import (
     StoredPlace,
 )
 from twinstore.scope import SYSTEM_TENANT
-from twinstore_postgres.columns import VERSION, Origin, columns_of
+from twinstore_postgres.columns import VERSION, Origin, column_name, columns_of
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.planting_schema import drop_part, schema_parts
 
@@ -187,11 +187,8 @@ def place_of(entity: Entity, name: str, kind: str) -> StoredPlace:
 
 def key_of(entity: Entity, values: Values) -> Key | None:
     """Return the key of a row, ``None`` where a part of it is missing."""
-    names = {column.field: column.name for column in columns_of(entity)}
-    key = tuple(
-        str(value) if isinstance(value, UUID) else value
-        for value in (values[names[field]] for field in entity.key)
-    )
+    found = (values[column_name(field)] for field in entity.key)
+    key = tuple(str(value) if isinstance(value, UUID) else value for value in found)
     return cast("Key", key) if entity.admits_key(key) else None
 
 

@@ -109,7 +109,6 @@ def test_a_version_below_the_first_is_named(
 
 
 def test_what_the_client_replaces_is_marked_where_it_stands() -> None:
-    # {"a": [undefined], "b": {"c": "x", "c": "y"}}
     inner = bson.encode({"c": "x"})[4:-1] + bson.encode({"c": "y"})[4:-1]
     twofold = RawBSONDocument((len(inner) + 5).to_bytes(4, "little") + inner + b"\x00")
     items = b"\x060\x00"
@@ -123,5 +122,5 @@ def test_what_the_client_replaces_is_marked_where_it_stands() -> None:
 
 
 def test_a_document_like_any_other_is_given_as_the_client_gives_it() -> None:
-    document = {"a": [1, {"b": 2.5}], "c": None, "d": True, "e": bson.Int64(5), "f": {}}
+    document: Documents = {"a": [1, {"b": 2.5}], "c": None, "d": True, "e": bson.Int64(5), "f": {}}
     assert exact_document(bson.encode(document)) == document

@@ -27,7 +27,7 @@ class Single:
 
     Attributes:
         planted: what was planted.
-        verdict: how the verification of its entity ended.
+        verdict: how the verification of its entity, and of its tenant unless that changed, ended.
         ready: whether the report said that the switch may follow.
         problem: what is wrong with that; empty when nothing is.
     """
@@ -105,9 +105,10 @@ def _again(target: ScratchSide, item: Planted) -> Planted:
 
 
 def _judged(source: ScratchSide, target: ScratchSide, item: Planted, stop: StopSwitch) -> Single:
-    """Verify the entity of what is planted alone, and take it back."""
+    """Verify what is planted alone, and take it back."""
     try:
-        found = verified(source, target, stop, (item.entity.name,))
+        tenants = () if item.tenant is None else (item.tenant,)
+        found = verified(source, target, stop, entities=(item.entity.name,), tenants=tenants)
     finally:
         undo(target.planter, [item])
     judgement = judge([item], found.lines)

@@ -47,10 +47,15 @@ def copy_all(source: ScratchSide, target: ScratchSide, stop: StopSwitch) -> None
 
 
 def verified(
-    source: ScratchSide, target: ScratchSide, stop: StopSwitch, entities: Sequence[str] = ()
+    source: ScratchSide,
+    target: ScratchSide,
+    stop: StopSwitch,
+    *,
+    entities: Sequence[str] = (),
+    tenants: Sequence[str] = (),
 ) -> Verified:
-    """Compare everything, or some entities."""
-    options = VerifyOptions(entities=entities)
+    """Compare everything, or some entities and tenants."""
+    options = VerifyOptions(entities=entities, tenants=tenants)
     with TemporaryDirectory(prefix="twinstore-selftest-verify-") as directory:
         with reports_in(Path(directory)) as write:
             report = run_verify(source.store, target.store, options, SilentProgress(), stop, write)

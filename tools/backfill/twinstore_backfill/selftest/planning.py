@@ -58,6 +58,13 @@ class Surroundings:
             self.entity, row, self.places, self.tenants, self.spare, tabular=self.planter.tabular
         )
 
+    def tenant_of(self, row: RawRow) -> str | None:
+        """Return the tenant of a row, ``None`` where it names none."""
+        field = self.entity.tenant_field
+        name = next((place.name for place in self.places if place.field == field), None)
+        value = None if name is None else row.values.get(name)
+        return value if isinstance(value, str) else None
+
     def admits(self, row: RawRow, mutation: Mutation) -> bool:
         """Whether nothing but this row changes by it."""
         moves = mutation.kind in MOVING or mutation.role is Role.KEY

@@ -52,6 +52,7 @@ class Planted:
         origin: the row from which it was made.
         before, after: the row; ``None`` where there was or is none.
         expected: what the verification must name; nothing where the definition leaves the value free.
+        tenant: whose row it is before and after, ``None`` where that changes.
     """
 
     entity: Entity
@@ -61,6 +62,7 @@ class Planted:
     before: RawRow | None
     after: RawRow | None
     expected: tuple[Expected, ...]
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,8 @@ def _planted(around: Surroundings, row: RawRow, key: Key, mutation: Mutation) ->
         found = None if after is None else after.key
         return Planted(entity, mutation, key, row, None, after, (Expected("extra", found),))
     after = change(entity, row, values)
-    return Planted(entity, mutation, key, row, row, after, expected(entity, mutation, key, after))
+    tenant = None if mutation.role in {Role.KEY, Role.TENANT} else around.tenant_of(row)
+    return Planted(entity, mutation, key, row, row, after, expected(entity, mutation, key, after), tenant)
 
 
 def expected(entity: Entity, mutation: Mutation, key: Key, after: RawRow | None) -> tuple[Expected, ...]:
