@@ -104,13 +104,14 @@ class PostgresPlanter(Planter):
         types = {name: self._types[entity][name] for name in changed}
         statement = self._insert(entity, types) if row is None else self._update(entity, row, types)
         parameters = [parameter(value, types[name]) for name, value in changed.items()]
-        with refusals(types):
+        # Taken back where nothing changed, because even so the row would stand elsewhere.
+        with refusals(types), self._connection.transaction():
             found = self._connection.execute(statement, parameters).fetchone()
-        if found is None:
-            return None
-        stored = self._row(entity, found)
-        if row is not None and not differing(row.values, stored.values):
-            raise PlantRefusedError(f"the type {', '.join(sorted(set(types.values())))} keeps it as it was")
+            stored = None if found is None else self._row(entity, found)
+            if row is not None and stored is not None and not differing(row.values, stored.values):
+                raise PlantRefusedError(
+                    f"the type {', '.join(sorted(set(types.values())))} keeps it as it was"
+                )
         return stored
 
     def _insert(self, entity: Entity, types: Mapping[str, str]) -> sql.Composed:
