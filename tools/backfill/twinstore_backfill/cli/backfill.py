@@ -9,7 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from twinstore_backfill.cli import copying, looking, overviews, quarantining, repairing, reporting, verifying
+from twinstore_backfill.cli import (
+    copying,
+    looking,
+    overviews,
+    quarantining,
+    repairing,
+    reporting,
+    selftest,
+    verifying,
+)
 from twinstore_backfill.cli.jobfile import defaults, read_job_file
 from twinstore_backfill.cli.params import common
 
@@ -53,3 +62,4 @@ app.command()(repairing.repair)
 app.add_typer(quarantining.app, name="quarantine")
 app.command()(overviews.status)
 app.command()(reporting.report)
+app.command()(selftest.selftest)

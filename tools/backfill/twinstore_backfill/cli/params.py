@@ -35,6 +35,7 @@ __all__ = [
     "common",
     "ignored_option",
     "instant_option",
+    "remembered",
     "side_settings",
 ]
 
