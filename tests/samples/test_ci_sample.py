@@ -1,0 +1,92 @@
+"""The pipeline of the samples, run as a pipeline runs it: a shell script, real servers, exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pytest
+from pymongo import MongoClient
+
+from tests.backfill.test_corruptions import merged_settings
+from tests.backfill.toolkit import fill, open_store, write_config
+from twinstore.config import load_settings
+from twinstore_backfill.outcome import Exit
+
+if TYPE_CHECKING:
+    from tests.databases import MongoDatabase, PostgresDatabase
+
+PIPELINE: Final = Path(__file__).parents[2] / "samples" / "ci" / "pipeline.sh"
+
+
+@pytest.fixture
+def config(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path) -> Path:
+    """Return settings of a filled source and an empty scratch database."""
+    settings = merged_settings(mongo_database, postgres_database)
+    settings["Persistence"] = {**cast("dict[str, object]", settings["Persistence"]), "Scheduler": "Mongo"}
+    path = write_config(tmp_path / "settings.json", settings)
+    with open_store("scheduler", "mongo", load_settings(path, environ={})) as store:
+        store.storage.initializer.ensure_migrations()
+        fill(store.storage, ["acme"])
+    return path
+
+
+def run(config: Path, directory: Path) -> int:
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "TWINSTORE_CONFIG": str(config),
+        "OUT": str(directory / "out"),
+        "SUMMARY": str(directory / "summary.md"),
+    }
+    done = subprocess.run(
+        ["/bin/sh", PIPELINE], env=environment, cwd=directory, capture_output=True, check=False
+    )
+    assert b"Traceback" not in done.stderr
+    return done.returncode
+
+
+def counts_of(directory: Path) -> tuple[int, int]:
+    """Return the failures and the errors of the whole run."""
+    text = (directory / "out" / "junit.xml").read_text()
+    (whole,) = re.findall(r"<testsuites ([^>]*)>", text)
+    failures, errors = (re.search(rf'\b{name}="(\d+)"', whole) for name in ("failures", "errors"))
+    assert failures is not None
+    assert errors is not None
+    return int(failures[1]), int(errors[1])
+
+
+def test_a_green_run_leaves_every_file_and_may_be_repeated(config: Path, tmp_path: Path) -> None:
+    assert run(config, tmp_path) == Exit.OK
+    assert counts_of(tmp_path) == (0, 0)
+    assert "PASS" in (tmp_path / "summary.md").read_text()
+    assert "PASS" in (tmp_path / "out" / "parity.html").read_text()
+    assert (tmp_path / "out" / "report" / "differences.ndjson").read_bytes() == b""
+    assert run(config, tmp_path) == Exit.OK
+
+
+def test_a_document_that_cannot_be_moved_leaves_the_proof_open_and_is_named(
+    config: Path, mongo_database: MongoDatabase, tmp_path: Path
+) -> None:
+    with MongoClient[dict[str, Any]](mongo_database.url) as client:
+        runs = client[mongo_database.name]["runs"]
+        found = runs.find_one({"_id": "acme-run-1"})
+        assert found is not None
+        runs.insert_one({**found, "_id": "bad", "legacy": 1})
+    assert run(config, tmp_path) == Exit.INCONCLUSIVE
+    failures, errors = counts_of(tmp_path)
+    assert (failures, errors > 0) == (0, True)
+    assert "bad" in (tmp_path / "summary.md").read_text()
+
+
+def test_a_server_that_is_away_ends_the_run_before_anything_is_written(config: Path, tmp_path: Path) -> None:
+    text = config.read_text()
+    port = next(part for part in text.split("mongodb://")[1].split("/")[0].split(":")[1:])
+    away = tmp_path / "away.json"
+    away.write_text(text.replace(f":{port}", ":9"))
+    assert run(away, tmp_path) not in {Exit.OK, Exit.DIFFERENT, Exit.INCONCLUSIVE}
+    assert not (tmp_path / "out" / "report").exists()
