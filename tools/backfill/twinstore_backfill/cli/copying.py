@@ -39,7 +39,7 @@ from twinstore_backfill.report.failing import Failure, failures_reported
 from twinstore_backfill.stopping import StopSwitch, stop_on_signals
 from twinstore_backfill.stores import Store, is_migrated
 
-__all__ = ["copied", "copy", "copy_reported"]
+__all__ = ["copied", "copy", "copy_directory"]
 
 COLUMNS = ("read", "written", "unchanged", "conflicts", "quarantined", "expired")
 # As many as fit on a screen; the report lists more.
@@ -107,8 +107,8 @@ def copy(  # noqa: PLR0917  # the options of a command
 
     Run the same command again after any interruption: finished ranges are not copied twice.
     """
-    kept = out or (DEFAULT_OUT if execute else None)
-    with copy_reported(kept) as stop:
+    # From here on, so that the report agrees with the exit code at every moment.
+    with copy_directory(out, execute=execute), stop_on_signals() as stop:
         name = side_module(common(context), module, source_config, target_config)
         options = CopyOptions(
             entities=entity or (),
@@ -129,10 +129,17 @@ def copy(  # noqa: PLR0917  # the options of a command
 
 
 @contextmanager
-def copy_reported(kept: Path | None) -> Iterator[StopSwitch]:
-    """Keep the report of a copy in line with how the command ends, at every moment from here on."""
-    with failures_reported(kept, (REPORT_FILE,), _failure_file), stop_on_signals() as stop:
-        yield stop
+def copy_directory(out: Path | None, *, execute: bool) -> Iterator[None]:
+    """Let the report in a directory agree with how a copy ends, whatever happens meanwhile.
+
+    That of an earlier run is removed first. Where there is no result, the report says why.
+    """
+    with failures_reported(out or (DEFAULT_OUT if execute else None), (REPORT_FILE,), _failure_file):
+        yield
+
+
+def _failure_file(failure: Failure) -> tuple[str, bytes]:
+    return REPORT_FILE, json_text(failure_document(failure))
 
 
 def copied(
@@ -142,11 +149,10 @@ def copied(
     stop: StopSwitch,
     *,
     extra: bool = False,
-) -> Exit:
+) -> int:
     """Copy, with ``extra`` remove what only the target has, print the report, and return the exit code."""
     removal: ExtraRows | None = None
-    out = options.out or DEFAULT_OUT
-    kept = out if options.execute or options.out else None
+    kept = options.out or (DEFAULT_OUT if options.execute else None)
     with sides as (left, right), progress_on() as progress:
         result = run_copy(left, right, options, progress, stop)
         # While the stores are open: it asks them for their identity and version.
@@ -157,9 +163,9 @@ def copied(
             document |= {"extra": removal.document(), "exit_code": int(result.exit or removal.exit)}
             if kept is not None:
                 write_whole(kept / REPORT_FILE, json_text(document))
-    texts = [*_texts(result, out), *_extra_texts(removal, executed=options.execute)]
+    texts = [*_texts(result, options.out or DEFAULT_OUT), *_extra_texts(removal, executed=options.execute)]
     emit(output, document, *texts, kept=kept)
-    return result.exit or (Exit.OK if removal is None else removal.exit)
+    return int(result.exit or (Exit.OK if removal is None else removal.exit))
 
 
 def _extra_texts(removal: ExtraRows | None, *, executed: bool) -> Iterator[str]:
@@ -172,10 +178,6 @@ def _extra_texts(removal: ExtraRows | None, *, executed: bool) -> Iterator[str]:
         yield f"Rows without a usable key that only the target has: {removal.keyless:,}; remove them by hand."
     if removal.recheck is not None:
         yield f"These rows compared again: {removal.recheck.verdict}."
-
-
-def _failure_file(failure: Failure) -> tuple[str, bytes]:
-    return REPORT_FILE, json_text(failure_document(failure))
 
 
 def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:

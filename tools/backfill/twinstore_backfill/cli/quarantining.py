@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from twinstore.errors import ValidationError
 from twinstore.ledger import CopyJob
 from twinstore.tenancy import shown
-from twinstore_backfill.cli.copying import copied, copy_reported
+from twinstore_backfill.cli.copying import copied, copy_directory
 from twinstore_backfill.cli.looking import KeyOption, ShowValues, key_option
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import (
@@ -31,12 +31,13 @@ from twinstore_backfill.cli.params import (
     side_settings,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
-from twinstore_backfill.copy.engine import DEFAULT_OUT, known_job, present_job_id
+from twinstore_backfill.copy.engine import known_job, present_job_id
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import latest_job
 from twinstore_backfill.copy.quarantine import line_of, quarantined
 from twinstore_backfill.files import write_lines
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.stopping import stop_on_signals
 from twinstore_backfill.stores import Store, chosen_module, open_store, select_entities
 
 __all__ = ["app"]
@@ -184,22 +185,28 @@ def retry(  # noqa: PLR0917  # the options of a command
 
     Give the same --entity and --tenant as the copy: they are part of the job.
     """
-    name = side_module(common(context), module, source_config, target_config)
-    options = CopyOptions(
-        entities=entity or (), tenants=tenant or (), execute=True, out=out, retry_quarantine=True
-    )
-    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    if execute:
-        with copy_reported(out or DEFAULT_OUT) as stop:
-            code = copied(sides, options, output, stop)
-        raise typer.Exit(code)
+    # The report of an earlier copy stays where nothing is copied.
+    with copy_directory(out if execute else None, execute=execute), stop_on_signals() as stop:
+        name = side_module(common(context), module, source_config, target_config)
+        options = CopyOptions(
+            entities=entity or (), tenants=tenant or (), execute=True, out=out, retry_quarantine=True
+        )
+        sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+        code = copied(sides, options, output, stop) if execute else _waiting(sides, options, output)
+    raise typer.Exit(code)
+
+
+def _waiting(
+    sides: AbstractContextManager[tuple[Store, Store]], options: CopyOptions, output: Format
+) -> Exit:
+    """Say how many documents would be tried again; any is pending work."""
     with sides as (left, right):
         entities = select_entities(left.bulk, options.entities)
         found = known_job(right, present_job_id(left, right, options, entities))
         waiting = sum(1 for _ in quarantined(right.ledger, found))
     text = f"To be tried again: {waiting:,}. This was a dry run; nothing was written. Add --execute to copy."
     emit(output, {"job": found.id, "documents": waiting, "executed": False}, text)
-    raise typer.Exit(Exit.DIFFERENT if waiting else Exit.OK)
+    return Exit.DIFFERENT if waiting else Exit.OK
 
 
 def _listed(key: object) -> object:

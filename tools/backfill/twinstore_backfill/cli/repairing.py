@@ -25,17 +25,17 @@ from twinstore_backfill.cli.params import (
     instant_option,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
-from twinstore_backfill.cli.verifying import keep, report_texts, reported, switch_of
+from twinstore_backfill.cli.verifying import conclude, report_texts, switch_of
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.repair.engine import Repair, Repaired
-from twinstore_backfill.repair.named import NamedRows, given_differences, named_rows
+from twinstore_backfill.repair.named import NamedRows, named_rows, require_same_stores
 from twinstore_backfill.report.model import ParityReport
-from twinstore_backfill.report.writing import lines_in, write_reports
-from twinstore_backfill.stopping import StopSwitch
-from twinstore_backfill.stores import Store, prepare_target, select_entities
+from twinstore_backfill.report.writing import report_directory, reports_in, write_reports
+from twinstore_backfill.stopping import stop_on_signals
+from twinstore_backfill.stores import prepare_target, select_entities
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
 
@@ -65,8 +65,7 @@ def recheck(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Compare again only the rows that a verification named. It never proves more than these rows."""
-    # Read first: the reports of this run may take its place.
-    with given_differences(given) as differences, reported(out) as stop:
+    with report_directory(_apart(out, given)), stop_on_signals() as stop:
         name = side_module(common(context), module, source_config, target_config)
         options = VerifyOptions(
             entities=entity or (),
@@ -74,10 +73,26 @@ def recheck(  # noqa: PLR0917  # the options of a command
             switch=switch_of(common(context).settings(), name),
         )
         sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-        with sides as (left, right), named_rows(differences, left, right) as rows:
-            report = _compared_again(left, right, options, rows, out, stop)
-        keep(report, out, output)
+        with (
+            sides as (left, right),
+            progress_on() as progress,
+            # Read before the reports of this run take its place.
+            named_rows(given, select_entities(left.bulk, ())) as rows,
+        ):
+            require_same_stores(given, left, right)
+            with reports_in(out) as write:
+                report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
+        conclude(report, out, output)
     raise typer.Exit(report.exit_code)
+
+
+def _apart(out: Path | None, given: Path) -> Path | None:
+    """Return the directory of the report, ``None`` where it holds the list that is read first.
+
+    What is needed to try again must not be lost because a server is away.
+    """
+    folder = given if given.is_dir() else given.parent
+    return None if out is not None and out.resolve() == folder.resolve() else out
 
 
 def repair(  # noqa: PLR0917  # the options of a command
@@ -99,7 +114,7 @@ def repair(  # noqa: PLR0917  # the options of a command
 
     Rows that only the target has are removed with --delete-extra. Without --execute nothing is written.
     """
-    with given_differences(given) as differences, reported(out if execute else None) as stop:
+    with report_directory(_apart(out, given) if execute else None), stop_on_signals() as stop:
         name = side_module(common(context), module, source_config, target_config)
         options = VerifyOptions(
             entities=entity or (),
@@ -107,41 +122,33 @@ def repair(  # noqa: PLR0917  # the options of a command
             switch=switch_of(common(context).settings(), name),
         )
         sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-        with sides as (left, right), named_rows(differences, left, right) as rows:
+        with sides as (left, right), progress_on() as progress:
             entities = select_entities(left.bulk, options.entities)
             refuse_same_store(left.bulk, right.bulk)
-            if execute:
-                prepare_target(right)
-                instant = instant_of_judgement(left.bulk, options.as_of)
-                done = Repair(left, right, instant, stop).run(entities, rows, remove=delete_extra)
-                report = _compared_again(left, right, options, rows, out, stop)
-                code = Exit(report.exit_code)
-                _emit_done(done, report, out, output)
-            else:
-                code = _dry(rows, entities, output, delete_extra=delete_extra)
+            with named_rows(given, select_entities(left.bulk, ())) as rows:
+                require_same_stores(given, left, right)
+                if not execute:
+                    code = _dry(rows, entities, output, delete_extra=delete_extra)
+                else:
+                    prepare_target(right)
+                    instant = instant_of_judgement(left.bulk, options.as_of)
+                    done = Repair(left, right, instant, stop).run(entities, rows, remove=delete_extra)
+                    with reports_in(out) as write:
+                        report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
+                    code = _repaired(done, report, out, output)
     raise typer.Exit(code)
 
 
-def _compared_again(  # noqa: PLR0917  # both sides, what is asked, and where it goes
-    source: Store,
-    target: Store,
-    options: VerifyOptions,
-    rows: NamedRows,
-    out: Path | None,
-    stop: StopSwitch,
-) -> ParityReport:
-    with progress_on() as progress, lines_in(out) as write:
-        return run_verify(source, target, replace(options, only=rows), progress, stop, write)
-
-
-def _emit_done(done: Repaired, report: ParityReport, out: Path | None, output: Format) -> None:
+def _repaired(done: Repaired, report: ParityReport, out: Path | None, output: Format) -> int:
+    """Write and print the report of a repair and return its exit code."""
     if out is not None:
         write_reports(report, out)
     document = {"repaired": done.document(), "recheck": report.model_dump(mode="json")}
     emit(output, document, *_done_texts(done), *report_texts(report, out), kept=out)
+    return report.exit_code
 
 
-def _dry(rows: NamedRows, entities: Sequence[Entity], output: Format, *, delete_extra: bool) -> Exit:
+def _dry(rows: NamedRows, entities: Sequence[Entity], output: Format, *, delete_extra: bool) -> int:
     """Say what would be done; anything to do is pending work."""
     names = [entity.name for entity in entities]
     counts = {

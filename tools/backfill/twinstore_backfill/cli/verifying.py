@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +19,6 @@ from twinstore.plugins import installed_backend_names, load_backend
 from twinstore_backfill.cli.output import emit, table, toned
 from twinstore_backfill.cli.params import (
     AsOf,
-    CommonOptions,
     Format,
     ModuleName,
     OnlyEntities,
@@ -35,7 +33,6 @@ from twinstore_backfill.cli.params import (
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.progress import progress_on
-from twinstore_backfill.report.failing import Failure, failures_reported, junit_failure
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import (
     NO_SOURCE,
@@ -46,14 +43,14 @@ from twinstore_backfill.report.texts import (
     left_out_texts,
     number_of,
 )
-from twinstore_backfill.report.writing import DIFFERENCES, REPORT_FILES, lines_in, write_reports
+from twinstore_backfill.report.writing import DIFFERENCES, report_directory, reports_in, write_reports
 from twinstore_backfill.stopping import StopSwitch, stop_on_signals
-from twinstore_backfill.stores import open_store
+from twinstore_backfill.stores import Store, open_store
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.fresh import run_start_clean
 from twinstore_backfill.verify.options import Approval, VerifyOptions
 
-__all__ = ["RequireReady", "keep", "report_texts", "reported", "switch_of", "verify"]
+__all__ = ["RequireReady", "conclude", "report_texts", "switch_of", "verified", "verify"]
 
 RequireReady = Annotated[
     bool,
@@ -76,16 +73,6 @@ StartClean = Annotated[
         help="Approve a start without old data: the source is not opened, the target must be empty.",
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """The drivers of both sides and the settings file of each, if it has one of its own."""
-
-    source: str
-    source_config: Path | None
-    target: str
-    target_config: Path | None
 
 
 # As many as fit on a screen; differences.ndjson holds every one.
@@ -125,9 +112,8 @@ def verify(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
-    sides = Sides(source, source_config, target, target_config)
     # From here on, so that the files of --out agree with the exit code at every moment.
-    with reported(out) as stop:
+    with report_directory(out), stop_on_signals() as stop:
         approval = _approval(reason, approved_by, start_clean=start_clean)
         # A fresh start needs no source, so not even its settings are read.
         files = (target_config,) if approval else (source_config, target_config)
@@ -145,60 +131,33 @@ def verify(  # noqa: PLR0917  # the options of a command
             switch=switch_of(common(context).settings(), name),
             require_ready=require_cutover_ready,
         )
-        if approval:
-            report = _started_clean(common(context), name, sides, options, stop)
+        if approval is not None:
+            with open_store(name, target, side_settings(common(context), target_config)) as store:
+                report = run_start_clean(_source_name(source), store, options, stop)
         else:
-            report = _compared(common(context), name, sides, options, out, stop)
-        keep(report, out, output)
+            _require_source(source)
+            sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+            report = verified(sides, options, out, stop)
+        conclude(report, out, output)
     raise typer.Exit(report.exit_code)
 
 
-@contextmanager
-def reported(out: Path | None) -> Iterator[StopSwitch]:
-    """Keep the files of --out in line with how the command ends, at every moment from here on."""
-    with failures_reported(out, (*REPORT_FILES, DIFFERENCES), _failure_file), stop_on_signals() as stop:
-        yield stop
-
-
-def keep(report: ParityReport, out: Path | None, output: Format) -> None:
-    """Write and print a report."""
-    if out is not None:
-        write_reports(report, out)
-    emit(output, report.model_dump(mode="json"), *report_texts(report, out), kept=out)
-
-
-def _failure_file(failure: Failure) -> tuple[str, bytes]:
-    """Return what tells a pipeline that there is no verdict."""
-    return "parity-report.xml", junit_failure("twinstore.verify", failure)
-
-
-def _compared(  # noqa: PLR0917  # both sides, what is asked, and where it goes
-    given: CommonOptions,
-    module: str,
-    sides: Sides,
+def verified(
+    sides: AbstractContextManager[tuple[Store, Store]],
     options: VerifyOptions,
     out: Path | None,
     stop: StopSwitch,
 ) -> ParityReport:
-    if sides.source.casefold() == NO_SOURCE:
-        raise ValidationError(
-            f"--from {NO_SOURCE} belongs to --start-clean; name the driver of the source, for example Mongo."
-        )
-    left, right = (sides.source, sides.source_config), (sides.target, sides.target_config)
-    with (
-        both_sides(given, module, left, right) as stores,
-        progress_on() as progress,
-        lines_in(out) as write,
-    ):
-        return run_verify(*stores, options, progress, stop, write)
+    """Compare and return the report; the findings are written to the directory."""
+    with reports_in(out) as write, sides as (left, right), progress_on() as progress:
+        return run_verify(left, right, options, progress, stop, write)
 
 
-def _started_clean(
-    given: CommonOptions, module: str, sides: Sides, options: VerifyOptions, stop: StopSwitch
-) -> ParityReport:
-    source, settings = _source_name(sides.source), side_settings(given, sides.target_config)
-    with open_store(module, sides.target, settings) as target:
-        return run_start_clean(source, target, options, stop)
+def conclude(report: ParityReport, out: Path | None, output: Format) -> None:
+    """Write and print a report."""
+    if out is not None:
+        write_reports(report, out)
+    emit(output, report.model_dump(mode="json"), *report_texts(report, out), kept=out)
 
 
 def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool) -> Approval | None:
@@ -222,6 +181,13 @@ def _source_name(given: str) -> str:
     known = {name.casefold(): name for name in (*installed_backend_names(), NO_SOURCE)}
     # The spelling only: a fresh start does not need the client library of its source either.
     return known.get(given.casefold()) or load_backend(given).name
+
+
+def _require_source(given: str) -> None:
+    if given.casefold() == NO_SOURCE:
+        raise ValidationError(
+            f"--from {NO_SOURCE} belongs to --start-clean; name the driver of the source, for example Mongo."
+        )
 
 
 def switch_of(settings: Settings, module: str) -> str | None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
-from shutil import copyfileobj
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from twinstore.errors import ValidationError
 from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.report.writing import DIFFERENCES
-from twinstore_backfill.stores import select_entities
 from twinstore_backfill.verify.findings import FindingKind
 
 if TYPE_CHECKING:
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
     from twinstore.keys import Key
     from twinstore_backfill.stores import Store
 
-__all__ = ["GivenDifferences", "NamedRows", "given_differences", "named_rows", "no_rows"]
+__all__ = ["NamedRows", "named_rows", "no_rows", "require_same_stores"]
 
 REPORT: Final = "parity-report.json"
 # Rows of one transaction or one task, all of them in memory.
@@ -105,63 +102,39 @@ def no_rows(entities: Iterable[Entity]) -> Iterator[NamedRows]:
         yield NamedRows(entities, spool)
 
 
-@dataclass(frozen=True, slots=True)
-class GivenDifferences:
-    """What a verification left, read before a new report takes its place.
-
-    Attributes:
-        name: where it was read.
-        lines: its findings.
-        report: the report beside them, if there is one.
-    """
-
-    name: str
-    lines: IO[bytes]
-    report: bytes | None
-
-
 @contextmanager
-def given_differences(path: Path) -> Iterator[GivenDifferences]:
-    """Read ``differences.ndjson``, or the one in a directory.
+def named_rows(path: Path, entities: Iterable[Entity]) -> Iterator[NamedRows]:
+    """Yield the rows that ``differences.ndjson``, or the one in a directory, names.
+
+    They are read at once, so that the file may be replaced meanwhile.
 
     Raises:
-        ValidationError: it cannot be read.
+        ValidationError: the file cannot be read, or a line is no finding of one of the entities.
     """
     file = path / DIFFERENCES if path.is_dir() else path
-    report = file.with_name(REPORT)
-    with TemporaryFile() as spool:
+    with no_rows(entities) as rows:
         try:
             with file.open("rb") as lines:
-                copyfileobj(lines, spool)
-            beside = report.read_bytes() if report.exists() else None
+                rows.take(lines, str(file))
         except OSError as error:
             advice = "Name with --in the --out directory of a verification."
             raise ValidationError(f"{file} cannot be read: {error.strerror}. {advice}") from error
-        spool.seek(0)
-        yield GivenDifferences(str(file), spool, beside)
-
-
-@contextmanager
-def named_rows(given: GivenDifferences, source: Store, target: Store) -> Iterator[NamedRows]:
-    """Yield the rows that the differences of these stores name.
-
-    Raises:
-        ValidationError: they are of other stores, or a line is no finding of this module.
-    """
-    _require_same_stores(given, source, target)
-    with no_rows(select_entities(source.bulk, ())) as rows:
-        rows.take(given.lines, given.name)
         yield rows
 
 
-def _require_same_stores(given: GivenDifferences, source: Store, target: Store) -> None:
-    # Without a report beside them nothing tells; the exact comparison afterwards does.
-    if given.report is None:
+def require_same_stores(path: Path, source: Store, target: Store) -> None:
+    """Refuse differences of other stores, where the report beside them tells which they were.
+
+    Raises:
+        ValidationError: the report is of another pair of stores.
+    """
+    report = (path if path.is_dir() else path.parent) / REPORT
+    if not report.exists():
         return
-    before = parse_report(given.report, REPORT)
+    before = parse_report(report.read_bytes(), str(report))
     for name, side, store in (("source", before.source, source), ("target", before.target, target)):
         if side.identity != store.bulk.identity:
             raise ValidationError(
-                f"{given.name} is of another {name}: {side.place or side.identity}, not {store.bulk.place}. "
-                "Name the stores that were verified."
+                f"{report} is of another {name}: {side.place or side.identity}, not {store.bulk.place}. Name "
+                "the stores that were verified."
             )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Final, assert_never
 
 from twinstore.errors import TwinstoreError
 from twinstore_backfill.files import json_text, line_writer, write_whole
+from twinstore_backfill.report.failing import Failure, failures_reported, junit_failure
 from twinstore_backfill.report.html import html
 from twinstore_backfill.report.junit import junit
 from twinstore_backfill.report.markdown import markdown
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DIFFERENCES",
-    "REPORT_FILES",
     "ReportError",
     "ReportFormat",
-    "lines_in",
     "render",
+    "report_directory",
+    "reports_in",
     "write_reports",
 ]
 
@@ -46,8 +47,8 @@ SUFFIXES: Final[Mapping[ReportFormat, str]] = {
     ReportFormat.HTML: "html",
 }
 DIFFERENCES: Final = "differences.ndjson"
+REPORT_FILES: Final = (*(f"parity-report.{suffix}" for suffix in SUFFIXES.values()), DIFFERENCES)
 Lines = Callable[[Iterable[bytes]], object]
-REPORT_FILES: Final = tuple(f"parity-report.{suffix}" for suffix in SUFFIXES.values())
 
 
 class ReportError(TwinstoreError):
@@ -71,16 +72,34 @@ def render(report: ParityReport, output: ReportFormat) -> bytes:
 
 
 @contextmanager
-def lines_in(directory: Path | None) -> Iterator[Lines]:
-    """Take the findings of a run as lines of ``differences.ndjson``; a run that fails leaves no file.
+def report_directory(directory: Path | None) -> Iterator[None]:
+    """Let the reports in a directory agree with how a verification ends, whatever happens meanwhile.
+
+    Those of an earlier run are removed first. Where there is no verdict, ``parity-report.xml`` says why.
 
     Raises:
-        ReportError: the directory is full, or takes no file any more.
+        ConfigurationError: nothing can be written to the directory.
+    """
+    with failures_reported(directory, REPORT_FILES, _failure_file):
+        yield
+
+
+def _failure_file(failure: Failure) -> tuple[str, bytes]:
+    return f"parity-report.{SUFFIXES[ReportFormat.JUNIT]}", junit_failure("twinstore.verify", failure)
+
+
+@contextmanager
+def reports_in(directory: Path | None) -> Iterator[Lines]:
+    """Take the findings of a run as lines of ``differences.ndjson``; a run that fails leaves no such file.
+
+    Raises:
+        ConfigurationError: nothing can be written to the directory.
+        ReportError: the directory is full.
     """
     if directory is None:
         yield list
         return
-    with _writing_to(directory), line_writer(directory / DIFFERENCES) as write:
+    with report_directory(directory), _written(directory), line_writer(directory / DIFFERENCES) as write:
         yield write
 
 
@@ -90,16 +109,20 @@ def write_reports(report: ParityReport, directory: Path) -> None:
     Raises:
         ReportError: the directory is full, or takes no file any more.
     """
-    with _writing_to(directory):
+    with _written(directory):
         for output, suffix in SUFFIXES.items():
             write_whole(directory / f"parity-report.{suffix}", render(report, output))
 
 
 @contextmanager
-def _writing_to(directory: Path) -> Iterator[None]:
+def _written(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        # A part of the reports would pass for all of them.
+        with suppress(OSError):
+            for name in REPORT_FILES:
+                (directory / name).unlink(missing_ok=True)
         raise ReportError(
             f"The reports could not be written to {directory}: {error.strerror}. Make room, and verify again."
         ) from error

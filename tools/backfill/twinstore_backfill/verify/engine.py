@@ -175,7 +175,7 @@ class Verification:
         self._collect(findings, key_tasks(findings, only), sum(counts.values()))
         self.checks = [
             skipped("C1", "counts"),
-            content_check(self._entities, single=True),
+            content_check(self._entities),
             recheck_mode(sum(counts.values()), sum(only.keyless.get(name, 0) for name in counts)),
             *(skipped(name, title) for name, title in _list_titles(self._context.target.module)),
             lock_check(),
