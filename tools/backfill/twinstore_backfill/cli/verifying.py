@@ -48,6 +48,7 @@ from twinstore_backfill.stopping import StopSwitch, stop_on_signals
 from twinstore_backfill.stores import Store, open_store
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.fresh import run_start_clean
+from twinstore_backfill.verify.grouping import read_groups
 from twinstore_backfill.verify.options import Approval, VerifyOptions
 
 __all__ = ["RequireReady", "conclude", "report_texts", "switch_of", "verified", "verify"]
@@ -75,6 +76,13 @@ StartClean = Annotated[
 ]
 
 
+GroupsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--groups",
+        help="Mapping file (JSON, YAML or TOML) of the groups in the report: group, collection, table.",
+    ),
+]
 # As many as fit on a screen; differences.ndjson holds every one.
 NAMED = 10
 
@@ -109,6 +117,7 @@ def verify(  # noqa: PLR0917  # the options of a command
     reason: Annotated[str | None, typer.Option("--reason", help="Why a fresh start is right.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
     require_cutover_ready: RequireReady = False,  # noqa: FBT002  # the same
+    groups: GroupsFile = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
@@ -130,6 +139,7 @@ def verify(  # noqa: PLR0917  # the options of a command
             approval=approval,
             switch=switch_of(common(context).settings(), name),
             require_ready=require_cutover_ready,
+            groups=read_groups(groups, name) if groups is not None else {},
         )
         if approval is not None:
             with open_store(name, target, side_settings(common(context), target_config)) as store:

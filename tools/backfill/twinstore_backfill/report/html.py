@@ -10,6 +10,7 @@ from twinstore_backfill.report.charts import bars, stacked
 from twinstore_backfill.report.texts import (
     facts,
     findings,
+    group_rows,
     headline,
     key_text,
     number_of,
@@ -73,6 +74,8 @@ def _parts(report: ParityReport) -> Iterator[tuple[str, str]]:
     yield from _charts(report)
     if found := _findings(report):
         yield "What differs", found
+    if report.groups:
+        yield "Groups", _table(("group", "entities", "result"), group_rows(report))
     if report.entities:
         yield "Entities and tenants", _tenants(report)
         yield "Digests", _digests(report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill.report.texts import facts, findings, headline, short, tenant_text, visible
+from twinstore_backfill.report.texts import facts, findings, group_rows, headline, short, tenant_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,6 +44,10 @@ def _lines(report: ParityReport) -> Iterator[str]:
         ("check", "result", "what was compared"),
         [(f"{check.id} {check.title}", check.result, check.summary) for check in report.checks],
     )
+    if report.groups:
+        yield "## Groups"
+        yield ""
+        yield from _table(("group", "entities", "result"), group_rows(report))
     yield from _entities(report)
     yield from _findings(report)
     yield from _digests(report)

@@ -27,6 +27,7 @@ __all__ = [
     "expired_text",
     "facts",
     "findings",
+    "group_rows",
     "headline",
     "key_text",
     "left_out_texts",
@@ -224,6 +225,11 @@ def because(reason: str | None) -> str:
 def short(digest: str) -> str:
     """Return the beginning of a digest."""
     return digest.removeprefix("sha256:")[:16]
+
+
+def group_rows(report: ParityReport) -> list[tuple[str, str, str]]:
+    """Return the logical groups with their entities and what these amount to."""
+    return [(group.name, ", ".join(group.entities), group.result) for group in report.groups]
 
 
 def tenant_result(tenant: TenantReport) -> Result:

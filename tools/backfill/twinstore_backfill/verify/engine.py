@@ -208,7 +208,7 @@ class Verification:
             self._progress.advance(DOCUMENTS, sum(part.source.count for part in result.tenants.values()))
         self._settle(findings)
         self._progress.finish(DOCUMENTS)
-        self._entities = [found.report() for found in findings.values()]
+        self._entities = [_grouped(found.report(), self._options.groups) for found in findings.values()]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
         return lists
 
@@ -328,6 +328,12 @@ class Verification:
             for check in self.checks
             if check.result in {"fail", "inconclusive"}
         )
+
+
+def _grouped(report: EntityReport, groups: Mapping[str, str]) -> EntityReport:
+    """Return the report of an entity with the group that the user names."""
+    group = groups.get(report.entity)
+    return report if group is None else report.model_copy(update={"group": group})
 
 
 def _mode(options: VerifyOptions) -> Literal["full", "sample", "recheck", "start-clean"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -58,6 +58,7 @@ class VerifyOptions:
         approval: begin without old data; the target must be empty.
         switch: the driver that the configuration names at present.
         only: the rows to compare, ``None`` for all rows: a recheck.
+        groups: by entity the logical group that reports show instead of that of its description.
         require_ready: end with a code other than 0 unless the switch may be turned.
     """
 
@@ -73,6 +74,7 @@ class VerifyOptions:
     approval: Approval | None = None
     switch: str | None = None
     only: RowChoice | None = None
+    groups: Mapping[str, str] = field(default_factory=dict[str, str])
     require_ready: bool = False
 
     def __post_init__(self) -> None:
