@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore_backfill.report.charts import bars, stacked
 from twinstore_backfill.report.texts import (
+    SPEED_COLUMNS,
     facts,
     findings,
     group_rows,
@@ -15,6 +16,7 @@ from twinstore_backfill.report.texts import (
     key_text,
     number_of,
     short,
+    speed_rows,
     tenant_text,
     visible,
 )
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["html"]
 
 KINDS: Final = ("missing", "extra", "different", "stale", "unproved", "undecodable", "quarantined")
-NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS})
+NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS, *SPEED_COLUMNS[1:]})
 TONES: Final[Mapping[str, str]] = {
     "PASS": "pass",
     "FAIL": "fail",
@@ -82,6 +84,8 @@ def _parts(report: ParityReport) -> Iterator[tuple[str, str]]:
     if report.equivalences:
         rows = [(item.name, f"{item.documents:,}") for item in report.equivalences]
         yield "Equal after normalisation", _table(("equivalence", "documents"), rows)
+    if times := speed_rows(report):
+        yield "Speed of lists", _table(SPEED_COLUMNS, times, "Milliseconds for the first page.")
     yield "What was compared", _facts(report)
 
 

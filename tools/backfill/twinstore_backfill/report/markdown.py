@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill.report.texts import facts, findings, group_rows, headline, short, tenant_text, visible
+from twinstore_backfill.report.texts import (
+    SPEED_COLUMNS,
+    facts,
+    findings,
+    group_rows,
+    headline,
+    short,
+    speed_rows,
+    tenant_text,
+    visible,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +26,9 @@ __all__ = ["markdown"]
 
 # Also "@": the text of a pull request would notify whoever has the name that follows.
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
-RIGHT: Final = {"equal", "missing", "extra", "different", "undecodable", "expired", "documents"}
+RIGHT: Final = frozenset(
+    {"equal", "missing", "extra", "different", "undecodable", "expired", "documents", *SPEED_COLUMNS[1:]}
+)
 
 
 def markdown(report: ParityReport) -> str:
@@ -52,6 +64,10 @@ def _lines(report: ParityReport) -> Iterator[str]:
     yield from _findings(report)
     yield from _digests(report)
     yield from _equivalences(report)
+    if rows := speed_rows(report):
+        yield "## Speed of lists (milliseconds)"
+        yield ""
+        yield from _table(SPEED_COLUMNS, rows)
 
 
 def _entities(report: ParityReport) -> Iterator[str]:

@@ -16,7 +16,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
 from twinstore import jsontext
-from twinstore.config.keys import module_keys
 from twinstore.modules import module_spec
 from twinstore.tenancy import names_tenant
 from twinstore_backfill.copy.options import refuse_same_store
@@ -38,6 +37,8 @@ from twinstore_backfill.report.model import (
 from twinstore_backfill.source import inspect_source, own_ages
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import preflight, require_tenants, select_entities
+from twinstore_backfill.verify.advice import already_switched, direction_warnings, next_step
+from twinstore_backfill.verify.benchmark import largest_tenants, measured, speed_check
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.checks import (
     content_check,
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import KeyRange
     from twinstore.catalog import Entity
     from twinstore_backfill.progress import Progress
-    from twinstore_backfill.report.model import EntityReport, Verdict
+    from twinstore_backfill.report.model import EntityReport, QueryTimes, Verdict
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.options import RowChoice, VerifyOptions
@@ -139,12 +140,13 @@ class Verification:
     ) -> None:
         """Take both sides, the options, who is told, what is to be said of the source, and the lines."""
         self._context, self._options, self._progress, self._stop = context, options, progress, stop
-        self._warnings = _direction_warnings(options, context) + warnings
+        self._warnings = direction_warnings(options, context) + warnings
         self._write = write
         self._entities: list[EntityReport] = []
         self._equivalences: Counter[str] = Counter()
         self.checks: list[Check] = []
         self._largest = 0
+        self._times: tuple[QueryTimes, ...] = ()
 
     @property
     def _sampled(self) -> bool:
@@ -157,6 +159,7 @@ class Verification:
         findings = {entity.name: EntityFindings(entity, counted[entity.name]) for entity in entities}
         rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
         lists = self._collect(findings, self._tasks(entities, counted, tenants), rows)
+        self._measure(counted, tenants)
         respelled = {name for name, found in findings.items() if found.equivalences}
         self.checks = [
             count_check(self._entities, sampled=self._sampled),
@@ -166,6 +169,7 @@ class Verification:
             lock_check(),
             decode_check(self._entities),
             schema_check(self._context.target),
+            *self._speed(),
         ]
 
     def compare_again(self, entities: Sequence[Entity], only: RowChoice) -> None:
@@ -182,6 +186,19 @@ class Verification:
             decode_check(self._entities),
             skipped("C8", SCHEMA),
         ]
+
+    def _measure(self, counted: Mapping[str, Mapping[str, tuple[int, int]]], tenants: Sequence[str]) -> None:
+        """Measure the lists of the largest tenants, and those over all where all are looked at."""
+        if not self._options.benchmark:
+            return
+        over_all: tuple[None, ...] = () if self._options.tenants else (None,)
+        chosen = (*over_all, *largest_tenants(counted, tenants))
+        self._times = measured(self._context, chosen, self._page(), self._progress, self._stop)
+
+    def _speed(self) -> tuple[Check, ...]:
+        """Return the check of the speed where a limit is asked for."""
+        limit = self._options.max_ratio
+        return () if limit is None else (speed_check(self._times, limit),)
 
     def _settle(self, findings: Mapping[str, EntityFindings]) -> None:
         """Take into account what retention removed since the rows were counted."""
@@ -273,6 +290,7 @@ class Verification:
                 host=socket.gethostname(),
                 as_of=jsontext.format_timestamp(as_of),
                 seconds=round(seconds, 3),
+                benchmark=self._times,
             ),
             tool=Tool(**tool_identity()),
             module=self._context.target.module,
@@ -291,7 +309,7 @@ class Verification:
             cutover_ready_required=options.require_ready,
             reasons=self._reasons(),
             warnings=self._warnings,
-            next_step=next_step(verdict, options, self._context),
+            next_step=next_step(verdict, options, self._context, self.checks),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=_approval(options),
             checks=tuple(self.checks),
@@ -342,22 +360,6 @@ def _mode(options: VerifyOptions) -> Literal["full", "sample", "recheck", "start
     return "recheck" if options.only is not None else options.mode
 
 
-def already_switched(options: VerifyOptions, context: VerifyContext) -> bool:
-    """Whether the settings name the target, so that the service writes there and not to the source."""
-    return options.switch == context.target.backend != context.source.backend
-
-
-def _direction_warnings(options: VerifyOptions, context: VerifyContext) -> tuple[str, ...]:
-    if options.approval or not already_switched(options, context):
-        return ()
-    key, target = ":".join(module_keys(context.target.module).switch), context.target.backend
-    text = (
-        f"{key} names {target} already, so the service writes to the target and the source stands still; the "
-        f"way back is proved with --from {target} --to {context.source.backend}."
-    )
-    return (text,)
-
-
 def _list_titles(module: str) -> tuple[tuple[str, str], ...]:
     due_order = module_spec(module).due_order
     lists = ("C5", "list order")
@@ -376,34 +378,3 @@ def list_checks(found: ListResult, module: str, respelled: AbstractSet[str]) -> 
 def _approval(options: VerifyOptions) -> ApprovalReport | None:
     given = options.approval
     return ApprovalReport(reason=given.reason, approved_by=given.approved_by) if given else None
-
-
-def next_step(verdict: Verdict, options: VerifyOptions, context: VerifyContext) -> str:
-    """Say what to do now."""
-    match verdict:
-        case "FAIL" if options.approval:
-            return "Empty the target, or verify without --start-clean."
-        case "FAIL":
-            return (
-                "Look at what differs. `twinstore backfill repair` rewrites the rows that differences.ndjson "
-                "names and, with --delete-extra, removes those that the source does not have. Then verify "
-                "again in full."
-            )
-        case "INCONCLUSIVE":
-            return "Resolve what the reasons list, then verify again in full."
-        case "PARTIAL" if options.only is not None:
-            return "This is proved for the rows that differed before; verify again in full."
-        case "PARTIAL":
-            return (
-                "This is proved for the chosen entities and tenants only; verify without --entity and "
-                "--tenant."
-            )
-        case _:
-            return _after_proof(options, context)
-
-
-def _after_proof(options: VerifyOptions, context: VerifyContext) -> str:
-    key, target = ":".join(module_keys(context.target.module).switch), context.target.backend
-    if options.switch == target:
-        return f"{key} already names {target}; there is nothing left to do."
-    return f"Keep the writers stopped, set {key} to {target}, and start the service."
