@@ -43,16 +43,8 @@ def next_step(
 ) -> str:
     """Say what to do now."""
     match verdict:
-        case "FAIL" if is_only_slow(checks):
-            return SLOW
-        case "FAIL" if options.approval:
-            return "Empty the target, or verify without --start-clean."
         case "FAIL":
-            return (
-                "Look at what differs. `twinstore backfill repair` rewrites the rows that differences.ndjson "
-                "names and, with --delete-extra, removes those that the source does not have. Then verify "
-                "again in full."
-            )
+            return _after_failure(options, checks)
         case "INCONCLUSIVE":
             return "Resolve what the reasons list, then verify again in full."
         case "PARTIAL" if options.only is not None:
@@ -64,6 +56,17 @@ def next_step(
             )
         case _:
             return _after_proof(options, context)
+
+
+def _after_failure(options: VerifyOptions, checks: Sequence[Check]) -> str:
+    if is_only_slow(checks):
+        return SLOW
+    if options.approval:
+        return "Empty the target, or verify without --start-clean."
+    return (
+        "Look at what differs. `twinstore backfill repair` rewrites the rows that differences.ndjson names "
+        "and, with --delete-extra, removes those that the source does not have. Then verify again in full."
+    )
 
 
 def _after_proof(options: VerifyOptions, context: VerifyContext) -> str:
