@@ -14,6 +14,7 @@ from twinstore_backfill.cli.params import (
     AsOf,
     Format,
     FromBackend,
+    IgnoreUnknown,
     ModuleName,
     OnlyEntities,
     OnlyTenants,
@@ -22,6 +23,7 @@ from twinstore_backfill.cli.params import (
     TargetConfig,
     ToBackend,
     common,
+    ignored_option,
     instant_option,
     side_settings,
 )
@@ -49,6 +51,7 @@ def plan(  # noqa: PLR0917  # the options of a command
     tenant: OnlyTenants = None,
     as_of: AsOf = None,
     range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 5000,
+    ignore_unknown: IgnoreUnknown = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes nothing."""
@@ -58,6 +61,7 @@ def plan(  # noqa: PLR0917  # the options of a command
         tenants=tenant or (),
         as_of=instant_option(as_of, "--as-of"),
         range_size=range_size,
+        ignored=ignored_option(context, ignore_unknown),
     )
     sides = both_sides(common(context), name, (source, source_config), (target, target_config))
     with sides as (left, right):

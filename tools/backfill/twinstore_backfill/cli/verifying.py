@@ -20,7 +20,9 @@ from twinstore_backfill.cli.output import emit, table, toned
 from twinstore_backfill.cli.params import (
     AsOf,
     Format,
+    IgnoreUnknown,
     ModuleName,
+    OnFinish,
     OnlyEntities,
     OnlyTenants,
     OutputFormat,
@@ -28,10 +30,12 @@ from twinstore_backfill.cli.params import (
     TargetConfig,
     ToBackend,
     common,
+    ignored_option,
     instant_option,
     side_settings,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.finishing import on_finish
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import (
@@ -132,9 +136,12 @@ def verify(  # noqa: PLR0917  # the options of a command
     groups: GroupsFile = None,
     benchmark: Benchmark = False,  # noqa: FBT002  # the same
     max_ratio: MaxRatio = None,
+    ignore_unknown: IgnoreUnknown = None,
+    finish: OnFinish = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
+    on_finish(finish, out)
     # From here on, so that the files of --out agree with the exit code at every moment.
     with report_directory(out), stop_on_signals() as stop:
         approval = _approval(reason, approved_by, start_clean=start_clean)
@@ -156,6 +163,7 @@ def verify(  # noqa: PLR0917  # the options of a command
             benchmark=benchmark,
             max_ratio=max_ratio,
             groups=read_groups(groups, name) if groups is not None else {},
+            ignored=ignored_option(context, ignore_unknown),
         )
         if approval is not None:
             with open_store(name, target, side_settings(common(context), target_config)) as store:

@@ -152,7 +152,7 @@ def _process(context: CopyContext, claim: Claim) -> None:
     try:
         # Against another writer it loses as a whole.
         name = f"Range {claim.number} of {claim.entity}"
-        tally = context.patience.outlast(name, partial(copy_range, context, claim))
+        tally, waiting = context.patience.outlast(name, partial(copy_range, context, claim))
     except ENDS_THE_RUN:
         raise
     except LeaseLostError as error:
@@ -164,11 +164,13 @@ def _process(context: CopyContext, claim: Claim) -> None:
         log.info("range %d of %s is live", claim.number, claim.entity)
         # It may have failed before in this run.
         context.failures.pop(claim.number, None)
-        context.limits.add(tally)
+        context.limits.add(tally, waiting)
 
 
-def copy_range(context: CopyContext, claim: Claim) -> RangeTally:
+def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:
     """Copy a claimed range; its rows, its lines and its entry in the ledger are committed together.
+
+    Return what it amounted to, and how many of its rows wait for what another row of the target holds.
 
     Raises:
         ConcurrencyError: another writer was faster; nothing of the range is live.
@@ -198,7 +200,7 @@ def copy_range(context: CopyContext, claim: Claim) -> RangeTally:
         # commit.
         ledger.finish(writer.access, claim, tally)
         writer.commit()
-    return tally
+    return tally, reader.waiting
 
 
 def _give_back(context: CopyContext, claim: Claim, error: Exception) -> None:

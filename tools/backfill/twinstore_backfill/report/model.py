@@ -23,6 +23,7 @@ __all__ = [
     "Envelope",
     "FieldReport",
     "FindingGroup",
+    "IgnoredReport",
     "LeftOut",
     "Named",
     "ParityReport",
@@ -254,6 +255,14 @@ class Equivalence(Frozen):
     documents: int
 
 
+class IgnoredReport(Frozen):
+    """An unknown property that the copy dropped, and why that is right, if somebody said so."""
+
+    entity: str
+    path: str
+    reason: str | None = None
+
+
 class ParityReport(Frozen):
     """What a verification found."""
 
@@ -276,6 +285,7 @@ class ParityReport(Frozen):
     cutover_ready_required: bool = False
     reasons: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    ignored: tuple[IgnoredReport, ...] = ()
     next_step: str
     documents_equal: int
     approval: ApprovalReport | None

@@ -181,6 +181,10 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
         ("Tool", f"{report.tool.name} {report.tool.version} ({report.tool.checksum})"),
     ]
     rows += [("Left out", text) for text in left_out_texts(report)]
+    rows += [
+        ("Ignored", f"{item.entity}.{item.path}: {item.reason or 'no reason given'}")
+        for item in report.ignored
+    ]
     if report.approval is not None:
         rows.append(("Approved by", f"{report.approval.approved_by}: {report.approval.reason}"))
     return rows

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from twinstore.modules import module_spec
 from twinstore.tenancy import shown
 from twinstore_backfill.report.model import Check
 from twinstore_backfill.report.texts import number_of
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.report.model import Differing, EntityReport, Result, TenantReport
     from twinstore_backfill.verify.lists import ListFinding
+    from twinstore_backfill.verify.tasks import ListResult
 
 __all__ = [
     "content_check",
     "count_check",
     "decode_check",
     "list_check",
+    "list_checks",
+    "list_titles",
     "listed_check",
     "lock_check",
     "mode_check",
@@ -157,8 +161,12 @@ def _percent(share: float) -> str:
     return f"{share:.0f}" if share >= 10 else f"{share:.2g}"  # noqa: PLR2004  # two digits
 
 
-def list_check(
-    identifier: str, title: str, findings: Sequence[ListFinding], respelled: AbstractSet[str]
+def list_check(  # what it is, and by what it is judged
+    identifier: str,
+    title: str,
+    findings: Sequence[ListFinding],
+    respelled: AbstractSet[str],
+    approved: AbstractSet[str] = frozenset(),
 ) -> Check:
     """C4 and C5: lists that both sides answer alike.
 
@@ -170,13 +178,42 @@ def list_check(
         title: its title.
         findings: what each list showed.
         respelled: the entities with documents in another spelling.
+        approved: the entities that the source cannot list because of properties that were ignored with a
+            reason, and which it has not been able to list before.
     """
-    findings = [item if respelled.isdisjoint(item.made_of) else _softened(item) for item in findings]
-    result = worst(finding.result for finding in findings) if findings else "pass"
-    rows = sum(finding.rows for finding in findings)
-    problems = [f"{finding.query}: {finding.problem}" for finding in findings if finding.result != "pass"]
-    summary = f"{number_of(len(findings), 'list')} with {number_of(rows, 'row')} compared"
+    asked = [item for item in findings if approved.isdisjoint(item.unread)]
+    judged = [item if respelled.isdisjoint(item.made_of) else _softened(item) for item in asked]
+    result = worst(finding.result for finding in judged) if judged else "pass"
+    rows = sum(finding.rows for finding in judged)
+    problems = [f"{finding.query}: {finding.problem}" for finding in judged if finding.result != "pass"]
+    left_out = len(findings) - len(asked)
+    more = f"; {left_out} that the source cannot answer because of ignored properties" if left_out else ""
+    summary = f"{number_of(len(judged), 'list')} with {number_of(rows, 'row')} compared{more}"
     return listed_check(identifier, title, result, summary, problems)
+
+
+def list_titles(module: str) -> tuple[tuple[str, str], ...]:
+    """Return the checks of the lists of a module, in order."""
+    due_order = module_spec(module).due_order
+    lists = ("C5", "list order")
+    return (lists,) if due_order is None else (("C4", due_order), lists)
+
+
+def list_checks(
+    found: ListResult,
+    module: str,
+    respelled: AbstractSet[str],
+    approved: AbstractSet[str] = frozenset(),
+) -> tuple[Check, ...]:
+    """Return C5, and C4 where the module has a name for the order in which rows are due."""
+    titles = list_titles(module)
+    if len(titles) == 1:
+        return (list_check(*titles[0], [*found.due, *found.lists], respelled, approved),)
+    due, lists = titles
+    return (
+        list_check(*due, found.due, respelled, approved),
+        list_check(*lists, found.lists, respelled, approved),
+    )
 
 
 def _softened(finding: ListFinding) -> ListFinding:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from twinstore.keys import Key
+    from twinstore_backfill.ignoring import IgnoredPath
 
 __all__ = ["Approval", "RowChoice", "VerifyOptions"]
 
@@ -58,6 +59,7 @@ class VerifyOptions:
         range_size: documents per range.
         approval: begin without old data; the target must be empty.
         switch: the driver that the configuration names at present.
+        ignored: unknown properties that the copy dropped.
         only: the rows to compare, ``None`` for all rows: a recheck.
         benchmark: also measure how long the lists take.
         max_ratio: how many times as long as on the source a list may take; ``None`` for any.
@@ -76,6 +78,7 @@ class VerifyOptions:
     batch_size: int = 1000
     approval: Approval | None = None
     switch: str | None = None
+    ignored: tuple[IgnoredPath, ...] = ()
     only: RowChoice | None = None
     benchmark: bool = False
     max_ratio: float | None = None

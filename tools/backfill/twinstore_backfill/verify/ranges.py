@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort, BulkView, ScanRow
     from twinstore.catalog import Entity
     from twinstore.keys import Key
+    from twinstore_backfill.ignoring import IgnoredPath
     from twinstore_backfill.verify.removals import Removals, Side
 
 __all__ = ["RangeComparison", "RangeResult", "RowComparison", "TenantResult", "compare_keys", "compare_range"]
@@ -80,6 +81,7 @@ class RangeComparison:
     Attributes:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
+        ignored: unknown properties that a copy of the entity drops.
     """
 
     source: BulkPort
@@ -89,6 +91,7 @@ class RangeComparison:
     cutoff: datetime | None
     batch_size: int = 1000
     removals: Removals | None = None
+    ignored: tuple[IgnoredPath, ...] = ()
 
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
@@ -128,7 +131,7 @@ class RowComparison:
         self.result = result
         self._work = work
         self._cutoff = work.cutoff
-        self._expecting = Expecting(work.entity)
+        self._expecting = Expecting(work.entity, work.ignored)
         self._looked_for = looked_for(work.entity)
 
     def source_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
@@ -218,7 +221,8 @@ class RowComparison:
         else:
             accepted = self._expecting.accepts(content)
         if not accepted:
-            self._undecodable(source, target)
+            # Also of what is ignored: a copy would have dropped it.
+            self._otherwise(source, target)
             return
         result = self.result.tenants[source.label]
         self.result.largest = max(self.result.largest, len(content))
