@@ -40,18 +40,21 @@ from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import (
     NO_SOURCE,
+    SPEED_COLUMNS,
     expired_rows,
     expired_text,
     headline,
     key_text,
     left_out_texts,
     number_of,
+    speed_rows,
 )
 from twinstore_backfill.report.writing import DIFFERENCES, report_directory, reports_in, write_reports
 from twinstore_backfill.stopping import StopSwitch, stop_on_signals
 from twinstore_backfill.stores import Store, open_store
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.fresh import run_start_clean
+from twinstore_backfill.verify.grouping import read_groups
 from twinstore_backfill.verify.options import Approval, VerifyOptions
 
 __all__ = ["RequireReady", "conclude", "report_texts", "switch_of", "verified", "verify"]
@@ -79,6 +82,23 @@ StartClean = Annotated[
 ]
 
 
+GroupsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--groups",
+        help="Mapping file (JSON, YAML or TOML) of the groups in the report: group, collection, table.",
+    ),
+]
+Benchmark = Annotated[
+    bool, typer.Option("--benchmark", help="Also measure how long both sides take for the lists.")
+]
+MaxRatio = Annotated[
+    float | None,
+    typer.Option(
+        "--max-ratio",
+        help="With --benchmark: fail when a list takes more than so many times as long on the target.",
+    ),
+]
 # As many as fit on a screen; differences.ndjson holds every one.
 NAMED = 10
 
@@ -113,6 +133,9 @@ def verify(  # noqa: PLR0917  # the options of a command
     reason: Annotated[str | None, typer.Option("--reason", help="Why a fresh start is right.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
     require_cutover_ready: RequireReady = False,  # noqa: FBT002  # the same
+    groups: GroupsFile = None,
+    benchmark: Benchmark = False,  # noqa: FBT002  # the same
+    max_ratio: MaxRatio = None,
     ignore_unknown: IgnoreUnknown = None,
     finish: OnFinish = None,
     output: OutputFormat = Format.TEXT,
@@ -137,6 +160,9 @@ def verify(  # noqa: PLR0917  # the options of a command
             approval=approval,
             switch=switch_of(common(context).settings(), name),
             require_ready=require_cutover_ready,
+            benchmark=benchmark,
+            max_ratio=max_ratio,
+            groups=read_groups(groups, name) if groups is not None else {},
             ignored=ignored_option(context, ignore_unknown),
         )
         if approval is not None:
@@ -228,6 +254,8 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
         yield table(columns[:width], [row[:width] for row in rows])
     checks = [(check.id, check.title, check.result, check.summary) for check in report.checks]
     yield table(("check", "", "result", ""), checks)
+    if speed := speed_rows(report):
+        yield table(SPEED_COLUMNS, speed, "Milliseconds for the first page of each list")
     yield from _named(report)
     yield from (f"{text}." for text in left_out_texts(report))
     for item in report.equivalences:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore_backfill.report.charts import bars, stacked
 from twinstore_backfill.report.texts import (
+    SPEED_COLUMNS,
     facts,
     findings,
+    group_rows,
     headline,
     key_text,
     number_of,
     short,
+    speed_rows,
     tenant_text,
     visible,
 )
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["html"]
 
 KINDS: Final = ("missing", "extra", "different", "stale", "unproved", "undecodable", "quarantined")
-NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS})
+NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS, *SPEED_COLUMNS[1:]})
 TONES: Final[Mapping[str, str]] = {
     "PASS": "pass",
     "FAIL": "fail",
@@ -73,12 +76,16 @@ def _parts(report: ParityReport) -> Iterator[tuple[str, str]]:
     yield from _charts(report)
     if found := _findings(report):
         yield "What differs", found
+    if report.groups:
+        yield "Groups", _table(("group", "entities", "result"), group_rows(report))
     if report.entities:
         yield "Entities and tenants", _tenants(report)
         yield "Digests", _digests(report)
     if report.equivalences:
         rows = [(item.name, f"{item.documents:,}") for item in report.equivalences]
         yield "Equal after normalisation", _table(("equivalence", "documents"), rows)
+    if times := speed_rows(report):
+        yield "Speed of lists", _table(SPEED_COLUMNS, times, "Milliseconds for the first page.")
     yield "What was compared", _facts(report)
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from twinstore_backfill.report.texts import facts, findings, headline, short, tenant_text, visible
+from twinstore_backfill.report.texts import (
+    SPEED_COLUMNS,
+    facts,
+    findings,
+    group_rows,
+    headline,
+    short,
+    speed_rows,
+    tenant_text,
+    visible,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +27,7 @@ __all__ = ["escaped", "markdown", "table"]
 # Also "@": the text of a pull request would notify whoever has the name that follows.
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 RIGHT: Final = {
+    *SPEED_COLUMNS[1:],
     "equal",
     "planted",
     "found",
@@ -58,10 +69,18 @@ def _lines(report: ParityReport) -> Iterator[str]:
         ("check", "result", "what was compared"),
         [(f"{check.id} {check.title}", check.result, check.summary) for check in report.checks],
     )
+    if report.groups:
+        yield "## Groups"
+        yield ""
+        yield from table(("group", "entities", "result"), group_rows(report))
     yield from _entities(report)
     yield from _findings(report)
     yield from _digests(report)
     yield from _equivalences(report)
+    if rows := speed_rows(report):
+        yield "## Speed of lists (milliseconds)"
+        yield ""
+        yield from table(SPEED_COLUMNS, rows)
 
 
 def _entities(report: ParityReport) -> Iterator[str]:

@@ -27,6 +27,7 @@ __all__ = [
     "LeftOut",
     "Named",
     "ParityReport",
+    "QueryTimes",
     "RangeReport",
     "Result",
     "SideDigest",
@@ -59,6 +60,16 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class QueryTimes(Frozen):
+    """How long the first page of a list takes on both sides, in milliseconds."""
+
+    query: str
+    source_median: float
+    source_p95: float
+    target_median: float
+    target_p95: float
+
+
 class Envelope(Frozen):
     """What differs between two verifications of the same data, and nothing else does."""
 
@@ -66,6 +77,7 @@ class Envelope(Frozen):
     host: str
     as_of: str
     seconds: float
+    benchmark: tuple[QueryTimes, ...] = ()
 
 
 class Tool(Frozen):

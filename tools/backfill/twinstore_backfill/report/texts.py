@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 from twinstore.tenancy import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from twinstore.keys import Key
     from twinstore_backfill.report.model import (
+        Check,
         Differing,
         EntityReport,
         ParityReport,
@@ -23,16 +24,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_SOURCE",
+    "SPEED_CHECK",
+    "SPEED_COLUMNS",
     "expired_rows",
     "expired_text",
     "facts",
     "findings",
+    "group_rows",
     "headline",
+    "is_only_slow",
     "key_text",
     "left_out_texts",
     "number_of",
     "paths_text",
     "short",
+    "speed_rows",
     "tenant_result",
     "tenant_text",
     "visible",
@@ -44,6 +50,9 @@ NO_SOURCE: Final = "none"
 # What is a difference, in the order in which people ask for it.
 WRONG: Final = ("missing", "extra", "different", "stale", "undecodable")
 NAMED_ENTITIES: Final = 4
+SPEED_CHECK: Final = "B1"
+SPEED: Final = "lists take longer there than --max-ratio allows"
+SPEED_COLUMNS: Final = ("list", "source median", "source 95 %", "target median", "target 95 %")
 LAST_SHORT: Final = 0xFFFF
 # Control characters, invisible marks such as those that turn the direction of text, halves of pairs, and
 # line ends: on a terminal or a page they would act instead of being seen.
@@ -87,16 +96,27 @@ def _judgement(report: ParityReport) -> str:
                 f"No difference between {source} and {target} was seen: "
                 f"{number_of(report.documents_equal, 'document')} equal, but not everything was looked at."
             )
-        case "FAIL" if report.mode == "start-clean":
-            return f"{_capital(target)} is not ready for a fresh start: {_failed_checks(report)}."
         case "FAIL":
-            equal = f"{number_of(report.documents_equal, 'document')} equal"
-            return f"{_capital(source)} and {target} differ: {_differences(report)}. {_capital(equal)}."
+            return _failure(report, source, target)
         case "INCONCLUSIVE":
             gaps = f"the proof has gaps: {_failed_checks(report)}"
             return f"No difference between {source} and {target} was seen, but {gaps}."
         case _:
             return f"{_capital(target)} starts without old data, as approved."
+
+
+def _failure(report: ParityReport, source: str, target: str) -> str:
+    if report.mode == "start-clean":
+        return f"{_capital(target)} is not ready for a fresh start: {_failed_checks(report)}."
+    if is_only_slow(report.checks):
+        return f"{_capital(source)} and {target} hold the same, but {target} is slow: {SPEED}."
+    equal = f"{number_of(report.documents_equal, 'document')} equal"
+    return f"{_capital(source)} and {target} differ: {_differences(report)}. {equal}."
+
+
+def is_only_slow(checks: Iterable[Check]) -> bool:
+    """Whether the speed of the lists is all that failed."""
+    return {item.id for item in checks if item.result == "fail"} == {SPEED_CHECK}
 
 
 def number_of(count: int, noun: str) -> str:
@@ -228,6 +248,25 @@ def because(reason: str | None) -> str:
 def short(digest: str) -> str:
     """Return the beginning of a digest."""
     return digest.removeprefix("sha256:")[:16]
+
+
+def group_rows(report: ParityReport) -> list[tuple[str, str, str]]:
+    """Return the logical groups with their entities and what these amount to."""
+    return [(group.name, ", ".join(group.entities), group.result) for group in report.groups]
+
+
+def speed_rows(report: ParityReport) -> list[tuple[str, str, str, str, str]]:
+    """Return how long each list takes, in milliseconds; nothing where nobody measured."""
+    return [
+        (
+            item.query,
+            f"{item.source_median:,.1f}",
+            f"{item.source_p95:,.1f}",
+            f"{item.target_median:,.1f}",
+            f"{item.target_p95:,.1f}",
+        )
+        for item in report.envelope.benchmark
+    ]
 
 
 def tenant_result(tenant: TenantReport) -> Result:

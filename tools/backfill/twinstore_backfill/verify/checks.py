@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from twinstore.modules import module_spec
 from twinstore.tenancy import shown
 from twinstore_backfill.report.model import Check
 from twinstore_backfill.report.texts import number_of
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.report.model import Differing, EntityReport, Result, TenantReport
     from twinstore_backfill.verify.lists import ListFinding
+    from twinstore_backfill.verify.tasks import ListResult
 
 __all__ = [
     "content_check",
     "count_check",
     "decode_check",
     "list_check",
+    "list_checks",
+    "list_titles",
     "listed_check",
     "lock_check",
     "mode_check",
@@ -108,11 +112,8 @@ def content_check(entities: Sequence[EntityReport]) -> Check:
     ]
     equal = sum(entity.counts.equal for entity in entities)
     result: Result = "fail" if problems else "inconclusive" if unproved else "pass"
-    return listed_check("C2", "content", result, f"{number_of(equal, 'document')} equal", problems + unproved)
-
-
-def _compared(entity: EntityReport) -> int:
-    return entity.counts.equal + entity.counts.named
+    summary = f"{number_of(equal, 'document')} equal"
+    return listed_check("C2", "content", result, summary, problems + unproved)
 
 
 def key_text(row: Differing) -> str:
@@ -122,6 +123,9 @@ def key_text(row: Differing) -> str:
 
 def mode_check(entities: Sequence[EntityReport], *, sampled: bool) -> Check:
     """C3: everything was compared, or what a sample can say."""
+    # A wrong name of a database on both sides looks the same.
+    if not any(entity.counts.equal + entity.counts.named for entity in entities):
+        return listed_check("C3", "mode", "inconclusive", "no document was compared", [NOTHING])
     if not sampled:
         return listed_check("C3", "mode", "pass", "every document was compared", [])
     bounds = [_bound(entity) for entity in entities if entity.counts.equal]
@@ -186,6 +190,30 @@ def list_check(  # what it is, and by what it is judged
     more = f"; {left_out} that the source cannot answer because of ignored properties" if left_out else ""
     summary = f"{number_of(len(judged), 'list')} with {number_of(rows, 'row')} compared{more}"
     return listed_check(identifier, title, result, summary, problems)
+
+
+def list_titles(module: str) -> tuple[tuple[str, str], ...]:
+    """Return the checks of the lists of a module, in order."""
+    due_order = module_spec(module).due_order
+    lists = ("C5", "list order")
+    return (lists,) if due_order is None else (("C4", due_order), lists)
+
+
+def list_checks(
+    found: ListResult,
+    module: str,
+    respelled: AbstractSet[str],
+    approved: AbstractSet[str] = frozenset(),
+) -> tuple[Check, ...]:
+    """Return C5, and C4 where the module has a name for the order in which rows are due."""
+    titles = list_titles(module)
+    if len(titles) == 1:
+        return (list_check(*titles[0], [*found.due, *found.lists], respelled, approved),)
+    due, lists = titles
+    return (
+        list_check(*due, found.due, respelled, approved),
+        list_check(*lists, found.lists, respelled, approved),
+    )
 
 
 def _softened(finding: ListFinding) -> ListFinding:

@@ -16,8 +16,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
 from twinstore import jsontext
-from twinstore.config.keys import module_keys
-from twinstore.modules import module_spec
 from twinstore.tenancy import names_tenant
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.reporting import left_out_counts
@@ -40,12 +38,15 @@ from twinstore_backfill.report.model import (
 from twinstore_backfill.source import inspect_source, own_ages
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import preflight, require_tenants, select_entities
+from twinstore_backfill.verify.advice import already_switched, direction_warnings, next_step
+from twinstore_backfill.verify.benchmark import largest_tenants, measured, speed_check
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.checks import (
     content_check,
     count_check,
     decode_check,
-    list_check,
+    list_checks,
+    list_titles,
     lock_check,
     mode_check,
     recheck_mode,
@@ -61,17 +62,16 @@ from twinstore_backfill.verify.tasks import ListResult, ListTask, RangeTask, Tas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
 
     from twinstore.bulk import KeyRange
     from twinstore.catalog import Entity
     from twinstore_backfill.progress import Progress
-    from twinstore_backfill.report.model import EntityReport, Verdict
+    from twinstore_backfill.report.model import EntityReport, QueryTimes, Verdict
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.options import RowChoice, VerifyOptions
 
-__all__ = ["LARGEST_PAGE", "Verification", "list_checks", "run_verify"]
+__all__ = ["LARGEST_PAGE", "Verification", "run_verify"]
 
 AnyTask = Task[RangeResult | ListResult]
 DOCUMENTS: Final = "documents"
@@ -144,12 +144,13 @@ class Verification:
     ) -> None:
         """Take both sides, the options, who is told, what is to be said of the source, and the lines."""
         self._context, self._options, self._progress, self._stop = context, options, progress, stop
-        self._warnings = _direction_warnings(options, context) + warnings
+        self._warnings = direction_warnings(options, context) + warnings
         self._write = write
         self._entities: list[EntityReport] = []
         self._equivalences: Counter[str] = Counter()
         self.checks: list[Check] = []
         self._largest = 0
+        self._times: tuple[QueryTimes, ...] = ()
 
     @property
     def _sampled(self) -> bool:
@@ -162,6 +163,7 @@ class Verification:
         findings = {entity.name: EntityFindings(entity, counted[entity.name]) for entity in entities}
         rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
         lists = self._collect(findings, self._tasks(entities, counted, tenants), rows)
+        self._measure(counted, tenants)
         respelled = {name for name, found in findings.items() if found.equivalences}
         self.checks = [
             count_check(self._entities, sampled=self._sampled),
@@ -171,6 +173,7 @@ class Verification:
             lock_check(),
             decode_check(self._entities),
             schema_check(self._context.target),
+            *self._speed(),
         ]
 
     def compare_again(self, entities: Sequence[Entity], only: RowChoice) -> None:
@@ -182,11 +185,24 @@ class Verification:
             skipped("C1", "counts"),
             content_check(self._entities),
             recheck_mode(sum(counts.values()), sum(only.keyless.get(name, 0) for name in counts)),
-            *(skipped(name, title) for name, title in _list_titles(self._context.target.module)),
+            *(skipped(name, title) for name, title in list_titles(self._context.target.module)),
             lock_check(),
             decode_check(self._entities),
             skipped("C8", SCHEMA),
         ]
+
+    def _measure(self, counted: Mapping[str, Mapping[str, tuple[int, int]]], tenants: Sequence[str]) -> None:
+        """Measure the lists of the largest tenants, and those over all where all are looked at."""
+        if not self._options.benchmark:
+            return
+        over_all: tuple[None, ...] = () if self._options.tenants else (None,)
+        chosen = (*over_all, *largest_tenants(counted, tenants))
+        self._times = measured(self._context, chosen, self._page(), self._progress, self._stop)
+
+    def _speed(self) -> tuple[Check, ...]:
+        """Return the check of the speed where a limit is asked for."""
+        limit = self._options.max_ratio
+        return () if limit is None else (speed_check(self._times, limit),)
 
     def _settle(self, findings: Mapping[str, EntityFindings]) -> None:
         """Take into account what retention removed since the rows were counted."""
@@ -213,7 +229,7 @@ class Verification:
             self._progress.advance(DOCUMENTS, sum(part.source.count for part in result.tenants.values()))
         self._settle(findings)
         self._progress.finish(DOCUMENTS)
-        self._entities = [found.report() for found in findings.values()]
+        self._entities = [_grouped(found.report(), self._options.groups) for found in findings.values()]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
         return lists
 
@@ -289,6 +305,7 @@ class Verification:
                 host=socket.gethostname(),
                 as_of=jsontext.format_timestamp(as_of),
                 seconds=round(seconds, 3),
+                benchmark=self._times,
             ),
             tool=Tool(**tool_identity()),
             module=self._context.target.module,
@@ -311,7 +328,7 @@ class Verification:
                 IgnoredReport(entity=item.entity, path=".".join(item.path), reason=item.reason)
                 for item in options.ignored
             ),
-            next_step=next_step(verdict, options, self._context),
+            next_step=next_step(verdict, options, self._context, self.checks),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=_approval(options),
             checks=tuple(self.checks),
@@ -350,82 +367,18 @@ class Verification:
         )
 
 
+def _grouped(report: EntityReport, groups: Mapping[str, str]) -> EntityReport:
+    """Return the report of an entity with the group that the user names."""
+    group = groups.get(report.entity)
+    return report if group is None else report.model_copy(update={"group": group})
+
+
 def _mode(options: VerifyOptions) -> Literal["full", "sample", "recheck", "start-clean"]:
     if options.approval:
         return "start-clean"
     return "recheck" if options.only is not None else options.mode
 
 
-def already_switched(options: VerifyOptions, context: VerifyContext) -> bool:
-    """Whether the settings name the target, so that the service writes there and not to the source."""
-    return options.switch == context.target.backend != context.source.backend
-
-
-def _direction_warnings(options: VerifyOptions, context: VerifyContext) -> tuple[str, ...]:
-    if options.approval or not already_switched(options, context):
-        return ()
-    key, target = ":".join(module_keys(context.target.module).switch), context.target.backend
-    text = (
-        f"{key} names {target} already, so the service writes to the target and the source stands still; the "
-        f"way back is proved with --from {target} --to {context.source.backend}."
-    )
-    return (text,)
-
-
-def _list_titles(module: str) -> tuple[tuple[str, str], ...]:
-    due_order = module_spec(module).due_order
-    lists = ("C5", "list order")
-    return (lists,) if due_order is None else (("C4", due_order), lists)
-
-
-def list_checks(
-    found: ListResult,
-    module: str,
-    respelled: AbstractSet[str],
-    approved: AbstractSet[str] = frozenset(),
-) -> tuple[Check, ...]:
-    """Return C5, and C4 where the module has a name for the order in which rows are due."""
-    titles = _list_titles(module)
-    if len(titles) == 1:
-        return (list_check(*titles[0], [*found.due, *found.lists], respelled, approved),)
-    due, lists = titles
-    return (
-        list_check(*due, found.due, respelled, approved),
-        list_check(*lists, found.lists, respelled, approved),
-    )
-
-
 def _approval(options: VerifyOptions) -> ApprovalReport | None:
     given = options.approval
     return ApprovalReport(reason=given.reason, approved_by=given.approved_by) if given else None
-
-
-def next_step(verdict: Verdict, options: VerifyOptions, context: VerifyContext) -> str:
-    """Say what to do now."""
-    match verdict:
-        case "FAIL" if options.approval:
-            return "Empty the target, or verify without --start-clean."
-        case "FAIL":
-            return (
-                "Look at what differs. `twinstore backfill repair` rewrites the rows that differences.ndjson "
-                "names and, with --delete-extra, removes those that the source does not have. Then verify "
-                "again in full."
-            )
-        case "INCONCLUSIVE":
-            return "Resolve what the reasons list, then verify again in full."
-        case "PARTIAL" if options.only is not None:
-            return "This is proved for the rows that differed before; verify again in full."
-        case "PARTIAL":
-            return (
-                "This is proved for the chosen entities and tenants only; verify without --entity and "
-                "--tenant."
-            )
-        case _:
-            return _after_proof(options, context)
-
-
-def _after_proof(options: VerifyOptions, context: VerifyContext) -> str:
-    key, target = ":".join(module_keys(context.target.module).switch), context.target.backend
-    if options.switch == target:
-        return f"{key} already names {target}; there is nothing left to do."
-    return f"Keep the writers stopped, set {key} to {target}, and start the service."

@@ -15,8 +15,8 @@ from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.report.model import Check, LeftOut, SideReport
 from twinstore_backfill.stores import left_out_entities, preflight
-from twinstore_backfill.verify.checks import lock_check, skipped
-from twinstore_backfill.verify.engine import LARGEST_PAGE, Verification, list_checks
+from twinstore_backfill.verify.checks import list_checks, lock_check, skipped
+from twinstore_backfill.verify.engine import LARGEST_PAGE, Verification
 from twinstore_backfill.verify.schema import schema_check
 from twinstore_backfill.verify.tasks import ListResult, ListTask, VerifyContext
 

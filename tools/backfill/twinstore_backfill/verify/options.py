@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from math import inf
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from twinstore.errors import ValidationError
@@ -60,6 +61,9 @@ class VerifyOptions:
         switch: the driver that the configuration names at present.
         ignored: unknown properties that the copy dropped.
         only: the rows to compare, ``None`` for all rows: a recheck.
+        benchmark: also measure how long the lists take.
+        max_ratio: how many times as long as on the source a list may take; ``None`` for any.
+        groups: by entity the logical group that reports show instead of that of its description.
         require_ready: end with a code other than 0 unless the switch may be turned.
     """
 
@@ -76,6 +80,9 @@ class VerifyOptions:
     switch: str | None = None
     ignored: tuple[IgnoredPath, ...] = ()
     only: RowChoice | None = None
+    benchmark: bool = False
+    max_ratio: float | None = None
+    groups: Mapping[str, str] = field(default_factory=dict[str, str])
     require_ready: bool = False
 
     def __post_init__(self) -> None:
@@ -85,6 +92,14 @@ class VerifyOptions:
         for name, value in numbers.items():
             if value < 1:
                 raise ValidationError(f"{name} should be at least 1, not {value}.")
+        if self.max_ratio is not None:
+            if not self.benchmark:
+                raise ValidationError("--max-ratio belongs to --benchmark; add it or leave it out.")
+            # Also what is no number at all: every comparison with it is false.
+            if not 0 < self.max_ratio < inf:
+                raise ValidationError(f"--max-ratio should be a number above 0, not {self.max_ratio:g}.")
+        if self.approval is not None and self.benchmark:
+            raise ValidationError("--benchmark compares two sides; leave it out with --start-clean.")
         if self.approval is not None and (self.narrowed or self.mode != "full"):
             raise ValidationError(
                 "--start-clean looks at the whole target; leave out --entity, --tenant and --mode."

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.options import RowChoice
 
-__all__ = ["KeyTask", "ListResult", "ListTask", "RangeTask", "Task", "VerifyContext", "key_tasks"]
+__all__ = [
+    "KeyTask",
+    "ListResult",
+    "ListTask",
+    "RangeTask",
+    "Task",
+    "VerifyContext",
+    "key_tasks",
+    "list_queries",
+]
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -153,25 +162,25 @@ class ListTask(Task["ListResult"]):
     def run(self, context: VerifyContext) -> ListResult:
         """Compare."""
         source = context.target if self.target_only else context.source
-        entities = context.target.bulk.entities()
-        make = module_spec(context.target.module).checks
-        if make is None:
-            return ListResult([])
-        # The description of a module names its checks and its storage together.
-        checks = cast(
-            "ModuleChecks[AnyStorage]",
-            make({entity.name: context.list_cutoff(entity) for entity in entities}, self.page),
-        )
         absent = frozenset[str]() if self.target_only else context.absent
-
-        def compared(query: ListQuery[AnyStorage]) -> ListFinding:
-            return compare_list(query, source.storage, context.target.storage, absent)
-
-        queries = checks.over_all() if self.tenant is None else checks.of_tenant(self.tenant, source.storage)
         result = ListResult([])
-        for query in queries:
-            (result.due if query.due else result.lists).append(compared(query))
+        for query in list_queries(context, self.tenant, self.page, source.storage):
+            found = compare_list(query, source.storage, context.target.storage, absent)
+            (result.due if query.due else result.lists).append(found)
         return result
+
+
+def list_queries(
+    context: VerifyContext, tenant: str | None, page: int, source: AnyStorage
+) -> Iterable[ListQuery[AnyStorage]]:
+    """Return the lists of a tenant, or with ``None`` those over all tenants; none where a module has none."""
+    make = module_spec(context.target.module).checks
+    if make is None:
+        return ()
+    cutoffs = {entity.name: context.list_cutoff(entity) for entity in context.target.bulk.entities()}
+    # The description of a module names its checks and its storage together.
+    checks = cast("ModuleChecks[AnyStorage]", make(cutoffs, page))
+    return checks.over_all() if tenant is None else checks.of_tenant(tenant, source)
 
 
 def key_tasks(entities: Iterable[str], only: RowChoice) -> Iterator[KeyTask]:
