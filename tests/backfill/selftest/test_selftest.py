@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
+
+import pytest
 
 from tests.backfill.toolkit import COPIED, open_store
 from twinstore.catalog import LifeInCopy
@@ -12,6 +15,8 @@ from twinstore.scheduler.catalog import SCHEDULER
 from twinstore_backfill.selftest.kinds import Kind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.backfill.selftest.conftest import Places
 
 Report = dict[str, Any]
@@ -106,3 +111,12 @@ def test_the_scratch_databases_are_empty_again(report: Report, places: Places) -
                 entity.name: {} for entity in SCHEDULER.entities
             }
             assert store.storage.initializer.verify() == ()
+
+
+@pytest.mark.long
+def test_on_servers_of_its_own_it_writes_the_same_report_apart_from_the_envelope(
+    report: Report, places: Places, tmp_path: Path
+) -> None:
+    assert places.run("--out", tmp_path) == 0
+    again: Report = json.loads((tmp_path / "selftest-report.json").read_text())
+    assert {**again, "envelope": None} == {**report, "envelope": None}
