@@ -32,6 +32,7 @@ from twinstore_mongo.survey import survey_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from twinstore.access import Access
     from twinstore.bulk import CommitCheck, Key, OnConflict, Position, Survey
@@ -102,6 +103,12 @@ class MongoBulk(BulkPort):
             for found in collection.aggregate(pipeline, collation=SIMPLE, allowDiskUse=True):
                 counted[label_of(owner_of_value(entity, found[ID]))] += found["count"]
         return dict(sorted(counted.items()))
+
+    @override
+    def now(self) -> datetime:
+        store = self._connection.store
+        with translating(store.where), store.limited():
+            return store.now()
 
     @override
     def position(self) -> Position | None:

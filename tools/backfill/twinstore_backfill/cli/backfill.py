@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from twinstore_backfill.cli import copying, overviews, reporting, selftest, verifying
+from twinstore_backfill.cli import (
+    copying,
+    looking,
+    overviews,
+    quarantining,
+    repairing,
+    reporting,
+    selftest,
+    verifying,
+)
 
 __all__ = ["app"]
 
@@ -14,6 +23,10 @@ app = typer.Typer(
 app.command()(overviews.plan)
 app.command()(copying.copy)
 app.command()(verifying.verify)
+app.command()(looking.diff)
+app.command()(repairing.recheck)
+app.command()(repairing.repair)
+app.add_typer(quarantining.app, name="quarantine")
 app.command()(overviews.status)
 app.command()(reporting.report)
 app.command()(selftest.selftest)

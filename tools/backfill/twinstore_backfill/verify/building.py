@@ -24,13 +24,15 @@ from twinstore_backfill.verify.checks import worst
 from twinstore_backfill.verify.digests import Digest
 from twinstore_backfill.verify.findings import FindingKind
 from twinstore_backfill.verify.ranges import RangeResult, TenantResult
+from twinstore_backfill.verify.removals import counted_rows, sampled_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from twinstore.catalog import Entity
     from twinstore_backfill.report.model import Result
     from twinstore_backfill.verify.findings import Findings
+    from twinstore_backfill.verify.removals import Pair
 
 __all__ = ["EntityFindings", "equivalences", "groups"]
 
@@ -47,7 +49,7 @@ class EntityFindings:
 
         Where only single rows are compared nothing is counted beside them, and there are no ranges.
         """
-        self._entity = entity
+        self.entity = entity
         self._counted = counted
         self._whole = RangeResult(entity.name, None, KeyRange())
         self._ranges: list[RangeReport] = []
@@ -57,6 +59,25 @@ class EntityFindings:
         if self._counted is not None:
             self._ranges.append(_range_report(result))
         self._whole.merge(result)
+
+    def settle(self, recount: Callable[[], Mapping[str, Pair]], *, sampled: bool) -> None:
+        """Count again where retention may have removed rows since they were counted."""
+        adjusted = self._sampled_rows if sampled else self._counted_rows
+        counted = self._counted or {}
+        if any(adjusted(tenant, before, (0, 0)) != before for tenant, before in counted.items()):
+            after = recount()
+            self._counted = {
+                tenant: adjusted(tenant, before, after.get(tenant, (0, 0)))
+                for tenant, before in counted.items()
+            }
+
+    def _counted_rows(self, tenant: str, before: Pair, after: Pair) -> Pair:
+        return counted_rows(before, after, _seen(self._whole.tenants.get(tenant, TenantResult())))
+
+    def _sampled_rows(self, tenant: str, before: Pair, after: Pair) -> Pair:
+        counts = self._whole.tenants.get(tenant, TenantResult()).counts
+        apart = counts["expired_source"] + counts["quarantined"] - counts["expired_target"]
+        return sampled_rows(before, after, apart)
 
     @property
     def equivalences(self) -> Counter[str]:
@@ -69,8 +90,8 @@ class EntityFindings:
         tenants = dict(found.tenants)
         totals = Counts(**sum((tenant.counts for tenant in tenants.values()), Counter[str]()))
         return EntityReport(
-            entity=self._entity.name,
-            group=self._entity.group,
+            entity=self.entity.name,
+            group=self.entity.group,
             result=_result(totals),
             counts=totals,
             tenants=tuple(

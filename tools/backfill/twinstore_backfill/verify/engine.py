@@ -11,16 +11,17 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
 from twinstore import jsontext
-from twinstore.clock import truncate_to_millisecond
 from twinstore.config.keys import module_keys
 from twinstore.modules import module_spec
 from twinstore.tenancy import names_tenant
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.reporting import left_out_counts
+from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.copy.worker import tuned_collector
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.provenance import tool_identity
@@ -34,7 +35,7 @@ from twinstore_backfill.report.model import (
     SideReport,
     Tool,
 )
-from twinstore_backfill.source import inspect_source
+from twinstore_backfill.source import inspect_source, own_ages
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import preflight, require_tenants, select_entities
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
@@ -51,6 +52,7 @@ from twinstore_backfill.verify.checks import (
 )
 from twinstore_backfill.verify.pool import run_tasks
 from twinstore_backfill.verify.ranges import RangeResult
+from twinstore_backfill.verify.removals import OwnAges
 from twinstore_backfill.verify.sampling import sample_rates
 from twinstore_backfill.verify.schema import SCHEMA, schema_check
 from twinstore_backfill.verify.tasks import ListResult, ListTask, RangeTask, Task, VerifyContext, key_tasks
@@ -61,12 +63,11 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import KeyRange
     from twinstore.catalog import Entity
-    from twinstore.keys import Key
     from twinstore_backfill.progress import Progress
     from twinstore_backfill.report.model import EntityReport, Verdict
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
-    from twinstore_backfill.verify.options import VerifyOptions
+    from twinstore_backfill.verify.options import RowChoice, VerifyOptions
 
 __all__ = ["LARGEST_PAGE", "Verification", "list_checks", "run_verify"]
 
@@ -98,18 +99,19 @@ def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
         write: takes the findings as lines, in order of entities and keys.
 
     Raises:
-        ValidationError: an unknown entity, or source and target are the same store.
+        ValidationError: an unknown entity, source and target are the same store, or ``as_of`` has not come.
         PreflightError: the target is not migrated or not safe to read, or the source cannot be read in full.
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
-    as_of = options.as_of or truncate_to_millisecond(datetime.now(UTC))
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
     state = inspect_source(source)
+    as_of = instant_of_judgement(source.bulk, options.as_of)
     preflight(target.storage.check_ready)
     require_tenants((source, target), options.tenants)
-    context = VerifyContext(source, target, as_of, options.batch_size, state.absent)
+    ages = OwnAges(state.own_ages, own_ages(target))
+    context = VerifyContext(source, target, as_of, options.batch_size, state.absent, ages, source.bulk.now())
     run = Verification(context, options, progress, stop, state.warnings, write)
     try:
         with tuned_collector():
@@ -166,19 +168,26 @@ class Verification:
             schema_check(self._context.target),
         ]
 
-    def compare_again(self, entities: Sequence[Entity], only: Mapping[str, Sequence[Key]]) -> None:
+    def compare_again(self, entities: Sequence[Entity], only: RowChoice) -> None:
         """Compare single rows; what needs all rows is left out."""
-        findings = {entity.name: EntityFindings(entity) for entity in entities if only.get(entity.name)}
-        self._collect(findings, key_tasks(findings, only), sum(map(len, only.values())))
+        counts = {entity.name: only.counts.get(entity.name, 0) for entity in entities}
+        findings = {entity.name: EntityFindings(entity) for entity in entities if counts[entity.name]}
+        self._collect(findings, key_tasks(findings, only), sum(counts.values()))
         self.checks = [
             skipped("C1", "counts"),
             content_check(self._entities),
-            recheck_mode(sum(map(len, only.values())), self._options.keyless),
+            recheck_mode(sum(counts.values()), sum(only.keyless.get(name, 0) for name in counts)),
             *(skipped(name, title) for name, title in _list_titles(self._context.target.module)),
             lock_check(),
             decode_check(self._entities),
             skipped("C8", SCHEMA),
         ]
+
+    def _settle(self, findings: Mapping[str, EntityFindings]) -> None:
+        """Take into account what retention removed since the rows were counted."""
+        for found in findings.values():
+            if self._context.removals(found.entity).possible:
+                found.settle(partial(self._counted, found.entity), sampled=self._sampled)
 
     def _collect(
         self,
@@ -197,6 +206,7 @@ class Verification:
             findings[result.entity].add(result)
             self._largest = max(self._largest, result.largest)
             self._progress.advance(DOCUMENTS, sum(part.source.count for part in result.tenants.values()))
+        self._settle(findings)
         self._progress.finish(DOCUMENTS)
         self._entities = [found.report() for found in findings.values()]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())

@@ -4,17 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from twinstore.errors import ValidationError
 from twinstore.scope import tenant_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from twinstore.keys import Key
 
-__all__ = ["Approval", "VerifyOptions"]
+__all__ = ["Approval", "RowChoice", "VerifyOptions"]
+
+
+class RowChoice(Protocol):
+    """Single rows to compare."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many there are of each entity."""
+        ...
+
+    @property
+    def keyless(self) -> Mapping[str, int]:
+        """How many findings of each entity have no key by which to find their row again."""
+        ...
+
+    def portions(self, entity: str) -> Iterator[tuple[Key, ...]]:
+        """Yield the keys of an entity, some at a time."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +57,7 @@ class VerifyOptions:
         range_size: documents per range.
         approval: begin without old data; the target must be empty.
         switch: the driver that the configuration names at present.
-        only: by entity the keys of the rows to compare, ``None`` for all rows: a recheck.
-        keyless: findings that a recheck cannot look at, because they have no key.
+        only: the rows to compare, ``None`` for all rows: a recheck.
         require_ready: end with a code other than 0 unless the switch may be turned.
     """
 
@@ -55,8 +72,7 @@ class VerifyOptions:
     batch_size: int = 1000
     approval: Approval | None = None
     switch: str | None = None
-    only: Mapping[str, Sequence[Key]] | None = None
-    keyless: int = 0
+    only: RowChoice | None = None
     require_ready: bool = False
 
     def __post_init__(self) -> None:

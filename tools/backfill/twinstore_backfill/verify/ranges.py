@@ -11,6 +11,7 @@ import orjson
 from twinstore.bulk import NOTHING_BESIDE, KeyRange
 from twinstore.stored import has_marks
 from twinstore_backfill.copy.reading import REPEATED, no_key
+from twinstore_backfill.copy.retention import is_due
 from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_digest, document_number
 from twinstore_backfill.verify.equivalences import is_harmless, looked_for
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort, BulkView, ScanRow
     from twinstore.catalog import Entity
     from twinstore.keys import Key
+    from twinstore_backfill.verify.removals import Removals, Side
 
 __all__ = ["RangeComparison", "RangeResult", "RowComparison", "TenantResult", "compare_keys", "compare_range"]
 
@@ -67,7 +69,12 @@ class RangeResult:
 
 @dataclass(frozen=True, slots=True)
 class RangeComparison:
-    """The two sides and what is compared."""
+    """The two sides and what is compared.
+
+    Attributes:
+        cutoff: the instant up to which rows have expired, ``None`` when they never do.
+        removals: which rows may be removed while they are compared, ``None`` when none is.
+    """
 
     source: BulkPort
     target: BulkPort
@@ -75,6 +82,7 @@ class RangeComparison:
     tenant: str | None
     cutoff: datetime | None
     batch_size: int = 1000
+    removals: Removals | None = None
 
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
@@ -143,9 +151,9 @@ class RowComparison:
                 target = None  # noqa: PLW2901  # the same
             if source is not None and target is not None:
                 self._both(source, target)
-            elif source is not None:
+            elif source is not None and not self.removed(source, "source", lacking="target"):
                 self._only_source(source)
-            elif target is not None:
+            elif target is not None and not self.removed(target, "target", lacking="source"):
                 self._only_target(target)
 
     def source_without_key(self, row: ScanRow) -> None:
@@ -167,13 +175,20 @@ class RowComparison:
             self._expecting.of(row), Expected
         )
 
-    def expired(self, row: ScanRow, side: str) -> bool:
+    def expired(self, row: ScanRow, side: Side) -> bool:
         """Tell whether retention has a row due for removal, and count it then.
 
         A row of the source that no copy takes stays in quarantine, however old it is.
         """
-        if self._cutoff is None or row.expires is None or row.expires > self._cutoff:
-            return False
+        return is_due(self._work.entity, row, self._cutoff) and self._count_expired(row, side)
+
+    def removed(self, row: ScanRow, side: Side, *, lacking: Side) -> bool:
+        """Tell whether retention may have removed on one side what only the other has; count it then."""
+        removals = self._work.removals
+        taken = removals is not None and removals.may_have_taken(row, lacking)
+        return taken and self._count_expired(row, side)
+
+    def _count_expired(self, row: ScanRow, side: Side) -> bool:
         if side == "source" and not self.decodable(row):
             return False
         self.result.tenants[row.label].counts[f"expired_{side}"] += 1

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from typing_extensions import override
 
 from twinstore.bulk import Key, KeyRange
 from twinstore.modules import module_spec
-from twinstore_backfill.copy.retention import cutoff
+from twinstore_backfill.copy.retention import age_limit, cutoff
 from twinstore_backfill.verify.lists import AnyStorage, ListFinding, compare_list
 from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_keys, compare_range
+from twinstore_backfill.verify.removals import OwnAges, Removals, ServerTime
 from twinstore_backfill.verify.sampling import compare_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from twinstore.catalog import Entity
     from twinstore.checks import ListQuery, ModuleChecks
     from twinstore_backfill.stores import Store
+    from twinstore_backfill.verify.options import RowChoice
 
 __all__ = ["KeyTask", "ListResult", "ListTask", "RangeTask", "Task", "VerifyContext", "key_tasks"]
 
 R_co = TypeVar("R_co", covariant=True)
-# Both sides hold the rows of a task at the same time.
-KEYS_AT_ONCE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,9 @@ class VerifyContext:
 
     Attributes:
         absent: entities of which the source has no collection or table.
+        own_ages: the ages at which the servers remove rows by themselves.
+        since: when the verification began, by the clock of the source.
+        time: the time of both servers; each process asks for itself.
     """
 
     source: Store
@@ -42,6 +45,14 @@ class VerifyContext:
     as_of: datetime
     batch_size: int
     absent: frozenset[str] = frozenset()
+    own_ages: OwnAges = field(default_factory=OwnAges)
+    since: datetime | None = None
+    time: ServerTime = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Get ready to ask both servers for their time."""
+        # The class is frozen.
+        object.__setattr__(self, "time", ServerTime((self.source.bulk.now, self.target.bulk.now)))
 
     def entity(self, name: str) -> Entity:
         """Return an entity by name."""
@@ -62,7 +73,25 @@ class VerifyContext:
             tenant=tenant,
             cutoff=self.cutoff(entity),
             batch_size=self.batch_size,
+            removals=self.removals(entity),
         )
+
+    def removals(self, entity: Entity) -> Removals:
+        """Return which rows of an entity may be removed while they are compared."""
+        age = age_limit(entity, self.target.options)
+        return Removals(
+            entity=entity,
+            time=self.time,
+            as_of=self.as_of,
+            since=self.since or self.as_of,
+            age=age,
+            own=self.own_ages.of(entity.name),
+        )
+
+    def list_cutoff(self, entity: Entity) -> datetime | None:
+        """Return the instant up to which lists may lack rows of an entity on one side."""
+        ends = (self.cutoff(entity), self.removals(entity).ahead())
+        return max((end for end in ends if end is not None), default=None)
 
 
 class Task(Protocol[R_co]):
@@ -127,7 +156,7 @@ class ListTask(Task["ListResult"]):
         # The description of a module names its checks and its storage together.
         checks = cast(
             "ModuleChecks[AnyStorage]",
-            make({entity.name: context.cutoff(entity) for entity in entities}, self.page),
+            make({entity.name: context.list_cutoff(entity) for entity in entities}, self.page),
         )
         absent = frozenset[str]() if self.target_only else context.absent
 
@@ -141,12 +170,10 @@ class ListTask(Task["ListResult"]):
         return result
 
 
-def key_tasks(entities: Iterable[str], only: Mapping[str, Sequence[Key]]) -> Iterator[KeyTask]:
-    """Return the tasks that compare single rows, in order of their keys."""
+def key_tasks(entities: Iterable[str], only: RowChoice) -> Iterator[KeyTask]:
+    """Return the tasks that compare single rows."""
     for name in entities:
-        keys = sorted(set(only[name]))
-        for start in range(0, len(keys), KEYS_AT_ONCE):
-            yield KeyTask(name, tuple(keys[start : start + KEYS_AT_ONCE]))
+        yield from (KeyTask(name, keys) for keys in only.portions(name))
 
 
 @dataclass(slots=True)
