@@ -34,6 +34,7 @@ DRIVER_PARTS: Final = (
     "twinstore.modules",
     "twinstore.options",
     "twinstore.paging",
+    "twinstore.planting",
     "twinstore.plugins",
     "twinstore.query",
     "twinstore.retrying",

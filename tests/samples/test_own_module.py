@@ -181,3 +181,24 @@ def test_its_rows_move_from_mongodb_to_postgresql_and_back(
             assert {item["entity"]: item["counts"]["equal"] for item in report["entities"]} == EQUAL
             assert LISTS in [check["summary"] for check in report["checks"]]
             assert target.shown() == stored
+
+
+def test_the_self_test_finds_what_it_plants_among_its_rows(
+    outsider: Outsider, mongo_server: MongoServer, empty_postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    with mongo_server.database() as full, mongo_server.database() as empty:
+        source = Side(outsider, "Mongo", full.config, tmp_path)
+        source.command("migrate", "run")
+        source.shown("fill")
+        mongo, postgres = empty.config["Persistence"], empty_postgres_database.config["Persistence"]
+        assert isinstance(mongo, dict)
+        assert isinstance(postgres, dict)
+        persistence = {"Mongo": mongo["Mongo"], "Postgres": postgres["Postgres"]}
+        scratch = write_config(tmp_path / "scratch.json", {"Persistence": persistence})
+        ends = ("--module", "library", "--from", "Mongo", "--to", "Postgres", "--scratch", scratch)
+        report = json.loads(source.command("backfill", "selftest", *ends, "--format", "json"))
+    assert (report["problems"], report["false_alarms"], report["untested"]) == ([], 0, [])
+    assert report["found"] == report["planted"] > 100
+    for store in report["stores"]:
+        # Of rows with a number in their key and without a tenant, too.
+        assert set(store["by_entity"]) == set(EQUAL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -40,6 +41,14 @@ RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSOND
 DROPPED_BY_SERVER: Final = frozenset({"v", "ns", "key"})
 
 
+@dataclass(frozen=True, slots=True)
+class StoredAt:
+    """Where a document stands, and its bytes."""
+
+    identity: object
+    raw: bytes
+
+
 @contextmanager
 def planter_of(settings: BackendSettings, entities: Sequence[Entity]) -> Iterator[Planter]:
     """Open a planter of documents."""
@@ -70,7 +79,7 @@ class MongoPlanter(Planter):
     @override
     def rows(self, entity: Entity) -> list[RawRow]:
         found = self._collection(entity).find({})
-        return [row_of(entity, document) for document in found]
+        return [row_of(entity, bytes(document.raw)) for document in found]
 
     @override
     def change(
@@ -79,30 +88,15 @@ class MongoPlanter(Planter):
         collection = self._collection(entity)
         if values is None:
             if row is not None:
-                collection.delete_one({ID: row.place})
+                collection.delete_one({ID: place_in(row).identity})
             return None
+        new = encoded(with_id(values))
         with refusals():
-            identity = insert(collection, values) if row is None else self._replace(collection, row, values)
-        found = collection.find_one({ID: identity})
-        return None if found is None else row_of(entity, found)
-
-    def _replace(self, collection: Collection[Document], row: RawRow, values: Mapping[str, object]) -> object:
-        new = encoded(values)
-        # As it is stored: of a name that stands twice the decoded values tell one.
-        old = collection.with_options(RAW).find_one({ID: row.place})
-        if old is None or old.raw == new.raw:
-            raise PlantRefusedError("BSON keeps it as it was")
-        identity = values.get(ID)
-        if bson.encode({ID: identity}) == bson.encode({ID: row.place}) and ID in values:
-            collection.replace_one({ID: identity}, new, bypass_document_validation=True)
-            return identity
-        # The server lets no identity change, so the document goes and comes again.
-        collection.delete_one({ID: row.place})
-        try:
-            return insert(collection, values)
-        except BaseException:
-            collection.insert_one(old, bypass_document_validation=True)
-            raise
+            if row is None:
+                collection.insert_one(new, bypass_document_validation=True)
+            else:
+                replace(collection, place_in(row), new)
+        return row_of(entity, bytes(new.raw))
 
     @override
     def forms(self, place: StoredPlace, value: object) -> Iterator[tuple[str, object]]:
@@ -145,9 +139,9 @@ class MongoPlanter(Planter):
     def clear(self, entity: Entity) -> None:
         self._collection(entity).delete_many({})
 
-    def _collection(self, entity: Entity) -> Collection[Document]:
+    def _collection(self, entity: Entity) -> Collection[RawBSONDocument]:
         name = self._connection.collection_name(entity)
-        return self._connection.store.database[name].with_options(STORED)
+        return self._connection.store.database[name].with_options(RAW)
 
 
 def described(entity: Entity) -> tuple[str, ...]:
@@ -178,9 +172,36 @@ def role_of(entity: Entity, name: str, field: str) -> Role:
     return {ID: Role.IDENTITY, VERSION: Role.COUNTER}.get(name, Role.FIELD)
 
 
-def row_of(entity: Entity, document: Document) -> RawRow:
+def row_of(entity: Entity, raw: bytes) -> RawRow:
     """Return a stored document."""
-    return RawRow(document.get(ID), key_of(entity, document), document)
+    document = bson.decode(raw, STORED)
+    return RawRow(StoredAt(document.get(ID), raw), key_of(entity, document), document)
+
+
+def place_in(row: RawRow) -> StoredAt:
+    """Return where a row stands."""
+    return cast("StoredAt", row.place)
+
+
+def replace(collection: Collection[RawBSONDocument], place: StoredAt, new: RawBSONDocument) -> None:
+    """Put a document in place of another one.
+
+    Raises:
+        PlantRefusedError: both are the same, byte by byte.
+    """
+    # As it is stored: of a name that stands twice the decoded values tell one.
+    if place.raw == new.raw:
+        raise PlantRefusedError("BSON keeps it as it was")
+    if bson.encode({ID: place.identity}) == bson.encode({ID: bson.decode(new.raw, STORED)[ID]}):
+        collection.replace_one({ID: place.identity}, new, bypass_document_validation=True)
+        return
+    # The server lets no identity change, so the document goes and comes again.
+    collection.delete_one({ID: place.identity})
+    try:
+        collection.insert_one(new, bypass_document_validation=True)
+    except BaseException:
+        collection.insert_one(RawBSONDocument(place.raw), bypass_document_validation=True)
+        raise
 
 
 def key_of(entity: Entity, document: Document) -> Key | None:
@@ -189,14 +210,6 @@ def key_of(entity: Entity, document: Document) -> Key | None:
     values = (document.get(names[name]) for name in entity.key)
     key = tuple(int(value) if isinstance(value, Int64) else value for value in values)
     return cast("Key", key) if entity.admits_key(key) else None
-
-
-def insert(collection: Collection[Document], values: Mapping[str, object]) -> object:
-    """Insert a document and return its identity."""
-    added = encoded(with_id(values))
-    collection.insert_one(added, bypass_document_validation=True)
-    # The client does not tell it of a document that it did not encode.
-    return bson.decode(added.raw, STORED)[ID]
 
 
 def with_id(values: Mapping[str, object]) -> Mapping[str, object]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
+
+import pytest
 
 from tests.backfill.toolkit import COPIED, open_store
 from twinstore.catalog import LifeInCopy
@@ -12,10 +15,18 @@ from twinstore.scheduler.catalog import SCHEDULER
 from twinstore_backfill.selftest.kinds import Kind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.backfill.selftest.conftest import Places
 
 Report = dict[str, Any]
 STORES: Final = {"Mongo": "Postgres", "Postgres": "Mongo"}
+# The last run of a summary stands among its recent ones, too, and none of the tests' runs was started.
+NEVER_FILLED: Final = {
+    f"run_summaries: doc.{place}.{field}"
+    for place in ("lastRun", "recent[]")
+    for field in ("error", "startedAt")
+}
 # BSON alone holds a name twice, and a table tells a missing value by null only.
 ONE_STORE: Final = {Kind.KEY_DOUBLED: "Mongo", Kind.POLICY: "Postgres"}
 
@@ -58,6 +69,11 @@ def test_markers_derived_columns_tenants_and_counters_are_corrupted_too(report: 
     both = {"field", "key", "tenant", "storage marker", "derived column", "version counter", "schema"}
     assert by_target["Postgres"] == both | {"payload", "index-only column"}
     assert by_target["Mongo"] == both | {"joined identity"}
+
+
+def test_every_field_has_a_value_in_some_row_but_those_that_only_change_in_two_places(report: Report) -> None:
+    for store in report["stores"]:
+        assert set(store["never_filled"]) == NEVER_FILLED
 
 
 def test_what_a_server_refuses_is_named_with_what_refuses_it(report: Report) -> None:
@@ -106,3 +122,12 @@ def test_the_scratch_databases_are_empty_again(report: Report, places: Places) -
                 entity.name: {} for entity in SCHEDULER.entities
             }
             assert store.storage.initializer.verify() == ()
+
+
+@pytest.mark.long
+def test_on_servers_of_its_own_it_writes_the_same_report_apart_from_the_envelope(
+    report: Report, places: Places, tmp_path: Path
+) -> None:
+    assert places.run("--out", tmp_path) == 0
+    again: Report = json.loads((tmp_path / "selftest-report.json").read_text())
+    assert {**again, "envelope": None} == {**report, "envelope": None}

@@ -27,8 +27,9 @@ from twinstore_backfill.cli.params import (
     side_settings,
 )
 from twinstore_backfill.cli.stores import side_module
-from twinstore_backfill.files import json_text, require_writable, write_whole
-from twinstore_backfill.selftest.document import document_of
+from twinstore_backfill.files import json_text, write_whole
+from twinstore_backfill.report.failing import Failure, failures_reported
+from twinstore_backfill.selftest.document import FORMAT, document_of
 from twinstore_backfill.selftest.engine import run_selftest
 from twinstore_backfill.selftest.markdown import headline, markdown
 from twinstore_backfill.selftest.options import SelftestOptions
@@ -38,7 +39,9 @@ from twinstore_backfill.stores import Store, open_store
 
 __all__ = ["selftest"]
 
-NAME = "selftest-report"
+JSON = "selftest-report.json"
+MARKDOWN = "selftest-report.md"
+FILES = (JSON, MARKDOWN)
 
 
 def selftest(  # noqa: PLR0917  # the options of a command
@@ -65,37 +68,31 @@ def selftest(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Corrupt a copy of a sample in every way there is, and count what the verification finds of it."""
-    name = side_module(common(context), module, source_config, target_config)
-    options = SelftestOptions(sample=sample, seed=seed, thorough=thorough)
-    planted_drivers(name, (source, target))
-    if out is not None:
-        clear(out)
-    origin = open_store(name, source, side_settings(common(context), source_config), read_only=True)
-    with stop_on_signals() as stop, origin as rows, scratch_settings(scratch) as settings:
-        if scratch is not None:
-            keep_apart(settings, rows, (name, source, target), side_settings(common(context), target_config))
-        with (
-            open_scratch(name, source, settings) as left,
-            open_scratch(name, target, settings) as right,
-        ):
-            outcome = run_selftest(rows, left, right, options, stop)
-        report = document_of(outcome, options, rows.described(), name)
-    if out is not None:
-        write_whole(out / f"{NAME}.json", json_text(report))
-        write_whole(out / f"{NAME}.md", markdown(report).encode())
-    emit(output, report, *_texts(report, out))
+    # From here on, so that the files of --out agree with the exit code at every moment.
+    with failures_reported(out, FILES, _failure_file), stop_on_signals() as stop:
+        name = side_module(common(context), module, source_config, target_config)
+        options = SelftestOptions(sample=sample, seed=seed, thorough=thorough)
+        planted_drivers(name, (source, target))
+        origin = open_store(name, source, side_settings(common(context), source_config), read_only=True)
+        with origin as rows, scratch_settings(scratch) as settings:
+            if scratch is not None:
+                configured = side_settings(common(context), target_config)
+                keep_apart(settings, rows, (name, source, target), configured)
+            with (
+                open_scratch(name, source, settings) as left,
+                open_scratch(name, target, settings) as right,
+            ):
+                outcome = run_selftest(rows, left, right, options, stop)
+            report = document_of(outcome, options, rows.described(), name)
+        if out is not None:
+            write_whole(out / JSON, json_text(report))
+            write_whole(out / MARKDOWN, markdown(report).encode())
+        emit(output, report, *_texts(report, out), kept=out)
     raise typer.Exit(report["exit_code"])
 
 
-def clear(directory: Path) -> None:
-    """Remove the reports of an earlier run, which must not be taken for those of a run that fails.
-
-    Raises:
-        ConfigurationError: nothing can be written to the directory.
-    """
-    require_writable(directory)
-    for suffix in ("json", "md"):
-        (directory / f"{NAME}.{suffix}").unlink(missing_ok=True)
+def _failure_file(failure: Failure) -> tuple[str, bytes]:
+    return JSON, json_text({"format": FORMAT, **failure.document()})
 
 
 @contextmanager
@@ -147,4 +144,4 @@ def _texts(report: dict[str, Any], out: Path | None) -> Iterator[RenderableType]
     yield from report["problems"]
     yield headline(report)
     if out is not None:
-        yield f"Reports: {out}/{NAME}.json and .md."
+        yield f"Reports: {out}/{JSON} and .md."

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from twinstore_backfill.outcome import PreflightError
 from twinstore_backfill.selftest.alone import Single, alone, once_more
 from twinstore_backfill.selftest.herd import Herd
 from twinstore_backfill.selftest.judging import Judgement, judge
@@ -98,18 +99,33 @@ def run_selftest(
     """Run the self-test between two empty scratch databases; the source is only read.
 
     Raises:
+        PreflightError: the source has no row that a copy takes.
         TwinstoreError: a store failed.
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
     try:
         samples = sampled(source.bulk, options.sample, options.seed)
+        require_rows(source, samples)
         herd = Herd(samples)
         sides = _both(herd, left, right, options, stop)
     except StopRequestedError:
         stop.raise_if_interrupted("The scratch databases were emptied; run the same command again.")
         raise
     return Outcome(samples, dict(herd.added), sides, monotonic() - started)
+
+
+def require_rows(source: Store, samples: Mapping[str, Sample]) -> None:
+    """Refuse a source without a row to corrupt.
+
+    Raises:
+        PreflightError: names the source.
+    """
+    if not any(sample.records for sample in samples.values()):
+        raise PreflightError(
+            f"{source.bulk.place} has no row to test with; name a source that holds some.",
+            driver=source.backend,
+        )
 
 
 def _both(

@@ -30,6 +30,7 @@ __all__ = ["Herd"]
 
 LONGEST: Final = 100
 SPACE: Final = UUID("6f0c1a52-7b0e-4f5e-9d0a-2c8f6f6e5b01")
+BEYOND: Final = 1_000_000_000
 # Rows to make variants of.
 MODELS: Final = 5
 STATES: Final = frozenset({Shape.NAMED, Shape.NUMBERED, Shape.FLAG})
@@ -159,7 +160,8 @@ def fresh_text(text: str, number: int) -> str:
 def fresh_part(part: KeyPart, value: object, number: int) -> str | int:
     """Return a part of a key that no row has."""
     if part.type is KeyType.INT64:
-        return 2**62 + number
+        # Within 32 bits, which many models keep to.
+        return BEYOND + 1000 * number + (value % 1000 if isinstance(value, int) else 0)
     if part.type is KeyType.UUID:
         return str(uuid5(SPACE, f"{value}~{number}"))
     return fresh_text(str(value), number)

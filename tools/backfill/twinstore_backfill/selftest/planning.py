@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -73,10 +73,16 @@ class Surroundings:
 
 @dataclass(slots=True)
 class Field:
-    """One corruption of an entity, wherever it may be planted."""
+    """One corruption of an entity, wherever it may be planted.
 
-    mutation: Mutation
+    Attributes:
+        rows: the rows that it fits into, as many as are worth trying.
+        like: the row to make copies of; ``None`` where no copy would have the place, as a key that follows
+            from the content.
+    """
+
     rows: list[Key] = field(default_factory=list["Key"])
+    like: Key | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +113,13 @@ class Plan:
         used: set[Key] = set()
         copies: Counter[Key] = Counter()
         plan = cls(around)
-        # Those that fit into few rows choose first.
-        for identity, found in sorted(fields.items(), key=lambda item: (len(item[1].rows), item[0])):
+        # Those that no copy could hold choose first, then those that fit into few rows.
+        order = sorted(
+            fields.items(), key=lambda item: (item[1].like is not None, len(item[1].rows), item[0])
+        )
+        for identity, found in order:
             own = next((key for key in found.rows if key not in used), None)
-            like = found.rows[0] if own is None else own
+            like = own or found.like or found.rows[0]
             if own is None:
                 copies[like] += 1
             else:
@@ -133,14 +142,16 @@ class Plan:
 def candidates(around: Surroundings, rows: Sequence[RawRow], made: AbstractSet[Key]) -> dict[Identity, Field]:
     """Return every corruption with the rows that it fits into."""
     fields: dict[Identity, Field] = {}
-    full: defaultdict[Identity, int] = defaultdict(int)
     # Made rows last: the user's own are the better test, and the made ones are there for what these lack.
     for row in sorted(
         (row for row in rows if row.key is not None), key=lambda row: (row.key in made, row.key)
     ):
         for mutation in around.mutations(row):
-            if full[mutation.identity] >= CANDIDATES or not around.admits(row, mutation):
+            if not around.admits(row, mutation):
                 continue
-            full[mutation.identity] += 1
-            fields.setdefault(mutation.identity, Field(mutation)).rows.append(row.key or ())
+            found = fields.setdefault(mutation.identity, Field())
+            if len(found.rows) < CANDIDATES:
+                found.rows.append(row.key or ())
+            if found.like is None and row.key in made:
+                found.like = row.key
     return fields
