@@ -119,7 +119,7 @@ class Copy:
         self._ledger = target.ledger
         self._limits = Limits(options, stop)
         self._patience = Patience(stop)
-        self._rows = SourceRows(source.bulk, options.tenants, options.batch_size)
+        self._rows = SourceRows(source.bulk, options.tenants, options.paced_batch)
         self._exported = ExportedLines()
 
     def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:

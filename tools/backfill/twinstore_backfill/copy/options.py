@@ -31,6 +31,8 @@ __all__ = [
 
 # A range is one transaction on PostgreSQL, and what an interruption throws away.
 LARGEST_RANGE: Final = 1_000_000
+# Seconds between two batches: MongoDB forgets a cursor that nobody has asked for ten minutes.
+LONGEST_PAUSE: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,13 @@ class CopyOptions:
                 raise ValidationError(f"{name} should be 0 or more, not {limit}.")
         if self.range_size > LARGEST_RANGE:
             raise ValidationError(f"--range-size should be at most {LARGEST_RANGE}, not {self.range_size}.")
+
+    @property
+    def paced_batch(self) -> int:
+        """The rows per batch: with a limited rate no more than may be read in :data:`LONGEST_PAUSE`."""
+        if self.max_rate is None:
+            return self.batch_size
+        return max(1, min(self.batch_size, int(self.max_rate * LONGEST_PAUSE)))
 
 
 def refuse_same_store(source: BulkPort, target: BulkPort) -> None:
