@@ -196,6 +196,6 @@ def test_any_other_source_is_refused_with_what_to_do(
     with encoded(postgres_server, encoding) as database:
         with open_store("scheduler", "postgres", load_settings(settings_of(database), environ={})) as store:
             store.storage.initializer.ensure_migrations()
-        with opened(database, DIRECTIONS[1], tmp_path) as pair:
-            with pytest.raises(PreflightError, match=f"has the encoding {encoding}.*Dump it"):
-                pair.copy()
+        refused = pytest.raises(PreflightError, match=f"has the encoding {encoding}.*Dump it")
+        with opened(database, DIRECTIONS[1], tmp_path) as pair, refused:
+            pair.copy()
