@@ -123,7 +123,11 @@ def _percent(share: float) -> str:
 
 
 def list_check(
-    identifier: str, title: str, findings: Sequence[ListFinding], respelled: AbstractSet[str]
+    identifier: str,
+    title: str,
+    findings: Sequence[ListFinding],
+    respelled: AbstractSet[str],
+    chosen: str = "",
 ) -> Check:
     """C4 and C5: lists that both sides answer alike.
 
@@ -135,12 +139,14 @@ def list_check(
         title: its title.
         findings: what each list showed.
         respelled: the entities with documents in another spelling.
+        chosen: how the tenants were chosen whose lists were compared, empty for all of them.
     """
     findings = [item if respelled.isdisjoint(item.made_of) else _softened(item) for item in findings]
     result = worst(finding.result for finding in findings) if findings else "pass"
     rows = sum(finding.rows for finding in findings)
     problems = [f"{finding.query}: {finding.problem}" for finding in findings if finding.result != "pass"]
-    return _check(identifier, title, result, f"{len(findings)} lists with {rows:,} rows compared", problems)
+    summary = f"{len(findings)} lists with {rows:,} rows compared{chosen}"
+    return _check(identifier, title, result, summary, problems)
 
 
 def _softened(finding: ListFinding) -> ListFinding:

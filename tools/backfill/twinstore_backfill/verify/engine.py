@@ -48,11 +48,11 @@ from twinstore_backfill.verify.checks import (
 )
 from twinstore_backfill.verify.pool import run_tasks
 from twinstore_backfill.verify.removals import OwnAges
-from twinstore_backfill.verify.sampling import sample_rates
+from twinstore_backfill.verify.sampling import sample_rates, tenants_for_lists
 from twinstore_backfill.verify.tasks import ListResult, ListTask, RangeTask, VerifyContext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from twinstore.bulk import KeyRange
@@ -130,7 +130,8 @@ class Verification:
     def compare(self, entities: Sequence[Entity]) -> None:
         """Compare the documents and the lists."""
         counted = {entity.name: self._counted(entity) for entity in entities}
-        tenants = sorted({label for counts in counted.values() for label in counts if names_tenant(label)})
+        rows = rows_of_tenants(counted.values())
+        tenants = tenants_for_lists(rows, self._options.seed)
         findings = {entity.name: EntityFindings(entity, counted[entity.name]) for entity in entities}
         lists = ListResult([])
         tasks = self._tasks(entities, counted, tenants)
@@ -153,7 +154,12 @@ class Verification:
             count_check(self._entities, sampled=self._sampled),
             content_check(self._entities),
             mode_check(self._entities, sampled=self._sampled),
-            *_list_checks(lists, self._context.target.module, respelled),
+            *_list_checks(
+                lists,
+                self._context.target.module,
+                respelled,
+                choice_text(len(tenants), len(rows), self._options.seed),
+            ),
             decode_check(self._entities),
         ]
 
@@ -299,14 +305,29 @@ class Verification:
         )
 
 
-def _list_checks(found: ListResult, module: str, respelled: AbstractSet[str]) -> tuple[Check, ...]:
+def rows_of_tenants(counted: Iterable[Mapping[str, tuple[int, int]]]) -> Counter[str]:
+    """Return the rows of each tenant over all entities, on the side that has more of them."""
+    rows = Counter[str]()
+    for counts in counted:
+        rows.update({label: max(pair) for label, pair in counts.items() if names_tenant(label)})
+    return rows
+
+
+def choice_text(chosen: int, tenants: int, seed: int) -> str:
+    """Say how many tenants the lists were of, where not of all."""
+    return "" if chosen == tenants else f", of {chosen:,} of {tenants:,} tenants (seed {seed})"
+
+
+def _list_checks(
+    found: ListResult, module: str, respelled: AbstractSet[str], chosen: str = ""
+) -> tuple[Check, ...]:
     """Return C5, and C4 where the module has a name for the order in which rows are due."""
     due_order = module_spec(module).due_order
     if due_order is None:
-        return (list_check("C5", "list order", [*found.due, *found.lists], respelled),)
+        return (list_check("C5", "list order", [*found.due, *found.lists], respelled, chosen),)
     return (
-        list_check("C4", due_order, found.due, respelled),
-        list_check("C5", "list order", found.lists, respelled),
+        list_check("C4", due_order, found.due, respelled, chosen),
+        list_check("C5", "list order", found.lists, respelled, chosen),
     )
 
 
