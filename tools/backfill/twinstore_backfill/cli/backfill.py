@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from twinstore_backfill.cli import copying, overviews, reporting, verifying
+from twinstore_backfill.cli import controlling, copying, overviews, reporting, verifying
 
 __all__ = ["app"]
 
@@ -16,3 +16,6 @@ app.command()(copying.copy)
 app.command()(verifying.verify)
 app.command()(overviews.status)
 app.command()(reporting.report)
+app.command()(controlling.pause)
+app.command()(controlling.resume)
+app.command()(controlling.rate)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import TwinstoreError
 from twinstore.ledger import JobState, RangeState
+from twinstore_backfill.copy.control import Control
 from twinstore_backfill.copy.dry import DryRun
 from twinstore_backfill.copy.holder import worker_id
 from twinstore_backfill.copy.lease import LeaseKeeper, acquire, dismiss_dead_workers
@@ -163,7 +164,10 @@ class Copy:
         job = self._patience.outlast("Starting the job", partial(self._job, entities, as_of, begin=False))
         take = partial(acquire, self._ledger, job.id, worker, self._options.lease)
         lease = self._patience.outlast("Taking the job", take)
-        return self._job(entities, as_of, begin=True), lease
+        job = self._job(entities, as_of, begin=True)
+        # What somebody asked of an earlier run ends with it: the command line says what counts now.
+        rate = None if self._options.max_rate is None else int(self._options.max_rate)
+        return (job if job.max_rate == rate else self._ledger.set_rate(job.id, rate)), lease
 
     def _job(self, entities: Sequence[Entity], as_of: datetime, *, begin: bool) -> CopyJob:
         """Return the job, a new one if need be; one that 0.1.0 began keeps its id.
@@ -185,6 +189,7 @@ class Copy:
     def _context(
         self, job: CopyJob, worker: str, entities: Sequence[Entity], keeper: LeaseKeeper
     ) -> CopyContext:
+        limiter = RateLimiter(self._options.max_rate, self._stop)
         queue = RangeQueue(
             self._ledger,
             job.id,
@@ -193,6 +198,7 @@ class Copy:
             lease=self._options.lease,
             stop=self._stop,
             patience=self._patience,
+            control=Control(limiter, job),
             begin=lambda entity: self._begin(job, entity),
             settle=lambda entity: self._settle(keeper, entity),
             end=lambda entity: self._progress.finish(entity.name),
@@ -203,7 +209,7 @@ class Copy:
             ledger=self._ledger,
             queue=queue,
             limits=self._limits,
-            limiter=RateLimiter(self._options.max_rate, self._stop),
+            limiter=limiter,
             patience=self._patience,
             stop=self._stop,
             progress=self._progress,
