@@ -202,6 +202,14 @@ class BulkPort(Protocol):
         ...
 
     @property
+    def instance(self) -> str:
+        """A text without secrets that is the same for every user of this store, until its server starts anew.
+
+        Not every user may learn the ``identity``, which then is another text for him. Default: the identity.
+        """
+        return self.identity
+
+    @property
     def place(self) -> str:
         """Driver, host and database as the settings name them, for people; without secrets."""
         ...

@@ -20,6 +20,7 @@ from tests.backfill.foreign import Document, document, footprint, foreign_runs
 from tests.backfill.toolkit import Pair, fill, open_store
 from tests.servers import postgres_url
 from twinstore.config import load_settings
+from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.testing.scheduler.builders import make_audit_record, make_schedule
 from twinstore_backfill.copy.options import CopyOptions
@@ -114,11 +115,49 @@ def test_collation_validator_indexes_and_ttl_of_their_own_stay_as_they_are(
     assert footprint(admin, database.name) == before
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_store_is_not_copied_onto_itself_by_another_name_or_user(
+    foreign: Foreign, guarded: MongoServer, host: str
+) -> None:
+    """The reader learns the members of the set, and the administrator its number."""
+    foreign.database["runs"].insert_many(foreign_runs("acme", 3))
+    mongo = {"ConnectionString": guarded.url.replace("127.0.0.1", host), "Database": foreign.database.name}
+    settings = load_settings({"Persistence": {"Mongo": mongo}}, environ={})
+    with foreign.pair() as pair, open_store("scheduler", "mongo", settings) as same:
+        assert same.bulk.identity != pair.source.bulk.identity
+        twice = Pair(pair.source, same, foreign.directory)
+        for step in (twice.copy, twice.verify):
+            with pytest.raises(ValidationError, match="are the same store"):
+                step()
+
+
 def test_a_time_series_is_refused_with_what_to_do(foreign: Foreign) -> None:
     foreign.database.create_collection("runs", timeseries={"timeField": "createdAt"})
     with foreign.pair() as pair, pytest.raises(PreflightError, match="is a time series") as refused:
         pair.copy()
     assert "copy it into an ordinary collection" in refused.value.message
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_postgresql_is_not_copied_onto_itself_by_another_name_or_user(
+    postgres_database: PostgresDatabase, tmp_path: Path, host: str
+) -> None:
+    """One role may learn the number of the cluster, and the other may not."""
+    persistence = cast("dict[str, Any]", postgres_database.config["Persistence"])
+    ours = load_settings({"Persistence": persistence}, environ={})
+    url = postgres_database.superuser_url.replace("127.0.0.1", host)
+    theirs = load_settings({"Persistence": {"Postgres": {"ConnectionString": url}}}, environ={})
+    with (
+        psycopg.connect(postgres_database.superuser_url, autocommit=True) as superuser,
+        open_store("scheduler", "postgres", theirs, read_only=True) as source,
+        open_store("scheduler", "postgres", ours) as same,
+    ):
+        superuser.execute("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
+        assert same.bulk.identity != source.bulk.identity
+        pair = Pair(source, same, tmp_path)
+        for step in (pair.copy, pair.verify):
+            with pytest.raises(ValidationError, match="are the same store"):
+                step()
 
 
 PARTITIONED: Final = """

@@ -24,7 +24,7 @@ from twinstore_mongo.codec import codec_of
 from twinstore_mongo.context import RepositoryContext, translating
 from twinstore_mongo.derive import ID
 from twinstore_mongo.errors import DRIVER
-from twinstore_mongo.identity import identity_of
+from twinstore_mongo.identity import identity_of, instance_of
 from twinstore_mongo.key_order import SIMPLE, has_key_index, key_after, order_of, sorted_cuts
 from twinstore_mongo.migrator import initializer_class
 from twinstore_mongo.positions import position_of
@@ -63,6 +63,15 @@ class MongoBulk(BulkPort):
         store = self._connection.store
         with translating(store.where):
             return f"{DRIVER} {identity_of(store)}"
+
+    @property
+    @override
+    def instance(self) -> str:
+        """The number of the process that answers as primary, and the database."""
+        store = self._connection.store
+        with translating(store.where):
+            found = instance_of(store)
+        return self.identity if found is None else f"{DRIVER} {found}"
 
     @property
     @override

@@ -95,7 +95,8 @@ class CopyOptions:
 
 def refuse_same_store(source: BulkPort, target: BulkPort) -> None:
     """Raise ``ValidationError`` when both sides are the same store."""
-    if source.identity == target.identity:
+    # Also by the running server: users with different rights may learn different things of one store.
+    if source.identity == target.identity or source.instance == target.instance:
         raise ValidationError(
             f"Source and target are the same store, {source.place}; "
             "give another --target-config, or another driver with --to."
