@@ -119,7 +119,7 @@ class Copy:
         self._progress, self._stop = progress, stop
         self._ledger = target.ledger
         self._limits = Limits(options, stop)
-        self._patience = Patience(stop)
+        self._patience = Patience(stop, target.bulk.end_abandoned)
         self._rows = SourceRows(source.bulk, options.tenants, options.paced_batch)
         self._exported = ExportedLines()
 
@@ -131,6 +131,8 @@ class Copy:
             InterruptedRunError: a signal asked for the stop.
         """
         worker = worker_id()
+        # An earlier run of this command may have been killed; what it left open would only be waited for.
+        self._patience.clear_away()
         try:
             job, lease = self._held(entities, as_of, worker)
             # From here on, because cutting a large source alone may take longer than a lease.
