@@ -202,6 +202,14 @@ class BulkPort(Protocol):
         ...
 
     @property
+    def instance(self) -> str:
+        """A text without secrets that is the same for every user of this store, until its server starts anew.
+
+        Not every user may learn the ``identity``, which then is another text for him. Default: the identity.
+        """
+        return self.identity
+
+    @property
     def place(self) -> str:
         """Driver, host and database as the settings name them, for people; without secrets."""
         ...
@@ -269,6 +277,14 @@ class BulkPort(Protocol):
     def access(self) -> Access:
         """Return the rows of any described entity in this store, call by call, in system scope."""
         ...
+
+    def end_abandoned(self) -> int:
+        """End the transactions of processes that are gone; return how many there were.
+
+        For a store that keeps them, with their locks, until some time has passed. Only those of this user and
+        program, whose client certainly cannot go on with them. Default: there are none.
+        """
+        return 0
 
     @property
     def ledger_initializer(self) -> Initializer:

@@ -6,6 +6,7 @@ import logging
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -22,14 +23,17 @@ from twinstore.errors import ConcurrencyError, LeaseLostError
 from twinstore.ledger import JobState, Ledger
 from twinstore.scheduler.catalog import AUDIT
 from twinstore_backfill.copy import engine, patience
+from twinstore_backfill.copy import options as options_module
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.holder import Holder
 from twinstore_backfill.copy.lease import LeaseKeeper
-from twinstore_backfill.copy.options import CopyOptions
+from twinstore_backfill.copy.limiter import RateLimiter
+from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings
 from twinstore_backfill.copy.patience import PATIENCE_SECONDS, Patience
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.stores import prepare_target, select_entities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -119,7 +123,7 @@ class TestPatience:
             raise ConcurrencyError("lost")
 
         with pytest.raises(ConcurrencyError):
-            Patience(Ticking(), lambda: ticks[0]).outlast("It", lose)
+            Patience(Ticking(), ticks=lambda: ticks[0]).outlast("It", lose)
         assert PATIENCE_SECONDS <= ticks[0] < PATIENCE_SECONDS + 3
 
     @pytest.mark.parametrize("step", ["start", "acquire"])
@@ -198,6 +202,53 @@ def test_a_living_holder_is_not_taken_for_dead_from_another_pid_namespace() -> N
     assert answers == [b"True\n", b"False\n"]
 
 
+HOLD: Final = """
+import sys
+from pymongo import MongoClient
+client = MongoClient(sys.argv[1], appname="twinstore")
+with client.start_session() as session:
+    session.start_transaction()
+    for name, document in (("audit", {"_id": "acme-audit-0"}), ("twinstore_jobs", {"_id": sys.argv[3]})):
+        insert = {"insert": name, "documents": [document], "bypassDocumentValidation": True}
+        client[sys.argv[2]].command(insert, session=session)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def holder(url: str, database: str, job: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that has written a row and the job, and does not commit."""
+    arguments = [sys.executable, "-c", HOLD, url, database, job]
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_the_transaction_of_a_killed_process_is_ended_and_that_of_a_living_one_is_not(
+    mongo_database: MongoDatabase, tmp_path: Path
+) -> None:
+    with into_mongo(mongo_database, tmp_path) as pair:
+        options = CopyOptions(out=tmp_path, as_of=AS_OF, execute=True)
+        settings = job_settings(options, pair.source, pair.target, select_entities(pair.source.bulk, ()))
+        prepare_target(pair.target)
+        with holder(mongo_database.url, mongo_database.name, job_id(settings)) as process:
+            assert pair.target.bulk.end_abandoned() == 0
+            process.kill()
+            process.wait()
+            begun = time.monotonic()
+            stop = Impatient()
+            result = copied(pair, stop)
+            # Far below the minute that the server would keep it; without the driver's own patience, no wait.
+            assert time.monotonic() - begun < 20
+        assert (result.exit, result.complete) == (Exit.OK, True)
+        assert pair.target.bulk.end_abandoned() == 0
+
+
 class TestLateRenewals:
     def keeper(self, pair: Pair, lease: Lease, stop: StopSwitch) -> LeaseKeeper:
         return LeaseKeeper(pair.target.ledger, lease, lease.holder, LEASE, stop)
@@ -252,6 +303,20 @@ class TestLateRenewals:
             assert stop._event.wait(20)  # noqa: SLF001  # the switch has no other way to wait
         assert isinstance(keeper.lost, LeaseLostError)
         assert outcomes == []
+
+
+def test_a_slow_rate_makes_small_batches_so_that_no_cursor_waits_for_minutes(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert CopyOptions(max_rate=1).paced_batch == 60
+    assert CopyOptions(max_rate=1000).paced_batch == CopyOptions().paced_batch == 1000
+    taken: list[int] = []
+    monkeypatch.setattr(RateLimiter, "take", lambda _, count: taken.append(count))
+    monkeypatch.setattr(options_module, "LONGEST_PAUSE", 2)
+    pair.copy(max_rate=1, range_size=1000)
+    pair.copy(max_rate=1, range_size=1000, execute=False)
+    assert taken
+    assert max(taken) == 2
 
 
 class TestTheNextCopy:

@@ -16,6 +16,7 @@ from twinstore.options import ModuleOptions
 from twinstore.query import batch_size_argument
 from twinstore.scope import UNBOUND, note_system_scope
 from twinstore.tenancy import label_of
+from twinstore_mongo.abandoned import end_abandoned
 from twinstore_mongo.access import MongoAccess
 from twinstore_mongo.bulk_owners import chosen, owner_of_value
 from twinstore_mongo.bulk_view import MongoView
@@ -24,7 +25,7 @@ from twinstore_mongo.codec import codec_of
 from twinstore_mongo.context import RepositoryContext, translating
 from twinstore_mongo.derive import ID
 from twinstore_mongo.errors import DRIVER
-from twinstore_mongo.identity import identity_of
+from twinstore_mongo.identity import identity_of, instance_of
 from twinstore_mongo.key_order import SIMPLE, has_key_index, key_after, order_of, sorted_cuts
 from twinstore_mongo.migrator import initializer_class
 from twinstore_mongo.positions import position_of
@@ -66,10 +67,27 @@ class MongoBulk(BulkPort):
 
     @property
     @override
+    def instance(self) -> str:
+        """The number of the process that answers as primary, and the database."""
+        store = self._connection.store
+        with translating(store.where):
+            found = instance_of(store)
+        return self.identity if found is None else f"{DRIVER} {found}"
+
+    @property
+    @override
     def place(self) -> str:
         """Driver, hosts and database."""
         store = self._connection.store
         return f"{DRIVER} {store.where.hosts}/{store.database.name}"
+
+    @override
+    def end_abandoned(self) -> int:
+        store = self._connection.store
+        if not store.capabilities.transactions:
+            return 0
+        with translating(store.where):
+            return end_abandoned(store)
 
     @property
     @override

@@ -311,7 +311,7 @@ class MongoRangeWriter(RangeWriter):
         collection, store = context.collection(self._entity), context.store
         replaced = [write.replaces for write in writes if write.replaces is not None]
         with translating(store.where.of(self._entity)), store.limited():
-            collection.delete_many({ID: {"$in": replaced}}, session=context.session)
+            collection.delete_many({ID: {"$in": replaced}}, collation=SIMPLE, session=context.session)
         return self._send(context, [replace(write, replaces=None) for write in writes], ())
 
     def _send(

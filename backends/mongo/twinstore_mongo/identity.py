@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from twinstore_mongo.connection import Client, OpenDatabase
 
-__all__ = ["identity_of"]
+__all__ = ["identity_of", "instance_of"]
 
 log = logging.getLogger("twinstore.mongo")
 
@@ -27,6 +27,13 @@ def identity_of(store: OpenDatabase) -> str:
     """Return what tells this database from every other one, whatever name led here."""
     with store.limited():
         return f"{server_of(store.client)}/{store.database.name}"
+
+
+def instance_of(store: OpenDatabase) -> str | None:
+    """Return what tells this database of the running server, ``None`` where it tells nothing of itself."""
+    with store.limited():
+        topology = store.client.admin.command("hello").get("topologyVersion")
+    return None if topology is None else f"{topology['processId']}/{store.database.name}"
 
 
 def server_of(client: Client) -> str:

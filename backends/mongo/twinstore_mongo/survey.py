@@ -26,6 +26,7 @@ __all__ = ["survey_of"]
 
 UNAUTHORIZED: Final = 13
 VIEW: Final = "view"
+TIME_SERIES: Final = "timeseries"
 AGE: Final = "expireAfterSeconds"
 
 
@@ -33,7 +34,8 @@ def survey_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Surve
     """Return what there is of each entity.
 
     Raises:
-        ConfigurationError: the user may not read the database, or a view compares by a collation of its own.
+        ConfigurationError: the user may not read the database, a view compares by a collation of its own, or
+            there is a time series.
     """
     store = connection.store
     try:
@@ -59,6 +61,14 @@ def surveyed(connection: Connection, entity: Entity, real: Mapping[str, Any] | N
     if real is None:
         warning = f"There is no collection {name}; it counts as empty."
         return Survey(entity=entity.name, present=False, warnings=(warning,))
+    if real.get("type") == TIME_SERIES:
+        raise ConfigurationError(
+            f"{name} in {connection.store.database.name} is a time series, in which the server keeps no "
+            "document as it was stored and no index of its key; copy it into an ordinary collection of that "
+            "name in another database, and read that one.",
+            entity=entity.name,
+            driver=DRIVER,
+        )
     if real.get("type") == VIEW:
         if real.get("options", {}).get("collation") is not None:
             raise ConfigurationError(

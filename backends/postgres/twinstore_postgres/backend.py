@@ -12,9 +12,9 @@ from typing_extensions import override
 from twinstore.access_backend import AccessBackend
 from twinstore.backend import Capabilities, ModuleBackend, UnitState, wrong_handle
 from twinstore.errors import ConfigurationError
-from twinstore.ledger import LEDGER_MODULE
 from twinstore.scope import SYSTEM_TENANT, UNBOUND
 from twinstore_postgres.access import PostgresAccess
+from twinstore_postgres.bulk.encoding import LedgerInitializer
 from twinstore_postgres.bulk.port import PostgresBulk
 from twinstore_postgres.execution import JoinedExecution, SessionExecution, UnboundExecution, UnitExecution
 from twinstore_postgres.initializer import initializer_class
@@ -64,7 +64,7 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
         self._server.guard(module.name)
         self._specials = specials_of(module.name) if request.special else {}
         self._initializer = initializer_class(module)(settings, self._server)
-        ledger = initializer_class(LEDGER_MODULE)(settings, self._server)
+        ledger = LedgerInitializer(settings, self._server)
         self._bulk = PostgresBulk(self._server, lambda: self.capabilities, module, ledger)
 
     @property

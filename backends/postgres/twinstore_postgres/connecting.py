@@ -47,6 +47,21 @@ Connection = psycopg.Connection[Row]
 # libpq would wait for as long as the operating system does, which is minutes.
 CONNECT_SECONDS: Final = 10
 OLDEST_VERSION: Final = 140_000
+# How values are shown and read, and that policies hide rows instead of failing.
+FORMS: Final = " ".join(
+    f"-c {name}"
+    for name in (
+        "timezone=UTC",
+        "datestyle=ISO",
+        "intervalstyle=postgres",
+        "extra_float_digits=1",
+        "bytea_output=hex",
+        "standard_conforming_strings=on",
+        "array_nulls=on",
+        "quote_all_identifiers=off",
+        "row_security=on",
+    )
+)
 # The server's answers to a connection that can only be repaired by changing the settings.
 REFUSALS: Final = {
     "password authentication failed": "Correct the password in the connection string.",
@@ -100,11 +115,21 @@ class Target:
         """
         try:
             # Statements come again and again, so each is prepared at its first use, not at the fifth.
-            connection = psycopg.connect(self.conninfo, autocommit=True, prepare_threshold=0)
+            connection = psycopg.connect(self._own_path, autocommit=True, prepare_threshold=0)
         except psycopg.Error as error:
             raise self.explain(error) from error
         adopt(connection)
         return connection
+
+    @property
+    def _own_path(self) -> str:
+        """The connection string for statements of ours alone, which name the schema of everything.
+
+        What the catalog shows of indexes and policies depends on the path, and so does which function a name
+        means. Connections of the pool keep their path, because hosts borrow them.
+        """
+        options = conninfo.conninfo_to_dict(self.conninfo)["options"]
+        return conninfo.make_conninfo(self.conninfo, options=f"{options} -c search_path=")
 
     def explain(self, error: psycopg.Error) -> TwinstoreError:
         """Return why no connection could be opened."""
@@ -240,9 +265,12 @@ def target_of(
 
 
 def _complete(parts: dict[str, str], timeout: int, *, read_only: bool) -> str:
-    """Every connection: UTC, UTF-8, a name, a limit on each statement, the isolation units rely on."""
+    """Every connection: UTC, UTF-8, a name, a limit on each statement, the isolation units rely on.
+
+    Whatever somebody has set for the database or the role: values are read and written in one form.
+    """
     options = (
-        f"-c timezone=UTC -c statement_timeout={timeout} "
+        f"{FORMS} -c statement_timeout={timeout} "
         r"-c default_transaction_isolation=read\ committed "
         f"-c default_transaction_read_only={'on' if read_only else 'off'}"
     )

@@ -10,7 +10,7 @@ from twinstore.errors import LeaseLostError
 from twinstore.jsontext import format_timestamp
 from twinstore.leases import LeaseState, acquired, held, owned, released, renewed
 from twinstore.ledger.catalog import CONFLICTS, JOBS, QUARANTINE, RANGES
-from twinstore.ledger.models import CopyJob, JobState
+from twinstore.ledger.models import PAUSED, CopyJob, JobState
 from twinstore.ledger.records import Lease
 from twinstore.ledger.rows import LedgerRows, change_model
 from twinstore.paging import SortKey
@@ -86,6 +86,43 @@ class JobLedger(LedgerRows):
     def resume(self, lease: Lease) -> None:
         """Let workers take ranges again."""
         self._leased(lease, lambda job: job.evolve(stop=False, stop_reason=None) if job.stop else job)
+
+    def pause(self, job_id: str) -> CopyJob:
+        """Ask every worker of a job to wait before the next range; no lease is needed for that.
+
+        One that was stopped for another reason stays stopped. Repeated: nothing changes.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        return self._told(job_id, lambda job: job if job.stop else job.evolve(stop=True, stop_reason=PAUSED))
+
+    def go_on(self, job_id: str) -> CopyJob:
+        """Let the workers of a paused job take ranges again. Not paused: nothing changes.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        return self._told(job_id, lambda job: job.evolve(stop=False, stop_reason=None) if job.paused else job)
+
+    def set_rate(self, job_id: str, rate: int | None) -> CopyJob:
+        """Give a job another rate, in documents per second over all workers; ``None`` is no limit.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        return self._told(job_id, lambda job: job.evolve(max_rate=rate))
+
+    def _told(self, job_id: str, change: Callable[[CopyJob], CopyJob]) -> CopyJob:
+        """Change a job on behalf of somebody who does not hold its lease."""
+
+        def changed(stored: CopyJob | None, now: Moment) -> CopyJob:
+            del now
+            if stored is None:
+                raise self._unknown(job_id)
+            return change(stored)
+
+        return self._must(change_model(self._access, JOBS, (job_id,), changed), job_id)
 
     # ---------------------------------------------------------------------------------------- leases
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from pydantic import Field
 
@@ -11,6 +12,7 @@ from twinstore.fields import Count, Flag, Id, OptionalText, PositiveInt, Text, T
 from twinstore.leases import LeaseState
 
 __all__ = [
+    "PAUSED",
     "ConflictLine",
     "CopyJob",
     "CopyRange",
@@ -20,6 +22,10 @@ __all__ = [
     "RangeState",
     "TallyLine",
 ]
+
+
+# Why a job takes no more ranges when somebody only wants it to wait.
+PAUSED: Final = "paused"
 
 
 class JobState(StrEnum):
@@ -46,7 +52,7 @@ class CopyJob(CanonicalModel):
         generation: grows each time a complete job starts over.
         planned: how many ranges the present generation has.
         holder, fence, expires_at: the lease of whoever plans, completes or stops the job.
-        stop: whether workers are to take no more ranges, with the reason.
+        stop: whether workers are to take no more ranges, with the reason: it may only be a pause.
         max_rate: documents per second of all workers together.
     """
 
@@ -69,6 +75,11 @@ class CopyJob(CanonicalModel):
     def lease(self) -> LeaseState:
         """The lease as the rule sees it."""
         return LeaseState(self.holder, self.fence, self.expires_at)
+
+    @property
+    def paused(self) -> bool:
+        """Whether workers are to wait instead of ending."""
+        return self.stop and self.stop_reason == PAUSED
 
     def leased(self, lease: LeaseState) -> CopyJob:
         """Return the job with another lease."""

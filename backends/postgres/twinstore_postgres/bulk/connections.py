@@ -22,8 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["BulkConnections", "inside"]
 
-# A statement that streams lasts as long as its reader takes, which no limit of the server can know.
-NO_LIMIT: Final = (b"SELECT set_config('statement_timeout', '0', true)", ())
+# A statement that streams lasts as long as its reader takes, which no limit of the server can know, and so do
+# the pauses of a copy with a limited rate. Only what this release of the server has.
+NO_LIMIT: Final = (
+    (
+        b"SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN"
+        b" ('statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')"
+    ),
+    (),
+)
 
 
 class BulkConnections(ConnectionSource, Renewable):
@@ -97,7 +104,7 @@ class BulkConnections(ConnectionSource, Renewable):
 
 @contextmanager
 def inside(connection: Connection, purpose: str, *, begin: bytes) -> Iterator[Transaction]:
-    """Begin a transaction in system scope without a limit on statements.
+    """Begin a transaction in system scope without a limit on statements, pauses and the whole of it.
 
     Whoever uses it commits it; what was not committed is rolled back at the end.
     """

@@ -13,7 +13,7 @@ from twinstore_postgres.errors import loggable, translated
 if TYPE_CHECKING:
     from twinstore_postgres.connecting import Connection
 
-__all__ = ["identity_of"]
+__all__ = ["identity_of", "instance_of"]
 
 log = logging.getLogger("twinstore.postgres")
 
@@ -27,6 +27,19 @@ OF_ADDRESS: Final = """
 SELECT concat_ws(':', host(inet_server_addr()), current_setting('port')), d.datname, d.oid::text
   FROM pg_database d WHERE d.datname = current_database()
 """
+
+
+# Of the running server; nobody withdraws the right to ask when it was started.
+OF_INSTANCE: Final = """
+SELECT extract(epoch FROM pg_postmaster_start_time())::text, current_setting('port'), d.oid::text
+  FROM pg_database d WHERE d.datname = current_database()
+"""
+
+
+def instance_of(connection: Connection) -> str:
+    """Return what tells this database of the running server, whoever asks."""
+    with translated(outcome=Outcome.NOT_APPLIED):
+        return "/".join(connection.execute(OF_INSTANCE).fetchone() or ())
 
 
 def identity_of(connection: Connection) -> str:

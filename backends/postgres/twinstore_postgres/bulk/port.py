@@ -19,7 +19,7 @@ from twinstore_postgres.bulk.connections import BulkConnections, inside
 from twinstore_postgres.bulk.cutting import Walk
 from twinstore_postgres.bulk.describing import Scans
 from twinstore_postgres.bulk.exporting import tenant_condition
-from twinstore_postgres.bulk.identity import identity_of
+from twinstore_postgres.bulk.identity import identity_of, instance_of
 from twinstore_postgres.bulk.staging import Stage
 from twinstore_postgres.bulk.survey import survey_of
 from twinstore_postgres.bulk.viewing import PostgresView, Snapshot, tenant_of
@@ -79,6 +79,13 @@ class PostgresBulk(BulkPort):
     def _identity(self) -> str:
         with self._connections.connection() as connection:
             return f"{DRIVER} {identity_of(connection)}"
+
+    @property
+    @override
+    def instance(self) -> str:
+        """When the server was started, its port and the number of the database."""
+        with self._connections.connection() as connection:
+            return f"{DRIVER} {instance_of(connection)}"
 
     @property
     @override

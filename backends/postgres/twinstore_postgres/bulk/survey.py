@@ -17,6 +17,7 @@ from psycopg import sql
 from twinstore.bulk import Survey
 from twinstore.errors import ConfigurationError
 from twinstore_postgres.bulk.describing import stored_names
+from twinstore_postgres.bulk.encoding import refuse_as_source
 from twinstore_postgres.columns import VERSION, column_name
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.schema import wanted_schema
@@ -122,6 +123,7 @@ def survey_of(connection: Connection, module: ModuleSpec[object]) -> tuple[Surve
     Raises:
         ConfigurationError: something cannot be read, or not in full; says what to grant or change.
     """
+    refuse_as_source(connection)
     schema, entities = module.name, module.catalog.entities
     rows = connection.execute(RELATIONS, [schema, [entity.name for entity in entities]]).fetchall()
     real = {row[0]: Relation(*cast("Any", row)) for row in rows}

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from twinstore_backfill.cli import (
+    controlling,
     copying,
     looking,
     overviews,
@@ -63,3 +64,6 @@ app.add_typer(quarantining.app, name="quarantine")
 app.command()(overviews.status)
 app.command()(reporting.report)
 app.command()(selftest.selftest)
+app.command()(controlling.pause)
+app.command()(controlling.resume)
+app.command()(controlling.rate)

@@ -125,6 +125,10 @@ def _status_texts(document: Document) -> Iterator[RenderableType]:
         yield f"{job['id']}: {job['state']}, generation {job['generation']}, started {job['started_at']}"
         yield f"  from {job['settings'].get('source_place') or job['settings'].get('source')}"
         yield f"  lease: {_lease(job['lease'])}"
+        if job["paused"]:
+            yield "  paused: `twinstore backfill resume` lets it go on"
+        if job["max_rate"] is not None:
+            yield f"  at most {job['max_rate']:,} documents per second"
         if job["stopped"] is not None:
             yield f"  stopped: {job['stopped']}"
         rows = [

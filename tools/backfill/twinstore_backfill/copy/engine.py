@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import TwinstoreError
 from twinstore.ledger import JobState, RangeState
+from twinstore_backfill.copy.control import Control
 from twinstore_backfill.copy.dry import DryRun
 from twinstore_backfill.copy.holder import worker_id
 from twinstore_backfill.copy.lease import LeaseKeeper, acquire, dismiss_dead_workers
@@ -147,8 +148,8 @@ class Copy:
         self._progress, self._stop = progress, stop
         self._ledger = target.ledger
         self._limits = Limits(options, stop)
-        self._patience = Patience(stop)
-        self._rows = SourceRows(source.bulk, options.tenants, options.rows_per_batch, options.ignored)
+        self._patience = Patience(stop, target.bulk.end_abandoned)
+        self._rows = SourceRows(source.bulk, options.tenants, options.paced_batch, options.ignored)
         self._exported = ExportedLines()
 
     def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:
@@ -159,6 +160,8 @@ class Copy:
             InterruptedRunError: a signal asked for the stop.
         """
         worker = worker_id()
+        # An earlier run of this command may have been killed; what it left open would only be waited for.
+        self._patience.clear_away()
         try:
             job, lease = self._held(entities, as_of, worker)
             # From here on, because cutting a large source alone may take longer than a lease.
@@ -192,7 +195,10 @@ class Copy:
         job = self._patience.outlast("Starting the job", partial(self._job, entities, as_of, begin=False))
         take = partial(acquire, self._ledger, job.id, worker, self._options.lease)
         lease = self._patience.outlast("Taking the job", take)
-        return self._job(entities, as_of, begin=True), lease
+        job = self._job(entities, as_of, begin=True)
+        # What somebody asked of an earlier run ends with it: the command line says what counts now.
+        rate = None if self._options.max_rate is None else int(self._options.max_rate)
+        return (job if job.max_rate == rate else self._ledger.set_rate(job.id, rate)), lease
 
     def _job(self, entities: Sequence[Entity], as_of: datetime, *, begin: bool) -> CopyJob:
         """Return the job, a new one if need be; one that 0.1.0 began keeps its id.
@@ -212,6 +218,7 @@ class Copy:
     def _context(
         self, job: CopyJob, worker: str, entities: Sequence[Entity], keeper: LeaseKeeper
     ) -> CopyContext:
+        limiter = RateLimiter(self._options.max_rate, self._stop)
         queue = RangeQueue(
             self._ledger,
             job.id,
@@ -220,6 +227,7 @@ class Copy:
             lease=self._options.lease,
             stop=self._stop,
             patience=self._patience,
+            control=Control(limiter, job),
             begin=lambda entity: self._begin(job, entity),
             settle=lambda entity: self._settle(keeper, entity),
             end=lambda entity: self._progress.finish(entity.name),
@@ -230,7 +238,7 @@ class Copy:
             ledger=self._ledger,
             queue=queue,
             limits=self._limits,
-            limiter=RateLimiter(self._options.max_rate, self._stop),
+            limiter=limiter,
             patience=self._patience,
             stop=self._stop,
             progress=self._progress,

@@ -30,15 +30,22 @@ class RateLimiter:
         self._tokens = 0.0
         self._filled = now()
 
+    def set_rate(self, rate: float | None) -> None:
+        """Keep to another rate from the next call on; who waits already waits as before."""
+        with self._lock:
+            # What was owed was owed at the old rate.
+            self._rate, self._tokens, self._filled = rate, 0.0, self._now()
+
     def take(self, count: int) -> None:
         """Wait until ``count`` documents fit under the limit.
 
         Raises:
             StopRequestedError: a stop was requested while waiting.
         """
-        if self._rate is None:
+        rate = self._rate
+        if rate is None:
             return
-        wait = self._debt(count, self._rate)
+        wait = self._debt(count, rate)
         if wait > 0:
             # Outside the lock, so that the others can count what they take meanwhile.
             self._stop.pause(wait)

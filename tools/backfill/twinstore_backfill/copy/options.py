@@ -33,6 +33,8 @@ __all__ = [
 
 # A range is one transaction on PostgreSQL, and what an interruption throws away.
 LARGEST_RANGE: Final = 1_000_000
+# Seconds between two batches: MongoDB forgets a cursor that nobody has asked for ten minutes.
+LONGEST_PAUSE: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,17 +93,17 @@ class CopyOptions:
             raise ValidationError(f"--range-size should be at most {LARGEST_RANGE}, not {self.range_size}.")
 
     @property
-    def rows_per_batch(self) -> int:
-        """How many rows are read at a time: at a limited rate no more than those of a second.
-
-        A whole batch is waited for at once, while a server may close the cursor and nobody sees progress.
-        """
-        return self.batch_size if self.max_rate is None else min(self.batch_size, int(self.max_rate))
+    def paced_batch(self) -> int:
+        """The rows per batch: with a limited rate no more than may be read in :data:`LONGEST_PAUSE`."""
+        if self.max_rate is None:
+            return self.batch_size
+        return max(1, min(self.batch_size, int(self.max_rate * LONGEST_PAUSE)))
 
 
 def refuse_same_store(source: BulkPort, target: BulkPort) -> None:
     """Raise ``ValidationError`` when both sides are the same store."""
-    if source.identity == target.identity:
+    # Also by the running server: users with different rights may learn different things of one store.
+    if source.identity == target.identity or source.instance == target.instance:
         raise ValidationError(
             f"Source and target are the same store, {source.place}; "
             "give another --target-config, or another driver with --to."

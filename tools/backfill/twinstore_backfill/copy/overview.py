@@ -184,7 +184,9 @@ def _job(ledger: Ledger, job: CopyJob, now: datetime) -> dict[str, object]:
         "started_at": jsontext.format_timestamp(job.started_at),
         "as_of": jsontext.format_timestamp(job.as_of),
         "settings": dict(job.settings),
-        "stopped": (job.stop_reason or "") if job.stop else None,
+        "stopped": (job.stop_reason or "") if job.stop and not job.paused else None,
+        "paused": job.paused,
+        "max_rate": job.max_rate,
         "lease": None
         if lease is None
         else {

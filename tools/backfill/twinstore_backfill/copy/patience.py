@@ -2,7 +2,8 @@
 
 A process that was killed leaves its transaction open on MongoDB, with every document that it wrote. The
 server ends it after ``transactionLifetimeLimitSeconds``, by default 60, and looks for such transactions only
-every half of that. Until then all others lose against it.
+every half of that. Until then all others lose against it. Where the server tells whose it was, it is ended at
+once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import chain, repeat
 from logging import getLogger
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from twinstore.errors import ConcurrencyError
+from twinstore.errors import ConcurrencyError, TwinstoreError
 
 if TYPE_CHECKING:
     from twinstore_backfill.stopping import StopSwitch
@@ -36,9 +37,15 @@ TOLD_AFTER: Final = len(PAUSES)
 class Patience:
     """Repeats what lost against another writer until it gets through."""
 
-    def __init__(self, stop: StopSwitch, ticks: Callable[[], float] = time.monotonic) -> None:
-        """Take the switch that ends a wait early, and what tells the seconds."""
+    def __init__(
+        self,
+        stop: StopSwitch,
+        free: Callable[[], int] = int,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the switch that ends a wait early, what ends abandoned transactions, and the seconds."""
         self._stop = stop
+        self._free = free
         self._ticks = ticks
 
     def outlast(self, what: str, action: Callable[[], T]) -> T:
@@ -57,10 +64,22 @@ class Patience:
                 return action()
             except ConcurrencyError as error:
                 log.info("%s is repeated: %s", what, error)
+                self.clear_away()
                 if number == TOLD_AFTER:
                     self._tell(what)
                 self._stop.pause(pause)
         return action()
+
+    def clear_away(self) -> None:
+        """End what killed processes have left open, as far as the server tells."""
+        try:
+            ended = self._free()
+        except TwinstoreError as error:
+            # Only a help: whatever is wrong with the store, the next step says it.
+            log.debug("abandoned transactions could not be looked for: %s", error)
+            return
+        if ended:
+            log.warning("%d transactions of processes that are gone were ended", ended)
 
     def _pauses(self) -> Iterator[tuple[int, float]]:
         end = self._ticks() + PATIENCE_SECONDS

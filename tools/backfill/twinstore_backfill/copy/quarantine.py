@@ -7,10 +7,12 @@ Both are lines of the ledger, committed with the range that they belong to. The 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import count, groupby
+from logging import getLogger
 from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self, cast
 
 import orjson
 from typing_extensions import override
@@ -41,6 +43,8 @@ __all__ = [
     "quarantine_entry",
 ]
 
+log = getLogger(__name__)
+
 QUARANTINE: Final = "quarantine.ndjson"
 CONFLICTS: Final = "conflicts.ndjson"
 # A report should open in an editor; the files hold every line.
@@ -51,6 +55,8 @@ KEPT_IN_MEMORY: Final = 4 * 1024 * 1024
 LARGEST_PART: Final = 1_000_000
 CONTINUES: Final = 0x80  # the first two bits of a byte that continues a character in UTF-8 are 10
 JsonLine = dict[str, object]
+# In the name of a file; the ids that copies give their jobs have nothing else.
+UNSAFE: Final = re.compile(r"[^\w.-]")
 
 
 def quarantine_entry(entity: Entity, record: Record, reason: str) -> JsonLine:
@@ -173,11 +179,36 @@ def _cut(content: bytes, start: int) -> int:
 
 
 def export_lines(ledger: Ledger, job: CopyJob, directory: Path) -> ExportedLines:
-    """Rewrite both files from the ledger, readable by their owner alone; return their first lines."""
+    """Rewrite both files from the ledger, readable by their owner alone; return their first lines.
+
+    Those of another job are kept beside them, under a name that ends with the id of that job.
+    """
+    for name in (QUARANTINE, CONFLICTS):
+        keep_aside(directory / name, job.id)
     return ExportedLines(
         _export(quarantined(ledger, job), directory / QUARANTINE),
         _export(conflicts(ledger, job), directory / CONFLICTS),
     )
+
+
+def keep_aside(path: Path, job_id: str) -> None:
+    """Give a file another name when its lines are those of another job."""
+    owner = job_of_file(path)
+    if owner is not None and owner != job_id:
+        aside = path.with_name(f"{path.stem}-{UNSAFE.sub('_', owner)}{path.suffix}")
+        path.replace(aside)
+        log.warning("%s held the lines of job %s, which are in %s now", path, owner, aside.name)
+
+
+def job_of_file(path: Path) -> str | None:
+    """Return the job that the first line of a file names, ``None`` where there is none."""
+    try:
+        with path.open("rb") as file:
+            line: object = orjson.loads(file.readline())
+    except (OSError, ValueError):
+        return None
+    job = cast("JsonLine", line).get("job") if isinstance(line, dict) else None
+    return job if isinstance(job, str) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity
     from twinstore.ledger import Claim, Ledger
+    from twinstore_backfill.copy.control import Control
     from twinstore_backfill.copy.patience import Patience
     from twinstore_backfill.stopping import StopSwitch
 
@@ -42,6 +43,7 @@ class RangeQueue:
         lease: timedelta,
         stop: StopSwitch,
         patience: Patience,
+        control: Control,
         begin: Callable[[Entity], None],
         settle: Callable[[Entity], bool],
         end: Callable[[Entity], None],
@@ -55,6 +57,7 @@ class RangeQueue:
         self._entities = entities
         self._stop = stop
         self._patience = patience
+        self._control = control
         self._begin, self._settle, self._end = begin, settle, end
         self._begun: set[str] = set()
         # By entity without an open range: whether all of its ranges are live.
@@ -69,6 +72,7 @@ class RangeQueue:
         Nothing is left, a parent has failed, or the job or this process is to stop: ``None``.
         """
         while not self._must_end():
+            self._obey()
             # Before looking: what is returned between the look and the wait then wakes this thread at once.
             seen = self._changes
             claim = self._next()
@@ -86,6 +90,12 @@ class RangeQueue:
         with self._changed:
             self._changes += 1
             self._changed.notify_all()
+
+    def _obey(self) -> None:
+        """Look at what the job is told from outside."""
+        job = self._ledger.find(self._job_id)
+        if job is not None:
+            self._control.obey(job)
 
     def _next(self) -> Claim | None:
         for entity in self._entities:
@@ -145,7 +155,7 @@ class RangeQueue:
 
     def _is_stopped(self) -> bool:
         job = self._ledger.find(self._job_id)
-        if job is not None and job.stop:
+        if job is not None and job.stop and not job.paused:
             self.stopped = job.stop_reason or "the job was stopped"
         return self.stopped is not None
 

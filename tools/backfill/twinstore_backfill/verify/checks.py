@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from twinstore.modules import module_spec
@@ -14,13 +15,13 @@ from twinstore_backfill.verify.findings import UNREADABLE_TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from collections.abc import Set as AbstractSet
 
     from twinstore_backfill.report.model import Differing, EntityReport, Result, TenantReport
     from twinstore_backfill.verify.lists import ListFinding
     from twinstore_backfill.verify.tasks import ListResult
 
 __all__ = [
+    "ListJudgement",
     "content_check",
     "count_check",
     "decode_check",
@@ -161,12 +162,27 @@ def _percent(share: float) -> str:
     return f"{share:.0f}" if share >= 10 else f"{share:.2g}"  # noqa: PLR2004  # two digits
 
 
-def list_check(  # what it is, and by what it is judged
+@dataclass(frozen=True, slots=True)
+class ListJudgement:
+    """What is known when lists are judged.
+
+    Attributes:
+        respelled: the entities with documents in another spelling.
+        approved: the entities that the source cannot list because of properties that were ignored with a
+            reason, and which it has not been able to list before.
+        chosen: how the tenants were chosen whose lists were compared, empty for all of them.
+    """
+
+    respelled: AbstractSet[str] = frozenset()
+    approved: AbstractSet[str] = frozenset()
+    chosen: str = ""
+
+
+def list_check(
     identifier: str,
     title: str,
     findings: Sequence[ListFinding],
-    respelled: AbstractSet[str],
-    approved: AbstractSet[str] = frozenset(),
+    judgement: ListJudgement,
 ) -> Check:
     """C4 and C5: lists that both sides answer alike.
 
@@ -178,18 +194,18 @@ def list_check(  # what it is, and by what it is judged
         title: its title.
         findings: what each list showed.
         respelled: the entities with documents in another spelling.
-        approved: the entities that the source cannot list because of properties that were ignored with a
-            reason, and which it has not been able to list before.
+        judgement: what else is known of the entities and of the lists.
     """
-    asked = [item for item in findings if approved.isdisjoint(item.unread)]
+    asked = [item for item in findings if judgement.approved.isdisjoint(item.unread)]
+    respelled = judgement.respelled
     judged = [item if respelled.isdisjoint(item.made_of) else _softened(item) for item in asked]
     result = worst(finding.result for finding in judged) if judged else "pass"
     rows = sum(finding.rows for finding in judged)
     problems = [f"{finding.query}: {finding.problem}" for finding in judged if finding.result != "pass"]
     left_out = len(findings) - len(asked)
     more = f"; {left_out} that the source cannot answer because of ignored properties" if left_out else ""
-    summary = f"{number_of(len(judged), 'list')} with {number_of(rows, 'row')} compared{more}"
-    return listed_check(identifier, title, result, summary, problems)
+    lists = f"{number_of(len(judged), 'list')} with {number_of(rows, 'row')} compared"
+    return listed_check(identifier, title, result, f"{lists}{judgement.chosen}{more}", problems)
 
 
 def list_titles(module: str) -> tuple[tuple[str, str], ...]:
@@ -199,21 +215,14 @@ def list_titles(module: str) -> tuple[tuple[str, str], ...]:
     return (lists,) if due_order is None else (("C4", due_order), lists)
 
 
-def list_checks(
-    found: ListResult,
-    module: str,
-    respelled: AbstractSet[str],
-    approved: AbstractSet[str] = frozenset(),
-) -> tuple[Check, ...]:
+def list_checks(found: ListResult, module: str, judgement: ListJudgement | None = None) -> tuple[Check, ...]:
     """Return C5, and C4 where the module has a name for the order in which rows are due."""
+    known = judgement or ListJudgement()
     titles = list_titles(module)
     if len(titles) == 1:
-        return (list_check(*titles[0], [*found.due, *found.lists], respelled, approved),)
+        return (list_check(*titles[0], [*found.due, *found.lists], known),)
     due, lists = titles
-    return (
-        list_check(*due, found.due, respelled, approved),
-        list_check(*lists, found.lists, respelled, approved),
-    )
+    return (list_check(*due, found.due, known), list_check(*lists, found.lists, known))
 
 
 def _softened(finding: ListFinding) -> ListFinding:

@@ -42,6 +42,7 @@ from twinstore_backfill.verify.advice import already_switched, direction_warning
 from twinstore_backfill.verify.benchmark import largest_tenants, measured, speed_check
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.checks import (
+    ListJudgement,
     content_check,
     count_check,
     decode_check,
@@ -56,7 +57,7 @@ from twinstore_backfill.verify.checks import (
 from twinstore_backfill.verify.pool import run_tasks
 from twinstore_backfill.verify.ranges import RangeResult
 from twinstore_backfill.verify.removals import OwnAges
-from twinstore_backfill.verify.sampling import sample_rates
+from twinstore_backfill.verify.sampling import sample_rates, tenants_for_lists
 from twinstore_backfill.verify.schema import SCHEMA, schema_check
 from twinstore_backfill.verify.tasks import ListResult, ListTask, RangeTask, Task, VerifyContext, key_tasks
 
@@ -159,17 +160,22 @@ class Verification:
     def compare(self, entities: Sequence[Entity]) -> None:
         """Compare the documents and the lists."""
         counted = {entity.name: self._counted(entity) for entity in entities}
-        tenants = sorted({label for counts in counted.values() for label in counts if names_tenant(label)})
+        of_tenants = rows_of_tenants(counted.values())
+        tenants = tenants_for_lists(of_tenants, self._options.seed)
         findings = {entity.name: EntityFindings(entity, counted[entity.name]) for entity in entities}
         rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
         lists = self._collect(findings, self._tasks(entities, counted, tenants), rows)
         self._measure(counted, tenants)
-        respelled = {name for name, found in findings.items() if found.equivalences}
+        judgement = ListJudgement(
+            respelled={name for name, found in findings.items() if found.equivalences},
+            approved=self._approved(findings),
+            chosen=choice_text(len(tenants), len(of_tenants), self._options.seed),
+        )
         self.checks = [
             count_check(self._entities, sampled=self._sampled),
             content_check(self._entities),
             mode_check(self._entities, sampled=self._sampled),
-            *list_checks(lists, self._context.target.module, respelled, self._approved(findings)),
+            *list_checks(lists, self._context.target.module, judgement),
             lock_check(),
             decode_check(self._entities),
             schema_check(self._context.target),
@@ -365,6 +371,19 @@ class Verification:
             for check in self.checks
             if check.result in {"fail", "inconclusive"}
         )
+
+
+def rows_of_tenants(counted: Iterable[Mapping[str, tuple[int, int]]]) -> Counter[str]:
+    """Return the rows of each tenant over all entities, on the side that has more of them."""
+    rows = Counter[str]()
+    for counts in counted:
+        rows.update({label: max(pair) for label, pair in counts.items() if names_tenant(label)})
+    return rows
+
+
+def choice_text(chosen: int, tenants: int, seed: int) -> str:
+    """Say how many tenants the lists were of, where not of all."""
+    return "" if chosen == tenants else f", of {chosen:,} of {tenants:,} tenants (seed {seed})"
 
 
 def _grouped(report: EntityReport, groups: Mapping[str, str]) -> EntityReport:

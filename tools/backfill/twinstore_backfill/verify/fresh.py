@@ -81,7 +81,7 @@ class FreshStart(Verification):
         self.checks = [
             self._empty_check(),
             *(skipped(name, title, WHY) for name, title in SKIPPED),
-            *list_checks(lists, self._target.module, frozenset()),
+            *list_checks(lists, self._target.module),
             lock_check(),
             skipped("C7", "undecodable", WHY),
             schema_check(self._target),

@@ -17,17 +17,38 @@ if TYPE_CHECKING:
     from twinstore.keys import Key
     from twinstore_backfill.verify.ranges import RangeComparison
 
-__all__ = ["compare_sample", "sample_rates"]
+__all__ = ["compare_sample", "sample_rates", "tenants_for_lists"]
 
 # Rows of the target are fetched by key: so many at a time keep round trips few and statements short.
 FETCHED: Final = 500
 WHOLE: Final = 2**64
+# Tenants whose lists are compared; those with the most rows are always among them.
+LIST_TENANTS: Final = 200
+LARGEST: Final = 20
 
 
 def sample_rates(counts: Mapping[str, int], sample_size: int) -> dict[str, float]:
     """Return the share of each tenant's documents to look at; all give the same number, if they can."""
     quota = ceil(sample_size / max(len(counts), 1))
     return {tenant: min(1.0, quota / count) for tenant, count in counts.items() if count}
+
+
+def tenants_for_lists(rows: Mapping[str, int], seed: int) -> list[str]:
+    """Return the tenants whose lists are asked for: all, or of very many the largest and a seeded choice.
+
+    Every document is compared whatever is chosen here. The lists of one tenant take a dozen questions on each
+    side, and with thousands of tenants they would take longer than everything else.
+
+    Args:
+        rows: the rows of each tenant.
+        seed: the same one chooses the same tenants.
+    """
+    if len(rows) <= LIST_TENANTS:
+        return sorted(rows)
+    # By name where two have as many rows, so that nothing depends on the order in which they were counted.
+    largest = sorted(rows, key=lambda tenant: (-rows[tenant], tenant))[:LARGEST]
+    others = sorted(rows.keys() - set(largest), key=lambda tenant: hashed(str(seed), tenant))
+    return sorted([*largest, *others[: LIST_TENANTS - LARGEST]])
 
 
 def compare_sample(
@@ -55,11 +76,16 @@ def compare_sample(
 
 def is_chosen(row: ScanRow, entity: Entity, rates: Mapping[str, float], seed: int) -> bool:
     """Tell whether a row belongs to the sample; depends on seed, entity and key alone."""
-    text = "\n".join((str(seed), entity.name, *map(str, row.key or ())))
-    # A hash and not a random number: the same seed chooses the same rows in any order and any process.
-    place = int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")
+    place = hashed(str(seed), entity.name, *map(str, row.key or ()))
     # A tenant that the counts do not know appeared meanwhile and is looked at in full.
     return place < rates.get(row.label, 1.0) * WHOLE
+
+
+def hashed(*parts: str) -> int:
+    """Return a number below :data:`WHOLE` that depends on texts alone."""
+    # A hash and not a random number: the same seed chooses the same rows in any order and any process.
+    text = "\n".join(parts).encode("utf-8", "surrogatepass")
+    return int.from_bytes(sha256(text).digest()[:8], "big")
 
 
 def _paired(

@@ -1,0 +1,61 @@
+"""Transactions of clients that are gone. The server keeps them, with their locks, for a minute and more.
+
+It tells every user about sessions and connections of his own. A transaction that waits for its client, on a
+connection that does not exist any more, belongs to a process that was killed, or to one that has lost the
+connection and with it the transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from pymongo.errors import OperationFailure
+
+from twinstore_mongo.errors import loggable
+
+if TYPE_CHECKING:
+    from twinstore_mongo.connection import Document, OpenDatabase
+
+__all__ = ["end_abandoned"]
+
+log = logging.getLogger("twinstore.mongo")
+
+# Own ones only, which needs no right beyond the login; one question, so that both lists are of one moment.
+OWN: Final[Document] = {"$currentOp": {"allUsers": False, "idleSessions": True, "idleConnections": True}}
+
+
+def end_abandoned(store: OpenDatabase) -> int:
+    """End the transactions of this user and program whose connection is gone; return how many there were.
+
+    A server that does not tell, such as a router, ends them itself after a while.
+    """
+    program = store.client.options.pool_options.appname
+    try:
+        with store.limited():
+            lost = abandoned(list(store.client.admin.aggregate([OWN])), program)
+            if lost:
+                store.client.admin.command("killSessions", lost)
+    except OperationFailure as error:
+        log.debug("Abandoned transactions cannot be looked for (%s).", loggable(error))
+        return 0
+    return len(lost)
+
+
+def abandoned(found: list[Document], program: str | None) -> list[Document]:
+    """Return the sessions, as ``killSessions`` takes them, whose transaction has lost its client."""
+    connected = {item["connectionId"] for item in found if item["type"] == "op" and "connectionId" in item}
+    return [
+        {"id": session_of(item)["id"]}
+        for item in found
+        # Another program of the same user may have its own ways.
+        if item["type"] == "idleSession" and "transaction" in item and item.get("appName") == program
+        # Without a number it cannot be told whether the client is gone.
+        if item.get("connectionId") is not None and item["connectionId"] not in connected
+    ]
+
+
+def session_of(item: Document) -> dict[str, Any]:
+    """Return the session of what the server lists."""
+    session: dict[str, Any] = item["lsid"]
+    return session

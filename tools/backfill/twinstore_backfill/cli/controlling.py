@@ -1,0 +1,112 @@
+"""``twinstore backfill pause``, ``resume`` and ``rate``: a copy is told by its row in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from twinstore.errors import ValidationError
+from twinstore.ledger import CopyJob, Ledger
+from twinstore_backfill.cli.output import emit
+from twinstore_backfill.cli.params import (
+    Format,
+    ModuleName,
+    OutputFormat,
+    TargetConfig,
+    ToBackend,
+    common,
+    side_settings,
+)
+from twinstore_backfill.copy.control import chosen_job
+from twinstore_backfill.stores import chosen_module, open_store
+
+__all__ = ["pause", "rate", "resume"]
+
+Job = Annotated[
+    str | None, typer.Option("--job", help="The job. Default: the only one that is not complete.")
+]
+NONE = "none"
+
+
+def pause(  # noqa: PLR0917  # the options of a command
+    context: typer.Context,
+    target: ToBackend,
+    module: ModuleName = None,
+    target_config: TargetConfig = None,
+    job: Job = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Let a running copy take no more ranges until it is resumed; the ranges at work are finished."""
+    changed = _changed(
+        context, module, (target, target_config), job, lambda ledger, found: ledger.pause(found)
+    )
+    _show(output, changed)
+
+
+def resume(  # noqa: PLR0917  # the options of a command
+    context: typer.Context,
+    target: ToBackend,
+    module: ModuleName = None,
+    target_config: TargetConfig = None,
+    job: Job = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Let a copy that was paused go on."""
+    changed = _changed(
+        context, module, (target, target_config), job, lambda ledger, found: ledger.go_on(found)
+    )
+    _show(output, changed)
+
+
+def rate(  # noqa: PLR0917  # the options of a command
+    context: typer.Context,
+    limit: Annotated[str, typer.Argument(help="Most documents per second, or none for no limit.")],
+    target: ToBackend,
+    module: ModuleName = None,
+    target_config: TargetConfig = None,
+    job: Job = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Give a running copy another rate; each of its threads obeys with its next range."""
+    number = rate_argument(limit)
+    changed = _changed(
+        context, module, (target, target_config), job, lambda ledger, found: ledger.set_rate(found, number)
+    )
+    _show(output, changed)
+
+
+def rate_argument(text: str) -> int | None:
+    """Return the number of a rate, ``None`` for no limit.
+
+    Raises:
+        ValidationError: it is neither a whole number from 1 on nor the word.
+    """
+    if text.lower() == NONE:
+        return None
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise ValidationError(f"The rate should be a whole number of at least 1, or {NONE}, not {text!r}.")
+    return int(text)
+
+
+def _changed(
+    context: typer.Context,
+    module: str | None,
+    target: tuple[str, Path | None],
+    job: str | None,
+    change: Callable[[Ledger, str], CopyJob],
+) -> CopyJob:
+    settings = side_settings(common(context), target[1])
+    with open_store(chosen_module(module, settings), target[0], settings) as store:
+        return change(store.ledger, chosen_job(store, job).id)
+
+
+def _show(output: Format, job: CopyJob) -> None:
+    limit = "no limit" if job.max_rate is None else f"at most {job.max_rate:,} documents per second"
+    emit(
+        output,
+        {"job": job.id, "paused": job.paused, "max_rate": job.max_rate},
+        f"{job.id}: {'paused' if job.paused else 'running'}, {limit}.",
+    )
