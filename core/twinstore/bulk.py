@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
     from twinstore.migrations import Initializer
+    from twinstore.originals import Original
 
 __all__ = [
     "BulkPort",
@@ -83,7 +84,8 @@ class Record:
         storage: the storage markers of the entity, instants as datetimes; absent markers are left out.
         text_timestamp: whether an instant was stored as text.
         error: why the row cannot be decoded.
-        raw: extended JSON of the stored row, given with ``error`` only.
+        original: what is stored, as JSON text or as something that tells it in pieces. With ``error`` it is
+            required; else a quarantine that needs it takes the model, which is another form of the row.
     """
 
     key: Key | None
@@ -92,12 +94,17 @@ class Record:
     storage: Mapping[str, object] = field(default_factory=dict[str, object])
     text_timestamp: bool = False
     error: str | None = None
-    raw: str | None = None
+    original: Original | str | None = None
 
     @property
     def label(self) -> str:
         """The text under which the owner is counted."""
         return label_of(self.owner)
+
+    @property
+    def raw(self) -> str | None:
+        """What is stored as one text, for rows that are known to be small."""
+        return None if self.original is None else str(self.original)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +286,7 @@ class BulkView(Protocol):
     ) -> Iterator[list[Record]]:
         """Return the rows of a range in key order, in batches, for a copy.
 
-        Each row is either decoded, or carries ``error`` and ``raw``. Memory is bounded by one batch.
+        Each row is either decoded, or carries ``error`` and ``original``. Memory is bounded by one batch.
         """
         ...
 

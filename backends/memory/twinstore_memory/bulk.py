@@ -205,7 +205,7 @@ def record(row: DocumentRow) -> Record:
     try:
         exported.model = decode(row.entity, row).model
     except DocumentDecodeError as error:
-        exported.error, exported.raw = error.message, extended_json(row)
+        exported.error, exported.original = error.message, extended_json(row)
     return exported
 
 

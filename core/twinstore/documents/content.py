@@ -37,7 +37,7 @@ def record_of(row: DocumentRow, driver: str) -> Record:
     try:
         record.model = decode(row.entity, row, driver).model
     except DocumentDecodeError as error:
-        record.error, record.raw = error.message, extended_json(row)
+        record.error, record.original = error.message, extended_json(row)
     return record
 
 

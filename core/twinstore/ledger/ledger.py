@@ -9,18 +9,20 @@ Who may do what:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from twinstore.access import Row
 from twinstore.ledger.catalog import CONFLICTS, QUARANTINE
 from twinstore.ledger.models import ConflictLine, QuarantineLine
 from twinstore.ledger.ranges import MAX_ATTEMPTS, RangeLedger
-from twinstore.query import Equals, key_order
+from twinstore.ledger.records import key_json
+from twinstore.query import Equals, OneOf, key_order
 from twinstore.tenancy import ALL_TENANTS
 
 if TYPE_CHECKING:
     from twinstore.access import Access
+    from twinstore.catalog import Key
     from twinstore.ledger.records import Claim
 
 __all__ = ["MAX_ATTEMPTS", "Ledger"]
@@ -51,6 +53,14 @@ class Ledger(RangeLedger):
         where = (Equals("jobId", job_id),)
         rows = self._all(QUARANTINE, where, key_order(QUARANTINE), PAGE_OF_LINES)
         return (row.model for row in rows)
+
+    def kept_back(self, job_id: str, entity: str, keys: Sequence[Key]) -> frozenset[Key]:
+        """Return those of some keys whose documents a job has in quarantine; none of their content is read."""
+        wanted = {key_json(key): key for key in keys}
+        names = tuple(text for text in wanted if text is not None)
+        where = (Equals("jobId", job_id), Equals("entity", entity), OneOf("key", names))
+        found = self._access.count(QUARANTINE, self._query(QUARANTINE, where, key_order(QUARANTINE), 1), "key")
+        return frozenset(wanted[text] for text in found)
 
     def conflicts(self, job_id: str) -> Iterator[ConflictLine]:
         """Return the conflicts of a job in the order of ranges and lines."""

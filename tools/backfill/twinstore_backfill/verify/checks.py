@@ -128,13 +128,14 @@ def list_check(
     """C4 and C5: lists that both sides answer alike.
 
     A store filters and sorts by what it holds. Where documents of an entity are stored in another spelling,
-    lists of that entity may differ though nothing is lost, so such a difference leaves the proof open.
+    lists of that entity may differ though nothing is lost, so such a difference leaves the proof open. The
+    same where documents are in quarantine, which the service may read in the source all the same.
 
     Args:
         identifier: which check it is.
         title: its title.
         findings: what each list showed.
-        respelled: the entities with documents in another spelling.
+        respelled: the entities with documents in another spelling, or in quarantine.
     """
     findings = [item if respelled.isdisjoint(item.made_of) else _softened(item) for item in findings]
     result = worst(finding.result for finding in findings) if findings else "pass"
@@ -146,7 +147,7 @@ def list_check(
 def _softened(finding: ListFinding) -> ListFinding:
     if finding.result != "fail":
         return finding
-    problem = f"{finding.problem} (some documents are stored in another spelling, which may be the cause)"
+    problem = f"{finding.problem} (some documents are stored in another spelling or kept back, which may be the cause)"
     return replace(finding, result="inconclusive", problem=problem)
 
 
@@ -158,7 +159,7 @@ def decode_check(entities: Sequence[EntityReport]) -> Check:
         if item.undecodable.count
     ]
     kept = [
-        f"{item.entity}: {item.quarantined.count} in source cannot be decoded and are not in target"
+        f"{item.entity}: {item.quarantined.count} in source cannot be copied and are not in target"
         for item in entities
         if item.quarantined.count
     ]

@@ -143,6 +143,7 @@ class Verification:
         self._progress.finish(DOCUMENTS)
         self._entities = [found.report() for found in findings.values()]
         respelled = {name for name, found in findings.items() if found.equivalences}
+        respelled |= {found.entity for found in self._entities if found.counts.quarantined}
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
         self._checks = [
             count_check(self._entities, sampled=self._sampled),

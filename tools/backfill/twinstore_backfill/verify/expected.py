@@ -83,7 +83,7 @@ class Expecting:
         """Return what a copy stores for a source row, ``None`` when it goes to quarantine."""
         given = orjson.loads(row.content)
         try:
-            document = readable(given["doc"])
+            document = readable(without_internal(given["doc"]))
             markers = self._markers(cast("Mapping[str, object]", readable(given["storage"])))
             wire, model = self._wire(document, markers, row)
         except (RefusedError, pydantic.ValidationError, ValueError, RecursionError):
@@ -115,7 +115,7 @@ class Expecting:
         if not isinstance(document, dict):
             raise RefusedError("a document is an object")
         known: dict[str, Any] = {
-            name: value for name, value in document.items() if name[:1] != "_" and value is not None
+            name: value for name, value in document.items() if name != ID and value is not None
         }
         single, derive = self._entity.single_key, self._entity.derived_key
         if single is not None and ID in document and document[ID] != known.get(single):
@@ -159,6 +159,13 @@ def marker_value(marker: Marker, value: object) -> object:
     if type(value) is not wanted:
         raise RefusedError(f"the marker {marker.name} is of another type")
     return value
+
+
+def without_internal(document: object) -> object:
+    """Return a scanned document without the fields of others, which a copy leaves out whatever they hold."""
+    if not isinstance(document, dict):
+        return document
+    return {name: value for name, value in document.items() if name[:1] != "_" or name == ID}
 
 
 def readable(value: object) -> object:

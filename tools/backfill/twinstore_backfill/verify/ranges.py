@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import orjson
 
 from twinstore.bulk import NOTHING_BESIDE
+from twinstore.keys import Key
 from twinstore.stored import has_marks
 from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_digest, document_number
 from twinstore_backfill.verify.equivalences import is_harmless, looked_for
 from twinstore_backfill.verify.expected import Expected, Expecting
+from twinstore_backfill.verify.kept import nothing_kept
 from twinstore_backfill.verify.merge import keyed, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
     from datetime import datetime
 
     from twinstore.bulk import BulkPort, BulkView, KeyRange, ScanRow
     from twinstore.catalog import Entity
-    from twinstore.keys import Key
 
 __all__ = [
     "CappedList",
@@ -37,6 +39,8 @@ __all__ = [
 # Enough to see the pattern; counts are exact however many there are.
 LISTED: Final = 100
 PATHS: Final = 20
+# Rows that are missing, of one question to the ledger.
+ASKED: Final = 500
 T = TypeVar("T")
 
 
@@ -128,7 +132,7 @@ class RangeResult:
 
 @dataclass(frozen=True, slots=True)
 class RangeComparison:
-    """The two sides and what is compared."""
+    """The two sides and what is compared; ``kept_back`` tells which rows a copy has in quarantine."""
 
     source: BulkPort
     target: BulkPort
@@ -136,6 +140,7 @@ class RangeComparison:
     tenant: str | None
     cutoff: datetime | None
     batch_size: int = 1000
+    kept_back: Callable[[Entity, Sequence[Key]], AbstractSet[Key]] = nothing_kept
 
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
@@ -147,6 +152,7 @@ def compare_range(work: RangeComparison, within: KeyRange) -> RangeResult:
     comparison = RowComparison(work, RangeResult(work.entity.name, work.tenant, within))
     with work.source.view() as left, work.target.view() as right:
         comparison.pairs(merge(comparison.source_rows(left, within), comparison.target_rows(right, within)))
+    comparison.settle()
     return comparison.result
 
 
@@ -160,6 +166,7 @@ class RowComparison:
         self._cutoff = work.cutoff
         self._expecting = Expecting(work.entity)
         self._looked_for = looked_for(work.entity)
+        self._missing: list[tuple[RowName, int]] = []
 
     def source_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the source that a copy can carry; count the others."""
@@ -312,9 +319,24 @@ class RowComparison:
             self.result.tenants[tenant].counts["quarantined"] += 1
             self.result.quarantined.add(RowName(row.key, tenant))
             return
-        self.result.tenants[tenant].source.add(document_number(expected.content))
-        self.result.tenants[tenant].counts["missing"] += 1
-        self.result.missing.add(RowName(row.key, tenant))
+        self._missing.append((RowName(row.key, tenant), document_number(expected.content)))
+        if len(self._missing) == ASKED:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count the rows that are not in the target: kept back by the copy, or missing."""
+        keys = [name.key for name, _ in self._missing if name.key is not None]
+        kept = self._work.kept_back(self._work.entity, keys) if keys else frozenset[Key]()
+        for name, number in self._missing:
+            part = self.result.tenants[name.tenant]
+            if name.key in kept:
+                part.counts["quarantined"] += 1
+                self.result.quarantined.add(name)
+                continue
+            part.source.add(number)
+            part.counts["missing"] += 1
+            self.result.missing.add(name)
+        self._missing.clear()
 
     def _only_target(self, row: ScanRow) -> None:
         tenant = row.label

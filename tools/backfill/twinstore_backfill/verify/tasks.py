@@ -11,6 +11,7 @@ from typing_extensions import override
 from twinstore.bulk import KeyRange
 from twinstore.modules import module_spec
 from twinstore_backfill.copy.retention import cutoff
+from twinstore_backfill.verify.kept import KeptBack
 from twinstore_backfill.verify.lists import AnyStorage, ListFinding, compare_list
 from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_range
 from twinstore_backfill.verify.sampling import compare_sample
@@ -80,6 +81,7 @@ class RangeTask(Task[RangeResult]):
             tenant=self.tenant,
             cutoff=context.cutoff(entity),
             batch_size=context.batch_size,
+            kept_back=KeptBack(context.source, context.target),
         )
         if self.rates is None:
             return compare_range(work, self.within)
