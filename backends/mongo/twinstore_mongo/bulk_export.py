@@ -18,6 +18,7 @@ from twinstore.bulk import Record
 from twinstore.errors import DocumentDecodeError
 from twinstore.forks import ending
 from twinstore.keys import KeyType
+from twinstore.mapnames import lossy_map, names_lost
 from twinstore_mongo.bulk_original import BsonOriginal
 from twinstore_mongo.bulk_owners import owner_of_value
 from twinstore_mongo.codec import FOREIGN_TYPES
@@ -117,7 +118,7 @@ class Exporter:
             while (batch := next_batch(store, cursor, indexed=indexed)) is not None:
                 yield from self.decoded(batch)
         if indexed and within.upper is None:
-            yield from self._with_lists(store, collection, rows.condition)
+            yield from self._beside_index(store, collection, within, rows.condition)
 
     def _along_index(
         self,
@@ -135,19 +136,15 @@ class Exporter:
             condition, sort=order, hint=order, batch_size=batch_size, collation=SIMPLE, **ends
         )
 
-    def _with_lists(
-        self, store: OpenDatabase, collection: Collection[Document], condition: Document
+    def _beside_index(
+        self, store: OpenDatabase, collection: Collection[Document], within: KeyRange, condition: Document
     ) -> Iterator[list[Record]]:
-        """Yield the records whose key is made of lists at least in part.
-
-        The index has an entry for each member, so that a walk along it would meet them in several ranges.
-        """
-        if self.codec.entity.single_key is not None:  # the server admits no list as an _id
+        """Yield the records that walks along the index up to its end leave out."""
+        others = not_walked(self.codec, within)
+        if not others:
             return
         with store.with_index_timeout():
-            cursor = collection.find_raw_batches(
-                {"$and": [condition, {"$or": lists_in(self.codec)}]}, collation=SIMPLE
-            )
+            cursor = collection.find_raw_batches({"$and": [condition, {"$or": others}]}, collation=SIMPLE)
         with ending(cursor.close):
             while (batch := next_batch(store, cursor, indexed=False)) is not None:
                 yield from self.decoded(batch)
@@ -230,6 +227,7 @@ class Exporter:
             self.key_of(document), self.owner_of(document), None, text_timestamp=mark_utc(document, self.instants)
         )
         record.original = BsonOriginal(raw)
+        self.codec.restore_references(document)
         try:
             row = self.codec.decode(document)
         except DocumentDecodeError as error:
@@ -237,6 +235,9 @@ class Exporter:
             return record
         if record.key is None:
             record.error = "its key is not a string"
+            return record
+        if (path := lossy_map(document, row.model)) is not None:
+            record.error = names_lost(path)
             return record
         record.model, record.storage = row.model, row.storage
         return record
@@ -267,8 +268,21 @@ def conditions_of(names: Sequence[str], keys: Sequence[Key]) -> Iterator[Documen
 
 
 def lists_in(codec: Codec[Any]) -> list[Document]:
-    """Return the conditions of which one holds where a part of the key is a list."""
+    """Return the conditions of which one holds where a part of the key is a list.
+
+    The index has an entry for each member, so that walks along it would meet the document in several ranges.
+    """
     return [{name: {"$type": "array"}} for name in codec.key]
+
+
+def not_walked(codec: Codec[Any], within: KeyRange) -> list[Document]:
+    """Return the conditions of which one holds for what the last walk along the index leaves out."""
+    # The server admits no list as an _id.
+    lists = lists_in(codec) if codec.entity.single_key is None else []
+    if within.lower is None:
+        return lists
+    # A walk that begins at some key ends before the greatest of all values.
+    return [*lists, {"$and": [{name: {"$type": "maxKey"}} for name in codec.key]}]
 
 
 def reason_of(error: DocumentDecodeError) -> str:

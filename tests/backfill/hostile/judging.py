@@ -60,6 +60,9 @@ def judge(pair: Pair, stored: Mapping[str, Counter[bytes]], **options: object) -
     assert result.exit in {Exit.OK, Exit.INCONCLUSIVE}, result
     assert result.complete, result.failed.shown
     totals = result.totals.all()
+    read = {name: result.totals.of(name)["read"] for name in stored}
+    wanted = {name: rows.total() for name, rows in stored.items()}
+    assert read == wanted, (read, wanted)
     parts = ("written", "unchanged", "conflicts", "quarantined", "expired")
     assert totals["read"] == sum(totals[part] for part in parts) == figures.tried, totals
     lines = list(quarantine_lines(pair.directory / "quarantine.ndjson"))
@@ -83,6 +86,10 @@ def _judge_report(report: ParityReport, totals: Counter[str], figures: Figures) 
     assert report.verdict in {"PASS", "INCONCLUSIVE"}, report.reasons
     assert counts["quarantined"] == totals["quarantined"], (counts, totals)
     assert (report.verdict == "PASS") <= (totals["quarantined"] == 0)
+    for e in report.entities:
+        for d in e.unproved.shown:
+            for path in d.paths:
+                if "(normalised" in path or "collision" in path or "(case" in path: print("UNNAMED", e.entity, path)
     figures.normalised.update({item.name: item.documents for item in report.equivalences})
     # A document may need several equivalences, so those that need none are counted by the entities.
     figures.exact = counts["equal"] + counts["unproved"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from bson.codec_options import CodecOptions
+from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.errors import BulkWriteError
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from tests.databases import MongoDatabase, PostgresDatabase
     from twinstore.catalog import Entity
 
-DOCUMENTS: Final = 1000
+import os
+DOCUMENTS: Final = int(os.environ.get("N","1000"))
+SEED = int(os.environ.get("SEED","1"))
 RAW: Final = CodecOptions(document_class=RawBSONDocument)
+# For what the server says of documents that it refuses.
+TOLERANT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="replace")
 
 
 def planted(client: MongoClient[dict[str, Any]], name: str, entity: Entity, count: int, seed: int) -> Counter[bytes]:
     """Insert hostile documents past the validators; return the bytes of what the server took."""
-    collection: Any = client[name][entity.collection]
+    collection: Any = client[name].get_collection(entity.collection, codec_options=TOLERANT)
     try:
         documents = [RawBSONDocument(raw) for raw in hostile_documents(entity, count, seed)]
         collection.insert_many(documents, ordered=False, bypass_document_validation=True)
@@ -47,6 +51,6 @@ def test_lab(mongo_database: MongoDatabase, postgres_database: PostgresDatabase,
     settings = {"Persistence": persistence, "Scheduler": storage}
     figures = Figures()
     with opened(settings, "mongo to postgres", tmp_path) as pair, MongoClient[dict[str, Any]](mongo_database.url) as client:
-        stored = {entity.name: planted(client, mongo_database.name, entity, DOCUMENTS, 1) for entity in ENTITIES}
+        stored = {entity.name: planted(client, mongo_database.name, entity, DOCUMENTS, SEED) for entity in ENTITIES}
         figures.add(judge(pair, stored, range_size=1000))
     print(figures.text())

@@ -16,6 +16,7 @@ import pydantic
 from twinstore import jsontext
 from twinstore.canonical import CanonicalModel
 from twinstore.fields import parse_timestamp
+from twinstore.mapnames import lossy_map
 from twinstore.shapes import Kind
 from twinstore.stored import MARK, NUMBERS, unmarked
 from twinstore_backfill.verify.equivalences import Change, changes
@@ -89,6 +90,12 @@ class Expecting:
         except (RefusedError, pydantic.ValidationError, ValueError, RecursionError):
             return None
         content = jsontext.dumps_sorted({"doc": wire, "storage": markers})
+        single = self._entity.single_key
+        if self._entity.derived_key is not None and single not in wire and row.key is not None:
+            # The id follows from what a copy stores, and need not follow from how the source spells it.
+            given["doc"] = {
+                name: value for name, value in given["doc"].items() if (name, value) != (single, row.key[0])
+            }
         found = changes(given, orjson.loads(content))
         return Expected(content, self.beside(model, markers, wire), tuple(found))
 
@@ -118,13 +125,16 @@ class Expecting:
             name: value for name, value in document.items() if name != ID and value is not None
         }
         single, derive = self._entity.single_key, self._entity.derived_key
-        if single is not None and ID in document and document[ID] != known.get(single):
+        # A null under its own name stands for an absent one.
+        if single is not None and ID in document and document[ID] != known.setdefault(single, document[ID]):
             raise RefusedError("two ids differ")
         key = known.pop(single, None) if derive is not None and single is not None else None
         model = self._model(known)
         for name, own in self._identity:
             if name in known and known[name] != getattr(model, own):
                 raise RefusedError("the key is not in normal form")
+        if lossy_map(known, model) is not None:
+            raise RefusedError("names of a map would lose a value")
         wire = model.wire()
         if derive is not None and single is not None and row.key is not None:
             own_key = key if isinstance(key, str) else row.key[0]
