@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-__all__ = ["Key", "KeyPart", "KeyType", "can_bound", "int64", "text", "uuid"]
+__all__ = ["LONGEST_TEXT", "Key", "KeyPart", "KeyType", "can_bound", "int64", "text", "uuid"]
 
 # No id of a model is as long, and an index of a table takes no longer text. What is longer is data, and must
 # not be repeated wherever a row is named.

@@ -57,8 +57,8 @@ def judge(pair: Pair, stored: Mapping[str, Counter[bytes]], **options: object) -
     started = monotonic()
     result = pair.copy(**options)
     figures.seconds["copy"] = monotonic() - started
-    assert result.exit in {Exit.OK, Exit.INCONCLUSIVE}, result
     assert result.complete, result.failed.shown
+    assert result.exit in {Exit.OK, Exit.INCONCLUSIVE}
     totals = result.totals.all()
     read = {name: result.totals.of(name)["read"] for name in stored}
     wanted = {name: rows.total() for name, rows in stored.items()}

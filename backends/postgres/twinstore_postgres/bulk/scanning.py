@@ -167,7 +167,7 @@ class TableScan:
             value if convert is None or value is None else convert(value)
             for value, convert in ((values[position], convert) for position, convert in self._keys)
         )
-        return None if None in key else cast("Key", key)
+        return cast("Key", key) if self.entity.admits_key(key) else None
 
     def _rows(self, snapshot: Snapshot, statement: sql.Composable) -> Iterator[ScanRow]:
         # Text: it is what the server says of a value, whatever the client would make of it.
