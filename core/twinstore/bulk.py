@@ -31,7 +31,7 @@ from twinstore.catalog import Key
 from twinstore.tenancy import UNKNOWN_TENANT, StoredOwner, label_of
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from twinstore.access import Access
     from twinstore.canonical import CanonicalModel
@@ -187,11 +187,14 @@ class Survey:
         entity: its name.
         present: whether its collection or table exists; an absent one reads as empty.
         warnings: what makes reading slow, each a sentence that names the cost.
+        removed_after: the age by the field of its retention at which the server removes rows by itself,
+            ``None`` where it does not.
     """
 
     entity: str
     present: bool = True
     warnings: tuple[str, ...] = ()
+    removed_after: timedelta | None = None
 
 
 class BulkPort(Protocol):
@@ -228,6 +231,13 @@ class BulkPort(Protocol):
 
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
         """Return the number of rows by the label of their owner, soft-deleted ones included."""
+        ...
+
+    def now(self) -> datetime:
+        """Return the present instant in UTC, in whole milliseconds, by the clock of the server if it has one.
+
+        Retention is judged by it, because the clock of a client may be ahead.
+        """
         ...
 
     def position(self) -> Position | None:

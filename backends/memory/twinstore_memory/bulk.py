@@ -25,6 +25,7 @@ from twinstore_memory.writing import is_seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from twinstore.access import Access
     from twinstore.backend import Capabilities
@@ -79,6 +80,11 @@ class MemoryBulk(BulkPort):
         """Return the number of rows by the label of their owner."""
         rows = rows_in(self._store.begin(), entity, tenant_id=tenant_id)
         return dict(Counter(label_of(row.owner) for row in rows))
+
+    @override
+    def now(self) -> datetime:
+        """Return the time by which the store judges leases."""
+        return self._store.clock.now()
 
     @override
     def position(self) -> Position | None:

@@ -33,6 +33,7 @@ from twinstore_mongo.survey import survey_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from twinstore.access import Access
     from twinstore.bulk import CommitCheck, Key, OnConflict, Position, Survey
@@ -105,6 +106,12 @@ class MongoBulk(BulkPort):
                     count = first_of(found, "count")
                     counted[label_of(owner_of_value(entity, first_of(found, ID)))] += int(count or 0)
         return dict(sorted(counted.items()))
+
+    @override
+    def now(self) -> datetime:
+        store = self._connection.store
+        with translating(store.where), store.limited():
+            return store.now()
 
     @override
     def position(self) -> Position | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from math import isnan
 from typing import TYPE_CHECKING, Any, Final
 
 from pymongo.errors import OperationFailure
@@ -9,7 +11,7 @@ from pymongo.errors import OperationFailure
 from twinstore.bulk import Survey
 from twinstore.errors import ConfigurationError
 from twinstore_mongo.codec import codec_of
-from twinstore_mongo.derive import index_specs
+from twinstore_mongo.derive import index_specs, stored_names
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.key_order import gives_order, order_of
 
@@ -24,6 +26,7 @@ __all__ = ["survey_of"]
 
 UNAUTHORIZED: Final = 13
 VIEW: Final = "view"
+AGE: Final = "expireAfterSeconds"
 
 
 def survey_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Survey, ...]:
@@ -67,7 +70,25 @@ def surveyed(connection: Connection, entity: Entity, real: Mapping[str, Any] | N
         indexes: list[Mapping[str, Any]] = []
     else:
         indexes = list(connection.store.collection(name).list_indexes())
-    return Survey(entity=entity.name, warnings=tuple(warnings_of(connection, entity, indexes)))
+    return Survey(
+        entity=entity.name,
+        warnings=tuple(warnings_of(connection, entity, indexes)),
+        removed_after=removed_after(entity, indexes),
+    )
+
+
+def removed_after(entity: Entity, indexes: Sequence[Mapping[str, Any]]) -> timedelta | None:
+    """Return the age at which a TTL index removes documents by the field of their retention."""
+    if entity.retention is None:
+        return None
+    wanted = [stored_names(entity)[entity.retention.field]]
+    # An age may be no number at all, in which case releases disagree about what the server does.
+    ages = [
+        index[AGE]
+        for index in indexes
+        if index.get(AGE) is not None and not isnan(index[AGE]) and list(index["key"]) == wanted
+    ]
+    return timedelta(seconds=min(ages)) if ages else None
 
 
 def warnings_of(

@@ -146,6 +146,13 @@ class DocumentBulk(BulkPort):
             return dict(Counter(row.label for batch in batches for row in batch))
 
     @override
+    def now(self) -> datetime:
+        """Return the time by which units of the store judge leases."""
+        unit = self._backend.begin(read_only=True)
+        with ending(unit.rollback):
+            return unit.now()
+
+    @override
     def position(self) -> Position | None:
         """Return ``None``: the store knows the present only."""
         return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
 from logging import getLogger
 from typing import TYPE_CHECKING
 
@@ -10,9 +12,12 @@ from twinstore_backfill.outcome import PreflightError
 from twinstore_backfill.stores import preflight
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from twinstore.bulk import Survey
     from twinstore_backfill.stores import Store
 
-__all__ = ["SourceState", "inspect_source"]
+__all__ = ["SourceState", "inspect_source", "own_ages"]
 
 log = getLogger(__name__)
 
@@ -24,10 +29,12 @@ class SourceState:
     Attributes:
         absent: entities without a collection or table; they count as empty.
         warnings: what is absent, and what makes reading slow, each a sentence with its cost.
+        own_ages: by entity, the age at which its server removes rows by itself.
     """
 
     absent: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
+    own_ages: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
 
 
 def inspect_source(source: Store) -> SourceState:
@@ -45,7 +52,19 @@ def inspect_source(source: Store) -> SourceState:
             "check the name of its database in --source-config or --config.",
             driver=source.backend,
         )
-    state = SourceState(absent, tuple(text for item in found for text in item.warnings))
+    warnings = tuple(text for item in found for text in item.warnings)
+    state = SourceState(absent, warnings, ages_in(found))
     for text in state.warnings:
         log.warning("source: %s", text)
     return state
+
+
+def own_ages(store: Store) -> dict[str, timedelta]:
+    """Return, by entity, the age at which the server of a store removes rows by itself."""
+    # Not every target can be surveyed as a source is, and no other one removes anything.
+    return ages_in(store.bulk.survey()) if store.storage.capabilities.server_ttl else {}
+
+
+def ages_in(found: Iterable[Survey]) -> dict[str, timedelta]:
+    """Return the ages that a survey tells, by entity."""
+    return {item.entity: item.removed_after for item in found if item.removed_after is not None}

@@ -133,6 +133,7 @@ def start_mongo(
     replica_set: bool = True,
     users: bool = False,
     cache_gb: float = CACHE_GB,
+    parameters: Mapping[str, object] | None = None,
     owned: bool = False,
 ) -> MongoServer:
     """Start the mongod of a data directory, or return the one that runs there already.
@@ -145,6 +146,7 @@ def start_mongo(
         replica_set: one-node replica set, or a standalone server beside it.
         users: a replica set that nobody can use without a login (``--keyFile``), beside the others.
         cache_gb: size of the WiredTiger cache, used when the server has to be started.
+        parameters: more parameters of the server by name, used when it has to be started.
         owned: stop the server when this process ends, however it ends. Whatever ran before stays.
 
     Raises:
@@ -157,7 +159,7 @@ def start_mongo(
         server = _ready(home, kind)
         launched = server is None
         if server is None:
-            _launch(home, kind, cache_gb=cache_gb)
+            _launch(home, kind, cache_gb=cache_gb, parameters=parameters or {})
             server = _ready(home, kind)
         if server is None:
             raise _failed(home, "ended right after its start")
@@ -231,7 +233,7 @@ def _takes_writes(server: MongoServer, kind: MongodKind) -> bool:
             return is_primary_with_users(server.port, login, server.home)
 
 
-def _launch(home: Path, kind: MongodKind, *, cache_gb: float) -> None:
+def _launch(home: Path, kind: MongodKind, *, cache_gb: float, parameters: Mapping[str, object]) -> None:
     mongod = find_mongod()
     _data(home).mkdir(mode=0o700, exist_ok=True)
     rotate_log(_log(home))
@@ -242,12 +244,20 @@ def _launch(home: Path, kind: MongodKind, *, cache_gb: float) -> None:
     def attempt(port: int) -> bool:
         # Written before the start: whoever finds the server after a crash must know its port.
         save_state(home, state.model_copy(update={"port": port}))
-        return _fork(mongod, home, port, kind, cache_gb=cache_gb)
+        return _fork(mongod, home, port, kind, cache_gb=cache_gb, parameters=parameters)
 
     on_free_port(state.port, attempt)
 
 
-def _fork(mongod: Path, home: Path, port: int, kind: MongodKind, *, cache_gb: float) -> bool:
+def _fork(
+    mongod: Path,
+    home: Path,
+    port: int,
+    kind: MongodKind,
+    *,
+    cache_gb: float,
+    parameters: Mapping[str, object],
+) -> bool:
     """Start a mongod in the background; answer ``False`` when the port was taken."""
     command: list[str | Path] = [
         mongod,
@@ -263,6 +273,8 @@ def _fork(mongod: Path, home: Path, port: int, kind: MongodKind, *, cache_gb: fl
     command += ["--setParameter", "diagnosticDataCollectionEnabled=false"]
     # Nobody takes over from a set of one node, so there is nothing to wait for when it stops.
     command += ["--setParameter", "shutdownTimeoutMillisForSignaledShutdown=0"]
+    for name, value in parameters.items():
+        command += ["--setParameter", f"{name}={value}"]
     if kind is not MongodKind.STANDALONE:
         command += ["--replSet", SET_NAME, "--oplogSize", str(OPLOG_MB)]
     if kind is MongodKind.WITH_USERS:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from twinstore.bulk import BulkPort, KeyRange
+from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import Outcome
 from twinstore.query import batch_size_argument
 from twinstore.scope import UNBOUND, note_system_scope
@@ -32,6 +33,7 @@ from twinstore_postgres.transactions import STEP, UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from twinstore.access import Access
     from twinstore.backend import Capabilities
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["PostgresBulk"]
 
 COUNTS: Final = 'SELECT {tenant} COLLATE "C", count(*) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1'
+NOW: Final = "SELECT clock_timestamp()"
 # REPEATABLE READ: everything that one view or one count reads is of one state.
 ONE_STATE: Final = UNIT[True]
 
@@ -112,6 +115,12 @@ class PostgresBulk(BulkPort):
                 return {}
             (found,) = transaction.run((Unprepared(statement), values), subject=Subject(entity))
         return table.labelled((tenant, number) for tenant, number in found.rows)
+
+    @override
+    def now(self) -> datetime:
+        with self._connections.connection() as connection, translated(outcome=Outcome.NOT_APPLIED):
+            found = connection.execute(NOW).fetchall()
+        return truncate_to_millisecond(found[0][0])
 
     @override
     def position(self) -> Position | None:

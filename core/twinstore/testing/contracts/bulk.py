@@ -8,6 +8,7 @@ import pytest
 
 from twinstore import jsontext
 from twinstore.bulk import KeyRange
+from twinstore.clock import truncate_to_millisecond
 from twinstore.tenancy import NO_TENANT, Owner, Tenant, label_of
 from twinstore.testing.base import BulkCases, each
 from twinstore.testing.copying import (
@@ -58,6 +59,14 @@ class BulkContract(BulkCases, capability="bulk"):
             assert other.bulk.place == workspace.storage.bulk.place
         assert isolated_workspace.storage.bulk.identity != workspace.storage.bulk.identity
         assert "@" not in workspace.storage.bulk.identity + workspace.storage.bulk.place
+
+    def test_the_time_is_that_of_the_store(self, workspace: Workspace) -> None:
+        first, second = workspace.storage.bulk.now(), workspace.storage.bulk.now()
+        assert first <= second
+        # As instants are stored, so that retention can be judged by it on every store alike.
+        assert first == truncate_to_millisecond(first)
+        with workspace.storages(1) as (other,):
+            assert other.bulk.now() >= second
 
     @each_entity
     def test_rows_are_counted_by_tenant(self, isolated_workspace: Workspace, entity: Entity) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from twinstore_backfill.cli import copying, overviews, reporting, verifying
+from twinstore_backfill.cli import copying, looking, overviews, quarantining, repairing, reporting, verifying
 
 __all__ = ["app"]
 
@@ -14,5 +14,9 @@ app = typer.Typer(
 app.command()(overviews.plan)
 app.command()(copying.copy)
 app.command()(verifying.verify)
+app.command()(looking.diff)
+app.command()(repairing.recheck)
+app.command()(repairing.repair)
+app.add_typer(quarantining.app, name="quarantine")
 app.command()(overviews.status)
 app.command()(reporting.report)

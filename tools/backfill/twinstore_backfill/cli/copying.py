@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import RenderableType
@@ -30,10 +31,13 @@ from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
 from twinstore_backfill.copy.reporting import CopyResult, report_document
+from twinstore_backfill.outcome import Exit
 from twinstore_backfill.progress import progress_on
+from twinstore_backfill.repair.extra import ExtraRows, delete_extra
 from twinstore_backfill.stopping import stop_on_signals
+from twinstore_backfill.stores import Store, is_migrated
 
-__all__ = ["copy"]
+__all__ = ["copied", "copy"]
 
 COLUMNS = ("read", "written", "unchanged", "conflicts", "quarantined", "expired")
 # As many as fit on a screen; the report lists more.
@@ -42,6 +46,16 @@ DRY_COLUMNS = ("read", "would write", *COLUMNS[2:])
 
 
 Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only read and compare.")]
+
+
+DeleteExtra = Annotated[
+    bool,
+    typer.Option(
+        "--delete-extra",
+        help="Then compare both sides and remove the rows that only the target has; without --execute only "
+        "count them.",
+    ),
+]
 
 
 class ConflictOption(StrEnum):
@@ -84,6 +98,7 @@ def copy(  # noqa: PLR0917  # the options of a command
         Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
     ] = None,
     execute: Execute = False,  # noqa: FBT002  # Typer makes a flag of it
+    extra: DeleteExtra = False,  # noqa: FBT002  # the same
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Copy a module from one store to another. Without --execute nothing is written.
@@ -105,12 +120,41 @@ def copy(  # noqa: PLR0917  # the options of a command
         out=out,
     )
     sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+    copied(sides, options, output, extra=extra)
+
+
+def copied(
+    sides: AbstractContextManager[tuple[Store, Store]],
+    options: CopyOptions,
+    output: Format,
+    *,
+    extra: bool = False,
+) -> NoReturn:
+    """Copy, with ``extra`` remove what only the target has, print the report, and end with its code."""
+    removal: ExtraRows | None = None
     with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
         result = run_copy(left, right, options, progress, stop)
         # While the stores are open: it asks them for their identity and version.
         document = report_document(result)
-    emit(output, document, *_texts(result, out or DEFAULT_OUT))
-    raise typer.Exit(result.exit)
+        # A copy that was stopped leaves its own work for the next run.
+        if extra and result.complete and is_migrated(right):
+            removal = delete_extra(left, right, options, result.as_of, progress, stop)
+            document["extra"] = removal.document()
+    texts = [*_texts(result, options.out or DEFAULT_OUT), *_extra_texts(removal, executed=options.execute)]
+    emit(output, document, *texts)
+    raise typer.Exit(result.exit or (Exit.OK if removal is None else removal.exit))
+
+
+def _extra_texts(removal: ExtraRows | None, *, executed: bool) -> Iterator[str]:
+    if removal is None:
+        return
+    for name, count in removal.found.items():
+        done = f"removed: {removal.removed.get(name, 0):,}" if executed else "to be removed with --execute"
+        yield f"Rows of {name} that only the target has: {count:,}; {done}."
+    if removal.keyless:
+        yield f"Rows without a usable key that only the target has: {removal.keyless:,}; remove them by hand."
+    if removal.recheck is not None:
+        yield f"These rows compared again: {removal.recheck.verdict}."
 
 
 def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:

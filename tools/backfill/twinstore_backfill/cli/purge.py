@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Final
 
 import typer
@@ -15,7 +15,7 @@ from twinstore.scope import tenant_argument
 from twinstore.tenancy import ALL_TENANTS, Tenant
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import Backend, Format, ModuleName, OutputFormat, common, instant_option
-from twinstore_backfill.copy.retention import cutoff
+from twinstore_backfill.copy.retention import cutoff, is_due
 from twinstore_backfill.stores import Store, chosen_module, open_store, preflight
 
 __all__ = ["purge"]
@@ -61,7 +61,8 @@ def _entities(store: Store) -> list[Entity]:
 def _purge(
     store: Store, entity: Entity, limit: datetime | None, tenant: str | None, *, execute: bool
 ) -> dict[str, object]:
-    before = limit or cutoff(entity, store.options, datetime.now(UTC))
+    # By the clock of the store: with one of ours that is ahead, rows would be removed too early.
+    before = limit or cutoff(entity, store.options, store.bulk.now())
     rows = 0
     if before is not None:
         rows = (_remove if execute else _due)(store, entity, before, tenant)
@@ -86,4 +87,4 @@ def _due(store: Store, entity: Entity, before: datetime, tenant: str | None) -> 
     with store.bulk.view() as view:
         batches = view.rows(entity, KeyRange(), tenant_id=tenant)
         # By the scan of a comparison, which needs no model: a row that cannot be decoded is due all the same.
-        return sum(row.expires is not None and row.expires <= before for batch in batches for row in batch)
+        return sum(is_due(entity, row, before) for batch in batches for row in batch)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import RenderableType
@@ -14,11 +15,11 @@ from rich.console import RenderableType
 from twinstore.config import Settings
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.keys import Key
+from twinstore.plugins import installed_backend_names, load_backend
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import (
     AsOf,
     Format,
-    FromBackend,
     ModuleName,
     OnlyEntities,
     OnlyTenants,
@@ -28,21 +29,47 @@ from twinstore_backfill.cli.params import (
     ToBackend,
     common,
     instant_option,
+    side_settings,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.progress import progress_on
-from twinstore_backfill.report.model import EXITS, ParityReport
-from twinstore_backfill.report.texts import expired_rows, expired_text, key_text, left_out_text
-from twinstore_backfill.report.writing import clear_reports, write_reports
+from twinstore_backfill.report.model import ParityReport
+from twinstore_backfill.report.texts import (
+    NO_SOURCE,
+    expired_rows,
+    expired_text,
+    key_text,
+    left_out_texts,
+)
+from twinstore_backfill.report.writing import DIFFERENCES, clear_reports, reports_in, write_reports
 from twinstore_backfill.stopping import stop_on_signals
+from twinstore_backfill.stores import Store, open_store
 from twinstore_backfill.verify.engine import run_verify
+from twinstore_backfill.verify.fresh import run_start_clean
 from twinstore_backfill.verify.options import Approval, VerifyOptions
 
-__all__ = ["verify"]
+__all__ = ["RequireReady", "conclude", "report_texts", "switch_of", "verified", "verify"]
 
+RequireReady = Annotated[
+    bool,
+    typer.Option(
+        "--require-cutover-ready",
+        help="End with code 3 instead of 0 unless the switch may be turned now.",
+    ),
+]
 
+FromOrNone = Annotated[
+    str,
+    typer.Option(
+        "--from", help="Driver of the source, for example Mongo; with --start-clean also `none`: no source."
+    ),
+]
 StartClean = Annotated[
-    bool, typer.Option("--start-clean", help="Approve a start without old data; the target must be empty.")
+    bool,
+    typer.Option(
+        "--start-clean",
+        help="Approve a start without old data: the source is not opened, the target must be empty.",
+    ),
 ]
 
 
@@ -55,7 +82,7 @@ class Mode(StrEnum):
 
 def verify(  # noqa: PLR0917  # the options of a command
     context: typer.Context,
-    source: FromBackend,
+    source: FromOrNone,
     target: ToBackend,
     module: ModuleName = None,
     source_config: SourceConfig = None,
@@ -75,10 +102,14 @@ def verify(  # noqa: PLR0917  # the options of a command
     start_clean: StartClean = False,  # noqa: FBT002  # Typer makes a flag of it
     reason: Annotated[str | None, typer.Option("--reason", help="Why a fresh start is right.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
+    require_cutover_ready: RequireReady = False,  # noqa: FBT002  # the same
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
-    name = side_module(common(context), module, source_config, target_config)
+    approval = _approval(reason, approved_by, start_clean=start_clean)
+    # A fresh start needs no source, so not even its settings are read.
+    files = (target_config,) if approval else (source_config, target_config)
+    name = side_module(common(context), module, *files)
     options = VerifyOptions(
         entities=entity or (),
         tenants=tenant or (),
@@ -88,19 +119,56 @@ def verify(  # noqa: PLR0917  # the options of a command
         as_of=instant_option(as_of, "--as-of"),
         jobs=jobs,
         range_size=range_size,
-        approval=_approval(reason, approved_by, start_clean=start_clean),
-        switch=_switch(common(context).settings(), name),
+        approval=approval,
+        switch=switch_of(common(context).settings(), name),
+        require_ready=require_cutover_ready,
     )
-    if out is not None:
-        # Before the run: an old PASS must not lie there when this run fails half-way.
-        clear_reports(out)
+    if approval is not None:
+        store = open_store(name, target, side_settings(common(context), target_config))
+        fresh_start(_source_name(source), store, options, out, output)
+    _require_source(source)
     sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
-        report = run_verify(left, right, options, progress, stop)
+    verified(sides, options, out, output)
+
+
+def fresh_start(
+    source: str,
+    opened: AbstractContextManager[Store],
+    options: VerifyOptions,
+    out: Path | None,
+    output: Format,
+) -> NoReturn:
+    """Look at the target of a fresh start, write and print the report, and end with its code."""
+    if out is not None:
+        clear_reports(out)
+    with stop_on_signals() as stop, progress_on() as progress, opened as store:
+        report = run_start_clean(source, store, options, progress, stop)
+    conclude(report, out, output)
+
+
+def verified(
+    sides: AbstractContextManager[tuple[Store, Store]],
+    options: VerifyOptions,
+    out: Path | None,
+    output: Format,
+) -> NoReturn:
+    """Compare, write and print the report, and end with its code."""
+    with (
+        reports_in(out) as write,
+        stop_on_signals() as stop,
+        sides as (left, right),
+        progress_on() as progress,
+    ):
+        report = run_verify(left, right, options, progress, stop, write)
+    conclude(report, out, output)
+
+
+def conclude(report: ParityReport, out: Path | None, output: Format) -> NoReturn:
+    """Write and print a report, and end with its code."""
     if out is not None:
         write_reports(report, out)
-    emit(output, report.model_dump(mode="json"), *_texts(report, out))
-    raise typer.Exit(EXITS[report.verdict])
+    emit(output, report.model_dump(mode="json"), *report_texts(report, out))
+    raise typer.Exit(report.exit_code)
 
 
 def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool) -> Approval | None:
@@ -115,7 +183,26 @@ def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool)
     return Approval(reason.strip(), approved_by.strip())
 
 
-def _switch(settings: Settings, module: str) -> str | None:
+def _source_name(given: str) -> str:
+    """Return the proper name of a driver that is not opened, or that there is none.
+
+    Raises:
+        ConfigurationError: there is no such driver.
+    """
+    known = {name.casefold(): name for name in (*installed_backend_names(), NO_SOURCE)}
+    # The spelling only: a fresh start does not need the client library of its source either.
+    return known.get(given.casefold()) or load_backend(given).name
+
+
+def _require_source(given: str) -> None:
+    if given.casefold() == NO_SOURCE:
+        raise ValidationError(
+            f"--from {NO_SOURCE} belongs to --start-clean; name the driver of the source, for example Mongo."
+        )
+
+
+def switch_of(settings: Settings, module: str) -> str | None:
+    """Return the driver that the settings name for a module, ``None`` where they name none."""
     try:
         return settings.backend_name(module)
     except ConfigurationError:
@@ -123,7 +210,8 @@ def _switch(settings: Settings, module: str) -> str | None:
         return None
 
 
-def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
+def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
+    """Return what a terminal shows of a report."""
     rows = [
         (
             entity.entity,
@@ -131,7 +219,7 @@ def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
             entity.counts.equal,
             entity.counts.missing,
             entity.counts.extra,
-            entity.counts.different,
+            entity.counts.different + entity.counts.stale,
             entity.counts.quarantined + entity.counts.undecodable,
             f"{entity.counts.expired_source:,} / {entity.counts.expired_target:,}",
         )
@@ -144,7 +232,7 @@ def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
     checks = [(check.id, check.title, check.result, check.summary) for check in report.checks]
     yield table(("check", "", "result", ""), checks)
     yield from _named(report)
-    yield from (f"{left_out_text(item)}." for item in report.left_out)
+    yield from (f"{text}." for text in left_out_texts(report))
     for item in report.equivalences:
         yield f"Equal after normalisation: {item.documents:,} documents ({item.name})."
     for reason in report.reasons:
@@ -156,6 +244,8 @@ def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
     yield report.next_step
     if out is not None:
         yield f"Reports: {out}/parity-report.json, .xml, .md and .html."
+        if report.approval is None:
+            yield f"Every finding: {out}/{DIFFERENCES}."
 
 
 def _named(report: ParityReport) -> Iterator[str]:
@@ -163,7 +253,15 @@ def _named(report: ParityReport) -> Iterator[str]:
     for entity in report.entities:
         for kind, listed in (("missing", entity.missing), ("extra", entity.extra)):
             yield from (f"{kind} {entity.entity} {_key(item.key)}" for item in listed.shown[:10])
-        for kind, rows in (("different", entity.different), ("unproved", entity.unproved)):
+        yield from (
+            f"{item.kind} {entity.entity}, field {item.path}: {item.documents:,}"
+            for item in entity.fields[:10]
+        )
+        for kind, rows in (
+            ("different", entity.different),
+            ("stale", entity.stale),
+            ("unproved", entity.unproved),
+        ):
             yield from (
                 f"{kind} {entity.entity} {_key(item.key)}: {', '.join(item.paths)}"
                 for item in rows.shown[:10]

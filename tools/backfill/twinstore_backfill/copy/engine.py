@@ -42,9 +42,10 @@ from twinstore_backfill.copy.reporting import (
     left_out_counts,
     report_document,
 )
-from twinstore_backfill.copy.retention import expiry_test
+from twinstore_backfill.copy.retention import expiry_test, instant_of_judgement
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges, tuned_collector
 from twinstore_backfill.files import json_text, require_writable, write_whole
+from twinstore_backfill.outcome import UnknownJobError
 from twinstore_backfill.source import inspect_source
 from twinstore_backfill.stores import is_migrated, prepare_target, require_tenants, select_entities
 
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
 
-__all__ = ["DEFAULT_OUT", "run_copy"]
+__all__ = ["DEFAULT_OUT", "known_job", "present_job_id", "run_copy"]
 
 log = getLogger(__name__)
 
@@ -73,7 +74,7 @@ def run_copy(
     """Copy, or only compare when ``options.execute`` is not set, and write the report.
 
     Raises:
-        ValidationError: an unknown entity, or source and target are the same store.
+        ValidationError: an unknown entity, source and target are the same store, or ``as_of`` has not come.
         ConfigurationError: the report cannot be written.
         PreflightError: the source has nothing or cannot be read in full, or the target cannot be written to.
         LeaseLostError: another process holds the lease of the job, or took it.
@@ -88,18 +89,45 @@ def run_copy(
     # Before the target is prepared: it would be the source that is migrated.
     refuse_same_store(source.bulk, target.bulk)
     state = inspect_source(source)
+    as_of = instant_of_judgement(source.bulk, options.as_of)
     require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
     with tuned_collector():
         if options.execute:
             prepare_target(target)
-            result = Copy(source, target, options, progress, stop).run(entities, started)
+            result = Copy(source, target, options, progress, stop).run(entities, as_of, started)
         else:
             dry = DryRun(source, target, options, progress, stop)
-            result = dry.run(entities, options.as_of or started, started)
+            result = dry.run(entities, as_of, started)
     result = replace(result, warnings=state.warnings)
     if out is not None:
         write_whole(out / REPORT_FILE, json_text(report_document(result)))
     return result
+
+
+def present_job_id(source: Store, target: Store, options: CopyOptions, entities: Sequence[Entity]) -> str:
+    """Return the id of the job of a copy; one that 0.1.0 began keeps its id."""
+    found = job_id(job_settings(options, source, target, entities))
+    # Only where there is no job under the new id, so that this look-up ends with the jobs of 0.1.0.
+    if target.ledger.find(found) is None:
+        earlier = job_id(released_settings(options, source, target, entities))
+        if target.ledger.find(earlier) is not None:
+            return earlier
+    return found
+
+
+def known_job(target: Store, name: str) -> CopyJob:
+    """Return a job.
+
+    Raises:
+        UnknownJobError: there is none of that name.
+    """
+    job = target.ledger.find(name)
+    if job is None:
+        raise UnknownJobError(
+            f"No copy with these options was made into {target.bulk.place}; give the same --from, --entity "
+            "and --tenant as the copy."
+        )
+    return job
 
 
 class Copy:
@@ -116,14 +144,14 @@ class Copy:
         self._rows = SourceRows(source.bulk, options.tenants, options.batch_size)
         self._exported = ExportedLines()
 
-    def run(self, entities: Sequence[Entity], started: datetime) -> CopyResult:
-        """Copy what is not copied yet.
+    def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:
+        """Copy what is not copied yet; ``as_of`` counts where the job begins now.
 
         Raises:
             LeaseLostError: another process holds the lease of the job, or took it.
             InterruptedRunError: a signal asked for the stop.
         """
-        job, worker = self._job(entities, started), worker_id()
+        job, worker = self._job(entities, as_of), worker_id()
         lease = acquire(self._ledger, job.id, worker, self._options.lease)
         # From here on, because cutting a large source alone may take longer than a lease.
         with LeaseKeeper(self._ledger, lease, worker, self._options.lease, self._stop) as keeper:
@@ -139,18 +167,14 @@ class Copy:
                 stopped = self._conclude(keeper.lease) or context.queue.stopped or ""
         return self._result(job.id, entities, started, stopped, context.failures)
 
-    def _job(self, entities: Sequence[Entity], started: datetime) -> CopyJob:
-        """Start the job, or go on with it; one that 0.1.0 began keeps its id."""
-        sides = self._source.bulk, self._target.bulk
+    def _job(self, entities: Sequence[Entity], as_of: datetime) -> CopyJob:
+        """Start the job, or go on with it."""
+        found = present_job_id(self._source, self._target, self._options, entities)
+        if self._options.retry_quarantine:
+            return known_job(self._target, found)
         settings = job_settings(self._options, self._source, self._target, entities)
-        found = job_id(settings)
-        # Only where there is no job under the new id, so that this look-up ends with the jobs of 0.1.0.
-        if self._ledger.find(found) is None:
-            earlier = released_settings(self._options, self._source, self._target, entities)
-            if self._ledger.find(job_id(earlier)) is not None:
-                found = job_id(earlier)
-        as_of = self._options.as_of or started
-        return self._ledger.start(found, with_places(settings, *sides), as_of)
+        settings = with_places(settings, self._source.bulk, self._target.bulk)
+        return self._ledger.start(found, settings, as_of)
 
     def _context(self, job: CopyJob, worker: str, entities: Sequence[Entity]) -> CopyContext:
         queue = RangeQueue(

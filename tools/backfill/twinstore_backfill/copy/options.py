@@ -48,6 +48,7 @@ class CopyOptions:
         lease: how long a silent worker keeps others out.
         execute: write to the target; otherwise nothing is written.
         out: directory of the report, of the quarantine and of the conflicts.
+        retry_quarantine: only copy the ranges of the present job once more that have quarantined documents.
     """
 
     entities: Sequence[str] = ()
@@ -63,6 +64,7 @@ class CopyOptions:
     lease: timedelta = timedelta(seconds=30)
     execute: bool = False
     out: Path | None = None
+    retry_quarantine: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing and tenants that cannot be."""

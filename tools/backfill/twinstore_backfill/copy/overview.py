@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -15,6 +14,7 @@ from twinstore_backfill.copy.options import job_id, job_settings, refuse_same_st
 from twinstore_backfill.copy.quarantine import export_lines
 from twinstore_backfill.copy.reading import SourceRows
 from twinstore_backfill.copy.reporting import FailedRanges, Totals, left_out_counts
+from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.outcome import UnknownJobError, effect_document
 from twinstore_backfill.source import inspect_source
 from twinstore_backfill.stores import (
@@ -28,6 +28,7 @@ from twinstore_backfill.stores import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from twinstore.catalog import Entity
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.stores import Store
 
-__all__ = ["plan_document", "status_document"]
+__all__ = ["latest_job", "plan_document", "status_document"]
 
 # Enough to tell minutes from hours without making the plan slow.
 SAMPLE: Final = 2000
@@ -47,12 +48,13 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
     """Return what a copy would do; reads both sides and writes nothing.
 
     Raises:
-        ValidationError: an unknown entity, or source and target are the same store.
+        ValidationError: an unknown entity, source and target are the same store, or ``as_of`` has not come.
         PreflightError: the source has nothing, or cannot be read in full.
     """
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
     state = inspect_source(source)
+    instant_of_judgement(source.bulk, options.as_of)
     migrated = is_migrated(target)
     require_tenants((source, target) if migrated else (source,), options.tenants)
     planned = [_planned(entity, source, target if migrated else None, options) for entity in entities]
@@ -140,10 +142,26 @@ def status_document(target: Store, only: str | None = None, out: Path | None = N
         return {"target": target.described(), "jobs": []}
     if out is not None and jobs:
         export_lines(ledger, jobs[0], out)
-    return {"target": target.described(), "jobs": [_job(ledger, job) for job in jobs]}
+    # That of the server, which is also the one that lets a lease expire.
+    now = target.bulk.now()
+    return {"target": target.described(), "jobs": [_job(ledger, job, now) for job in jobs]}
 
 
-def _job(ledger: Ledger, job: CopyJob) -> dict[str, object]:
+def latest_job(target: Store, only: str | None) -> CopyJob:
+    """Return the job of that name, or the one that was started last.
+
+    Raises:
+        UnknownJobError: there is none.
+    """
+    ledger = target.ledger if has_ledger(target) else None
+    found = next((job for job in ledger.jobs() if only in {None, job.id}), None) if ledger else None
+    if found is None:
+        what = "No copy was started" if only is None else f"Job {only!r} does not exist"
+        raise UnknownJobError(f"{what} in {target.bulk.place}; `twinstore backfill status` shows every job.")
+    return found
+
+
+def _job(ledger: Ledger, job: CopyJob, now: datetime) -> dict[str, object]:
     lease = ledger.lease(job.id)
     states: dict[str, Counter[str]] = {}
     totals, failed = Totals(), FailedRanges({})
@@ -167,7 +185,7 @@ def _job(ledger: Ledger, job: CopyJob) -> dict[str, object]:
             "holder": lease.holder,
             "fence": lease.fence,
             "expires_at": jsontext.format_timestamp(lease.expires_at),
-            "seconds_left": round((lease.expires_at - datetime.now(UTC)).total_seconds(), 1),
+            "seconds_left": round((lease.expires_at - now).total_seconds(), 1),
         },
         "entities": [
             {"entity": name, "ranges": dict(counts), **totals.of(name)} for name, counts in states.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import TwinstoreError
 from twinstore.keys import KeyType
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from twinstore.keys import Key
     from twinstore_backfill.copy.quarantine import LineSink
 
-__all__ = ["RangeReader", "SourceRows"]
+__all__ = ["REPEATED", "RangeReader", "SourceRows", "no_key"]
+
+REPEATED: Final = (
+    "another row of the source has the same key, and only the first is copied; remove one of them"
+)
 
 
 class SourceRows:
@@ -125,7 +129,7 @@ class RangeReader:
         before, self._last = self._last, record.key
         if before != record.key:
             return None
-        return "another row of the source has the same key, and only the first is copied; remove one of them"
+        return REPEATED
 
     def _unfit(self, record: Record) -> str | None:
         """Return why a record cannot be moved, ``None`` when it can.

@@ -3,26 +3,54 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+import orjson
+
+from twinstore import jsontext
+from twinstore.errors import ValidationError
+from twinstore.fields import parse_timestamp
 from twinstore.query import holds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from twinstore.bulk import Record
+    from twinstore.bulk import BulkPort, Record, ScanRow
     from twinstore.catalog import Entity
     from twinstore.options import ModuleOptions
+    from twinstore.query import Condition
 
-__all__ = ["cutoff", "expiry_test"]
+__all__ = ["age_limit", "cutoff", "expiry_test", "instant_of_judgement", "is_due"]
+
+
+def instant_of_judgement(port: BulkPort, given: datetime | None) -> datetime:
+    """Return the instant that retention is judged by: the given one, or now by the clock of the store.
+
+    Raises:
+        ValidationError: the given one has not come yet: rows that nothing has removed would count as expired.
+    """
+    # Of the server, because with a client clock that is ahead rows would pass for expired too early.
+    now = port.now()
+    if given is not None and given > now:
+        raise ValidationError(
+            f"--as-of {jsontext.format_timestamp(given)} lies in the future: the clock of {port.place} says "
+            f"{jsontext.format_timestamp(now)}. Give an instant that has passed, or leave it out."
+        )
+    return given or now
+
+
+def age_limit(entity: Entity, options: ModuleOptions) -> timedelta | None:
+    """Return the age at which rows of an entity expire, ``None`` when they never do."""
+    if entity.retention is None:
+        return None
+    days: int = getattr(options, entity.retention.option)
+    return timedelta(days=days) if days else None
 
 
 def cutoff(entity: Entity, options: ModuleOptions, as_of: datetime) -> datetime | None:
     """Return the instant up to which rows of an entity are expired, ``None`` when they never expire."""
-    if entity.retention is None:
-        return None
-    days: int = getattr(options, entity.retention.option)
-    return as_of - timedelta(days=days) if days else None
+    age = age_limit(entity, options)
+    return None if age is None else as_of - age
 
 
 def expiry_test(entity: Entity, options: ModuleOptions, as_of: datetime) -> Callable[[Record], bool] | None:
@@ -45,3 +73,36 @@ def expiry_test(entity: Entity, options: ModuleOptions, as_of: datetime) -> Call
         )
 
     return expired
+
+
+def is_due(entity: Entity, row: ScanRow, limit: datetime | None) -> bool:
+    """Tell whether retention removes a stored row whose instant lies at or before ``limit``.
+
+    Read from the content as it is stored: a row that cannot be decoded is due all the same.
+    """
+    if limit is None or row.expires is None or row.expires > limit or entity.retention is None:
+        return False
+    where = entity.retention.where
+    if not where:
+        return True
+    content = orjson.loads(row.content)
+    return all(holds(item, stored_value(content, item)) for item in where)
+
+
+def stored_value(content: Mapping[str, object], condition: Condition) -> object:
+    """Return what a row holds in the field of a condition; an instant as one where instants are compared."""
+    for part in ("storage", "doc"):
+        values = content.get(part)
+        if isinstance(values, dict) and condition.field in values:
+            value = cast("Mapping[str, object]", values)[condition.field]
+            compared = isinstance(getattr(condition, "value", None), datetime)
+            return instant_in(value) if compared else value
+    return None
+
+
+def instant_in(value: object) -> datetime | None:
+    """Return the instant of a stored text, ``None`` when it is none."""
+    try:
+        return parse_timestamp(value) if isinstance(value, str) else None
+    except ValueError:
+        return None

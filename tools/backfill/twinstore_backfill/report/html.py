@@ -16,11 +16,18 @@ if TYPE_CHECKING:
 
 __all__ = ["html"]
 
-KINDS: Final = ("missing", "extra", "different", "unproved", "undecodable", "quarantined")
+KINDS: Final = ("missing", "extra", "different", "stale", "unproved", "undecodable", "quarantined")
 NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS})
-TONES: Final[Mapping[str, str]] = {"PASS": "pass", "FAIL": "fail", "INCONCLUSIVE": "inconclusive"}
+TONES: Final[Mapping[str, str]] = {
+    "PASS": "pass",
+    "FAIL": "fail",
+    "INCONCLUSIVE": "inconclusive",
+    "PARTIAL": "inconclusive",
+}
 RESULTS: Final = frozenset({"pass", "fail", "inconclusive", "skipped"})
-KEYS: Final = frozenset({"key", "source (XOR, sum)", "target (XOR, sum)", "from key", "to key", "where"})
+KEYS: Final = frozenset(
+    {"key", "field", "source (XOR, sum)", "target (XOR, sum)", "from key", "to key", "where"}
+)
 
 
 def escape(text: str) -> str:
@@ -96,9 +103,15 @@ def _findings(report: ParityReport) -> Iterator[str]:
             there = sum(count for _, count in _kinds(entity))
             caption = f"{len(rows):,} of {there:,} listed" if there > len(rows) else f"{there:,} listed"
             columns = ("kind", "key", "tenant", "where")
-            parts.append(f"<h3>{escape(entity.entity)}</h3>{_table(columns, rows, caption)}")
+            listed = _table(columns, rows, caption)
+            parts.append(f"<h3>{escape(entity.entity)}</h3>{_fields(entity)}{listed}")
     if parts:
         yield _section("What differs", "".join(parts))
+
+
+def _fields(entity: EntityReport) -> str:
+    rows = [(item.kind, item.path, f"{item.documents:,}") for item in entity.fields]
+    return _table(("kind", "field", "documents"), rows) if rows else ""
 
 
 def _checks(report: ParityReport) -> str:

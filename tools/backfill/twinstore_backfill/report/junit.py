@@ -62,7 +62,8 @@ def _content_case(name: str, entity: EntityReport, tenant: TenantReport) -> ET.E
     counts = tenant.counts
     message = (
         f"{counts.missing} missing, {counts.extra} extra, {counts.different} different, "
-        f"{counts.unproved} unproved, {counts.undecodable} undecodable, {counts.quarantined} quarantined"
+        f"{counts.stale} stale, {counts.unproved} unproved, {counts.undecodable} undecodable, "
+        f"{counts.quarantined} quarantined"
     )
     lines = [
         f"{kind} {key}: {meaning}" for kind, key, owner, meaning in findings(entity) if owner == tenant.tenant

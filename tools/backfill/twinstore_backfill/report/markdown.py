@@ -62,7 +62,7 @@ def _entities(report: ParityReport) -> Iterator[str]:
             f"{entity.counts.equal:,}",
             f"{entity.counts.missing:,}",
             f"{entity.counts.extra:,}",
-            f"{entity.counts.different:,}",
+            f"{entity.counts.different + entity.counts.stale:,}",
             f"{entity.counts.undecodable + entity.counts.quarantined:,}",
             f"{entity.counts.expired_source:,} / {entity.counts.expired_target:,}",
         )
@@ -79,13 +79,14 @@ def _findings(report: ParityReport) -> Iterator[str]:
             continue
         yield f"## {_escaped(entity.entity)}: what differs"
         yield ""
+        fields = [(item.kind, item.path, f"{item.documents:,}") for item in entity.fields]
+        if fields:
+            yield from _table(("kind", "field", "documents"), fields)
         shown = [(kind, key, tenant_text(tenant), meaning) for kind, key, tenant, meaning in rows]
         yield from _table(("kind", "key", "tenant", "where"), shown)
-        counts = entity.counts
-        listed = counts.missing + counts.extra + counts.different + counts.unproved
-        listed += counts.undecodable + counts.quarantined
-        if listed > len(rows):
-            yield f"{len(rows):,} of {listed:,} are listed."
+        named = entity.counts.named
+        if named > len(rows):
+            yield f"{len(rows):,} of {named:,} are listed."
             yield ""
 
 

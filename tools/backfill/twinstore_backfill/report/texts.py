@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import (
         Differing,
         EntityReport,
-        LeftOut,
         ParityReport,
         Result,
         SideReport,
@@ -22,13 +21,14 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "NO_SOURCE",
     "expired_rows",
     "expired_text",
     "facts",
     "findings",
     "headline",
     "key_text",
-    "left_out_text",
+    "left_out_texts",
     "paths_text",
     "short",
     "tenant_result",
@@ -36,6 +36,8 @@ __all__ = [
     "visible",
 ]
 
+# What --from names where a fresh start has no source at all.
+NO_SOURCE: Final = "none"
 LAST_SHORT: Final = 0xFFFF
 # Control characters, invisible marks such as those that turn the direction of text, halves of pairs, and
 # line ends: on a terminal or a page they would act instead of being seen.
@@ -67,8 +69,13 @@ def _judgement(report: ParityReport) -> str:
     match report.verdict:
         case "PASS":
             return f"{report.documents_equal:,} documents are equal in {source} and {target}."
+        case "PARTIAL":
+            return (
+                f"No difference between {source} and {target} was seen: {report.documents_equal:,} documents "
+                "are equal, but not everything was looked at."
+            )
         case "FAIL" if report.entities:
-            wrong = sum(map(_wrong, report.entities))
+            wrong = sum(entity.counts.wrong for entity in report.entities)
             sides = f"{_capital(source)} and {target}"
             return f"{sides} differ: {wrong:,} documents are missing, extra or different."
         case "FAIL":
@@ -94,10 +101,6 @@ def expired_text(report: ParityReport) -> str:
     return f"Rows due for removal by retention were left out: {sides}."
 
 
-def _wrong(entity: EntityReport) -> int:
-    return entity.counts.missing + entity.counts.extra + entity.counts.different
-
-
 def _names(report: ParityReport) -> tuple[str, str]:
     """Return what to call the two sides."""
     source, target = report.source.backend, report.target.backend
@@ -107,7 +110,7 @@ def _names(report: ParityReport) -> tuple[str, str]:
 def facts(report: ParityReport) -> list[tuple[str, str]]:
     """Return what identifies a verification."""
     rows = [
-        ("Source", _side(report.source)),
+        ("Source", _source(report)),
         ("Target", _side(report.target)),
         ("Module", report.module),
         ("Mode", _mode(report)),
@@ -118,20 +121,35 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
         ("Ready for cut-over", "yes" if report.cutover_ready else "no"),
         ("Tool", f"{report.tool.name} {report.tool.version} ({report.tool.checksum})"),
     ]
-    rows += [("Left out", left_out_text(item)) for item in report.left_out]
+    rows += [("Left out", text) for text in left_out_texts(report)]
     if report.approval is not None:
         rows.append(("Approved by", f"{report.approval.approved_by}: {report.approval.reason}"))
     return rows
 
 
-def left_out_text(item: LeftOut) -> str:
-    """Say how many rows an entity has that is not compared."""
-    source, target = sum(item.source.values()), sum(item.target.values())
-    return f"{item.entity}: left out; {source:,} rows in source, {target:,} in target"
+def left_out_texts(report: ParityReport) -> Iterator[str]:
+    """Say of each entity that is not compared how many rows it has."""
+    for item in report.left_out:
+        source, target = sum(item.source.values()), sum(item.target.values())
+        # The source of a fresh start was not opened.
+        sides = f"{_rows(target)} in target"
+        if report.mode != "start-clean":
+            sides = f"{_rows(source)} in source, {target:,} in target"
+        yield f"{item.entity}: left out; {sides}"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} {'row' if count == 1 else 'rows'}"
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _source(report: ParityReport) -> str:
+    if report.mode != "start-clean" or report.source.identity:
+        return _side(report.source)
+    return "none" if report.source.backend == NO_SOURCE else f"{report.source.backend} (not opened)"
 
 
 def _side(side: SideReport) -> str:
@@ -143,7 +161,8 @@ def _side(side: SideReport) -> str:
 def _mode(report: ParityReport) -> str:
     if report.mode == "sample":
         return f"sample of {report.sample_size} documents per entity, seed {report.seed}"
-    return "fresh start" if report.mode == "start-clean" else "full"
+    named = {"start-clean": "fresh start", "recheck": "recheck of the rows that differed"}
+    return named.get(report.mode, report.mode)
 
 
 def key_text(key: Key | None) -> str:
@@ -162,6 +181,11 @@ def paths_text(item: Differing) -> str:
     return ", ".join(item.paths) + (f" and {more} more" if more > 0 else "")
 
 
+def because(reason: str | None) -> str:
+    """Return why a document of the source cannot be copied."""
+    return "cannot be copied" if reason is None else f"cannot be copied ({reason})"
+
+
 def short(digest: str) -> str:
     """Return the beginning of a digest."""
     return digest.removeprefix("sha256:")[:16]
@@ -170,7 +194,7 @@ def short(digest: str) -> str:
 def tenant_result(tenant: TenantReport) -> Result:
     """Return what the documents of one tenant amount to."""
     counts = tenant.counts
-    if counts.missing or counts.extra or counts.different or counts.undecodable:
+    if counts.wrong or counts.undecodable:
         return "fail"
     return "inconclusive" if counts.quarantined or counts.unproved else "pass"
 
@@ -185,8 +209,12 @@ def findings(entity: EntityReport) -> Iterator[tuple[str, str, str, str]]:
     )
     for item in entity.different.shown:
         yield "different", key_text(item.key), item.tenant, paths_text(item)
+    for item in entity.stale.shown:
+        meaning = f"of no copy: its source {because(item.reason)}; {paths_text(item)}"
+        yield "stale", key_text(item.key), item.tenant, meaning
     for item in entity.unproved.shown:
         yield "unproved", key_text(item.key), item.tenant, f"equal once normalised: {paths_text(item)}"
     for kind, listed, meaning in lists:
         for named in listed.shown:
-            yield kind, key_text(named.key), named.tenant, meaning
+            said = meaning if named.reason is None else f"{meaning}: {named.reason}"
+            yield kind, key_text(named.key), named.tenant, said

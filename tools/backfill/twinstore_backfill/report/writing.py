@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, assert_never
 
-from twinstore_backfill.files import json_text, require_writable, write_whole
+from twinstore_backfill.files import json_text, line_writer, require_writable, write_whole
 from twinstore_backfill.report.html import html
 from twinstore_backfill.report.junit import junit
 from twinstore_backfill.report.markdown import markdown
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.report.model import ParityReport
 
-__all__ = ["ReportFormat", "clear_reports", "render", "write_reports"]
+__all__ = ["DIFFERENCES", "ReportFormat", "clear_reports", "render", "reports_in", "write_reports"]
 
 
 class ReportFormat(StrEnum):
@@ -50,6 +52,27 @@ def render(report: ParityReport, output: ReportFormat) -> bytes:
     assert_never(output)
 
 
+DIFFERENCES: Final = "differences.ndjson"
+Lines = Callable[[Iterable[bytes]], object]
+
+
+@contextmanager
+def reports_in(directory: Path | None) -> Iterator[Lines]:
+    """Take the findings of a run as lines of ``differences.ndjson``; a run that fails leaves no file.
+
+    Before the run the reports of an earlier one are removed, so that they are not taken for its own.
+
+    Raises:
+        ConfigurationError: nothing can be written to the directory.
+    """
+    if directory is None:
+        yield list
+        return
+    clear_reports(directory)
+    with line_writer(directory / DIFFERENCES) as write:
+        yield write
+
+
 def clear_reports(directory: Path) -> None:
     """Remove the reports of an earlier run, which must not be taken for those of a run that fails.
 
@@ -57,8 +80,8 @@ def clear_reports(directory: Path) -> None:
         ConfigurationError: nothing can be written to the directory.
     """
     require_writable(directory)
-    for suffix in SUFFIXES.values():
-        (directory / f"parity-report.{suffix}").unlink(missing_ok=True)
+    for name in (*(f"parity-report.{suffix}" for suffix in SUFFIXES.values()), DIFFERENCES):
+        (directory / name).unlink(missing_ok=True)
 
 
 def write_reports(report: ParityReport, directory: Path) -> None:

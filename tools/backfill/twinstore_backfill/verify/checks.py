@@ -16,7 +16,18 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import Differing, EntityReport, Result, TenantReport
     from twinstore_backfill.verify.lists import ListFinding
 
-__all__ = ["content_check", "count_check", "decode_check", "list_check", "mode_check", "worst"]
+__all__ = [
+    "content_check",
+    "count_check",
+    "decode_check",
+    "list_check",
+    "listed_check",
+    "lock_check",
+    "mode_check",
+    "recheck_mode",
+    "skipped",
+    "worst",
+]
 
 SHOWN: Final = 100
 # From light to heavy: a difference that was found weighs more than what could not be looked at.
@@ -39,7 +50,7 @@ def count_check(entities: Sequence[EntityReport], *, sampled: bool) -> Check:
     result: Result = "fail" if wrong else "inconclusive" if unsure else "pass"
     tenants = sum(len(entity.tenants) for entity in entities)
     summary = f"{tenants} counts by entity and tenant compared"
-    return _check("C1", "counts", result, summary, wrong + unsure)
+    return listed_check("C1", "counts", result, summary, wrong + unsure)
 
 
 def _count_problems(entity: EntityReport) -> Iterable[str]:
@@ -76,7 +87,7 @@ def _unseen(entity: EntityReport) -> Iterable[str]:
 
 def content_check(entities: Sequence[EntityReport]) -> Check:
     """C2: the same documents with the same content."""
-    kinds = ("missing", "extra", "different")
+    kinds = ("missing", "extra", "different", "stale")
     problems = [
         f"{entity.entity}: {getattr(entity.counts, kind)} {kind}"
         for entity in entities
@@ -91,7 +102,7 @@ def content_check(entities: Sequence[EntityReport]) -> Check:
     ]
     equal = sum(entity.counts.equal for entity in entities)
     result: Result = "fail" if problems else "inconclusive" if unproved else "pass"
-    return _check("C2", "content", result, f"{equal:,} documents equal", problems + unproved)
+    return listed_check("C2", "content", result, f"{equal:,} documents equal", problems + unproved)
 
 
 def key_text(row: Differing) -> str:
@@ -102,9 +113,23 @@ def key_text(row: Differing) -> str:
 def mode_check(entities: Sequence[EntityReport], *, sampled: bool) -> Check:
     """C3: everything was compared, or what a sample can say."""
     if not sampled:
-        return _check("C3", "mode", "pass", "every document was compared", [])
+        return listed_check("C3", "mode", "pass", "every document was compared", [])
     bounds = [_bound(entity) for entity in entities if entity.counts.equal]
-    return _check("C3", "mode", "inconclusive", "a sample was compared; it never proves equality", bounds)
+    return listed_check(
+        "C3", "mode", "inconclusive", "a sample was compared; it never proves equality", bounds
+    )
+
+
+def recheck_mode(rows: int, keyless: int) -> Check:
+    """C3 of a recheck: what differed was compared; what has no key could not be found again."""
+    unseen = [f"{keyless} findings have no key by which to find their rows again"] if keyless else []
+    result: Result = "inconclusive" if unseen else "pass"
+    return listed_check("C3", "mode", result, f"{rows:,} rows that differed were compared again", unseen)
+
+
+def skipped(identifier: str, title: str, why: str = "only single rows were compared") -> Check:
+    """Return a check that was left out on purpose."""
+    return Check(id=identifier, title=title, result="skipped", summary=why)
 
 
 def _bound(entity: EntityReport) -> str:
@@ -141,7 +166,9 @@ def list_check(
     result = worst(finding.result for finding in findings) if findings else "pass"
     rows = sum(finding.rows for finding in findings)
     problems = [f"{finding.query}: {finding.problem}" for finding in findings if finding.result != "pass"]
-    return _check(identifier, title, result, f"{len(findings)} lists with {rows:,} rows compared", problems)
+    return listed_check(
+        identifier, title, result, f"{len(findings)} lists with {rows:,} rows compared", problems
+    )
 
 
 def _softened(finding: ListFinding) -> ListFinding:
@@ -149,6 +176,11 @@ def _softened(finding: ListFinding) -> ListFinding:
         return finding
     problem = f"{finding.problem} (some documents are stored in another spelling or kept back, which may be the cause)"
     return replace(finding, result="inconclusive", problem=problem)
+
+
+def lock_check() -> Check:
+    """C6: the locks of the target work; no module of this version has any."""
+    return Check(id="C6", title="lock smoke test", result="skipped", summary="the module has no locks")
 
 
 def decode_check(entities: Sequence[EntityReport]) -> Check:
@@ -164,10 +196,11 @@ def decode_check(entities: Sequence[EntityReport]) -> Check:
         if item.quarantined.count
     ]
     result: Result = "fail" if bad else "inconclusive" if kept else "pass"
-    return _check("C7", "undecodable", result, "every document went through the model", bad + kept)
+    return listed_check("C7", "undecodable", result, "every document went through the model", bad + kept)
 
 
-def _check(identifier: str, title: str, result: Result, summary: str, findings: Sequence[str]) -> Check:
+def listed_check(identifier: str, title: str, result: Result, summary: str, findings: Sequence[str]) -> Check:
+    """Return a check with the first of its findings, and how many there are."""
     return Check(
         id=identifier,
         title=title,

@@ -14,7 +14,7 @@ import orjson
 import pydantic
 
 from twinstore import jsontext
-from twinstore.canonical import CanonicalModel
+from twinstore.canonical import CanonicalModel, describe_failure
 from twinstore.fields import parse_timestamp
 from twinstore.mapnames import lossy_map
 from twinstore.shapes import Kind
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import ScanRow
     from twinstore.catalog import Entity, Marker
 
-__all__ = ["Expected", "Expecting"]
+__all__ = ["Expected", "Expecting", "Refused"]
 
 DOC: Final = b'{"doc":'
 NO_STORAGE: Final = b',"storage":{}}'
@@ -45,6 +45,13 @@ class Expected:
     content: bytes
     beside: Mapping[str, object]
     changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A source row that no copy takes, and why; the reason holds none of its values."""
+
+    reason: str
 
 
 class RefusedError(ValueError):
@@ -80,15 +87,19 @@ class Expecting:
             return False
         return True
 
-    def of(self, row: ScanRow) -> Expected | None:
-        """Return what a copy stores for a source row, ``None`` when it goes to quarantine."""
+    def of(self, row: ScanRow) -> Expected | Refused:
+        """Return what a copy stores for a source row, or why it goes to quarantine."""
         given = orjson.loads(row.content)
         try:
             document = readable(without_internal(given["doc"]))
             markers = self._markers(cast("Mapping[str, object]", readable(given["storage"])))
             wire, model = self._wire(document, markers, row)
-        except (RefusedError, pydantic.ValidationError, ValueError, RecursionError):
-            return None
+        except pydantic.ValidationError as error:
+            return Refused(describe_failure(self._entity.model, error, quote=False))
+        except RefusedError as error:
+            return Refused(str(error))
+        except (ValueError, RecursionError):
+            return Refused("a value is not acceptable, or is nested too deeply")
         content = jsontext.dumps_sorted({"doc": wire, "storage": markers})
         single = self._entity.single_key
         if self._entity.derived_key is not None and single not in wire and row.key is not None:

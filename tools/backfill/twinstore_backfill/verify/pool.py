@@ -14,20 +14,21 @@ from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
+from datetime import datetime
 from functools import partial
 from logging import getLogger
 from threading import Thread
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from twinstore.errors import TwinstoreError
 from twinstore_backfill.copy.worker import tuned_collector
 from twinstore_backfill.secrets import log_to_stderr
 from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.verify.removals import OwnAges
 from twinstore_backfill.verify.tasks import VerifyContext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from datetime import datetime
 
     from twinstore_backfill.stores import StoreSpec
     from twinstore_backfill.verify.tasks import Task
@@ -120,14 +121,15 @@ def _done(result: R) -> Future[R]:
     return future
 
 
-def _shared(context: VerifyContext) -> tuple[datetime, int, frozenset[str]]:
+Shared: TypeAlias = tuple[datetime, int, frozenset[str], OwnAges, datetime | None]
+
+
+def _shared(context: VerifyContext) -> Shared:
     """Return the part of a context that can be sent to another process."""
-    return context.as_of, context.batch_size, context.absent
+    return context.as_of, context.batch_size, context.absent, context.own_ages, context.since
 
 
-def _start(
-    source: StoreSpec, target: StoreSpec, log_level: int, shared: tuple[datetime, int, frozenset[str]]
-) -> None:
+def _start(source: StoreSpec, target: StoreSpec, log_level: int, shared: Shared) -> None:
     """Open the stores of this worker process; they stay open until it ends."""
     log_to_stderr(log_level)
     # The parent decides when to stop; a signal from the terminal reaches both.

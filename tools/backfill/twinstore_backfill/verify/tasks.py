@@ -8,22 +8,24 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from typing_extensions import override
 
-from twinstore.bulk import KeyRange
+from twinstore.bulk import Key, KeyRange
 from twinstore.modules import module_spec
-from twinstore_backfill.copy.retention import cutoff
+from twinstore_backfill.copy.retention import age_limit, cutoff
 from twinstore_backfill.verify.kept import KeptBack
 from twinstore_backfill.verify.lists import AnyStorage, ListFinding, compare_list
-from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_range
+from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_keys, compare_range
+from twinstore_backfill.verify.removals import OwnAges, Removals, ServerTime
 from twinstore_backfill.verify.sampling import compare_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from twinstore.catalog import Entity
     from twinstore.checks import ListQuery, ModuleChecks
     from twinstore_backfill.stores import Store
+    from twinstore_backfill.verify.options import RowChoice
 
-__all__ = ["ListResult", "ListTask", "RangeTask", "Task", "VerifyContext"]
+__all__ = ["KeyTask", "ListResult", "ListTask", "RangeTask", "Task", "VerifyContext", "key_tasks"]
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -34,6 +36,9 @@ class VerifyContext:
 
     Attributes:
         absent: entities of which the source has no collection or table.
+        own_ages: the ages at which the servers remove rows by themselves.
+        since: when the verification began, by the clock of the source.
+        time: the time of both servers; each process asks for itself.
     """
 
     source: Store
@@ -41,6 +46,14 @@ class VerifyContext:
     as_of: datetime
     batch_size: int
     absent: frozenset[str] = frozenset()
+    own_ages: OwnAges = field(default_factory=OwnAges)
+    since: datetime | None = None
+    time: ServerTime = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Get ready to ask both servers for their time."""
+        # The class is frozen.
+        object.__setattr__(self, "time", ServerTime((self.source.bulk.now, self.target.bulk.now)))
 
     def entity(self, name: str) -> Entity:
         """Return an entity by name."""
@@ -50,6 +63,37 @@ class VerifyContext:
     def cutoff(self, entity: Entity) -> datetime | None:
         """Return the instant up to which rows of an entity are expired."""
         return cutoff(entity, self.target.options, self.as_of)
+
+    def comparison(self, name: str, tenant: str | None = None) -> RangeComparison:
+        """Return what compares rows of an entity."""
+        entity = self.entity(name)
+        return RangeComparison(
+            source=self.source.bulk,
+            target=self.target.bulk,
+            entity=entity,
+            tenant=tenant,
+            cutoff=self.cutoff(entity),
+            batch_size=self.batch_size,
+            removals=self.removals(entity),
+            kept_back=KeptBack(self.source, self.target),
+        )
+
+    def removals(self, entity: Entity) -> Removals:
+        """Return which rows of an entity may be removed while they are compared."""
+        age = age_limit(entity, self.target.options)
+        return Removals(
+            entity=entity,
+            time=self.time,
+            as_of=self.as_of,
+            since=self.since or self.as_of,
+            age=age,
+            own=self.own_ages.of(entity.name),
+        )
+
+    def list_cutoff(self, entity: Entity) -> datetime | None:
+        """Return the instant up to which lists may lack rows of an entity on one side."""
+        ends = (self.cutoff(entity), self.removals(entity).ahead())
+        return max((end for end in ends if end is not None), default=None)
 
 
 class Task(Protocol[R_co]):
@@ -73,19 +117,23 @@ class RangeTask(Task[RangeResult]):
     @override
     def run(self, context: VerifyContext) -> RangeResult:
         """Compare."""
-        entity = context.entity(self.entity)
-        work = RangeComparison(
-            source=context.source.bulk,
-            target=context.target.bulk,
-            entity=entity,
-            tenant=self.tenant,
-            cutoff=context.cutoff(entity),
-            batch_size=context.batch_size,
-            kept_back=KeptBack(context.source, context.target),
-        )
+        work = context.comparison(self.entity, self.tenant)
         if self.rates is None:
             return compare_range(work, self.within)
         return compare_sample(work, self.within, self.rates, self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTask(Task[RangeResult]):
+    """Compare single rows."""
+
+    entity: str
+    keys: tuple[Key, ...]
+
+    @override
+    def run(self, context: VerifyContext) -> RangeResult:
+        """Compare."""
+        return compare_keys(context.comparison(self.entity), self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +158,7 @@ class ListTask(Task["ListResult"]):
         # The description of a module names its checks and its storage together.
         checks = cast(
             "ModuleChecks[AnyStorage]",
-            make({entity.name: context.cutoff(entity) for entity in entities}, self.page),
+            make({entity.name: context.list_cutoff(entity) for entity in entities}, self.page),
         )
         absent = frozenset[str]() if self.target_only else context.absent
 
@@ -122,6 +170,12 @@ class ListTask(Task["ListResult"]):
         for query in queries:
             (result.due if query.due else result.lists).append(compared(query))
         return result
+
+
+def key_tasks(entities: Iterable[str], only: RowChoice) -> Iterator[KeyTask]:
+    """Return the tasks that compare single rows."""
+    for name in entities:
+        yield from (KeyTask(name, keys) for keys in only.portions(name))
 
 
 @dataclass(slots=True)

@@ -1,0 +1,155 @@
+"""``twinstore backfill recheck`` and ``repair``: what people do with a list of differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from twinstore.catalog import Entity
+from twinstore_backfill.cli.output import emit
+from twinstore_backfill.cli.params import (
+    AsOf,
+    Format,
+    FromBackend,
+    ModuleName,
+    OnlyEntities,
+    OutputFormat,
+    SourceConfig,
+    TargetConfig,
+    ToBackend,
+    common,
+    instant_option,
+)
+from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.cli.verifying import conclude, report_texts, switch_of
+from twinstore_backfill.copy.options import refuse_same_store
+from twinstore_backfill.copy.retention import instant_of_judgement
+from twinstore_backfill.outcome import Exit
+from twinstore_backfill.progress import progress_on
+from twinstore_backfill.repair.engine import Repair, Repaired
+from twinstore_backfill.repair.named import NamedRows, named_rows, require_same_stores
+from twinstore_backfill.report.writing import reports_in, write_reports
+from twinstore_backfill.stopping import stop_on_signals
+from twinstore_backfill.stores import prepare_target, select_entities
+from twinstore_backfill.verify.engine import run_verify
+from twinstore_backfill.verify.options import VerifyOptions
+
+__all__ = ["recheck", "repair"]
+
+DifferencesIn = Annotated[
+    Path, typer.Option("--in", help="A differences.ndjson, or the --out directory of a verification.")
+]
+ReportOut = Annotated[Path | None, typer.Option("--out", help="Directory for the report of the recheck.")]
+DeleteExtra = Annotated[
+    bool, typer.Option("--delete-extra", help="Also remove the rows that the source does not have.")
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")]
+
+
+def recheck(  # noqa: PLR0917  # the options of a command
+    context: typer.Context,
+    source: FromBackend,
+    target: ToBackend,
+    module: ModuleName = None,
+    source_config: SourceConfig = None,
+    target_config: TargetConfig = None,
+    given: DifferencesIn = Path("report"),
+    entity: OnlyEntities = None,
+    as_of: AsOf = None,
+    out: ReportOut = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Compare again only the rows that a verification named. It never proves more than these rows."""
+    name = side_module(common(context), module, source_config, target_config)
+    options = VerifyOptions(
+        entities=entity or (),
+        as_of=instant_option(as_of, "--as-of"),
+        switch=switch_of(common(context).settings(), name),
+    )
+    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+    with (
+        stop_on_signals() as stop,
+        sides as (left, right),
+        progress_on() as progress,
+        # Read before the reports of this run take its place.
+        named_rows(given, select_entities(left.bulk, ())) as rows,
+    ):
+        require_same_stores(given, left, right)
+        with reports_in(out) as write:
+            report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
+    conclude(report, out, output)
+
+
+def repair(  # noqa: PLR0917  # the options of a command
+    context: typer.Context,
+    source: FromBackend,
+    target: ToBackend,
+    module: ModuleName = None,
+    source_config: SourceConfig = None,
+    target_config: TargetConfig = None,
+    given: DifferencesIn = Path("report"),
+    entity: OnlyEntities = None,
+    as_of: AsOf = None,
+    out: ReportOut = None,
+    delete_extra: DeleteExtra = False,  # noqa: FBT002  # Typer makes a flag of it
+    execute: Execute = False,  # noqa: FBT002  # the same
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Copy the rows that a verification named once more, and compare exactly these again.
+
+    Rows that only the target has are removed with --delete-extra. Without --execute nothing is written.
+    """
+    name = side_module(common(context), module, source_config, target_config)
+    options = VerifyOptions(
+        entities=entity or (),
+        as_of=instant_option(as_of, "--as-of"),
+        switch=switch_of(common(context).settings(), name),
+    )
+    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+    with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
+        entities = select_entities(left.bulk, options.entities)
+        refuse_same_store(left.bulk, right.bulk)
+        with named_rows(given, select_entities(left.bulk, ())) as rows:
+            require_same_stores(given, left, right)
+            if not execute:
+                _dry(rows, entities, output, delete_extra=delete_extra)
+            prepare_target(right)
+            instant = instant_of_judgement(left.bulk, options.as_of)
+            done = Repair(left, right, instant, stop).run(entities, rows, remove=delete_extra)
+            with reports_in(out) as write:
+                report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
+    if out is not None:
+        write_reports(report, out)
+    document = {"repaired": done.document(), "recheck": report.model_dump(mode="json")}
+    emit(output, document, *_done_texts(done), *report_texts(report, out))
+    raise typer.Exit(report.exit_code)
+
+
+def _dry(rows: NamedRows, entities: Sequence[Entity], output: Format, *, delete_extra: bool) -> NoReturn:
+    """Say what would be done; anything to do is pending work."""
+    names = [entity.name for entity in entities]
+    counts = {
+        "copy": {name: rows.to_copy[name] for name in names if rows.to_copy[name]},
+        "remove": {name: rows.to_remove[name] for name in names if rows.to_remove[name]},
+        "without_key": {name: rows.keyless[name] for name in names if rows.keyless[name]},
+    }
+    emit(output, {**counts, "delete_extra": delete_extra}, *_dry_texts(counts, delete_extra=delete_extra))
+    raise typer.Exit(Exit.DIFFERENT if any(counts.values()) else Exit.OK)
+
+
+def _dry_texts(counts: Mapping[str, Mapping[str, int]], *, delete_extra: bool) -> Iterator[str]:
+    condition = "" if delete_extra else ", with --delete-extra only"
+    yield from (f"{name}: {count:,} to copy again." for name, count in counts["copy"].items())
+    yield from (f"{name}: {count:,} to remove{condition}." for name, count in counts["remove"].items())
+    for name, count in counts["without_key"].items():
+        yield f"{name}: {count:,} without a usable key, which nothing finds again; mend them by hand."
+    yield "This was a dry run; nothing was written. Add --execute to repair."
+
+
+def _done_texts(done: Repaired) -> Iterator[str]:
+    yield from (f"{word}: {count.total():,}" for word, count in done.counts().items() if count.total())
+    yield from (f"- {reason}" for reason in done.reasons)
