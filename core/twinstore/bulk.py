@@ -137,7 +137,7 @@ class ImportOutcome:
         written: inserted and overwritten rows by the label of their owner.
         unchanged: rows that were there with equal content, by the label of their owner.
         conflicts: rows that were there with other content.
-        rejected: records that the store refused.
+        rejected: records that the store refused and that :meth:`RangeWriter.take_rejected` has not given.
         removed: keys that were removed on request and had been there.
     """
 
@@ -165,6 +165,7 @@ class ScanRow:
         beside: in the same form what the store holds beside the content: fields that it repeats, and those
             that follow from the content; null stands for an absent value.
         expires: the instant by which retention judges the row.
+        stored_bytes: what the row takes in the store, where ``content`` shows only a digest of it.
     """
 
     key: Key | None
@@ -172,11 +173,17 @@ class ScanRow:
     content: bytes = b""
     beside: bytes = NOTHING_BESIDE
     expires: datetime | None = None
+    stored_bytes: int = 0
 
     @property
     def label(self) -> str:
         """The text under which the owner is counted."""
         return label_of(self.owner)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the row has."""
+        return max(len(self.content), self.stored_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,6 +340,14 @@ class RangeWriter(Protocol):
             ConcurrencyError: the transaction lost against another one; the range may be repeated as a whole.
         """
         ...
+
+    def take_rejected(self) -> Sequence[Rejected]:
+        """Return the records that the store has refused since the last call, and forget them.
+
+        None where a driver keeps them all for the outcome, which then takes memory for as long as the range
+        lasts.
+        """
+        return ()
 
     def remove(self, keys: Sequence[Key]) -> None:
         """Take keys whose rows are to be removed; absent ones count for nothing."""

@@ -24,8 +24,8 @@ __all__ = ["lossy_map", "names_lost"]
 def names_lost(path: str) -> str:
     """Return why a row cannot be moved of whose map :func:`lossy_map` told the path."""
     return (
-        f"{path}: names that are blank, or differ only in case or outer blanks, would lose a value; rename them "
-        "at the source"
+        f"{path}: names that are blank, or differ only in case or outer blanks, would lose a value; rename "
+        "them at the source"
     )
 
 

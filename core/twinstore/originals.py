@@ -1,6 +1,6 @@
 """What a store holds of a row byte by byte, as a quarantine keeps it.
 
-A row may be as large as a store admits, so neither its base64 nor its readable form is ever one piece of text.
+A row may be as large as a store admits, so neither base64 nor readable form is ever made in one piece.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from twinstore.bulk import BulkPort, BulkView, KeyRange, Record, Survey
 from twinstore.catalog import TenancyKind
 from twinstore.documents.content import extended_json, has_text_timestamp, key_of, scan_row
 from twinstore.errors import DocumentDecodeError
-from twinstore.mapnames import lossy_map, names_lost
 from twinstore.ledger import LEDGER_MODULE
+from twinstore.mapnames import lossy_map, names_lost
 from twinstore.scope import UNBOUND
 from twinstore.tenancy import Tenant, label_of
 from twinstore_memory.access import MemoryAccess

@@ -224,7 +224,10 @@ class Exporter:
     def record(self, document: Document, raw: bytes) -> Record:
         """Return the record of a document."""
         record = Record(
-            self.key_of(document), self.owner_of(document), None, text_timestamp=mark_utc(document, self.instants)
+            self.key_of(document),
+            self.owner_of(document),
+            None,
+            text_timestamp=mark_utc(document, self.instants),
         )
         record.original = BsonOriginal(raw)
         self.codec.restore_references(document)

@@ -157,7 +157,8 @@ class CollectionScan:
         except bson.InvalidBSON:
             # Its bytes decide about equality.
             content = json_of({"doc": marked("bson", sha256(raw).hexdigest()), "storage": {}})
-            return ScanRow(self.first_key_of(raw), self.first_owner_of(raw), content)
+            key, owner = self.first_key_of(raw), self.first_owner_of(raw)
+            return ScanRow(key, owner, content, stored_bytes=len(raw))
         if bson.encode(document) == raw:
             return self.row(document)
         row = self.row(document, sha256(raw).hexdigest())

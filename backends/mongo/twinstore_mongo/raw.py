@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["documents_of", "elements", "first_of"]
+__all__ = ["documents_of", "element_of", "elements", "first_of"]
 
 # Bytes of the values of fixed size, by the type of the element.
 FIXED: Final = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
@@ -52,6 +52,13 @@ def first_of(raw: bytes, name: str) -> str | int | bytes | None:
         text = text_of(raw[start + LENGTH_BYTES : end - 1]) if kind == TEXT else None
         return raw[start:end] if text is None else text
     return None
+
+
+def element_of(raw: bytes, name: str) -> bytes:
+    """Return the first element of a name as it stands in a document that has one: type, name and value."""
+    wanted = name.encode()
+    start, end = next((start, end) for _, found, start, end in elements(raw) if found == wanted)
+    return raw[start - len(wanted) - 2 : end]
 
 
 def elements(raw: bytes) -> Iterator[tuple[int, bytes, int, int]]:

@@ -158,7 +158,9 @@ class Table(Generic[M]):
         """
         document = self._document(values)
         try:
-            return self._validate(document, by_alias=True, by_name=False), cast("Mapping[str, object]", document)
+            return self._validate(document, by_alias=True, by_name=False), cast(
+                "Mapping[str, object]", document
+            )
         except pydantic.ValidationError:
             # Once more for the message; the name of a row that is fine need not be made.
             key = self.key_text(values)
@@ -187,7 +189,9 @@ class Table(Generic[M]):
         """
         markers = self.markers_of(values)
         wrong = [name for name, value in markers.items() if value is UNREADABLE]
-        wrong += [marker.name for marker in self.entity.storage if marker.required and marker.name not in markers]
+        wrong += [
+            marker.name for marker in self.entity.storage if marker.required and marker.name not in markers
+        ]
         if wrong:
             reason = f"its markers {', '.join(wrong)} are missing or hold what cannot be represented"
             raise undecodable(reason, entity=self.entity.name, key=self.key_text(values), driver=DRIVER)

@@ -55,11 +55,13 @@ class Ledger(RangeLedger):
         return (row.model for row in rows)
 
     def kept_back(self, job_id: str, entity: str, keys: Sequence[Key]) -> frozenset[Key]:
-        """Return those of some keys whose documents a job has in quarantine; none of their content is read."""
+        """Return those of some keys whose documents a job has in quarantine, without reading any of these."""
         wanted = {key_json(key): key for key in keys}
         names = tuple(text for text in wanted if text is not None)
         where = (Equals("jobId", job_id), Equals("entity", entity), OneOf("key", names))
-        found = self._access.count(QUARANTINE, self._query(QUARANTINE, where, key_order(QUARANTINE), 1), "key")
+        found = self._access.count(
+            QUARANTINE, self._query(QUARANTINE, where, key_order(QUARANTINE), 1), "key"
+        )
         return frozenset(wanted[text] for text in found)
 
     def conflicts(self, job_id: str) -> Iterator[ConflictLine]:

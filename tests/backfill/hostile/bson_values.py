@@ -21,8 +21,34 @@ BAD_UTF8: Final = (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"abc\xfe", b"\xf5\x80
 TEXTS: Final[tuple[bytes, ...]] = tuple(
     text.encode()
     for text in (
-        *("", " ", "\x00", "a\x00b", "\x01", "\x7f", "\u0085", "\u2028", "\ufeff", "\ufffe", "e\u0301", "\u00e9"),
-        *(" padded ", "padded ", "\u3000wide", "system", "a:b", ":none", "A", "a", "null", "$where", "a.b", "-"),
+        *(
+            "",
+            " ",
+            "\x00",
+            "a\x00b",
+            "\x01",
+            "\x7f",
+            "\u0085",
+            "\u2028",
+            "\ufeff",
+            "\ufffe",
+            "e\u0301",
+            "\u00e9",
+        ),
+        *(
+            " padded ",
+            "padded ",
+            "\u3000wide",
+            "system",
+            "a:b",
+            ":none",
+            "A",
+            "a",
+            "null",
+            "$where",
+            "a.b",
+            "-",
+        ),
         *("2025-10-26T14:05:00Z", "2025-10-26t14:05:00.123456789+02:00", "2025-02-30T00:00:00Z", "infinity"),
         *("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999-12:00", "2025-10-26 14:05:00", "now"),
         *("99 * * * *", "*/0 * * * *", "1-99999999999 * * * *", "0 0 31 2 *", "@yearly", "0 * * * *"),
@@ -55,7 +81,10 @@ class Element:
 def packed(elements: tuple[Element, ...]) -> bytes:
     """Return the document of some elements."""
     parts = [
-        bytes([item.kind]) + item.name + b"\x00" + (item.value if isinstance(item.value, bytes) else packed(item.value))
+        bytes([item.kind])
+        + item.name
+        + b"\x00"
+        + (item.value if isinstance(item.value, bytes) else packed(item.value))
         for item in elements
     ]
     inner = b"".join(parts)
@@ -64,7 +93,21 @@ def packed(elements: tuple[Element, ...]) -> bytes:
 
 def cstring(rng: Random) -> bytes:
     """Return a name: any bytes but U+0000."""
-    odd = (b"", b"$ref", b"$id", b"$db", b"a.b", b"$a", b"_id", b"id", b"_version", b"__proto__", b"0", b"5", b"\xff")
+    odd = (
+        b"",
+        b"$ref",
+        b"$id",
+        b"$db",
+        b"a.b",
+        b"$a",
+        b"_id",
+        b"id",
+        b"_version",
+        b"__proto__",
+        b"0",
+        b"5",
+        b"\xff",
+    )
     usual = (b"key", b"KEY", b"Key", b" key", b"tenant_id", b"created_at", b"x" * 300, "\u00e9".encode())
     return rng.choice(odd + usual)
 
@@ -77,9 +120,9 @@ def sized(content: bytes) -> bytes:
 def any_text(rng: Random) -> bytes:
     """Return some bytes of a text, in a fifth of the cases not UTF-8."""
     draw = rng.random()
-    if draw < 0.2:  # noqa: PLR2004  # a share
+    if draw < 0.2:  # a share
         return rng.choice(BAD_UTF8)
-    if draw < 0.21:  # noqa: PLR2004  # a share
+    if draw < 0.21:  # a share
         return b"y" * rng.randrange(10_000, 100_000)
     return rng.choice(TEXTS)
 
@@ -104,14 +147,16 @@ def small(rng: Random, kind: int, names: Callable[[int], bytes]) -> tuple[int, t
     return kind, tuple(made)
 
 
-def _named(name: bytes, kind: int, inner: bytes | tuple[Element, ...]) -> tuple[int, bytes, bytes | tuple[Element, ...]]:
+def _named(
+    name: bytes, kind: int, inner: bytes | tuple[Element, ...]
+) -> tuple[int, bytes, bytes | tuple[Element, ...]]:
     return kind, name, inner
 
 
 def binary(rng: Random) -> tuple[int, bytes]:
     """Return bytes of any subtype; the old one has a second length, which may be wrong."""
     subtype, content = rng.choice(SUBTYPES), rng.randbytes(rng.choice((0, 1, 4, 16, 17)))
-    if subtype == 2:  # noqa: PLR2004  # the old subtype
+    if subtype == 2:  # the old subtype
         content = (len(content) + rng.choice((0, 0, 1))).to_bytes(4, "little") + content
     return 0x05, len(content).to_bytes(4, "little") + bytes([subtype]) + content
 
@@ -139,7 +184,10 @@ MAKERS: Final[dict[str, Callable[[Random], tuple[int, bytes]]]] = {
     "boolean": lambda rng: (0x08, rng.choice((b"\x00", b"\x01"))),
     "date": lambda rng: (0x09, struct.pack("<q", rng.choice(DATES))),
     "null": lambda _: (0x0A, b""),
-    "pattern": lambda rng: (0x0B, rng.choice((b"^a", b"(", b"\xff", b"")) + b"\x00" + rng.choice((b"", b"i", b"imsx", b"zz")) + b"\x00"),
+    "pattern": lambda rng: (
+        0x0B,
+        rng.choice((b"^a", b"(", b"\xff", b"")) + b"\x00" + rng.choice((b"", b"i", b"imsx", b"zz")) + b"\x00",
+    ),
     "pointer": lambda rng: (0x0C, sized(any_text(rng)) + rng.randbytes(12)),
     "code": lambda rng: (0x0D, sized(any_text(rng))),
     "symbol": lambda rng: (0x0E, sized(any_text(rng))),
@@ -162,6 +210,6 @@ NESTED_MAKERS: Final[dict[str, Callable[[Random], tuple[int, tuple[Element, ...]
 
 def value(rng: Random, *, shallow: bool = False) -> tuple[int, bytes | tuple[Element, ...]]:
     """Return the type and the content of some value; a ``shallow`` one is no document and no array."""
-    if shallow or rng.random() < 0.75:  # noqa: PLR2004  # a share
+    if shallow or rng.random() < 0.75:  # a share
         return MAKERS[rng.choice(list(MAKERS))](rng)
     return NESTED_MAKERS[rng.choice(list(NESTED_MAKERS))](rng)

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import bson
 
-from tests.backfill.hostile.bson_values import ARRAY, DOCUMENT, TEXT, Element, cstring, packed, text_value, value
+from tests.backfill.hostile.bson_values import (
+    ARRAY,
+    DOCUMENT,
+    TEXT,
+    Element,
+    cstring,
+    packed,
+    text_value,
+    value,
+)
 from twinstore.access import Row
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.enums import RunState
@@ -48,10 +57,10 @@ TENANTS: Final = ("acme", "umbrella", "globex")
 
 def good_rows(rng: Random, number: int) -> dict[str, Row[Any]]:
     """Return one good row of each entity under keys of this number."""
-    tenant, rich = rng.choice(TENANTS), rng.random() < 0.6  # noqa: PLR2004  # a share
+    tenant, rich = rng.choice(TENANTS), rng.random() < 0.6  # a share
     name = f"{number:07}"
     snapshot = rich_impact_set(tenant) if rich else make_impact_set()
-    if rng.random() < 0.5:  # noqa: PLR2004  # a share
+    if rng.random() < 0.5:  # a share
         snapshot = snapshot.evolve(snapshot_id=f"snap-{name}")
     else:
         snapshot = snapshot.evolve(total=number + 100)
@@ -62,7 +71,11 @@ def good_rows(rng: Random, number: int) -> dict[str, Row[Any]]:
         "runId": f"run-{name}",
         "selectorDigest": selector_digest(snapshot.selector, tenant),
     }
-    run = rich_run(tenant, f"run-{name}") if rich else make_run(tenant, f"run-{name}", state=rng.choice(list(RunState)))
+    run = (
+        rich_run(tenant, f"run-{name}")
+        if rich
+        else make_run(tenant, f"run-{name}", state=rng.choice(list(RunState)))
+    )
     return {
         "schedules": Row((rich_schedule if rich else make_schedule)(tenant, f"s-{name}")),
         "triggers": Row(make_trigger(tenant, f"s-{name}")),
@@ -75,7 +88,7 @@ def good_rows(rng: Random, number: int) -> dict[str, Row[Any]]:
 
 def hostile_documents(entity: Entity, count: int, seed: int) -> Iterator[bytes]:
     """Yield documents of one entity, the same ones for the same seed; one in ten stays good."""
-    rng = Random(f"{seed} {entity.name}")  # noqa: S311  # not for secrets
+    rng = Random(f"{seed} {entity.name}")  # not for secrets
     codec = codec_of(entity)
     for number in range(count):
         row = good_rows(rng, seed * 1_000_000 + number)[entity.name]
@@ -98,7 +111,7 @@ def changed(rng: Random, tree: Tree, number: int) -> Tree:
     position = rng.randrange(len(tree)) if tree else 0
     inner = tree[position].value if tree else b""
     # Deeper half of the time, where there is something deeper.
-    if isinstance(inner, tuple) and inner and rng.random() < 0.7:  # noqa: PLR2004  # a share
+    if isinstance(inner, tuple) and inner and rng.random() < 0.7:  # a share
         below = replace(tree[position], value=changed(rng, inner, number))
         return (*tree[:position], below, *tree[position + 1 :])
     return rng.choice(CHANGES)(rng, tree, position, number)
@@ -109,9 +122,9 @@ def revalued(rng: Random, tree: Tree, position: int, number: int) -> Tree:
     if not tree:
         return tree
     old = tree[position]
-    kind, new = text_value(rng) if old.kind == TEXT and rng.random() < 0.5 else value(rng)  # noqa: PLR2004  # a share
+    kind, new = text_value(rng) if old.kind == TEXT and rng.random() < 0.5 else value(rng)  # a share
     if old.name in {b"_id", b"scheduleId"} and kind == TEXT and isinstance(new, bytes):
-        content = new[4:-1] + str(number).encode() * (rng.random() < 0.8)  # noqa: PLR2004  # a share
+        content = new[4:-1] + str(number).encode() * (rng.random() < 0.8)  # a share
         new = (len(content) + 1).to_bytes(4, "little") + content + b"\x00"
     return (*tree[:position], replace(old, kind=kind, value=new), *tree[position + 1 :])
 
@@ -122,7 +135,16 @@ def renamed(rng: Random, tree: Tree, position: int, number: int) -> Tree:
     if not tree:
         return tree
     name = tree[position].name
-    names = (name.upper(), name + b" ", b" " + name, b"_" + name, name.lower(), snake(name), cstring(rng), cstring(rng))
+    names = (
+        name.upper(),
+        name + b" ",
+        b" " + name,
+        b"_" + name,
+        name.lower(),
+        snake(name),
+        cstring(rng),
+        cstring(rng),
+    )
     return (*tree[:position], replace(tree[position], name=rng.choice(names)), *tree[position + 1 :])
 
 
@@ -153,8 +175,17 @@ def removed(rng: Random, tree: Tree, position: int, number: int) -> Tree:
 
 def snake(name: bytes) -> bytes:
     """Return a name as Python has it."""
-    return b"".join(b"_" + bytes([c + 32]) if 65 <= c <= 90 else bytes([c]) for c in name)  # noqa: PLR2004  # capitals
+    return b"".join(b"_" + bytes([c + 32]) if 65 <= c <= 90 else bytes([c]) for c in name)  # capitals
 
 
 Change = Callable[[Random, Tree, int, int], Tree]
-CHANGES: Final[tuple[Change, ...]] = (revalued, revalued, revalued, revalued, renamed, twinned, added, removed)
+CHANGES: Final[tuple[Change, ...]] = (
+    revalued,
+    revalued,
+    revalued,
+    revalued,
+    renamed,
+    twinned,
+    added,
+    removed,
+)

@@ -82,14 +82,21 @@ def judge(pair: Pair, stored: Mapping[str, Counter[bytes]], **options: object) -
 def _judge_report(report: ParityReport, totals: Counter[str], figures: Figures) -> None:
     counts = sum((Counter(entity.counts.model_dump()) for entity in report.entities), Counter[str]())
     wrong = {name: counts[name] for name in ("missing", "extra", "different", "undecodable") if counts[name]}
-    assert not wrong, (wrong, [(e.entity, e.missing.shown[:5], e.extra.shown[:5], e.different.shown[:5], e.undecodable.shown[:5]) for e in report.entities])
+    assert not wrong, (
+        wrong,
+        [
+            (e.entity, e.missing.shown[:5], e.extra.shown[:5], e.different.shown[:5], e.undecodable.shown[:5])
+            for e in report.entities
+        ],
+    )
     assert report.verdict in {"PASS", "INCONCLUSIVE"}, report.reasons
     assert counts["quarantined"] == totals["quarantined"], (counts, totals)
     assert (report.verdict == "PASS") <= (totals["quarantined"] == 0)
     for e in report.entities:
         for d in e.unproved.shown:
             for path in d.paths:
-                if "(normalised" in path or "collision" in path or "(case" in path: print("UNNAMED", e.entity, path)
+                if "(normalised" in path or "collision" in path or "(case" in path:
+                    print("UNNAMED", e.entity, path)
     figures.normalised.update({item.name: item.documents for item in report.equivalences})
     # A document may need several equivalences, so those that need none are counted by the entities.
     figures.exact = counts["equal"] + counts["unproved"]
@@ -109,7 +116,9 @@ def quarantine_lines(path: Path) -> Iterator[KeptLine]:
     with path.open("rb") as file:
         for line in map(json.loads, file):
             raw: dict[str, Any] = json.loads(line["raw"])
-            yield KeptLine(line["entity"], line["reason"], base64.b64decode(raw.get("bson") or raw.get("row") or ""))
+            yield KeptLine(
+                line["entity"], line["reason"], base64.b64decode(raw.get("bson") or raw.get("row") or "")
+            )
 
 
 def general(reason: str) -> str:

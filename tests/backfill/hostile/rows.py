@@ -33,12 +33,47 @@ Line = tuple[str | None, ...]
 SESSION: Final = "SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'"
 PLAIN_TEXTS: Final = tuple(text for text in (item.decode() for item in TEXTS) if "\x00" not in text)
 INSTANTS: Final = (
-    *("infinity", "-infinity", "294276-12-31 23:59:59.999+00", "4713-01-01 00:00:00+00 BC", "0001-01-01 00:00:00+00"),
-    *("9999-12-31 23:59:59.999+00", "10000-01-01 00:00:00+00", "0001-12-31 23:59:59.999+00 BC", "1970-01-01 00:00:00+00"),
+    *(
+        "infinity",
+        "-infinity",
+        "294276-12-31 23:59:59.999+00",
+        "4713-01-01 00:00:00+00 BC",
+        "0001-01-01 00:00:00+00",
+    ),
+    *(
+        "9999-12-31 23:59:59.999+00",
+        "10000-01-01 00:00:00+00",
+        "0001-12-31 23:59:59.999+00 BC",
+        "1970-01-01 00:00:00+00",
+    ),
     *("2025-10-26 14:05:00+00", "2025-10-26 14:05:00.12+00", "2000-02-29 00:00:00+00"),
 )
-ARRAYS: Final = ("{}", "{NULL}", "{a,a}", "{{a,b},{c,d}}", "[2:3]={a,b}", '{" x ",""}', '{b,a,NULL}', '{"\\\\","\\""}', "{null,Null}")
-NUMBERS: Final = ("0", "1", "-1", "5", "1.0", "1.50", "-0.0", "1e300", "1e1000", "1e-400", "9223372036854775808", "1e15", "0.1")
+ARRAYS: Final = (
+    "{}",
+    "{NULL}",
+    "{a,a}",
+    "{{a,b},{c,d}}",
+    "[2:3]={a,b}",
+    '{" x ",""}',
+    "{b,a,NULL}",
+    '{"\\\\","\\""}',
+    "{null,Null}",
+)
+NUMBERS: Final = (
+    "0",
+    "1",
+    "-1",
+    "5",
+    "1.0",
+    "1.50",
+    "-0.0",
+    "1e300",
+    "1e1000",
+    "1e-400",
+    "9223372036854775808",
+    "1e15",
+    "0.1",
+)
 # An index on a column with such texts could not hold them, and a reader of JSON stops at some depth.
 LARGEST_CHANGED: Final = 20_000
 DEPTHS: Final = (5, 100, 240, 260, 1100, 3000)
@@ -47,20 +82,31 @@ DEPTHS: Final = (5, 100, 240, 260, 1100, 3000)
 def drop_rules(connection: psycopg.Connection[Any], entity: Entity) -> None:
     """Drop what refuses odd values: keys, checks, foreign keys, not-null marks and indexes."""
     found = connection.execute(
-        "SELECT conname FROM pg_constraint WHERE conrelid = %s::regclass AND contype <> 'n'", [qualified(entity)]
+        "SELECT conname FROM pg_constraint WHERE conrelid = %s::regclass AND contype <> 'n'",
+        [qualified(entity)],
     )
     name = sql.Identifier(entity.module, entity.name)
     for (constraint,) in found.fetchall():
         connection.execute(
-            sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS {} CASCADE").format(name, sql.Identifier(constraint))
+            sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS {} CASCADE").format(
+                name, sql.Identifier(constraint)
+            )
         )
-    indexes = connection.execute("SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = %s::regclass", [qualified(entity)])
+    indexes = connection.execute(
+        "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = %s::regclass", [qualified(entity)]
+    )
     for (index,) in indexes.fetchall():
         connection.execute(sql.SQL("DROP INDEX {}").format(sql.SQL(index)))
     for column in table_of(entity).columns:
-        connection.execute(sql.SQL("ALTER TABLE {} ALTER COLUMN {} DROP NOT NULL").format(name, sql.Identifier(column.name)))
+        connection.execute(
+            sql.SQL("ALTER TABLE {} ALTER COLUMN {} DROP NOT NULL").format(name, sql.Identifier(column.name))
+        )
         if column.sql_type == "timestamptz":
-            connection.execute(sql.SQL("ALTER TABLE {} ALTER COLUMN {} TYPE timestamptz").format(name, sql.Identifier(column.name)))
+            connection.execute(
+                sql.SQL("ALTER TABLE {} ALTER COLUMN {} TYPE timestamptz").format(
+                    name, sql.Identifier(column.name)
+                )
+            )
 
 
 def qualified(entity: Entity) -> str:
@@ -70,7 +116,7 @@ def qualified(entity: Entity) -> str:
 
 def good_lines(connection: psycopg.Connection[Any], port: BulkPort, entity: Entity, count: int) -> list[Line]:
     """Write good rows and return the text of their columns."""
-    rng = Random(entity.name)  # noqa: S311  # not for secrets
+    rng = Random(entity.name)  # not for secrets
     records = []
     for number in range(count):
         row = good_rows(rng, number)[entity.name]
@@ -86,9 +132,13 @@ def good_lines(connection: psycopg.Connection[Any], port: BulkPort, entity: Enti
 
 def hostile_rows(entity: Entity, good: Sequence[Line], count: int, seed: int) -> Iterator[Line]:
     """Yield rows of one entity as the texts of their columns, the same ones for the same seed."""
-    rng = Random(f"{seed} {entity.name}")  # noqa: S311  # not for secrets
+    rng = Random(f"{seed} {entity.name}")  # not for secrets
     columns = table_of(entity).columns
-    keys = [number for number, column in enumerate(columns) if column.field in entity.key and column.field != entity.tenant_field]
+    keys = [
+        number
+        for number, column in enumerate(columns)
+        if column.field in entity.key and column.field != entity.tenant_field
+    ]
     for number in range(count):
         row = list(rng.choice(good))
         for place in keys:
@@ -123,23 +173,23 @@ def stored_lines(connection: psycopg.Connection[Any], entity: Entity) -> list[by
 
 def changed(rng: Random, column: Column, old: str | None) -> str | None:
     """Return another text for a column."""
-    if rng.random() < 0.1:  # noqa: PLR2004  # a share
+    if rng.random() < 0.1:  # a share
         return None
     return MAKERS[column.sql_type](rng, old)
 
 
 def text(rng: Random, old: str | None) -> str:
     """Return some text, often one that looks like the old one."""
-    if old and rng.random() < 0.3:  # noqa: PLR2004  # a share
+    if old and rng.random() < 0.3:  # a share
         return rng.choice((f" {old}", f"{old} ", old.upper(), f"{old}\t", old.swapcase()))
-    if rng.random() < 0.03:  # noqa: PLR2004  # a share
+    if rng.random() < 0.03:  # a share
         return "z" * rng.randrange(3000, 100_000)
     return rng.choice(PLAIN_TEXTS)
 
 
 def json_text(rng: Random, old: str | None) -> str:
     """Return a JSON text: a whole one, or the old one changed in one place."""
-    if old is None or len(old) > LARGEST_CHANGED or rng.random() < 0.2:  # noqa: PLR2004  # a share
+    if old is None or len(old) > LARGEST_CHANGED or rng.random() < 0.2:  # a share
         return scalar(rng)
     try:
         return dumped(changed_json(rng, json.loads(old)), rng)
@@ -162,13 +212,13 @@ class Spelled(str):
 
 def changed_json(rng: Random, value: Any) -> Any:  # noqa: ANN401  # free JSON
     """Return a JSON value changed in one place."""
-    if isinstance(value, dict) and value and rng.random() < 0.8:  # noqa: PLR2004  # a share
+    if isinstance(value, dict) and value and rng.random() < 0.8:  # a share
         name = rng.choice(list(value))
         return rng.choice(JSON_CHANGES)(rng, dict(value), name)
-    if isinstance(value, list) and value and rng.random() < 0.8:  # noqa: PLR2004  # a share
+    if isinstance(value, list) and value and rng.random() < 0.8:  # a share
         place = rng.randrange(len(value))
         return [*value[:place], changed_json(rng, value[place]), *value[place + 1 :]]
-    if isinstance(value, str) and rng.random() < 0.5:  # noqa: PLR2004  # a share
+    if isinstance(value, str) and rng.random() < 0.5:  # a share
         return text(rng, value)
     # Nested already by a change before.
     return Spelled(scalar(rng))
@@ -223,5 +273,7 @@ MAKERS: Final[dict[str, Callable[[Random, str | None], str]]] = {
     "jsonb": json_text,
     "text": text,
     "text[]": lambda rng, _: rng.choice(ARRAYS),
-    "timestamptz": lambda rng, _: rng.choice(INSTANTS) if rng.random() < 0.7 else f"2025-10-26 14:05:00.{rng.randrange(10**6):06}+00",  # noqa: PLR2004  # a share
+    "timestamptz": lambda rng, _: (
+        rng.choice(INSTANTS) if rng.random() < 0.7 else f"2025-10-26 14:05:00.{rng.randrange(10**6):06}+00"
+    ),  # a share
 }

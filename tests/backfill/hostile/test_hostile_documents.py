@@ -21,14 +21,19 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
 
 import os
-DOCUMENTS: Final = int(os.environ.get("N","1000"))
-SEED = int(os.environ.get("SEED","1"))
+
+DOCUMENTS: Final = int(os.environ.get("N", "1000"))
+SEED = int(os.environ.get("SEED", "1"))
 RAW: Final = CodecOptions(document_class=RawBSONDocument)
 # For what the server says of documents that it refuses.
-TOLERANT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="replace")
+TOLERANT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="replace"
+)
 
 
-def planted(client: MongoClient[dict[str, Any]], name: str, entity: Entity, count: int, seed: int) -> Counter[bytes]:
+def planted(
+    client: MongoClient[dict[str, Any]], name: str, entity: Entity, count: int, seed: int
+) -> Counter[bytes]:
     """Insert hostile documents past the validators; return the bytes of what the server took."""
     collection: Any = client[name].get_collection(entity.collection, codec_options=TOLERANT)
     try:
@@ -50,7 +55,12 @@ def test_lab(mongo_database: MongoDatabase, postgres_database: PostgresDatabase,
     storage = {"Storage": {"RunRetentionDays": 0, "ImpactRetentionDays": 0}}
     settings = {"Persistence": persistence, "Scheduler": storage}
     figures = Figures()
-    with opened(settings, "mongo to postgres", tmp_path) as pair, MongoClient[dict[str, Any]](mongo_database.url) as client:
-        stored = {entity.name: planted(client, mongo_database.name, entity, DOCUMENTS, SEED) for entity in ENTITIES}
+    with (
+        opened(settings, "mongo to postgres", tmp_path) as pair,
+        MongoClient[dict[str, Any]](mongo_database.url) as client,
+    ):
+        stored = {
+            entity.name: planted(client, mongo_database.name, entity, DOCUMENTS, SEED) for entity in ENTITIES
+        }
         figures.add(judge(pair, stored, range_size=1000))
     print(figures.text())

@@ -1,7 +1,7 @@
 """A stored row for a quarantine: its text output, as the server writes it, made of what a binary COPY sent.
 
-The text is that of ``COPY ... TO STDOUT``: one line, columns separated by tabs, ``\\N`` for null. It can be given
-back with ``COPY table (columns) FROM STDIN``.
+The text is a line of ``COPY ... TO STDOUT``: columns separated by tabs, what separates escaped, null marked. It
+can be given back with ``COPY table (columns) FROM STDIN``.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ QUOTED: Final = re.compile(rb'[\s{}",\\]|^$|^null$', re.IGNORECASE)
 
 
 def instant_output(value: bytes) -> bytes:
-    """Return the text of an instant: microseconds since the year 2000, the two ends of 64 bits are infinite."""
+    """Return the text of an instant: microseconds since the year 2000; the ends of 64 bits are infinite."""
     moment = int.from_bytes(value, signed=True)
     if abs(moment) >= 2**63 - 1:
         return FIRST if moment < 0 else LAST

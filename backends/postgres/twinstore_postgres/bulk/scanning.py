@@ -38,6 +38,8 @@ FETCH_KEYS: Final = 500
 # A batch ends at this size too, so that large documents do not pile up.
 BATCH_BYTES: Final = 8_000_000
 NULL: Final = marked("null", None)
+# Beside a row of which only a digest is shown; an object of its own.
+DIGESTED: Final = bytes(bytearray(NOTHING_BESIDE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,7 @@ class TableScan:
         size = 0
         for row in self._rows(snapshot, statement):
             batch.append(row)
-            size += len(row.content)
+            size += row.size
             if len(batch) == batch_size or size > BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
@@ -120,12 +122,13 @@ class TableScan:
     def row(self, values: Sequence[str | None]) -> ScanRow:
         """Return the row of the texts of the columns."""
         expires = None if self._expires is None else values[self._expires]
-        return ScanRow(
-            self._key(values),
-            self._owner(values),
-            *self._shown(values),
-            None if expires is None else instant_of(expires),
-        )
+        content, beside = self._shown(values)
+        row = ScanRow(self._key(values), self._owner(values), content, beside)
+        if expires is not None:
+            row.expires = instant_of(expires)
+        if beside is DIGESTED:
+            row.stored_bytes = sum(len(value) for value in values if value is not None)
+        return row
 
     def _shown(self, values: Sequence[str | None]) -> tuple[bytes, bytes]:
         """Return content and what stands beside it; what cannot be written as JSON is marked as a whole."""
@@ -144,7 +147,7 @@ class TableScan:
         # Values nested deeper than a writer of JSON goes; the digest still tells one row from another.
         except (TypeError, ValueError, RecursionError):
             digest = sha256("\0".join(map(str, values)).encode()).hexdigest()
-            return dumps_sorted({"doc": marked("row", digest), "storage": {}}), NOTHING_BESIDE
+            return dumps_sorted({"doc": marked("row", digest), "storage": {}}), DIGESTED
 
     def _split(self, shown: dict[str, Any]) -> tuple[object, Mapping[str, object]]:
         storage = {part.name: shown.pop(part.name) for part in self.markers if part.name in shown}

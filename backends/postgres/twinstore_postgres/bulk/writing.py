@@ -41,7 +41,7 @@ PROBE_BY_KEY: Final = (
 # Merges of so many rows cost the server a sixth less than merges of 1,000; more would take too much memory,
 # because the records stay until it is known that none of them is refused.
 CHUNK_ROWS: Final = 2500
-# A merge has at most about so many bytes. Every so many rows one is weighed for all of them, which costs little.
+# A merge has at most about so many bytes. Every so many rows one is weighed for all of them: that is cheap.
 CHUNK_BYTES: Final = 8_000_000
 SIZE_SAMPLE_EVERY: Final = 8
 
@@ -70,6 +70,11 @@ class PostgresRangeWriter(RangeWriter):
         with self._working():
             for record in records:
                 self._take(record)
+
+    @override
+    def take_rejected(self) -> Sequence[Rejected]:
+        taken, self._findings.rejected = self._findings.rejected, []
+        return taken
 
     @override
     def remove(self, keys: Sequence[Key]) -> None:

@@ -10,12 +10,12 @@ from twinstore.errors import TwinstoreError
 from twinstore.keys import KeyType
 from twinstore.ledger import RangeTally
 from twinstore.tenancy import NO_TENANT, Tenant
-from twinstore_backfill.copy.quarantine import conflict_entry, quarantine_entry
+from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from twinstore.bulk import BulkPort, BulkView, ImportOutcome, KeyRange, Record
+    from twinstore.bulk import BulkPort, BulkView, ImportOutcome, KeyRange, Record, Rejected
     from twinstore.catalog import Entity
     from twinstore.keys import Key
     from twinstore_backfill.copy.quarantine import LineSink
@@ -69,7 +69,7 @@ class RangeReader:
         self.entity = entity
         self.read: Counter[str] = Counter()
         self._expired_rows: Counter[str] = Counter()
-        self._undecodable: Counter[str] = Counter()
+        self._quarantined: Counter[str] = Counter()
         self._text_timestamp: Counter[str] = Counter()
         self._expired = expired
         self._lines = lines
@@ -80,24 +80,27 @@ class RangeReader:
         """Count the records and return those that are to be written."""
         return [record for record in batch if self._wanted(record)]
 
+    def reject(self, rejected: Iterable[Rejected]) -> None:
+        """Keep records back that the target refused."""
+        for item in rejected:
+            self._keep_back(item.record, item.reason)
+
     def tally(self, outcome: ImportOutcome) -> RangeTally:
         """Return what the range amounted to, and note what the target refused or has already.
 
         Raises:
             TwinstoreError: the driver did not account for every record it was given.
         """
-        for rejected in outcome.rejected:
-            self._lines.quarantine(quarantine_entry(self.entity, rejected.record, rejected.reason))
+        self.reject(outcome.rejected)
         for conflict in outcome.conflicts:
             self._lines.conflict(conflict_entry(self.entity, conflict))
-        rejections = Counter(rejected.record.label for rejected in outcome.rejected)
         conflicts = Counter(item.label for item in outcome.conflicts if not item.overwritten)
         tally = RangeTally(
             read=dict(self.read),
             written=_without_zeros(outcome.written),
             unchanged=_without_zeros(outcome.unchanged),
             conflicts=dict(conflicts),
-            quarantined=dict(self._undecodable + rejections),
+            quarantined=dict(self._quarantined),
             expired=dict(self._expired_rows),
             text_timestamp=dict(self._text_timestamp),
         )
@@ -114,13 +117,16 @@ class RangeReader:
         repeated = self._repeated(record)
         # Before retention: a record that cannot be read has no instant to judge by.
         if reason := self._unfit(record) or repeated:
-            self._undecodable[label] += 1
-            self._lines.quarantine(quarantine_entry(self.entity, record, reason))
+            self._keep_back(record, reason)
             return False
         if self._expired is not None and self._expired(record):
             self._expired_rows[label] += 1
             return False
         return True
+
+    def _keep_back(self, record: Record, reason: str) -> None:
+        self._quarantined[record.label] += 1
+        self._lines.quarantine(quarantine_entry(self.entity, record, reason), original_of(record))
 
     def _repeated(self, record: Record) -> str | None:
         """Return why a record cannot be moved whose key another one had; a unique index would forbid that."""

@@ -183,6 +183,8 @@ def copy_range(context: CopyContext, claim: Claim) -> RangeTally:
             # nothing.
             context.pace(len(batch))
             writer.write(reader.wanted(batch))
+            # After each batch: what is refused may be as large as a document may be.
+            reader.reject(writer.take_rejected())
         # Flushed first: only what the server has answered is known to be written, refused or in conflict.
         tally = reader.tally(writer.flush())
         # In the transaction of the rows: after a crash either both are there or neither is.

@@ -174,7 +174,8 @@ def list_check(
 def _softened(finding: ListFinding) -> ListFinding:
     if finding.result != "fail":
         return finding
-    problem = f"{finding.problem} (some documents are stored in another spelling or kept back, which may be the cause)"
+    cause = "some documents are stored in another spelling or kept back, which may be the cause"
+    problem = f"{finding.problem} ({cause})"
     return replace(finding, result="inconclusive", problem=problem)
 
 

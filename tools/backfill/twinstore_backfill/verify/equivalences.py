@@ -135,19 +135,23 @@ def _kind_of_mark(form: str, value: object, stored: object) -> str:
 def _kind(given: object, stored: object) -> str:
     """Return the rule that turned a value into another one."""
     if isinstance(given, str) and isinstance(stored, str):
-        if not given.strip():
-            return DEFAULT
-        if given.strip() == stored:
-            return "whitespace"
-        if len(given) > LONGEST_INSTANT > len(stored) - 1 and given[:19] == stored[:19]:
-            return "sub_millisecond"
-        return "case" if given.strip().casefold() == stored.casefold() else OTHER
+        return _kind_of_texts(given, stored)
     if isinstance(given, list) and isinstance(stored, list):
         return "set_order" if _same_members(given, stored) else OTHER
-    if stored is not MISSING:
-        # Nothing is stored where a copy writes the default of the field, or a key that stands elsewhere.
-        return DEFAULT if given is None or given is MISSING or given == "" else OTHER
-    return _kind_of_absent(given)
+    if stored is MISSING:
+        return _kind_of_absent(given)
+    # Nothing is stored where a copy writes the default of the field, or a key that stands elsewhere.
+    return DEFAULT if given is None or given is MISSING or given == "" else OTHER
+
+
+def _kind_of_texts(given: str, stored: str) -> str:
+    if not given.strip():
+        return DEFAULT
+    if given.strip() == stored:
+        return "whitespace"
+    if len(given) > LONGEST_INSTANT > len(stored) - 1 and given[:19] == stored[:19]:
+        return "sub_millisecond"
+    return "case" if given.strip().casefold() == stored.casefold() else OTHER
 
 
 def _kind_of_absent(given: object) -> str:

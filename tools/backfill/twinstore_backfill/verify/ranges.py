@@ -138,11 +138,17 @@ class RowComparison:
 
     def source_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the source that a copy can carry; count the others."""
-        return self.keyed_source(self._work.rows(view, within), within)
+        return self.keyed_source(self._weighed(self._work.rows(view, within)), within)
 
     def target_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the target that have a key; count the others."""
-        return self.keyed_target(self._work.rows(view, within), within)
+        return self.keyed_target(self._weighed(self._work.rows(view, within)), within)
+
+    def _weighed(self, batches: Iterator[list[ScanRow]]) -> Iterator[list[ScanRow]]:
+        """Yield batches and remember the largest row, be it equal or not: lists hold pages of them."""
+        for batch in batches:
+            self.result.largest = max(self.result.largest, *(row.size for row in batch), 0)
+            yield batch
 
     def keyed_source(self, batches: Iterator[list[ScanRow]], within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of the source that a copy can carry; count the others."""
@@ -226,7 +232,6 @@ class RowComparison:
             self._undecodable(source, target)
             return
         result = self.result.tenants[source.label]
-        self.result.largest = max(self.result.largest, len(content))
         number = document_number(content)
         result.source.add(number)
         result.target.add(number)
@@ -247,7 +252,6 @@ class RowComparison:
 
     def _undecodable(self, source: ScanRow, target: ScanRow) -> None:
         """Count a row that no service can read, on either side."""
-        self.result.largest = max(self.result.largest, len(source.content))
         self._digested(source, source.content, target)
         refused = self._expecting.of(source)
         reason = refused.reason if isinstance(refused, Refused) else None
@@ -267,7 +271,6 @@ class RowComparison:
         number = document_number(expected.content)
         result.source.add(number)
         result.target.add(number)
-        self.result.largest = max(self.result.largest, len(expected.content))
         result.equivalences.update({change.kind for change in expected.changes} or {"normalised"})
         open_changes = [change for change in expected.changes if not is_harmless(change, self._looked_for)]
         if not open_changes:
