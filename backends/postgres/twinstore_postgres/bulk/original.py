@@ -1,6 +1,6 @@
 """A stored row for a quarantine: its text output, as the server writes it, made of what a binary COPY sent.
 
-The text is a line of ``COPY ... TO STDOUT``: columns separated by tabs, what separates escaped, null marked. It
+The text is a line of ``COPY ... TO STDOUT``: columns separated by tabs, what separates escaped. It
 can be given back with ``COPY table (columns) FROM STDIN``.
 """
 
@@ -35,6 +35,7 @@ ESCAPED: Final = (
 )
 # A value beyond it is left out of the readable form, so that the names and the small values find room.
 LARGEST_SHOWN: Final = 4096
+DEEPEST_SHOWN: Final = 100
 
 
 class RowOriginal(Original):
@@ -88,7 +89,7 @@ def members(columns: Sequence[Column], texts: Sequence[bytes | None]) -> Iterato
     """Yield the columns as members of a JSON object while there is room for them."""
     room = LONGEST_READABLE
     for column, text in zip(columns, texts, strict=True):
-        told = f"{json.dumps(column.name)}:{shown(text)}"
+        told = f"{json.dumps(column.name)}:{shown(column, text)}"
         if len(told) > room:
             yield '"$omitted":true'
             return
@@ -97,12 +98,15 @@ def members(columns: Sequence[Column], texts: Sequence[bytes | None]) -> Iterato
         yield told
 
 
-def shown(text: bytes | None) -> str:
+def shown(column: Column, text: bytes | None) -> str:
     """Return the text of a column as JSON; what is long is left out."""
     if text is None:
         return "null"
     if len(text) > LARGEST_SHOWN:
         return f'{{"$omitted":{len(text)}}}'
+    # As it is, unless a reader could meet its limit of depth in it.
+    if column.sql_type == "jsonb" and text.count(b"[") + text.count(b"{") <= DEEPEST_SHOWN:
+        return text.decode()
     return json.dumps(text.decode(errors="backslashreplace"), ensure_ascii=False)
 
 
