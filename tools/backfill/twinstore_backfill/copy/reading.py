@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.errors import TwinstoreError
 from twinstore.keys import KeyType
 from twinstore.ledger import RangeTally
+from twinstore.normalform import marker_not_normal
 from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
 
@@ -74,6 +75,7 @@ class RangeReader:
         self._expired = expired
         self._lines = lines
         self._identity = tuple(entity.identity.items())
+        self._has_markers = bool(entity.storage)
         self._last: Key | None = None
 
     def wanted(self, batch: Sequence[Record]) -> list[Record]:
@@ -150,11 +152,9 @@ class RangeReader:
             stored[self.entity.tenant_field] = _tenant_of(record)
         for wire, name in self._identity:
             if stored[wire] != getattr(record.model, name):
-                return (
-                    f"the stored {wire} has leading or trailing whitespace or is not normalised; "
-                    "correct it at the source"
-                )
-        return None
+                return not_normal(wire)
+        marker = marker_not_normal(self.entity, record.storage, record.model) if self._has_markers else None
+        return None if marker is None else not_normal(marker)
 
     def _check_complete(self, tally: RangeTally) -> None:
         """Refuse a tally that does not account for every record of the range."""
@@ -167,6 +167,13 @@ class RangeReader:
                 "driver.",
                 entity=self.entity.name,
             )
+
+
+def not_normal(wire: str) -> str:
+    """Say that a stored key or tenant is not as the models write it."""
+    return (
+        f"the stored {wire} has leading or trailing whitespace or is not normalised; correct it at the source"
+    )
 
 
 def no_key(entity: Entity) -> str:

@@ -17,6 +17,7 @@ from twinstore import jsontext
 from twinstore.canonical import CanonicalModel, describe_failure
 from twinstore.fields import parse_timestamp
 from twinstore.mapnames import lossy_map
+from twinstore.normalform import marker_not_normal
 from twinstore.shapes import Kind
 from twinstore.stored import MARK, NUMBERS, unmarked
 from twinstore_backfill.verify.equivalences import Change, changes
@@ -152,6 +153,8 @@ class Expecting:
             if derive(markers, jsontext.dumps(wire)) != own_key:
                 model = model.evolve(**{self._entity.shapes[single].name: own_key})
                 wire = model.wire()
+        if self._entity.storage and marker_not_normal(self._entity, markers, model) is not None:
+            raise RefusedError("the key is not in normal form")
         return wire, model
 
     def _model(self, document: object) -> CanonicalModel:
