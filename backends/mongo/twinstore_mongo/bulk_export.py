@@ -16,16 +16,16 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 
 from twinstore.bulk import Record
 from twinstore.errors import DocumentDecodeError
-from twinstore.forks import ending
+from twinstore.forks import ForkSafeLock, ending
 from twinstore.keys import KeyType
 from twinstore.mapnames import lossy_map, names_lost
 from twinstore_mongo.bulk_original import BsonOriginal
 from twinstore_mongo.bulk_owners import owner_of_value
 from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.derive import ID
-from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch, order_of, plain_part
+from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_batch, order_of, plain_part
 from twinstore_mongo.paths import PathTree
-from twinstore_mongo.raw import documents_of, first_of
+from twinstore_mongo.raw import documents_of, first_of, parts_of
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -51,8 +51,9 @@ NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-# Of a raw batch, that are decoded at a time: a small value takes twelve times its bytes as an object.
-PART_BYTES: Final = 2_000_000
+# Threads take turns at large documents: what decoding takes for a moment is a multiple of what remains.
+LARGE_BYTES: Final = 1_000_000
+ONE_LARGE: Final = ForkSafeLock()
 BROKEN: Final = "holds text that is not UTF-8, or another value that cannot be decoded"
 ALTERED: Final = (
     "holds a name twice, or a value of a type that JSON does not have (code, symbol, undefined, pointer)"
@@ -107,6 +108,7 @@ class Exporter:
         order = order_of(self.codec.key)
         with store.limited():
             indexed = not rows.joins and has_key_index(collection, order)
+            batch_size = fitting_batch(collection, batch_size)
         if indexed:
             cursor = self._along_index(collection, within, rows.condition, order, batch_size)
         else:
@@ -176,7 +178,12 @@ class Exporter:
     def decoded(self, batch: bytes) -> Iterator[list[Record]]:
         """Yield the records of a raw batch, large documents a few at a time."""
         for part in parts_of(batch):
-            yield self.records(part)
+            if len(part) < LARGE_BYTES:
+                yield self.records(part)
+                continue
+            with ONE_LARGE:
+                records = self.records(part)
+            yield records
 
     def records(self, batch: bytes) -> list[Record]:
         """Return the records of a raw batch; one broken document does not spoil the others."""
@@ -187,9 +194,11 @@ class Exporter:
         # A document that its values do not give back holds a name twice, of which the client keeps the last,
         # or a type that the client replaces: to copy it would lose something silently.
         if b"".join(map(encode, documents)) != batch:
+            del documents
             return [self.cautious(raw) for raw in documents_of(batch)]
-        pairs = zip(documents, documents_of(batch), strict=True)
-        return [self.record(document, raw) for document, raw in pairs]
+        # Each is forgotten as soon as its model is made, because as objects documents are many times as large.
+        documents.reverse()
+        return [self.record(documents.pop(), raw) for raw in documents_of(batch)]
 
     def cautious(self, raw: bytes) -> Record:
         """Return the record of one document that may be broken or hold what the client does not give back."""
@@ -309,17 +318,3 @@ def mark_utc(document: Document, tree: PathTree) -> bool:
             if type(part) is dict:
                 found_text |= mark_utc(part, below)
     return found_text
-
-
-def parts_of(batch: bytes) -> Iterator[bytes]:
-    """Yield a raw batch in parts of a few megabytes, so that few large documents are decoded at a time."""
-    if len(batch) <= PART_BYTES:
-        yield from [batch] if batch else []
-        return
-    start = end = 0
-    while end < len(batch):
-        end += int.from_bytes(batch[end : end + 4], "little")
-        following = int.from_bytes(batch[end : end + 4], "little")
-        if end - start + following > PART_BYTES or end == len(batch):
-            yield batch[start:end]
-            start = end

@@ -23,8 +23,8 @@ from twinstore.keys import KeyType
 from twinstore.stored import marked
 from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
 from twinstore_mongo.derive import stored_names
-from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch
-from twinstore_mongo.raw import documents_of, first_of
+from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_batch
+from twinstore_mongo.raw import documents_of, first_of, parts_of
 from twinstore_mongo.stored_form import StoredForm, json_of
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class CollectionScan:
         order = dict.fromkeys(self.key, 1)
         with store.limited():
             indexed = has_key_index(collection, list(order.items()))
+            batch_size = fitting_batch(collection, batch_size)
         # Without an index, rows of one key come in the same order in each pass.
         order = order if indexed else {**order, "_id": 1}
         along: Document = {"hint": order} if indexed else {"allowDiskUse": True}
@@ -99,8 +100,7 @@ class CollectionScan:
             )
         with ending(cursor.close):
             while (raw := next_batch(store, cursor, indexed=indexed)) is not None:
-                if raw:
-                    yield self.rows(raw)
+                yield from map(self.rows, parts_of(raw))
 
     def fetch(
         self, store: OpenDatabase, collection: Collection[Document], keys: Sequence[Key]
@@ -111,7 +111,8 @@ class CollectionScan:
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
             with ending(cursor.close):
                 while (raw := store.next_batch(cursor)) is not None:
-                    yield from self.rows(raw)
+                    for part in parts_of(raw):
+                        yield from self.rows(part)
 
     def any_of(self, keys: Sequence[Key]) -> Document:
         """Return the filter of some keys."""

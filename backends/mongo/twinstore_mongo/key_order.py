@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SIMPLE",
     "Order",
+    "fitting_batch",
     "gives_order",
     "has_key_index",
     "key_after",
@@ -47,6 +48,8 @@ SIMPLE: Final = Collation("simple")
 VIEW: Final = 166  # CommandNotSupportedOnView
 # An index with one of these leaves documents out, or has them in the order of another collation.
 UNFIT: Final = ("sparse", "partialFilterExpression", "hidden", "collation")
+# What a batch has on average, at most; the server itself ends one at 16 MB.
+BATCH_BYTES: Final = 4_000_000
 # Keys are short, so a batch of them stays small and a large collection takes few round trips.
 KEYS_AT_ONCE: Final = 10_000
 # The server orders values by type first, so the first value of the next type is beyond all of one. Of the
@@ -78,6 +81,17 @@ def has_key_index(collection: Collection[Any], order: Order) -> bool:
         if error.code != VIEW:
             raise
         return False
+
+
+def fitting_batch(collection: Collection[Any], batch_size: int) -> int:
+    """Return how many documents to ask for at a time: fewer where they are large, so that few wait here."""
+    try:
+        (stats,) = collection.aggregate([{"$collStats": {"storageStats": {"scale": 1}}}])
+    # A view has none, and a role that may only find may not ask.
+    except (OperationFailure, ValueError):
+        return batch_size
+    average = stats["storageStats"].get("avgObjSize") or 1
+    return max(1, min(batch_size, BATCH_BYTES // int(average)))
 
 
 def next_batch(store: OpenDatabase, cursor: Iterator[Any], *, indexed: bool) -> bytes | None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["documents_of", "element_of", "elements", "first_of"]
+__all__ = ["documents_of", "element_of", "elements", "first_of", "parts_of"]
 
 # Bytes of the values of fixed size, by the type of the element.
 FIXED: Final = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
 FIXED_ENDS: Final = {0x7F: 0, 0xFF: 0}
 LENGTH_BYTES: Final = 4
+# Of a raw batch, that are decoded at a time: a small value takes twelve times its bytes as an object.
+PART_BYTES: Final = 2_000_000
 TEXT: Final = 0x02
 INTEGERS: Final = frozenset({0x10, 0x12})
 ABSENT: Final = frozenset({0x06, 0x0A})
@@ -33,6 +35,20 @@ def documents_of(batch: bytes) -> Iterator[bytes]:
         length = int.from_bytes(batch[position : position + LENGTH_BYTES], "little")
         yield batch[position : position + length]
         position += length
+
+
+def parts_of(batch: bytes) -> Iterator[bytes]:
+    """Yield a raw batch in parts of a few megabytes, so that few large documents are decoded at a time."""
+    if len(batch) <= PART_BYTES:
+        yield from [batch] if batch else []
+        return
+    start = end = 0
+    while end < len(batch):
+        end += int.from_bytes(batch[end : end + LENGTH_BYTES], "little")
+        following = int.from_bytes(batch[end : end + LENGTH_BYTES], "little")
+        if end - start + following > PART_BYTES or end == len(batch):
+            yield batch[start:end]
+            start = end
 
 
 def first_of(raw: bytes, name: str) -> str | int | bytes | None:

@@ -42,7 +42,7 @@ PROBE_BY_KEY: Final = (
 # because the records stay until it is known that none of them is refused.
 CHUNK_ROWS: Final = 2500
 # A merge has at most about so many bytes. Every so many rows one is weighed for all of them: that is cheap.
-CHUNK_BYTES: Final = 8_000_000
+CHUNK_BYTES: Final = 4_000_000
 SIZE_SAMPLE_EVERY: Final = 8
 
 
