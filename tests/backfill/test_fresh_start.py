@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -9,10 +10,13 @@ import pytest
 from tests.backfill.toolkit import AS_OF, fill, invoke, memory_pair, open_store, write_config
 from twinstore.config import load_settings
 from twinstore.errors import ValidationError
-from twinstore.scheduler.catalog import WORKERS
+from twinstore.scheduler.catalog import RUNS, WORKERS
+from twinstore.scheduler.enums import RunState
+from twinstore.testing.scheduler.builders import make_run
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_backfill.report.model import ParityReport, parse_report
 from twinstore_backfill.verify.options import Approval, VerifyOptions
+from twinstore_memory.rows import encode, plant
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,3 +145,24 @@ def test_what_does_not_belong_together_is_refused(
 def test_options_of_a_fresh_start_are_the_same_without_a_terminal() -> None:
     with pytest.raises(ValidationError, match="whole target"):
         VerifyOptions(approval=Approval("x", "y"), tenants=["acme"], as_of=AS_OF)
+
+
+def test_two_empty_stores_prove_nothing(tmp_path: Path) -> None:
+    with memory_pair(tmp_path) as pair:
+        report = pair.verify()
+        assert (report.verdict, report.exit_code, report.cutover_ready) == ("INCONCLUSIVE", 3, False)
+        assert report.reasons[0].startswith("C3 mode: nothing was compared")
+        fill(pair.source.storage, ["acme"])
+        pair.copy()
+        assert pair.verify().verdict == "PASS"
+
+
+def test_rows_that_are_all_due_for_removal_prove_nothing(tmp_path: Path) -> None:
+    with memory_pair(tmp_path) as pair:
+        old = make_run("acme", "old", state=RunState.CANCELLED, created_at=AS_OF - timedelta(days=200))
+        plant(pair.stores[0], encode(RUNS, old))
+        report = pair.verify()
+    assert (report.verdict, report.reasons[0].split(",")[0]) == (
+        "INCONCLUSIVE",
+        "C3 mode: nothing was compared",
+    )

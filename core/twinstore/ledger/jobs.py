@@ -138,6 +138,21 @@ class JobLedger(LedgerRows):
 
         return lease_of(self._must(change_model(self._access, JOBS, (lease.job_id,), extend), lease.job_id))
 
+    def regain(self, lease: Lease, duration: timedelta) -> Lease:
+        """Extend a lease that may have expired, as long as nobody has taken it since.
+
+        Raises:
+            LeaseLostError: another holder has, or had, it.
+        """
+
+        def extend(stored: CopyJob | None, now: Moment) -> CopyJob:
+            # The same fence: without an owner in between nobody has planned, completed or stopped anything.
+            if stored is None or not owned(stored.lease, lease.holder, lease.fence):
+                raise self._lost(lease)
+            return stored.leased(LeaseState(lease.holder, lease.fence, now() + duration))
+
+        return lease_of(self._must(change_model(self._access, JOBS, (lease.job_id,), extend), lease.job_id))
+
     def release(self, lease: Lease) -> None:
         """Give a lease back; does nothing when it is lost already."""
 
@@ -177,7 +192,7 @@ class JobLedger(LedgerRows):
     def _lost(self, lease: Lease) -> LeaseLostError:
         return LeaseLostError(
             f"The lease of {lease.holder!r} on job {lease.job_id!r} (fence {lease.fence}) expired or was "
-            "taken; nothing was written. Run the copy again.",
+            "taken; ranges that are finished are saved, and nothing else was written. Run the copy again.",
             key=lease.holder,
             driver=self.driver,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
@@ -106,8 +106,10 @@ class LineProgress(Progress):
         rate = (part.done - part.before) / max(monotonic() - part.started, 1e-3)
         more = part.total - part.done
         remaining = f", about {more / rate:.0f} s left" if left and rate and more > 0 else ""
-        self._stream.write(f"{name}: {part.done:,} of {part.total:,}, {rate:,.0f}/s{remaining}\n")
-        self._stream.flush()
+        # A log that is full or closed must not end the work.
+        with suppress(OSError):
+            self._stream.write(f"{name}: {part.done:,} of {part.total:,}, {rate:,.0f}/s{remaining}\n")
+            self._stream.flush()
 
 
 class RateColumn(ProgressColumn):

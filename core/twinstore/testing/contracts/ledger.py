@@ -143,6 +143,22 @@ class LedgerContract(CopyContract, capability="bulk"):
 
     @of_tenants
     @needs("transactions")
+    def test_an_expired_lease_is_regained_until_somebody_has_taken_it(self, workspace: Workspace) -> None:
+        ledger, job_id = started_job(workspace)
+        first = ledger.acquire(job_id, "first", timedelta(milliseconds=1))
+        in_the_end(lambda: True if ledger.lease(job_id) is None else None)
+        regained = ledger.regain(first, timedelta(milliseconds=1))
+        assert (regained.holder, regained.fence) == (first.holder, first.fence)
+        second = in_the_end(lambda: ledger.acquire(job_id, "second", HOUR))
+        with pytest.raises(LeaseLostError):
+            ledger.regain(first, HOUR)
+        # Nor after the other one has given it back: the job may have ended in between.
+        ledger.release(second)
+        with pytest.raises(LeaseLostError):
+            ledger.regain(first, HOUR)
+
+    @of_tenants
+    @needs("transactions")
     def test_ranges_are_planned_once_and_kept_in_order(self, workspace: Workspace) -> None:
         ledger, job_id = started_job(workspace)
         lease = ledger.acquire(job_id, "first", HOUR)

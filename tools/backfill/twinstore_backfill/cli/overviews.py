@@ -28,7 +28,7 @@ from twinstore_backfill.cli.params import (
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import plan_document, status_document
-from twinstore_backfill.files import require_writable
+from twinstore_backfill.report.failing import failures_reported
 from twinstore_backfill.stores import chosen_module, open_store
 
 __all__ = ["plan", "status"]
@@ -104,9 +104,7 @@ def status(  # noqa: PLR0917  # the options of a command
     """Show how far the copies into a target are, and who works on them."""
     settings = side_settings(common(context), target_config)
     # Before the store is opened, so that a directory that cannot be written to costs no connection.
-    if out is not None:
-        require_writable(out)
-    with open_store(chosen_module(module, settings), target, settings) as store:
+    with failures_reported(out), open_store(chosen_module(module, settings), target, settings) as store:
         document = status_document(store, job, out)
     emit(output, document, *_status_texts(document))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from twinstore.errors import ValidationError
 from twinstore.ledger import CopyJob
 from twinstore.tenancy import shown
-from twinstore_backfill.cli.copying import copied
+from twinstore_backfill.cli.copying import copied, copy_directory
 from twinstore_backfill.cli.looking import KeyOption, ShowValues, key_option
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.params import (
@@ -37,6 +37,7 @@ from twinstore_backfill.copy.overview import latest_job
 from twinstore_backfill.copy.quarantine import quarantine_lines, quarantined
 from twinstore_backfill.files import write_lines
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.stopping import stop_on_signals
 from twinstore_backfill.stores import Store, chosen_module, open_store, select_entities
 
 __all__ = ["app"]
@@ -177,25 +178,33 @@ def retry(  # noqa: PLR0917  # the options of a command
 
     Give the same --entity and --tenant as the copy: they are part of the job.
     """
-    name = side_module(common(context), module, source_config, target_config)
-    options = CopyOptions(
-        entities=entity or (), tenants=tenant or (), execute=True, out=out, retry_quarantine=True
-    )
-    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    if execute:
-        copied(sides, options, output)
+    # The report of an earlier copy stays where nothing is copied.
+    with copy_directory(out if execute else None, execute=execute), stop_on_signals() as stop:
+        name = side_module(common(context), module, source_config, target_config)
+        options = CopyOptions(
+            entities=entity or (), tenants=tenant or (), execute=True, out=out, retry_quarantine=True
+        )
+        sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+        code = copied(sides, options, output, stop) if execute else _waiting(sides, options, output)
+    raise typer.Exit(code)
+
+
+def _waiting(
+    sides: AbstractContextManager[tuple[Store, Store]], options: CopyOptions, output: Format
+) -> Exit:
+    """Say how many documents would be tried again; any is pending work."""
     with sides as (left, right):
         entities = select_entities(left.bulk, options.entities)
         found = known_job(right, present_job_id(left, right, options, entities))
         waiting = sum(1 for _ in quarantined(right.ledger, found, content=False))
     text = f"To be tried again: {waiting:,}. This was a dry run; nothing was written. Add --execute to copy."
     emit(output, {"job": found.id, "documents": waiting, "executed": False}, text)
-    raise typer.Exit(Exit.DIFFERENT if waiting else Exit.OK)
+    return Exit.DIFFERENT if waiting else Exit.OK
 
 
 def _listed(key: object) -> object:
     return list(key) if isinstance(key, tuple) else key
 
 
-def _key_text(key: object) -> str:
-    return "(no usable key)" if key is None else "/".join(map(str, key))  # type: ignore[call-overload]  # of a line of the ledger
+def _key_text(key: Sequence[object] | None) -> str:
+    return "(no usable key)" if key is None else "/".join(map(str, key))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -32,7 +32,8 @@ from twinstore_backfill.outcome import Exit
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.repair.engine import Repair, Repaired
 from twinstore_backfill.repair.named import NamedRows, named_rows, require_same_stores
-from twinstore_backfill.report.writing import reports_in, write_reports
+from twinstore_backfill.report.model import ParityReport
+from twinstore_backfill.report.writing import report_directory, reports_in, write_reports
 from twinstore_backfill.stopping import stop_on_signals
 from twinstore_backfill.stores import prepare_target, select_entities
 from twinstore_backfill.verify.engine import run_verify
@@ -64,24 +65,34 @@ def recheck(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Compare again only the rows that a verification named. It never proves more than these rows."""
-    name = side_module(common(context), module, source_config, target_config)
-    options = VerifyOptions(
-        entities=entity or (),
-        as_of=instant_option(as_of, "--as-of"),
-        switch=switch_of(common(context).settings(), name),
-    )
-    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    with (
-        stop_on_signals() as stop,
-        sides as (left, right),
-        progress_on() as progress,
-        # Read before the reports of this run take its place.
-        named_rows(given, select_entities(left.bulk, ())) as rows,
-    ):
-        require_same_stores(given, left, right)
-        with reports_in(out) as write:
-            report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
-    conclude(report, out, output)
+    with report_directory(_apart(out, given)), stop_on_signals() as stop:
+        name = side_module(common(context), module, source_config, target_config)
+        options = VerifyOptions(
+            entities=entity or (),
+            as_of=instant_option(as_of, "--as-of"),
+            switch=switch_of(common(context).settings(), name),
+        )
+        sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+        with (
+            sides as (left, right),
+            progress_on() as progress,
+            # Read before the reports of this run take its place.
+            named_rows(given, select_entities(left.bulk, ())) as rows,
+        ):
+            require_same_stores(given, left, right)
+            with reports_in(out) as write:
+                report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
+        conclude(report, out, output)
+    raise typer.Exit(report.exit_code)
+
+
+def _apart(out: Path | None, given: Path) -> Path | None:
+    """Return the directory of the report, ``None`` where it holds the list that is read first.
+
+    What is needed to try again must not be lost because a server is away.
+    """
+    folder = given if given.is_dir() else given.parent
+    return None if out is not None and out.resolve() == folder.resolve() else out
 
 
 def repair(  # noqa: PLR0917  # the options of a command
@@ -103,33 +114,41 @@ def repair(  # noqa: PLR0917  # the options of a command
 
     Rows that only the target has are removed with --delete-extra. Without --execute nothing is written.
     """
-    name = side_module(common(context), module, source_config, target_config)
-    options = VerifyOptions(
-        entities=entity or (),
-        as_of=instant_option(as_of, "--as-of"),
-        switch=switch_of(common(context).settings(), name),
-    )
-    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
-        entities = select_entities(left.bulk, options.entities)
-        refuse_same_store(left.bulk, right.bulk)
-        with named_rows(given, select_entities(left.bulk, ())) as rows:
-            require_same_stores(given, left, right)
-            if not execute:
-                _dry(rows, entities, output, delete_extra=delete_extra)
-            prepare_target(right)
-            instant = instant_of_judgement(left.bulk, options.as_of)
-            done = Repair(left, right, instant, stop).run(entities, rows, remove=delete_extra)
-            with reports_in(out) as write:
-                report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
+    with report_directory(_apart(out, given) if execute else None), stop_on_signals() as stop:
+        name = side_module(common(context), module, source_config, target_config)
+        options = VerifyOptions(
+            entities=entity or (),
+            as_of=instant_option(as_of, "--as-of"),
+            switch=switch_of(common(context).settings(), name),
+        )
+        sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+        with sides as (left, right), progress_on() as progress:
+            entities = select_entities(left.bulk, options.entities)
+            refuse_same_store(left.bulk, right.bulk)
+            with named_rows(given, select_entities(left.bulk, ())) as rows:
+                require_same_stores(given, left, right)
+                if not execute:
+                    code = _dry(rows, entities, output, delete_extra=delete_extra)
+                else:
+                    prepare_target(right)
+                    instant = instant_of_judgement(left.bulk, options.as_of)
+                    done = Repair(left, right, instant, stop).run(entities, rows, remove=delete_extra)
+                    with reports_in(out) as write:
+                        report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
+                    code = _repaired(done, report, out, output)
+    raise typer.Exit(code)
+
+
+def _repaired(done: Repaired, report: ParityReport, out: Path | None, output: Format) -> int:
+    """Write and print the report of a repair and return its exit code."""
     if out is not None:
         write_reports(report, out)
     document = {"repaired": done.document(), "recheck": report.model_dump(mode="json")}
-    emit(output, document, *_done_texts(done), *report_texts(report, out))
-    raise typer.Exit(report.exit_code)
+    emit(output, document, *_done_texts(done), *report_texts(report, out), kept=out)
+    return report.exit_code
 
 
-def _dry(rows: NamedRows, entities: Sequence[Entity], output: Format, *, delete_extra: bool) -> NoReturn:
+def _dry(rows: NamedRows, entities: Sequence[Entity], output: Format, *, delete_extra: bool) -> int:
     """Say what would be done; anything to do is pending work."""
     names = [entity.name for entity in entities]
     counts = {
@@ -138,7 +157,7 @@ def _dry(rows: NamedRows, entities: Sequence[Entity], output: Format, *, delete_
         "without_key": {name: rows.keyless[name] for name in names if rows.keyless[name]},
     }
     emit(output, {**counts, "delete_extra": delete_extra}, *_dry_texts(counts, delete_extra=delete_extra))
-    raise typer.Exit(Exit.DIFFERENT if any(counts.values()) else Exit.OK)
+    return Exit.DIFFERENT if any(counts.values()) else Exit.OK
 
 
 def _dry_texts(counts: Mapping[str, Mapping[str, int]], *, delete_extra: bool) -> Iterator[str]:

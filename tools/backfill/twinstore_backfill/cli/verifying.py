@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
@@ -41,8 +41,8 @@ from twinstore_backfill.report.texts import (
     key_text,
     left_out_texts,
 )
-from twinstore_backfill.report.writing import DIFFERENCES, clear_reports, reports_in, write_reports
-from twinstore_backfill.stopping import stop_on_signals
+from twinstore_backfill.report.writing import DIFFERENCES, report_directory, reports_in, write_reports
+from twinstore_backfill.stopping import StopSwitch, stop_on_signals
 from twinstore_backfill.stores import Store, open_store
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.fresh import run_start_clean
@@ -106,69 +106,52 @@ def verify(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
-    approval = _approval(reason, approved_by, start_clean=start_clean)
-    # A fresh start needs no source, so not even its settings are read.
-    files = (target_config,) if approval else (source_config, target_config)
-    name = side_module(common(context), module, *files)
-    options = VerifyOptions(
-        entities=entity or (),
-        tenants=tenant or (),
-        mode=mode.value,
-        seed=seed,
-        sample_size=sample_size,
-        as_of=instant_option(as_of, "--as-of"),
-        jobs=jobs,
-        range_size=range_size,
-        approval=approval,
-        switch=switch_of(common(context).settings(), name),
-        require_ready=require_cutover_ready,
-    )
-    if approval is not None:
-        store = open_store(name, target, side_settings(common(context), target_config))
-        fresh_start(_source_name(source), store, options, out, output)
-    _require_source(source)
-    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    verified(sides, options, out, output)
-
-
-def fresh_start(
-    source: str,
-    opened: AbstractContextManager[Store],
-    options: VerifyOptions,
-    out: Path | None,
-    output: Format,
-) -> NoReturn:
-    """Look at the target of a fresh start, write and print the report, and end with its code."""
-    if out is not None:
-        clear_reports(out)
-    with stop_on_signals() as stop, progress_on() as progress, opened as store:
-        report = run_start_clean(source, store, options, progress, stop)
-    conclude(report, out, output)
+    # From here on, so that the files of --out agree with the exit code at every moment.
+    with report_directory(out), stop_on_signals() as stop:
+        approval = _approval(reason, approved_by, start_clean=start_clean)
+        # A fresh start needs no source, so not even its settings are read.
+        files = (target_config,) if approval else (source_config, target_config)
+        name = side_module(common(context), module, *files)
+        options = VerifyOptions(
+            entities=entity or (),
+            tenants=tenant or (),
+            mode=mode.value,
+            seed=seed,
+            sample_size=sample_size,
+            as_of=instant_option(as_of, "--as-of"),
+            jobs=jobs,
+            range_size=range_size,
+            approval=approval,
+            switch=switch_of(common(context).settings(), name),
+            require_ready=require_cutover_ready,
+        )
+        if approval is not None:
+            with open_store(name, target, side_settings(common(context), target_config)) as store:
+                report = run_start_clean(_source_name(source), store, options, stop)
+        else:
+            _require_source(source)
+            sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+            report = verified(sides, options, out, stop)
+        conclude(report, out, output)
+    raise typer.Exit(report.exit_code)
 
 
 def verified(
     sides: AbstractContextManager[tuple[Store, Store]],
     options: VerifyOptions,
     out: Path | None,
-    output: Format,
-) -> NoReturn:
-    """Compare, write and print the report, and end with its code."""
-    with (
-        reports_in(out) as write,
-        stop_on_signals() as stop,
-        sides as (left, right),
-        progress_on() as progress,
-    ):
-        report = run_verify(left, right, options, progress, stop, write)
-    conclude(report, out, output)
+    stop: StopSwitch,
+) -> ParityReport:
+    """Compare and return the report; the findings are written to the directory."""
+    with reports_in(out) as write, sides as (left, right), progress_on() as progress:
+        return run_verify(left, right, options, progress, stop, write)
 
 
-def conclude(report: ParityReport, out: Path | None, output: Format) -> NoReturn:
-    """Write and print a report, and end with its code."""
+def conclude(report: ParityReport, out: Path | None, output: Format) -> None:
+    """Write and print a report."""
     if out is not None:
         write_reports(report, out)
-    emit(output, report.model_dump(mode="json"), *report_texts(report, out))
-    raise typer.Exit(report.exit_code)
+    emit(output, report.model_dump(mode="json"), *report_texts(report, out), kept=out)
 
 
 def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool) -> Approval | None:

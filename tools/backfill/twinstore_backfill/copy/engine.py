@@ -12,6 +12,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,6 +32,7 @@ from twinstore_backfill.copy.options import (
     released_settings,
     with_places,
 )
+from twinstore_backfill.copy.patience import Patience
 from twinstore_backfill.copy.quarantine import ExportedLines, export_lines
 from twinstore_backfill.copy.queue import RangeQueue
 from twinstore_backfill.copy.reading import SourceRows
@@ -47,6 +49,7 @@ from twinstore_backfill.copy.worker import CopyContext, copy_ranges, tuned_colle
 from twinstore_backfill.files import json_text, require_writable, write_whole
 from twinstore_backfill.outcome import UnknownJobError
 from twinstore_backfill.source import inspect_source
+from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import is_migrated, prepare_target, require_tenants, select_entities
 
 if TYPE_CHECKING:
@@ -141,6 +144,7 @@ class Copy:
         self._progress, self._stop = progress, stop
         self._ledger = target.ledger
         self._limits = Limits(options, stop)
+        self._patience = Patience(stop)
         self._rows = SourceRows(source.bulk, options.tenants, options.batch_size)
         self._exported = ExportedLines()
 
@@ -151,30 +155,56 @@ class Copy:
             LeaseLostError: another process holds the lease of the job, or took it.
             InterruptedRunError: a signal asked for the stop.
         """
-        job, worker = self._job(entities, as_of), worker_id()
-        lease = acquire(self._ledger, job.id, worker, self._options.lease)
-        # From here on, because cutting a large source alone may take longer than a lease.
-        with LeaseKeeper(self._ledger, lease, worker, self._options.lease, self._stop) as keeper:
-            context = self._context(job, worker, entities)
-            with self._lines_exported(job):
-                self._open_again(lease)
-                self._plan(lease, entities)
-                copy_ranges(context, self._threads(job))
-                # Before the signal: that another process has taken over is what a user must know first.
-                if keeper.lost is not None:
-                    raise keeper.lost
-                self._stop.raise_if_interrupted(RESUME)
-                stopped = self._conclude(keeper.lease) or context.queue.stopped or ""
+        worker = worker_id()
+        try:
+            job, lease = self._held(entities, as_of, worker)
+            # From here on, because cutting a large source alone may take longer than a lease.
+            with LeaseKeeper(self._ledger, lease, worker, self._options.lease, self._stop) as keeper:
+                return self._copied(job, entities, worker, keeper, started)
+        except StopRequestedError:
+            # While it waited for somebody else.
+            self._stop.raise_if_interrupted(RESUME)
+            raise
+
+    def _copied(
+        self, job: CopyJob, entities: Sequence[Entity], worker: str, keeper: LeaseKeeper, started: datetime
+    ) -> CopyResult:
+        """Copy the ranges of a job that is held; return what it amounted to, while it is still held."""
+        context = self._context(job, worker, entities)
+        with self._lines_exported(job):
+            self._patience.outlast("Opening ranges again", lambda: self._open_again(keeper.refresh()))
+            self._plan(keeper, entities)
+            copy_ranges(context, self._threads(job))
+            # Before the signal: that another process has taken over is what a user must know first.
+            if keeper.lost is not None:
+                raise keeper.lost
+            self._stop.raise_if_interrupted(RESUME)
+            stopped = self._conclude(keeper.refresh()) or context.queue.stopped or ""
+        # Before the lease is given back: whoever takes it next begins a new generation without these ranges.
         return self._result(job.id, entities, started, stopped, context.failures)
 
-    def _job(self, entities: Sequence[Entity], as_of: datetime) -> CopyJob:
-        """Start the job, or go on with it."""
+    def _held(self, entities: Sequence[Entity], as_of: datetime, worker: str) -> tuple[CopyJob, Lease]:
+        """Return the job with its lease."""
+        # A process that was killed may have left a transaction behind that holds the job.
+        job = self._patience.outlast("Starting the job", partial(self._job, entities, as_of, begin=False))
+        take = partial(acquire, self._ledger, job.id, worker, self._options.lease)
+        lease = self._patience.outlast("Taking the job", take)
+        return self._job(entities, as_of, begin=True), lease
+
+    def _job(self, entities: Sequence[Entity], as_of: datetime, *, begin: bool) -> CopyJob:
+        """Return the job, a new one if need be; one that 0.1.0 began keeps its id.
+
+        One that is complete begins again only on request, for which its lease is needed: the ranges of the
+        last generation are forgotten, and whoever holds the lease may still report on them.
+        """
         found = present_job_id(self._source, self._target, self._options, entities)
+        # To try the quarantine again is to go on with a job, also with a complete one.
         if self._options.retry_quarantine:
             return known_job(self._target, found)
         settings = job_settings(self._options, self._source, self._target, entities)
         settings = with_places(settings, self._source.bulk, self._target.bulk)
-        return self._ledger.start(found, settings, as_of)
+        stored = None if begin else self._ledger.find(found)
+        return stored or self._ledger.start(found, settings, as_of)
 
     def _context(self, job: CopyJob, worker: str, entities: Sequence[Entity]) -> CopyContext:
         queue = RangeQueue(
@@ -184,6 +214,7 @@ class Copy:
             entities,
             lease=self._options.lease,
             stop=self._stop,
+            patience=self._patience,
             begin=lambda entity: self._begin(job, entity),
             end=lambda entity: self._progress.finish(entity.name),
         )
@@ -194,6 +225,7 @@ class Copy:
             queue=queue,
             limits=self._limits,
             limiter=RateLimiter(self._options.max_rate, self._stop),
+            patience=self._patience,
             stop=self._stop,
             progress=self._progress,
             entities={entity.name: entity for entity in entities},
@@ -213,11 +245,11 @@ class Copy:
         failed = {item.number for item in self._ledger.ranges(lease.job_id, state=RangeState.FAILED)}
         self._ledger.reopen(lease, sorted(again | failed))
 
-    def _plan(self, lease: Lease, entities: Sequence[Entity]) -> None:
+    def _plan(self, keeper: LeaseKeeper, entities: Sequence[Entity]) -> None:
         """Cut the entities that the ledger has no ranges of."""
         for entity in entities:
             # The cuts of an earlier run stay: a second set of ranges would cover the same keys again.
-            if self._ledger.counts(lease.job_id, entity.name):
+            if self._ledger.counts(keeper.lease.job_id, entity.name):
                 continue
             ranges: list[KeyRange] = []
             for within in self._rows.cut(entity, self._options.range_size):
@@ -225,7 +257,7 @@ class Copy:
                 if self._stop.requested:
                     return
                 ranges.append(within)
-            self._ledger.plan(lease, entity.name, ranges)
+            self._ledger.plan(keeper.refresh(), entity.name, ranges)
 
     def _threads(self, job: CopyJob) -> int:
         """Return how many threads have something to do."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logging import getLogger
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Self
 
 from twinstore.errors import LeaseLostError, TwinstoreError
@@ -53,8 +53,8 @@ def dismiss_dead_workers(ledger: Ledger, job_id: str) -> None:
 class LeaseKeeper:
     """Every third of the lease renews it and says for all threads of this process that their worker lives.
 
-    Losing the lease stops the run. A worker that is late is not lost: its commit decides, by the fence of its
-    range.
+    Losing the lease to somebody stops the run. Who is only late goes on: a server that stood still for longer
+    than a lease takes nothing from anybody, and the commit of a range is decided by the fence of the range.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class LeaseKeeper:
         self._worker = worker
         self._duration = duration
         self._stop = stop
+        self._renewing = Lock()
         self._done = Event()
         self._thread = Thread(target=self._keep, name="lease", daemon=True)
 
@@ -85,11 +86,25 @@ class LeaseKeeper:
         _try("left", lambda: self._ledger.leave(self.lease.job_id, self._worker))
         _try("released", lambda: self._ledger.release(self.lease))
 
+    def refresh(self) -> Lease:
+        """Renew the lease now and return it.
+
+        Raises:
+            LeaseLostError: somebody else has taken it.
+        """
+        with self._renewing:
+            try:
+                self.lease = self._ledger.renew(self.lease, self._duration)
+            except LeaseLostError:
+                # It may only have run out; then it is ours until somebody asks for it.
+                self.lease = self._ledger.regain(self.lease, self._duration)
+            return self.lease
+
     def _keep(self) -> None:
         # A third, so that one renewal may fail and the next still comes in time.
         while not self._done.wait(self._duration.total_seconds() / 3):
             try:
-                self.lease = self._ledger.renew(self.lease, self._duration)
+                self.refresh()
                 self._ledger.beat(self.lease.job_id, self._worker, self._duration)
             except LeaseLostError as error:
                 self.lost = error
@@ -98,6 +113,8 @@ class LeaseKeeper:
                 return
             except TwinstoreError as error:
                 log.warning("the lease could not be renewed, trying again: %s", error)
+            except Exception as error:  # noqa: BLE001  # a thread that ends in silence would lose the lease
+                log.warning("the lease could not be renewed, trying again: %s", type(error).__name__)
 
 
 def _try(what: str, action: Callable[[], None]) -> None:

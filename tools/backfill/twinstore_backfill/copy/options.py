@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
@@ -71,8 +72,9 @@ class CopyOptions:
         # The class is frozen; two spellings of a tenant would make two jobs.
         object.__setattr__(self, "tenants", tuple(map(tenant_argument, self.tenants)))
         at_least_one = {"--jobs": self.jobs, "--range-size": self.range_size}
-        if self.max_rate is not None:
-            at_least_one["--max-rate"] = int(self.max_rate)
+        # Also what is no number at all: every comparison with it is false.
+        if self.max_rate is not None and not 1 <= self.max_rate < inf:
+            raise ValidationError(f"--max-rate should be a number of at least 1, not {self.max_rate:g}.")
         for name, value in at_least_one.items():
             if value < 1:
                 raise ValidationError(f"{name} should be at least 1, not {value}.")

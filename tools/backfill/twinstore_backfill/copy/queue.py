@@ -7,7 +7,6 @@ from threading import Condition, Lock
 from typing import TYPE_CHECKING, Final
 
 from twinstore.ledger import RangeState
-from twinstore.retrying import repeat
 from twinstore_backfill.copy.lease import dismiss_dead_workers
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity
     from twinstore.ledger import Claim, Ledger
+    from twinstore_backfill.copy.patience import Patience
     from twinstore_backfill.stopping import StopSwitch
 
 __all__ = ["RangeQueue"]
@@ -41,6 +41,7 @@ class RangeQueue:
         *,
         lease: timedelta,
         stop: StopSwitch,
+        patience: Patience,
         begin: Callable[[Entity], None],
         end: Callable[[Entity], None],
     ) -> None:
@@ -49,6 +50,7 @@ class RangeQueue:
         self._ledger, self._job_id, self._worker, self._lease = ledger, job_id, worker, lease
         self._entities = entities
         self._stop = stop
+        self._patience = patience
         self._begin, self._end = begin, end
         self._begun: set[str] = set()
         # By entity without an open range: whether all of its ranges are live.
@@ -89,8 +91,9 @@ class RangeQueue:
             # Again, because telling that an entity begins counts its rows, which may take long.
             if self._stop.requested:
                 return None
-            # All threads of a worker give their sign of life in one row, and any may lose it to another one.
-            claim = repeat(partial(self._take, entity))
+            # Any thread may lose the row in which all of a worker give their sign of life, and a killed
+            # process may hold that of its range.
+            claim = self._patience.outlast(f"Taking a range of {entity.name}", partial(self._take, entity))
             if claim is not None:
                 return claim
             if self._is_stopped():

@@ -16,7 +16,6 @@ from logging import getLogger
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import (
-    ConcurrencyError,
     ConfigurationError,
     LeaseLostError,
     MigrationError,
@@ -24,7 +23,6 @@ from twinstore.errors import (
     UnavailableError,
     UnsupportedCapabilityError,
 )
-from twinstore.retrying import repeat
 from twinstore_backfill.copy.quarantine import RangeLines
 from twinstore_backfill.copy.reading import RangeReader
 from twinstore_backfill.stopping import StopRequestedError
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from twinstore.ledger import Claim, Ledger, RangeTally
     from twinstore_backfill.copy.limiter import RateLimiter
     from twinstore_backfill.copy.limits import Limits
+    from twinstore_backfill.copy.patience import Patience
     from twinstore_backfill.copy.queue import RangeQueue
     from twinstore_backfill.copy.reading import SourceRows
     from twinstore_backfill.progress import Progress
@@ -48,8 +47,6 @@ log = getLogger(__name__)
 
 # Instead of a few hundred: each collection looks at all young objects, and most live as long as their batch.
 YOUNG_OBJECTS: Final = 50_000
-# A range that lost against another writer is repeated as a whole: at once it would meet the same rival again.
-PAUSES: Final = (0.1, 0.5, 2.0)
 # These say nothing about a range: a store is away or not fit, and every other range would fail as well.
 ENDS_THE_RUN: Final = (
     ConfigurationError,
@@ -75,6 +72,7 @@ class CopyContext:
     queue: RangeQueue
     limits: Limits
     limiter: RateLimiter
+    patience: Patience
     stop: StopSwitch
     progress: Progress
     entities: Mapping[str, Entity]
@@ -135,7 +133,9 @@ def _work(context: CopyContext) -> None:
 def _process(context: CopyContext, claim: Claim) -> None:
     """Copy a range, or give it back."""
     try:
-        tally = _copy_patiently(context, claim)
+        # Against another writer it loses as a whole.
+        name = f"Range {claim.number} of {claim.entity}"
+        tally = context.patience.outlast(name, partial(copy_range, context, claim))
     except ENDS_THE_RUN:
         raise
     except LeaseLostError as error:
@@ -149,17 +149,6 @@ def _process(context: CopyContext, claim: Claim) -> None:
         context.failures.pop(claim.number, None)
         context.progress.advance(claim.entity, sum(tally.read.values()))
         context.limits.add(tally)
-
-
-def _copy_patiently(context: CopyContext, claim: Claim) -> RangeTally:
-    """Copy a range, again after each pause while it loses against other writers."""
-    for pause in PAUSES:
-        try:
-            return copy_range(context, claim)
-        except ConcurrencyError as error:
-            log.info("range %d of %s is repeated: %s", claim.number, claim.entity, error)
-            context.stop.pause(pause)
-    return copy_range(context, claim)
 
 
 def copy_range(context: CopyContext, claim: Claim) -> RangeTally:
@@ -202,5 +191,6 @@ def _give_back(context: CopyContext, claim: Claim, error: Exception) -> None:
     context.failures[claim.number] = reason
     log.debug("range %d of %s failed", claim.number, claim.entity, exc_info=error)
     # Repeated: a range that is not given back would be missing until the worker counts as dead.
-    state = repeat(partial(context.ledger.give_back, claim))
+    give_back = partial(context.ledger.give_back, claim)
+    state = context.patience.outlast(f"Giving back range {claim.number}", give_back)
     log.warning("range %d of %s failed and is %s: %s", claim.number, claim.entity, state.value, reason)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from twinstore_backfill.report.texts import findings, tenant_result, tenant_text, visible
+from twinstore_backfill.report.texts import findings, tenant_result, tenant_text, xml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,9 +13,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport, Result, TenantReport
 
 __all__ = ["junit"]
-
-# XML 1.0 has no way to write these, not even escaped.
-FORBIDDEN: Final = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(report: ParityReport) -> bytes:
@@ -27,7 +23,7 @@ def junit(report: ParityReport) -> bytes:
     _suite(root, f"{report.module}.checks", [_check_case(report.module, check) for check in report.checks])
     if report.warnings:
         # Of a suite, not of the root, where the format has no place for it.
-        ET.SubElement(root[-1], "system-out").text = _text("\n".join(report.warnings))
+        ET.SubElement(root[-1], "system-out").text = xml_text("\n".join(report.warnings))
     _add_totals(root)
     ET.indent(root)
     content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
@@ -35,7 +31,7 @@ def junit(report: ParityReport) -> bytes:
 
 
 def _suite(root: ET.Element, name: str, cases: Iterable[ET.Element]) -> None:
-    suite = ET.SubElement(root, "testsuite", name=_text(name))
+    suite = ET.SubElement(root, "testsuite", name=xml_text(name))
     suite.extend(list(cases))
     _count(suite)
 
@@ -77,11 +73,11 @@ def _check_case(module: str, check: Check) -> ET.Element:
 
 
 def _case(suite: str, name: str, result: Result, message: str, lines: Iterable[str]) -> ET.Element:
-    case = ET.Element("testcase", classname=_text(suite), name=_text(name))
+    case = ET.Element("testcase", classname=xml_text(suite), name=xml_text(name))
     tag = {"fail": "failure", "inconclusive": "error", "skipped": "skipped"}.get(result)
     if tag is not None:
-        problem = ET.SubElement(case, tag, message=_text(message))
-        problem.text = _text("\n".join(lines)) or None
+        problem = ET.SubElement(case, tag, message=xml_text(message))
+        problem.text = xml_text("\n".join(lines)) or None
         if tag != "skipped":
             problem.set("type", result)
     return case
@@ -97,8 +93,3 @@ def _count(suite: ET.Element) -> None:
 def _add_totals(root: ET.Element) -> None:
     for attribute in ("tests", "failures", "errors", "skipped"):
         root.set(attribute, str(sum(int(suite.get(attribute, "0")) for suite in root)))
-
-
-def _text(text: str) -> str:
-    shown = "\n".join(visible(line) for line in text.split("\n"))
-    return FORBIDDEN.sub("\ufffd", shown)

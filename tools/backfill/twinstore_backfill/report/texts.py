@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,7 @@ __all__ = [
     "tenant_result",
     "tenant_text",
     "visible",
+    "xml_text",
 ]
 
 # What --from names where a fresh start has no source at all.
@@ -42,6 +44,8 @@ LAST_SHORT: Final = 0xFFFF
 # Control characters, invisible marks such as those that turn the direction of text, halves of pairs, and
 # line ends: on a terminal or a page they would act instead of being seen.
 INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# XML 1.0 has no way to write these, not even escaped.
+FORBIDDEN: Final = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def visible(text: str) -> str:
@@ -57,6 +61,11 @@ def _shown(character: str) -> str:
         return character
     number = ord(character)
     return f"\\u{number:04x}" if number <= LAST_SHORT else f"\\U{number:08x}"
+
+
+def xml_text(text: str) -> str:
+    """Return text as XML can hold it; its own line ends stay."""
+    return FORBIDDEN.sub("\ufffd", "\n".join(visible(line) for line in text.split("\n")))
 
 
 def headline(report: ParityReport) -> str:

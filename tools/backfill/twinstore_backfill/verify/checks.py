@@ -30,6 +30,10 @@ __all__ = [
 ]
 
 SHOWN: Final = 100
+NOTHING: Final = (
+    "nothing was compared, because neither side holds a document to compare; check the settings of both, "
+    "or begin without old data with --start-clean"
+)
 # From light to heavy: a difference that was found weighs more than what could not be looked at.
 ORDER: Final[Sequence[Result]] = ("skipped", "pass", "inconclusive", "fail")
 
@@ -105,6 +109,12 @@ def content_check(entities: Sequence[EntityReport]) -> Check:
     return listed_check("C2", "content", result, f"{equal:,} documents equal", problems + unproved)
 
 
+def _compared(entity: EntityReport) -> int:
+    counts = entity.counts
+    found = counts.missing + counts.extra + counts.different + counts.stale + counts.unproved
+    return counts.equal + found + counts.undecodable + counts.quarantined
+
+
 def key_text(row: Differing) -> str:
     """Return a key as findings show it."""
     return json.dumps(row.key, ensure_ascii=True)
@@ -112,6 +122,9 @@ def key_text(row: Differing) -> str:
 
 def mode_check(entities: Sequence[EntityReport], *, sampled: bool) -> Check:
     """C3: everything was compared, or what a sample can say."""
+    # A wrong name of a database on both sides looks the same.
+    if not any(map(_compared, entities)):
+        return listed_check("C3", "mode", "inconclusive", "no document was compared", [NOTHING])
     if not sampled:
         return listed_check("C3", "mode", "pass", "every document was compared", [])
     bounds = [_bound(entity) for entity in entities if entity.counts.equal]

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from twinstore.catalog import LifeInCopy
 from twinstore_backfill.copy.retention import instant_of_judgement
+from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.report.model import Check, LeftOut, SideReport
 from twinstore_backfill.stores import left_out_entities, preflight
 from twinstore_backfill.verify.checks import lock_check, skipped
@@ -20,7 +21,6 @@ from twinstore_backfill.verify.schema import schema_check
 from twinstore_backfill.verify.tasks import ListResult, ListTask, VerifyContext
 
 if TYPE_CHECKING:
-    from twinstore_backfill.progress import Progress
     from twinstore_backfill.report.model import ParityReport
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
@@ -35,16 +35,13 @@ WHY: Final = "approved fresh start"
 SKIPPED: Final = (("C1", "counts"), ("C2", "content"), ("C3", "mode"))
 
 
-def run_start_clean(
-    source: str, target: Store, options: VerifyOptions, progress: Progress, stop: StopSwitch
-) -> ParityReport:
+def run_start_clean(source: str, target: Store, options: VerifyOptions, stop: StopSwitch) -> ParityReport:
     """Check that a store is empty and answers its lists, and return the report.
 
     Args:
         source: the driver of the source, for the report; ``none`` where there is none.
         target: the store to begin with.
         options: what was asked; ``approval`` is set.
-        progress: who is told.
         stop: who may ask for a stop.
 
     Raises:
@@ -55,9 +52,7 @@ def run_start_clean(
     as_of = instant_of_judgement(target.bulk, options.as_of)
     preflight(target.storage.check_ready)
     # Both sides of the context are the target, which is asked for each list twice.
-    run = FreshStart(
-        source, VerifyContext(target, target, as_of, options.batch_size), options, progress, stop
-    )
+    run = FreshStart(source, VerifyContext(target, target, as_of, options.batch_size), options, stop)
     run.look()
     stop.raise_if_interrupted("Nothing was written; run the same command again.")
     return run.report(as_of, monotonic() - started)
@@ -71,11 +66,10 @@ class FreshStart(Verification):
         source: str,
         context: VerifyContext,
         options: VerifyOptions,
-        progress: Progress,
         stop: StopSwitch,
     ) -> None:
-        """Take the driver of the source, the target as both sides, the options, and who is told."""
-        super().__init__(context, options, progress, stop)
+        """Take the driver of the source, the target as both sides, and the options."""
+        super().__init__(context, options, SilentProgress(), stop)
         self._source = source
         self._target = context.target
 
