@@ -70,14 +70,23 @@ BAD: Final[dict[str, tuple[str, Callable[[Document], bytes]]]] = {
     "a snapshot id with a control character": ("impact_snapshots", with_values(_id="snap\x01")),
     "a snapshot id that is too long": ("impact_snapshots", with_values(_id="s" * 257)),
     "a snapshot id with outer blanks": ("impact_snapshots", with_values(_id="snap-1 ")),
-    "a tenant of a snapshot with outer blanks": ("impact_snapshots", with_values(_id="s-1", _tenantId=" acme")),
-    "names of a map that differ in case": ("audit", with_values(_id="case", metadata={"KEY": "2", "key": "1"})),
+    "a tenant of a snapshot with outer blanks": (
+        "impact_snapshots",
+        with_values(_id="s-1", _tenantId=" acme"),
+    ),
+    "names of a map that differ in case": (
+        "audit",
+        with_values(_id="case", metadata={"KEY": "2", "key": "1"}),
+    ),
     "the same in the other order": ("audit", with_values(_id="case", metadata={"key": "1", "KEY": "2"})),
     "a list in place of a part of the key": (
         "run_summaries",
         with_values(_id=None, scheduleId=["a", "b", "z"]),
     ),
-    "values nested as deep as the server takes": ("audit", with_values(_id="deep", metadata={"a": [[[[[[1]]]]]]})),
+    "values nested as deep as the server takes": (
+        "audit",
+        with_values(_id="deep", metadata={"a": [[[[[[1]]]]]]}),
+    ),
 }
 
 

@@ -196,7 +196,7 @@ class Exporter:
         if b"".join(map(encode, documents)) != batch:
             del documents
             return [self.cautious(raw) for raw in documents_of(batch)]
-        # Each is forgotten as soon as its model is made, because as objects documents are many times as large.
+        # Each is forgotten as soon as its model is made: as objects documents are many times as large.
         documents.reverse()
         return [self.record(documents.pop(), raw) for raw in documents_of(batch)]
 

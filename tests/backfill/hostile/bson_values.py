@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from random import Random
 
-__all__ = ["ARRAY", "DOCUMENT", "TEXT", "TEXTS", "Element", "cstring", "packed", "text_value", "value"]
+__all__ = [
+    "ARRAY",
+    "DOCUMENT",
+    "TEXT",
+    "TEXTS",
+    "Element",
+    "cstring",
+    "packed",
+    "sized",
+    "text_value",
+    "value",
+]
 
 TEXT: Final = 0x02
 DOCUMENT: Final = 0x03

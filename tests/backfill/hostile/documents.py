@@ -6,8 +6,11 @@ another name, a twin, a sibling, or goes away.
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +23,7 @@ from tests.backfill.hostile.bson_values import (
     Element,
     cstring,
     packed,
+    sized,
     text_value,
     value,
 )
@@ -53,6 +57,9 @@ __all__ = ["ENTITIES", "good_rows", "hostile_documents"]
 Tree = tuple[Element, ...]
 ENTITIES: Final = (SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT, RUN_SUMMARIES)
 TENANTS: Final = ("acme", "umbrella", "globex")
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# What no calendar has stays a date.
+LAST_MILLISECOND: Final = 253_402_300_799_999
 
 
 def good_rows(rng: Random, number: int) -> dict[str, Row[Any]]:
@@ -93,7 +100,7 @@ def hostile_documents(entity: Entity, count: int, seed: int) -> Iterator[bytes]:
     for number in range(count):
         row = good_rows(rng, seed * 1_000_000 + number)[entity.name]
         tree = parsed(bson.encode(codec.encode(row)))
-        for _ in range(rng.choice((0, 1, 1, 1, 1, 1, 2, 2, 3, 3))):
+        for _ in range(rng.choice((0, 1, 1, 1, 1, 2, 2, 3))):
             tree = changed(rng, tree, number)
         yield packed(tree)
 
@@ -173,19 +180,66 @@ def removed(rng: Random, tree: Tree, position: int, number: int) -> Tree:
     return (*tree[:position], *tree[position + 1 :])
 
 
+def respelled(rng: Random, tree: Tree, position: int, number: int) -> Tree:
+    """Write a value as other programs would: another type of number, outer blanks, an instant as text."""
+    del number
+    if not tree:
+        return tree
+    old = tree[position]
+    if isinstance(old.value, tuple) or old.kind not in SPELLINGS:
+        return (*tree[:position], *reversed(tree[position:]))
+    kind, new = SPELLINGS[old.kind](rng, old.value)
+    return (*tree[:position], replace(old, kind=kind, value=new), *tree[position + 1 :])
+
+
+def other_number(rng: Random, value: bytes) -> tuple[int, bytes]:
+    """Return an integer in another type."""
+    number = int.from_bytes(value, "little", signed=True)
+    return rng.choice(((0x12, struct.pack("<q", number)), (0x01, struct.pack("<d", number))))
+
+
+def other_text(rng: Random, value: bytes) -> tuple[int, bytes]:
+    """Return a text with outer blanks, or in another case."""
+    content = value[4:-1]
+    return TEXT, sized(rng.choice((content + b" ", b" " + content, content.upper(), content + b"\t", b"")))
+
+
+def instant_as_text(rng: Random, value: bytes) -> tuple[int, bytes]:
+    """Return an instant as text, with more digits than milliseconds have."""
+    milliseconds = int.from_bytes(value, "little", signed=True)
+    if not 0 <= milliseconds <= LAST_MILLISECOND:
+        return 0x09, value
+    moment = EPOCH + timedelta(milliseconds=milliseconds)
+    digits = rng.choice(("", "123456"))
+    return TEXT, sized(f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}{digits}Z".encode())
+
+
+def noted(rng: Random, tree: Tree, position: int, number: int) -> Tree:
+    """Put in what other programs keep beside the data: internal fields of any kind, and nulls."""
+    del number
+    kind, new = value(rng)
+    nulls = (Element(0x0A, b"note", b""), Element(0x0A, b"message", b""))
+    item = rng.choice((Element(kind, b"_note", new), *nulls))
+    return (*tree[:position], item, *tree[position:])
+
+
+SPELLINGS: Final[dict[int, Callable[[Random, bytes], tuple[int, bytes]]]] = {
+    TEXT: other_text,
+    0x09: instant_as_text,
+    0x10: other_number,
+    0x12: other_number,
+}
+
+
 def snake(name: bytes) -> bytes:
     """Return a name as Python has it."""
-    return b"".join(b"_" + bytes([c + 32]) if 65 <= c <= 90 else bytes([c]) for c in name)  # capitals
+    letters = name.decode(errors="surrogateescape")
+    return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", letters).encode(errors="surrogateescape")
 
 
 Change = Callable[[Random, Tree, int, int], Tree]
 CHANGES: Final[tuple[Change, ...]] = (
-    revalued,
-    revalued,
-    revalued,
-    revalued,
-    renamed,
-    twinned,
-    added,
-    removed,
+    *(revalued, revalued, revalued),
+    *(respelled, respelled, respelled, noted),
+    *(renamed, twinned, added, removed),
 )

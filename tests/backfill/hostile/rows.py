@@ -134,11 +134,11 @@ def hostile_rows(entity: Entity, good: Sequence[Line], count: int, seed: int) ->
     """Yield rows of one entity as the texts of their columns, the same ones for the same seed."""
     rng = Random(f"{seed} {entity.name}")  # not for secrets
     columns = table_of(entity).columns
-    keys = [
-        number
-        for number, column in enumerate(columns)
-        if column.field in entity.key and column.field != entity.tenant_field
-    ]
+    # What the target wants to be unique is unique, or it would refuse nearly all of them.
+    unique = {*entity.key, *(name for index in entity.uniques for name in index.names)} - {
+        entity.tenant_field
+    }
+    keys = [number for number, column in enumerate(columns) if column.field in unique]
     for number in range(count):
         row = list(rng.choice(good))
         for place in keys:

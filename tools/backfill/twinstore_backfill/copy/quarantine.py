@@ -113,7 +113,10 @@ class RangeLines(LineSink):
     def __init__(self, claim: Claim) -> None:
         """Take the range."""
         self._place = {"job_id": claim.job_id, "number": claim.number}
+        self._claim = claim
         self._bad, self._conflicts = (SpooledTemporaryFile[bytes](KEPT_IN_MEMORY) for _ in range(2))
+        self._stored = 0
+        self._line = 0
 
     def __enter__(self) -> Self:
         """Begin without lines."""
@@ -129,6 +132,7 @@ class RangeLines(LineSink):
     @override
     def quarantine(self, entry: JsonLine, original: Iterable[str] | None) -> None:
         """Keep the line of a document that cannot be moved, and behind it a line for each part of it."""
+        self._line += 1
         self._bad.write(line_of(entry))
         for part in parts_of(original):
             self._bad.write(orjson.dumps(part, option=orjson.OPT_APPEND_NEWLINE))
@@ -141,13 +145,30 @@ class RangeLines(LineSink):
     def quarantined(self) -> Iterator[QuarantineLine]:
         """Return the lines for the ledger, long ones in parts."""
         values: JsonLine = {}
-        line = part = 0
+        line, part = self._stored, 0
         for item in lines_in(self._bad):
             if isinstance(item, dict):
                 values, line, part = {**self._place, **with_key_as_json(item)}, line + 1, 0
                 continue
             yield QuarantineLine.model_validate({**values, "line": line, "part": part, "raw": item})
             part += 1
+
+    @property
+    def stored(self) -> bool:
+        """Whether some lines are in the ledger already."""
+        return self._stored > 0
+
+    def store_ahead(self, ledger: Ledger) -> None:
+        """Store the lines about documents that cannot be moved as soon as they are many megabytes.
+
+        Raises:
+            LeaseLostError: the range was taken over.
+        """
+        if self._bad.tell() > KEPT_IN_MEMORY:
+            ledger.note_ahead(self._claim, self.quarantined(), more=self.stored)
+            self._stored = self._line
+            self._bad.seek(0)
+            self._bad.truncate()
 
     def conflicts(self) -> Iterator[ConflictLine]:
         """Return the lines for the ledger."""
@@ -231,7 +252,7 @@ def quarantine_lines(
         entities: of which entities; empty for all.
     """
     shown, end = False, b""
-    for part in ledger.quarantined(job.id):
+    for part in live_lines(ledger, job):
         if part.part:
             if shown:
                 yield _inner(part.raw)
@@ -265,11 +286,17 @@ def _conflict_lines(ledger: Ledger, job: CopyJob, first: list[JsonLine]) -> Iter
 
 def quarantined(ledger: Ledger, job: CopyJob, *, content: bool = True) -> Iterator[JsonLine]:
     """Return the documents of a job that could not be moved; without ``content`` none is made whole."""
-    for _, parts in groupby(ledger.quarantined(job.id), key=lambda item: (item.number, item.line)):
+    for _, parts in groupby(live_lines(ledger, job), key=lambda item: (item.number, item.line)):
         first = next(parts)
         whole = content and first.raw is not None
         raw = "".join(part.raw or "" for part in (first, *parts)) if whole else None
         yield {**_named(first), "raw": raw, **_origin(job, first.number)}
+
+
+def live_lines(ledger: Ledger, job: CopyJob) -> Iterator[QuarantineLine]:
+    """Return the lines of the ranges that are live; those of others may have been stored ahead."""
+    live = ledger.live_numbers(job.id)
+    return (line for line in ledger.quarantined(job.id) if line.number in live)
 
 
 def _named(line: QuarantineLine) -> JsonLine:
