@@ -1,4 +1,4 @@
-"""One document that nobody meant among good ones: it is kept back with its bytes, and everything else goes on."""
+"""One document that nobody meant among good ones: kept back with its bytes, while the others are copied."""
 
 from __future__ import annotations
 

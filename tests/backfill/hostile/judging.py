@@ -93,7 +93,7 @@ def judge(pair: Pair, stored: Mapping[str, Counter[bytes]], **options: object) -
     judge_report(report, result)
     figures.copied = report.documents_equal + sum(entity.counts.unproved for entity in report.entities)
     figures.normalised.update({item.name: item.documents for item in report.equivalences})
-    assert figures.copied + figures.quarantined.total() == figures.tried
+    assert figures.copied + figures.quarantined.total() == figures.tried, figures.text()
     return figures
 
 

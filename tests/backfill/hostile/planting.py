@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -83,10 +84,8 @@ def planted(database: Any, entity: Entity, count: int, seed: int) -> Counter[byt
     """Insert hostile documents past the validators; return the bytes of those that the server took."""
     collection = database.get_collection(entity.collection, codec_options=TOLERANT)
     documents = [RawBSONDocument(raw) for raw in hostile_documents(entity, count, seed)]
-    try:
+    # An _id of a type that the server does not take, or a unique value twice.
+    with suppress(BulkWriteError):
         collection.insert_many(documents, ordered=False, bypass_document_validation=True)
-    except BulkWriteError:
-        # An _id of a type that the server does not take, or a unique value twice.
-        pass
     found = collection.with_options(codec_options=RAW).find()
     return Counter(bytes(document.raw) for document in found)
