@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
     from twinstore.migrations import Initializer
+    from twinstore.originals import Original
 
 __all__ = [
     "BulkPort",
@@ -83,7 +84,8 @@ class Record:
         storage: the storage markers of the entity, instants as datetimes; absent markers are left out.
         text_timestamp: whether an instant was stored as text.
         error: why the row cannot be decoded.
-        raw: extended JSON of the stored row, given with ``error`` only.
+        original: what is stored, as JSON text or as something that tells it in pieces. With ``error`` it is
+            required; else a quarantine that needs it takes the model, which is another form of the row.
     """
 
     key: Key | None
@@ -92,12 +94,17 @@ class Record:
     storage: Mapping[str, object] = field(default_factory=dict[str, object])
     text_timestamp: bool = False
     error: str | None = None
-    raw: str | None = None
+    original: Original | str | None = None
 
     @property
     def label(self) -> str:
         """The text under which the owner is counted."""
         return label_of(self.owner)
+
+    @property
+    def raw(self) -> str | None:
+        """What is stored as one text, for rows that are known to be small."""
+        return None if self.original is None else str(self.original)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +137,7 @@ class ImportOutcome:
         written: inserted and overwritten rows by the label of their owner.
         unchanged: rows that were there with equal content, by the label of their owner.
         conflicts: rows that were there with other content.
-        rejected: records that the store refused.
+        rejected: records that the store refused and that :meth:`RangeWriter.take_rejected` has not given.
         removed: keys that were removed on request and had been there.
     """
 
@@ -158,6 +165,7 @@ class ScanRow:
         beside: in the same form what the store holds beside the content: fields that it repeats, and those
             that follow from the content; null stands for an absent value.
         expires: the instant by which retention judges the row.
+        stored_bytes: what the row takes in the store, where ``content`` shows only a digest of it.
     """
 
     key: Key | None
@@ -165,11 +173,17 @@ class ScanRow:
     content: bytes = b""
     beside: bytes = NOTHING_BESIDE
     expires: datetime | None = None
+    stored_bytes: int = 0
 
     @property
     def label(self) -> str:
         """The text under which the owner is counted."""
         return label_of(self.owner)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the row has."""
+        return max(len(self.content), self.stored_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +319,7 @@ class BulkView(Protocol):
     ) -> Iterator[list[Record]]:
         """Return the rows of a range in key order, in batches, for a copy.
 
-        Each row is either decoded, or carries ``error`` and ``raw``. Memory is bounded by one batch.
+        Each row is either decoded, or carries ``error`` and ``original``. Memory is bounded by one batch.
         """
         ...
 
@@ -342,6 +356,14 @@ class RangeWriter(Protocol):
             ConcurrencyError: the transaction lost against another one; the range may be repeated as a whole.
         """
         ...
+
+    def take_rejected(self) -> Sequence[Rejected]:
+        """Return the records that the store has refused since the last call, and forget them.
+
+        None where a driver keeps them all for the outcome, which then takes memory for as long as the range
+        lasts.
+        """
+        return ()
 
     def remove(self, keys: Sequence[Key]) -> None:
         """Take keys whose rows are to be removed; absent ones count for nothing."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
-__all__ = ["Key", "KeyPart", "KeyType", "int64", "text", "uuid"]
+__all__ = ["LONGEST_TEXT", "Key", "KeyPart", "KeyType", "can_bound", "int64", "text", "uuid"]
+
+# No id of a model is as long, and an index of a table takes no longer text. What is longer is data, and must
+# not be repeated wherever a row is named.
+LONGEST_TEXT: Final = 4096
 
 Key = tuple[str | int, ...]
 """The values of a key; a UUID is its lower-case text."""
@@ -24,8 +29,10 @@ class KeyType(Enum):
         return self is KeyType.INT64
 
     def admits(self, value: object) -> bool:
-        """Whether a stored value can be this part of a key."""
-        return type(value) is (int if self is KeyType.INT64 else str)
+        """Whether a stored value can be this part of a key; text of more than 4,096 characters cannot."""
+        if self is KeyType.INT64:
+            return type(value) is int
+        return type(value) is str and len(value) <= LONGEST_TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,12 @@ class KeyPart:
 
     field: str
     type: KeyType = KeyType.TEXT
+
+
+def can_bound(key: Key) -> bool:
+    """Whether every store can compare with a key: its texts hold neither U+0000 nor a lone surrogate."""
+    texts = (part for part in key if isinstance(part, str))
+    return all("\x00" not in part and part.encode(errors="ignore").decode() == part for part in texts)
 
 
 def text(name: str) -> KeyPart:

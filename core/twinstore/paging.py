@@ -158,5 +158,7 @@ def paginate(  # a page is made of exactly these
     """Return the page made of up to ``limit + 1`` rows; the extra row only tells that there is more."""
     shown = rows[:limit]
     more = len(rows) > limit
+    # Before the token: a row that cannot be decoded may have no value to sort by either.
+    items = tuple(item(row) for row in shown)
     token = encode_token(entity, print_, key(shown[-1])) if more else None
-    return Page(tuple(item(row) for row in shown), token)
+    return Page(items, token)

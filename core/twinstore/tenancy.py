@@ -105,6 +105,8 @@ class Tenancy:
 # In tallies and reports owners are texts. No tenant id is empty or contains a colon.
 UNKNOWN_LABEL: Final = ""
 NO_TENANT_LABEL: Final = ":none"
+# No tenant id is as long. A label stands in every tally and in every line of a row, so it must be short.
+LONGEST_LABEL: Final = 256
 
 
 def owner_of(tenant_id: str | None) -> Owner:
@@ -133,8 +135,8 @@ def shown(label: str) -> str:
 
 
 def _is_label(text: str) -> bool:
-    """Whether a text is neither reserved nor refused by a store for U+0000 or a lone surrogate."""
-    if text == NO_TENANT_LABEL or "\x00" in text:
+    """Whether a text is short, not reserved, and not refused by a store for U+0000 or a lone surrogate."""
+    if len(text) > LONGEST_LABEL or text == NO_TENANT_LABEL or "\x00" in text:
         return False
     # ASCII first, as nearly all ids: the other test copies the text twice.
     return text.isascii() or text.encode(errors="ignore").decode() == text

@@ -7,7 +7,7 @@ import bson
 import pytest
 from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
 
-from twinstore_mongo.raw import elements, first_text
+from twinstore_mongo.raw import element_of, elements, first_of
 
 VALUES: Final[dict[str, Any]] = {
     "double": 1.5,
@@ -59,15 +59,23 @@ def test_every_type_is_walked_past() -> None:
 def test_the_first_value_of_a_name_is_found_behind_any_other(name: str) -> None:
     twice = inner({name: VALUES[name]}) + inner({"tenantId": "acme"}) + inner({"tenantId": "globex"})
     assert bson.decode(document(twice))["tenantId"] == "globex"
-    assert first_text(document(twice), "tenantId") == "acme"
+    assert first_of(document(twice), "tenantId") == "acme"
 
 
-@pytest.mark.parametrize("value", [5, None, {"a": "acme"}])
-def test_what_is_no_text_is_none(value: object) -> None:
-    assert first_text(bson.encode({"tenantId": value}), "tenantId") is None
-    assert first_text(bson.encode({"other": "acme"}), "tenantId") is None
+@pytest.mark.parametrize(
+    ("value", "found"), [("acme", "acme"), (5, 5), (Int64(-5), -5), (None, None), (True, b"\x01")]
+)
+def test_a_text_and_an_integer_are_told_and_an_absent_value_is_none(value: object, found: object) -> None:
+    assert first_of(bson.encode({"tenantId": value}), "tenantId") == found
+    assert first_of(bson.encode({"other": value}), "tenantId") is None
 
 
-def test_a_text_that_is_not_utf_8_is_none() -> None:
+def test_anything_else_is_told_by_its_bytes() -> None:
+    assert first_of(bson.encode({"tenantId": {"a": "acme"}}), "tenantId") == bson.encode({"a": "acme"})
     raw = bson.encode({"tenantId": "acme"}).replace(b"acme", b"\xff\xfe\xff\xfe")
-    assert first_text(raw, "tenantId") is None
+    assert first_of(raw, "tenantId") == b"\x05\x00\x00\x00\xff\xfe\xff\xfe\x00"
+
+
+def test_an_element_is_taken_with_its_type_and_name() -> None:
+    raw = bson.encode({"a": 1, "_id": "x", "b": 2})
+    assert element_of(raw, "_id") == inner({"_id": "x"})

@@ -13,6 +13,7 @@ from twinstore.catalog import TenancyKind
 from twinstore.documents.content import extended_json, has_text_timestamp, key_of, scan_row
 from twinstore.errors import DocumentDecodeError
 from twinstore.ledger import LEDGER_MODULE
+from twinstore.mapnames import lossy_map, names_lost
 from twinstore.scope import UNBOUND
 from twinstore.tenancy import Tenant, label_of
 from twinstore_memory.access import MemoryAccess
@@ -209,9 +210,14 @@ def record(row: DocumentRow) -> Record:
         text_timestamp=has_text_timestamp(row),
     )
     try:
-        exported.model = decode(row.entity, row).model
+        model = decode(row.entity, row).model
     except DocumentDecodeError as error:
-        exported.error, exported.raw = error.message, extended_json(row)
+        exported.error, exported.original = error.message, extended_json(row)
+        return exported
+    if (path := lossy_map(row.document, model)) is not None:
+        exported.error, exported.original = names_lost(path), extended_json(row)
+        return exported
+    exported.model = model
     return exported
 
 

@@ -56,6 +56,12 @@ class MemoryRangeWriter(RangeWriter):
             self._write(record)
 
     @override
+    def take_rejected(self) -> Sequence[Rejected]:
+        """Hand over what was refused."""
+        taken, self._rejected = self._rejected, []
+        return taken
+
+    @override
     def remove(self, keys: Sequence[Key]) -> None:
         """Stage the removal of rows, with their children."""
         for key in keys:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
 
@@ -18,7 +18,7 @@ from twinstore.scope import UNBOUND, note_system_scope
 from twinstore.tenancy import label_of
 from twinstore_mongo.abandoned import end_abandoned
 from twinstore_mongo.access import MongoAccess
-from twinstore_mongo.bulk_owners import chosen, owner_of_value
+from twinstore_mongo.bulk_owners import chosen, counted_owner, owner_of_value
 from twinstore_mongo.bulk_view import MongoView
 from twinstore_mongo.bulk_writer import MongoRangeWriter
 from twinstore_mongo.codec import codec_of
@@ -29,6 +29,7 @@ from twinstore_mongo.identity import identity_of, instance_of
 from twinstore_mongo.key_order import SIMPLE, has_key_index, key_after, order_of, sorted_cuts
 from twinstore_mongo.migrator import initializer_class
 from twinstore_mongo.positions import position_of
+from twinstore_mongo.raw import documents_of, first_of
 from twinstore_mongo.survey import survey_of
 
 if TYPE_CHECKING:
@@ -111,15 +112,17 @@ class MongoBulk(BulkPort):
     @override
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
         note_system_scope("bulk counts")
-        store, tenant = self._connection.store, codec_of(entity).tenant
-        group: Document = {ID: None if tenant is None else f"${tenant}", "count": {"$sum": 1}}
+        store = self._connection.store
+        group: Document = {ID: counted_owner(codec_of(entity).tenant), "count": {"$sum": 1}}
         pipeline = [*self._chosen(entity, tenant_id).stages, {"$group": group}]
         collection = store.collection(self._connection.collection_name(entity))
         counted: Counter[str] = Counter()
         # Counting reads the whole collection, which may take longer than any call of a service.
         with translating(store.where.of(entity)), store.with_index_timeout():
-            for found in collection.aggregate(pipeline, collation=SIMPLE, allowDiskUse=True):
-                counted[label_of(owner_of_value(entity, found[ID]))] += found["count"]
+            for batch in collection.aggregate_raw_batches(pipeline, collation=SIMPLE, allowDiskUse=True):
+                for found in documents_of(cast("bytes", batch)):
+                    count = first_of(found, "count")
+                    counted[label_of(owner_of_value(entity, first_of(found, ID)))] += int(count or 0)
         return dict(sorted(counted.items()))
 
     @override

@@ -14,6 +14,7 @@ from pymongo import InsertOne, ReplaceOne
 from twinstore.access import Row
 from twinstore_mongo.codec import FIRST_VERSION, next_version
 from twinstore_mongo.derive import ID, VERSION
+from twinstore_mongo.raw import element_of, first_of
 
 if TYPE_CHECKING:
     from twinstore.bulk import Key, Record
@@ -36,11 +37,11 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DocumentWrite:
-    """One document on its way; ``replaces`` is the ``_id`` of the document that it takes the place of."""
+    """One document on its way; ``replaces`` is the filter of the document that it takes the place of."""
 
     record: Record
     raw: bytes
-    replaces: object | None = None
+    replaces: RawBSONDocument | None = None
 
     @property
     def key(self) -> Key:
@@ -60,11 +61,18 @@ def encoded(codec: Codec[Any], record: Record, *, largest: int | None) -> Docume
     return DocumentWrite(record, raw)
 
 
-def replacing(codec: Codec[Any], write: DocumentWrite, stored: RawBSONDocument) -> DocumentWrite:
-    """Return the write that takes the place of a stored document, under its ``_id``."""
-    document = document_of(codec, write.record, next_version(stored.get(VERSION)))
-    document[ID] = stored[ID]
-    return DocumentWrite(write.record, bson.encode(document), stored[ID])
+def replacing(codec: Codec[Any], write: DocumentWrite, stored: bytes) -> DocumentWrite:
+    """Return the write that takes the place of a stored document, under its ``_id``, whatever that is."""
+    document = document_of(codec, write.record, next_version(first_of(stored, VERSION)))
+    del document[ID]
+    identity = element_of(stored, ID)
+    rest = bson.encode(document)[LENGTH_BYTES:-1]
+    return DocumentWrite(write.record, framed(identity + rest), RawBSONDocument(framed(identity)))
+
+
+def framed(elements: bytes) -> bytes:
+    """Return the document of some elements."""
+    return (len(elements) + LENGTH_BYTES + 1).to_bytes(LENGTH_BYTES, "little") + elements + b"\x00"
 
 
 def document_of(codec: Codec[Any], record: Record, version: Int64 = FIRST_VERSION) -> Document:
@@ -132,4 +140,4 @@ def same_but_version(one: bytes, other: bytes) -> bool:
 def operation(write: DocumentWrite) -> InsertOne[RawBSONDocument] | ReplaceOne[RawBSONDocument]:
     """Return the operation of a write."""
     new = RawBSONDocument(write.raw)
-    return InsertOne(new) if write.replaces is None else ReplaceOne({ID: write.replaces}, new)
+    return InsertOne(new) if write.replaces is None else ReplaceOne(write.replaces, new)

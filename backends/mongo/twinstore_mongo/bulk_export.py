@@ -6,7 +6,6 @@ would compare texts with texts only. Without such an index an expression compare
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,17 +13,19 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from bson import InvalidBSON, decode, decode_all, encode
 from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.json_util import CANONICAL_JSON_OPTIONS, dumps
 
 from twinstore.bulk import Record
 from twinstore.errors import DocumentDecodeError
-from twinstore.forks import ending
+from twinstore.forks import ForkSafeLock, ending
+from twinstore.keys import KeyType
+from twinstore.mapnames import lossy_map, names_lost
+from twinstore_mongo.bulk_original import BsonOriginal
 from twinstore_mongo.bulk_owners import owner_of_value
 from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.derive import ID
-from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch, order_of, plain_part
+from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_batch, order_of, plain_part
 from twinstore_mongo.paths import PathTree
-from twinstore_mongo.raw import first_text
+from twinstore_mongo.raw import documents_of, first_of, parts_of
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -47,8 +48,13 @@ __all__ = ["Exporter", "between", "bounds", "conditions_of"]
 NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, type_registry=FOREIGN_TYPES
 )
-LENIENT: Final = NAIVE.with_options(unicode_decode_error_handler="backslashreplace")
-LENGTH_BYTES: Final = 4
+STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+# Threads take turns at large documents: what decoding takes for a moment is a multiple of what remains.
+LARGE_BYTES: Final = 1_000_000
+ONE_LARGE: Final = ForkSafeLock()
+BROKEN: Final = "holds text that is not UTF-8, or another value that cannot be decoded"
 ALTERED: Final = (
     "holds a name twice, or a value of a type that JSON does not have (code, symbol, undefined, pointer)"
 )
@@ -102,6 +108,7 @@ class Exporter:
         order = order_of(self.codec.key)
         with store.limited():
             indexed = not rows.joins and has_key_index(collection, order)
+            batch_size = fitting_batch(collection, batch_size)
         if indexed:
             cursor = self._along_index(collection, within, rows.condition, order, batch_size)
         else:
@@ -111,8 +118,9 @@ class Exporter:
                 cursor = self._sorted(collection, within, rows, order, batch_size)
         with ending(cursor.close):
             while (batch := next_batch(store, cursor, indexed=indexed)) is not None:
-                if records := self.decoded(batch):
-                    yield records
+                yield from self.decoded(batch)
+        if indexed and within.upper is None:
+            yield from self._beside_index(store, collection, within, rows.condition)
 
     def _along_index(
         self,
@@ -123,10 +131,25 @@ class Exporter:
         batch_size: int,
     ) -> RawBatches:
         ends = bounds(self.codec, within)
+        if self.codec.entity.single_key is None:
+            condition = {"$and": [condition, {"$nor": lists_in(self.codec)}]}
         # Batches of about a thousand documents decode more than twice as fast as the default of 16 MB.
         return collection.find_raw_batches(
             condition, sort=order, hint=order, batch_size=batch_size, collation=SIMPLE, **ends
         )
+
+    def _beside_index(
+        self, store: OpenDatabase, collection: Collection[Document], within: KeyRange, condition: Document
+    ) -> Iterator[list[Record]]:
+        """Yield the records that walks along the index up to its end leave out."""
+        others = not_walked(self.codec, within)
+        if not others:
+            return
+        with store.with_index_timeout():
+            cursor = collection.find_raw_batches({"$and": [condition, {"$or": others}]}, collation=SIMPLE)
+        with ending(cursor.close):
+            while (batch := next_batch(store, cursor, indexed=False)) is not None:
+                yield from self.decoded(batch)
 
     def _sorted(
         self,
@@ -149,60 +172,87 @@ class Exporter:
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
             with ending(cursor.close):
                 while (batch := store.next_batch(cursor)) is not None:
-                    yield from self.decoded(batch)
+                    for records in self.decoded(batch):
+                        yield from records
 
-    def decoded(self, batch: bytes) -> list[Record]:
+    def decoded(self, batch: bytes) -> Iterator[list[Record]]:
+        """Yield the records of a raw batch, large documents a few at a time."""
+        for part in parts_of(batch):
+            if len(part) < LARGE_BYTES:
+                yield self.records(part)
+                continue
+            with ONE_LARGE:
+                records = self.records(part)
+            yield records
+
+    def records(self, batch: bytes) -> list[Record]:
         """Return the records of a raw batch; one broken document does not spoil the others."""
         try:
             documents = decode_all(batch, NAIVE)
         except InvalidBSON:
-            return [self.cautious(raw) for raw in split(batch)]
+            return [self.cautious(raw) for raw in documents_of(batch)]
         # A document that its values do not give back holds a name twice, of which the client keeps the last,
         # or a type that the client replaces: to copy it would lose something silently.
         if b"".join(map(encode, documents)) != batch:
-            return [self.cautious(raw) for raw in split(batch)]
-        return [self.record(document, raw) for document, raw in zip(documents, split(batch), strict=True)]
+            del documents
+            return [self.cautious(raw) for raw in documents_of(batch)]
+        # Each is forgotten as soon as its model is made: as objects documents are many times as large.
+        documents.reverse()
+        return [self.record(documents.pop(), raw) for raw in documents_of(batch)]
 
     def cautious(self, raw: bytes) -> Record:
         """Return the record of one document that may be broken or hold what the client does not give back."""
         try:
-            document = decode(raw, NAIVE)
+            document, stored = decode(raw, NAIVE), decode(raw, STORED)
         except InvalidBSON:
-            return self.unreadable(lenient(raw), raw, "holds text that is not UTF-8")
-        if encode(document) != raw:
-            record = self.unreadable(document, raw, ALTERED)
-            tenant = self.codec.tenant
-            record.owner = owner_of_value(
-                self.codec.entity, None if tenant is None else first_text(raw, tenant)
-            )
-            return record
+            return self.first_of(raw, BROKEN)
+        if encode(stored) != raw or encode(self.own(document)) != encode(self.own(stored)):
+            return self.first_of(raw, ALTERED)
         return self.record(document, raw)
+
+    def own(self, document: Document) -> Document:
+        """Return what a model may read of a document; all else is left out of a copy, whatever it is."""
+        identity = None if self.codec.entity.single_key is None else ID
+        return {name: value for name, value in document.items() if name[:1] != "_" or name == identity}
+
+    def first_of(self, raw: bytes, reason: str) -> Record:
+        """Return the record of a document that the client cannot give, with the first values of its names.
+
+        By those the server finds it.
+        """
+        codec = self.codec
+        key = tuple(first_of(raw, name) for name in codec.key)
+        return Record(
+            key=cast("Key", key) if codec.entity.admits_key(key) else None,
+            owner=owner_of_value(codec.entity, None if codec.tenant is None else first_of(raw, codec.tenant)),
+            model=None,
+            error=reason,
+            original=BsonOriginal(raw),
+        )
 
     def record(self, document: Document, raw: bytes) -> Record:
         """Return the record of a document."""
-        text_timestamp = mark_utc(document, self.instants)
+        record = Record(
+            self.key_of(document),
+            self.owner_of(document),
+            None,
+            text_timestamp=mark_utc(document, self.instants),
+        )
+        record.original = BsonOriginal(raw)
+        self.codec.restore_references(document)
         try:
             row = self.codec.decode(document)
         except DocumentDecodeError as error:
-            return self.unreadable(document, raw, reason_of(error), text_timestamp=text_timestamp)
-        key = self.key_of(document)
-        if key is None:
-            return self.unreadable(document, raw, "its key is not a string", text_timestamp=text_timestamp)
-        return Record(key, self.owner_of(document), row.model, row.storage, text_timestamp)
-
-    def unreadable(
-        self, document: Document, raw: bytes, reason: str, *, text_timestamp: bool = False
-    ) -> Record:
-        """Return the record of a document that forms no model, with its bytes, which no JSON gives back."""
-        kept = f'{{"bson":"{b64encode(raw).decode()}","document":{readable(document)}}}'
-        return Record(
-            key=self.key_of(document),
-            owner=self.owner_of(document),
-            model=None,
-            text_timestamp=text_timestamp,
-            error=reason,
-            raw=kept,
-        )
+            record.error = reason_of(error)
+            return record
+        if record.key is None:
+            record.error = "its key is not a string"
+            return record
+        if (path := lossy_map(document, row.model)) is not None:
+            record.error = names_lost(path)
+            return record
+        record.model, record.storage = row.model, row.storage
+        return record
 
     def owner_of(self, document: Mapping[str, Any]) -> StoredOwner:
         """Return the owner of a document, as far as it can be told."""
@@ -210,10 +260,10 @@ class Exporter:
         return owner_of_value(self.codec.entity, None if tenant is None else document.get(tenant))
 
     def key_of(self, document: Mapping[str, Any]) -> Key | None:
-        """Return the key of a document; ``None`` when a part is of another type."""
+        """Return the key of a document; ``None`` when it is none of the entity."""
         if self.codec.entity.single_key is not None:
             key = document.get(ID)
-            return (key,) if isinstance(key, str) else None
+            return (cast("str", key),) if KeyType.TEXT.admits(key) else None
         values = tuple(plain_part(document.get(name)) for name in self.codec.key)
         return cast("Key", values) if self.codec.entity.admits_key(values) else None
 
@@ -227,6 +277,24 @@ def conditions_of(names: Sequence[str], keys: Sequence[Key]) -> Iterator[Documen
             groups.setdefault(key[:-1], []).append(key[-1])
         for head, tails in groups.items():
             yield {**dict(zip(heads, head, strict=True)), last: {"$in": tails}}
+
+
+def lists_in(codec: Codec[Any]) -> list[Document]:
+    """Return the conditions of which one holds where a part of the key is a list.
+
+    The index has an entry for each member, so that walks along it would meet the document in several ranges.
+    """
+    return [{name: {"$type": "array"}} for name in codec.key]
+
+
+def not_walked(codec: Codec[Any], within: KeyRange) -> list[Document]:
+    """Return the conditions of which one holds for what the last walk along the index leaves out."""
+    # The server admits no list as an _id.
+    lists = lists_in(codec) if codec.entity.single_key is None else []
+    if within.lower is None:
+        return lists
+    # A walk that begins at some key ends before the greatest of all values.
+    return [*lists, {"$and": [{name: {"$type": "maxKey"}} for name in codec.key]}]
 
 
 def reason_of(error: DocumentDecodeError) -> str:
@@ -250,28 +318,3 @@ def mark_utc(document: Document, tree: PathTree) -> bool:
             if type(part) is dict:
                 found_text |= mark_utc(part, below)
     return found_text
-
-
-def readable(document: Document) -> str:
-    """Return a document as extended JSON; what even that does not know stands in the bytes alone."""
-    try:
-        return dumps(document, json_options=CANONICAL_JSON_OPTIONS)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        return "null"
-
-
-def split(batch: bytes) -> Iterator[bytes]:
-    """Yield the documents of a raw batch; each starts with its length."""
-    position = 0
-    while position < len(batch):
-        length = int.from_bytes(batch[position : position + LENGTH_BYTES], "little")
-        yield batch[position : position + length]
-        position += length
-
-
-def lenient(raw: bytes) -> Document:
-    """Return what can be read of a broken document."""
-    try:
-        return decode(raw, LENIENT)
-    except InvalidBSON:
-        return {"$bson": raw}

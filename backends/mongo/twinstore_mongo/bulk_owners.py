@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from twinstore.scope import tenant_argument
-from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
+from twinstore.tenancy import LONGEST_LABEL, NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
 from twinstore_mongo.codec import codec_of
 
 if TYPE_CHECKING:
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore_mongo.connection import Document
 
-__all__ = ["Chosen", "chosen", "owner_of_value"]
+__all__ = ["Chosen", "chosen", "counted_owner", "owner_of_value"]
 
 # No document of ours has a field of this name.
 PARENT: Final = "_twinstore_parent"
+# In bytes; longer text is no tenant.
+LONGEST_TENANT: Final = 4 * LONGEST_LABEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,22 @@ def _chosen(entity: Entity, tenant: str, name_of: Callable[[Entity], str]) -> Ch
         "as": PARENT,
     }
     return Chosen({}, [{"$lookup": join}, {"$match": {PARENT: {"$ne": []}}}, {"$unset": PARENT}])
+
+
+def counted_owner(tenant: str | None) -> object:
+    """Return the expression by which documents are counted: the tenant, ``false`` where none can be told.
+
+    A document as a tenant could be as large as the largest answer of the server.
+
+    Args:
+        tenant: the stored name of the field, ``None`` where there is none.
+    """
+    if tenant is None:
+        return None
+    stored, kind = f"${tenant}", {"$type": f"${tenant}"}
+    is_short = {"$lte": [{"$strLenBytes": stored}, LONGEST_TENANT]}
+    is_absent = {"$in": [kind, ["missing", "null", "undefined"]]}
+    return {"$cond": [{"$cond": [{"$eq": [kind, "string"]}, is_short, is_absent]}, stored, False]}
 
 
 def owner_of_value(entity: Entity, stored: Any) -> StoredOwner:  # noqa: ANN401  # any stored value

@@ -19,12 +19,13 @@ from bson.int64 import Int64
 
 from twinstore.bulk import Key, KeyRange, ScanRow
 from twinstore.forks import ending
+from twinstore.keys import KeyType
 from twinstore.stored import marked
 from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
 from twinstore_mongo.derive import stored_names
 from twinstore_mongo.exact import exact_document
-from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch
-from twinstore_mongo.raw import first_text
+from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_batch
+from twinstore_mongo.raw import documents_of, first_of, parts_of
 from twinstore_mongo.stored_form import StoredForm, json_of
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ __all__ = ["CollectionScan"]
 STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-# Keeps broken bytes apart: two documents that differ in them never decode to the same.
-BROKEN: Final = STORED.with_options(unicode_decode_error_handler="surrogateescape")
 FETCH_KEYS: Final = 500
 
 
@@ -49,6 +48,7 @@ class CollectionScan:
     """What one entity looks like in its collection: names and places only, for values are read as stored.
 
     Attributes:
+        entity: its description, for the types of the key.
         key: stored names of the key.
         numbers: those parts of it that are integers.
         tenant: stored name of the tenant, ``None`` where rows name none.
@@ -56,6 +56,7 @@ class CollectionScan:
         form: how its documents are shown.
     """
 
+    entity: Entity
     key: tuple[str, ...]
     numbers: frozenset[str]
     tenant: str | None
@@ -67,6 +68,7 @@ class CollectionScan:
         """Return the scan of an entity."""
         names = stored_names(entity)
         return cls(
+            entity=entity,
             key=tuple(names[name] for name in entity.key),
             numbers=frozenset(names[part.field] for part in entity.key_parts if part.type.is_number),
             tenant=None if entity.tenant_field is None else names[entity.tenant_field],
@@ -87,6 +89,7 @@ class CollectionScan:
         order = dict.fromkeys(self.key, 1)
         with store.limited():
             indexed = has_key_index(collection, list(order.items()))
+            batch_size = fitting_batch(collection, batch_size)
         # Without an index, rows of one key come in the same order in each pass.
         order = order if indexed else {**order, "_id": 1}
         along: Document = {"hint": order} if indexed else {"allowDiskUse": True}
@@ -98,8 +101,7 @@ class CollectionScan:
             )
         with ending(cursor.close):
             while (raw := next_batch(store, cursor, indexed=indexed)) is not None:
-                if raw:
-                    yield self.rows(raw)
+                yield from map(self.rows, parts_of(raw))
 
     def fetch(
         self, store: OpenDatabase, collection: Collection[Document], keys: Sequence[Key]
@@ -110,7 +112,8 @@ class CollectionScan:
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
             with ending(cursor.close):
                 while (raw := store.next_batch(cursor)) is not None:
-                    yield from self.rows(raw)
+                    for part in parts_of(raw):
+                        yield from self.rows(part)
 
     def any_of(self, keys: Sequence[Key]) -> Document:
         """Return the filter of some keys."""
@@ -154,24 +157,26 @@ class CollectionScan:
         try:
             document = bson.decode(raw, STORED)
         except bson.InvalidBSON:
-            return self.broken_row(raw)
+            # Its bytes decide about equality.
+            content = json_of({"doc": marked("bson", sha256(raw).hexdigest()), "storage": {}})
+            key, owner = self.first_key_of(raw), self.first_owner_of(raw)
+            return ScanRow(key, owner, content, stored_bytes=len(raw))
         if bson.encode(document) == raw:
             return self.row(document)
         digest = sha256(raw).hexdigest()
         row = self.row(document, digest)
         row.content, row.beside = self.form.shown(exact_document(raw), row.key, digest)
-        row.owner = self.owner_of(None if self.tenant is None else first_text(raw, self.tenant))
+        row.key, row.owner = self.first_key_of(raw), self.first_owner_of(raw)
         return row
 
-    def broken_row(self, raw: bytes) -> ScanRow:
-        """Return the row of a document that is no BSON; its bytes decide about equality."""
-        content = json_of({"doc": marked("bson", sha256(raw).hexdigest()), "storage": {}})
-        try:
-            document = bson.decode(raw, BROKEN)
-        except bson.InvalidBSON:
-            return ScanRow(None, self.owner_of(raw), content)
-        tenant = None if self.tenant is None else printable(document.get(self.tenant))
-        return ScanRow(self.sure_key_of(document), self.owner_of(tenant), content)
+    def first_owner_of(self, raw: bytes) -> StoredOwner:
+        """Return the owner by the first value of the tenant, under which the server finds the document."""
+        return self.owner_of(None if self.tenant is None else first_of(raw, self.tenant))
+
+    def first_key_of(self, raw: bytes) -> Key | None:
+        """Return the key by the first values of its names, ``None`` when it is none of the entity."""
+        key = tuple(first_of(raw, name) for name in self.key)
+        return cast("Key", key) if self.entity.admits_key(key) else None
 
     def row(self, stored: Document, altered: str | None = None) -> ScanRow:
         """Return the row of a document; ``altered`` as for :meth:`StoredForm.shown`."""
@@ -189,46 +194,18 @@ class CollectionScan:
         return UNKNOWN_TENANT
 
     def key_of(self, stored: Mapping[str, Any]) -> Key | None:
-        """Return the key, ``None`` when a part is of another type."""
+        """Return the key, ``None`` when it is none of the entity."""
         if self.numbers:
             return self.key_with_numbers(stored)
-        key = [part for name in self.key if type(part := stored.get(name)) is str]
-        return tuple(key) if len(key) == len(self.key) else None
+        if len(self.key) == 1:  # as of most entities, and every row passes here
+            only = stored.get(self.key[0])
+            return (cast("str", only),) if KeyType.TEXT.admits(only) else None
+        key = tuple(stored.get(name) for name in self.key)
+        return cast("Key", key) if self.entity.admits_key(key) else None
 
     def key_with_numbers(self, stored: Mapping[str, Any]) -> Key | None:
         """Return a key of which some parts are integers, which the client may have as a class of its own."""
         values: Document = {name: stored.get(name) for name in self.key}
         values |= {name: int(values[name]) for name in self.numbers if type(values[name]) is Int64}
-        fit = (type(value) is (int if name in self.numbers else str) for name, value in values.items())
-        return cast("Key", tuple(values.values())) if all(fit) else None
-
-    def sure_key_of(self, document: Mapping[str, Any]) -> Key | None:
-        """Return the key of a broken document, ``None`` when the key itself is broken.
-
-        What stands for its bytes sorts elsewhere, and could be the key of another row.
-        """
-        key = self.key_of(document)
-        return (
-            key if key is not None and all(is_sound(part) for part in key if isinstance(part, str)) else None
-        )
-
-
-def is_sound(text: str) -> bool:
-    """Tell whether a leniently decoded text was valid UTF-8: no half of a pair stands for a byte."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def printable(value: object) -> object:
-    """Return a leniently decoded text with its broken bytes as numbers, everything else as it is."""
-    if type(value) is not str:
-        return value
-    return value.encode(errors="surrogateescape").decode(errors="backslashreplace")
-
-
-def documents_of(raw: bytes) -> Iterator[bytes]:
-    """Yield the documents of a raw batch."""
-    view, rest = memoryview(raw), len(raw)
-    while rest:
-        size = int.from_bytes(view[:4], "little")
-        yield bytes(view[:size])
-        view, rest = view[size:], rest - size
+        key = tuple(values.values())
+        return cast("Key", key) if self.entity.admits_key(key) else None

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import BulkWriteError, OperationFailure
 from typing_extensions import override
 
 from twinstore.bulk import Conflict, ImportOutcome, RangeWriter, Rejected
 from twinstore.errors import ConcurrencyError, ValidationError
-from twinstore.forks import OwnProcess
+from twinstore.forks import OwnProcess, ending
 from twinstore.guard import GuardedAccess
 from twinstore.moving import obstacles, reason_of_obstacle
 from twinstore.retrying import repeat
@@ -27,7 +26,8 @@ from twinstore_mongo.codec import codec_of
 from twinstore_mongo.context import translating
 from twinstore_mongo.derive import ID
 from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY, violated_index
-from twinstore_mongo.key_order import SIMPLE, plain_part
+from twinstore_mongo.key_order import SIMPLE
+from twinstore_mongo.raw import documents_of, first_of
 from twinstore_mongo.removing import remove_keys
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ __all__ = ["PART_BYTES", "MongoRangeWriter"]
 
 # A transaction of the server must end within 60 s; this much is written in a few of them.
 PART_BYTES: Final = 8 * 1024 * 1024
-# In a second copy nearly every stored document equals the one to be written byte by byte: no need to decode.
-RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
 TRANSIENT: Final = "TransientTransactionError"
 VALIDATION_FAILURE: Final = 121
 
@@ -122,6 +120,11 @@ class MongoRangeWriter(RangeWriter):
                 self._commit_part()
 
     @override
+    def take_rejected(self) -> Sequence[Rejected]:
+        taken, self._outcome.rejected = self._outcome.rejected, []
+        return taken
+
+    @override
     def remove(self, keys: Sequence[Key]) -> None:
         self._must_be_open()
         self._removals.extend(keys)
@@ -184,12 +187,12 @@ class MongoRangeWriter(RangeWriter):
     def _reject(self, record: Record, reason: str) -> None:
         self._outcome.rejected.append(Rejected(record, reason))
 
-    def _decide(self, write: DocumentWrite, stored: RawBSONDocument | None) -> None:
+    def _decide(self, write: DocumentWrite, stored: bytes | None) -> None:
         """Keep what is equal, note what differs, and gather what is to be written."""
         record = write.record
         if stored is None:
             self._gather(write)
-        elif is_equal(self._codec, write, bytes(stored.raw)):
+        elif is_equal(self._codec, write, stored):
             self._outcome.unchanged[record.label] += 1
         elif self._overwrite:
             self._gather(replacing(self._codec, write, stored))
@@ -200,17 +203,19 @@ class MongoRangeWriter(RangeWriter):
         self._pending.append(write)
         self._bytes += len(write.raw)
 
-    def _stored(self, keys: Sequence[Key]) -> Mapping[Key, RawBSONDocument]:
-        """Return the stored documents of some keys, undecoded."""
+    def _stored(self, keys: Sequence[Key]) -> Mapping[Key, bytes]:
+        """Return the stored documents of some keys, undecoded: what another has put there may be anything."""
         names, store = self._codec.key, self._context.store
-        collection = self._context.collection(self._entity).with_options(codec_options=RAW)
-        found: dict[Key, RawBSONDocument] = {}
+        collection = self._context.collection(self._entity)
+        found: dict[Key, bytes] = {}
         with translating(store.where.of(self._entity)):
             for condition in conditions_of(names, keys):
-                with store.limited():
-                    for raw in collection.find(condition, collation=SIMPLE):
-                        key: Any = tuple(plain_part(raw[name]) for name in names)
-                        found[key] = raw
+                cursor = collection.find_raw_batches(condition, collation=SIMPLE)
+                with ending(cursor.close):
+                    while (batch := store.next_batch(cursor)) is not None:
+                        for raw in documents_of(batch):
+                            key: Any = tuple(first_of(raw, name) for name in names)
+                            found[key] = raw
         return found
 
     # -------------------------------------------------------------------------------------- writing

@@ -136,6 +136,11 @@ class Codec(Generic[M]):
         storage = self._storage(document)
         return Row(model if self.entity.derived_key is None else self._reunited(model, storage), storage)
 
+    def restore_references(self, values: Document) -> None:
+        """Turn free maps that look like database references back into maps, in place."""
+        if self._maps:
+            restore_references(values, self._maps)
+
     def differs_when_read(self, row: Row[M]) -> bool:
         """Whether the document of a row would be read as another one: its key is neither own nor derived."""
         derive, name = self.entity.derived_key, self.entity.single_key
@@ -158,8 +163,7 @@ class Codec(Generic[M]):
             # A null is what others write for an absent value.
             if name[:1] != "_" and name not in self._plain and value is not None
         }
-        if self._maps:
-            restore_references(values, self._maps)
+        self.restore_references(values)
         if self._identity is not None:
             key = document.get(ID)
             if values.setdefault(self._identity, key) != key:

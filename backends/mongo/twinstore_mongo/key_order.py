@@ -14,7 +14,10 @@ from pymongo.collation import Collation
 from pymongo.errors import OperationFailure
 
 from twinstore.catalog import KeyType
+from twinstore.forks import ending
+from twinstore.keys import can_bound
 from twinstore_mongo.derive import ID
+from twinstore_mongo.raw import documents_of, first_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SIMPLE",
     "Order",
+    "fitting_batch",
     "gives_order",
     "has_key_index",
     "key_after",
@@ -44,6 +48,8 @@ SIMPLE: Final = Collation("simple")
 VIEW: Final = 166  # CommandNotSupportedOnView
 # An index with one of these leaves documents out, or has them in the order of another collation.
 UNFIT: Final = ("sparse", "partialFilterExpression", "hidden", "collation")
+# What a batch has on average, at most; the server itself ends one at 16 MB.
+BATCH_BYTES: Final = 4_000_000
 # Keys are short, so a batch of them stays small and a large collection takes few round trips.
 KEYS_AT_ONCE: Final = 10_000
 # The server orders values by type first, so the first value of the next type is beyond all of one. Of the
@@ -77,6 +83,17 @@ def has_key_index(collection: Collection[Any], order: Order) -> bool:
         return False
 
 
+def fitting_batch(collection: Collection[Any], batch_size: int) -> int:
+    """Return how many documents to ask for at a time: fewer where they are large, so that few wait here."""
+    try:
+        (stats,) = collection.aggregate([{"$collStats": {"storageStats": {"scale": 1}}}])
+    # A view has none, and a role that may only find may not ask.
+    except (OperationFailure, ValueError):
+        return batch_size
+    average = stats["storageStats"].get("avgObjSize") or 1
+    return max(1, min(batch_size, BATCH_BYTES // int(average)))
+
+
 def next_batch(store: OpenDatabase, cursor: Iterator[Any], *, indexed: bool) -> bytes | None:
     """Ask a raw cursor for one batch; ``None`` at the end. A sort of everything takes as long as it takes."""
     if indexed:
@@ -93,12 +110,13 @@ def plain_part(value: object) -> object:
 def key_after(
     collection: Collection[Document], codec: Codec[Any], lower: Key | None, rows: int, condition: Document
 ) -> Key | None:
-    """Return the key ``rows`` places after a key, from the index alone; only values of its types count."""
-    found = _other_key_at(collection, codec, lower, rows, condition)
-    if found is None or codec.entity.admits_key(found):
-        return found
-    # Half of a composed key may be of another type; a range cannot end there.
-    return _other_key_at(collection, codec, lower, rows, {"$and": [condition, typed(codec)]})
+    """Return the key ``rows`` places after a key, from the index alone, or the next one that can end a range.
+
+    That one is another key than ``lower``, because many rows may share one where no unique index forbids it,
+    and a key that every store can compare with.
+    """
+    found = (key_in(raw, codec) for raw in _keys_at(collection, codec, lower, rows, condition))
+    return next((key for key in found if key is not None and key != lower), None)
 
 
 def sorted_cuts(
@@ -117,15 +135,16 @@ def sorted_cuts(
     since = 0
     with store.with_index_timeout():
         # A sort in memory is refused from 100 MB on.
-        for found in collection.aggregate(
+        for batch in collection.aggregate_raw_batches(
             pipeline, allowDiskUse=True, collation=SIMPLE, batchSize=KEYS_AT_ONCE
         ):
-            this = _key_in(found, codec)
-            # Rows that share a key, which only a missing unique index allows, stay in one range.
-            if since >= rows and this != last:
-                cuts.append(this)
-                since = 0
-            since, last = since + 1, this
+            for raw in documents_of(cast("bytes", batch)):
+                this = key_in(raw, codec)
+                # Rows that share a key, which only a missing unique index allows, stay in one range.
+                if since >= rows and this is not None and this != last:
+                    cuts.append(this)
+                    since = 0
+                since, last = since + 1, this
     return cuts
 
 
@@ -135,40 +154,35 @@ def typed(codec: Codec[Any]) -> Document:
     return {name: {"$type": TYPES[part.type]} for name, part in parts}
 
 
-def _other_key_at(
-    collection: Collection[Document], codec: Codec[Any], lower: Key | None, rows: int, condition: Document
-) -> Key | None:
-    found = _key_at(collection, codec, lower, rows, condition)
-    if lower is None or found != lower:
-        return found
-    # Where no unique index forbids it, many rows can share one key; a range cannot end among them.
-    other = {"$nor": [dict(zip(codec.key, lower, strict=True))]}
-    return _key_at(collection, codec, lower, 0, {"$and": [condition, other]})
-
-
-def _key_at(
+def _keys_at(
     collection: Collection[Document], codec: Codec[Any], lower: Key | None, skip: int, condition: Document
-) -> Key | None:
+) -> Iterator[bytes]:
+    """Yield documents that hold a key alone, as they are stored, from some places after a key on."""
     order, types = order_of(codec.key), [part.type for part in codec.entity.key_parts]
     first = [FIRST[kind] for kind in types] if lower is None else lower
-    # A filter would compare texts with texts only; min and max cut the index across types, and need a hint.
-    cursor = collection.find(
-        condition,
-        projection(codec),
-        sort=order,
-        hint=order,
-        min=dict(zip(codec.key, first, strict=True)),
-        max=dict(zip(codec.key, (BEYOND[kind] for kind in types), strict=True)),
-        skip=skip,
-        limit=1,
-        collation=SIMPLE,
-    )
-    return next((_key_in(found, codec) for found in cursor), None)
+    # Nearly always the first one will do. A filter would compare texts with texts only; min and max cut the
+    # index across types, and need a hint.
+    for place, limit in ((skip, 1), (skip + 1, 0)):
+        cursor = collection.find_raw_batches(
+            condition,
+            projection(codec),
+            sort=order,
+            hint=order,
+            min=dict(zip(codec.key, first, strict=True)),
+            max=dict(zip(codec.key, (BEYOND[kind] for kind in types), strict=True)),
+            skip=place,
+            limit=limit,
+            collation=SIMPLE,
+        )
+        with ending(cursor.close):
+            for batch in cursor:
+                yield from documents_of(cast("bytes", batch))
 
 
-def _key_in(found: Document, codec: Codec[Any]) -> Key:
-    """Return the key of a document, as far as it is one; a part that is absent is ``None``."""
-    return cast("Key", tuple(plain_part(found.get(name)) for name in codec.key))
+def key_in(raw: bytes, codec: Codec[Any]) -> Key | None:
+    """Return the key of a stored document where a range can end at it."""
+    key = tuple(first_of(raw, name) for name in codec.key)
+    return cast("Key", key) if codec.entity.admits_key(key) and can_bound(cast("Key", key)) else None
 
 
 def projection(codec: Codec[Any]) -> Document:

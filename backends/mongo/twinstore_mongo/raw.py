@@ -1,6 +1,7 @@
 """The top level of a document as it is stored, where the client would replace or drop something.
 
 Of a name that occurs twice the client keeps the last value, and the server finds the document by the first.
+What is no UTF-8 the client does not decode at all.
 """
 
 from __future__ import annotations
@@ -8,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["first_text"]
+__all__ = ["documents_of", "element_of", "elements", "first_of", "parts_of"]
 
 # Bytes of the values of fixed size, by the type of the element.
 FIXED: Final = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
 FIXED_ENDS: Final = {0x7F: 0, 0xFF: 0}
+LENGTH_BYTES: Final = 4
+# Of a raw batch, that are decoded at a time: a small value takes twelve times its bytes as an object.
+PART_BYTES: Final = 2_000_000
 TEXT: Final = 0x02
+INTEGERS: Final = frozenset({0x10, 0x12})
+ABSENT: Final = frozenset({0x06, 0x0A})
 TEXTS: Final = frozenset({TEXT, 0x0D, 0x0E})
 DOCUMENTS: Final = frozenset({0x03, 0x04, 0x0F})
 BINARY: Final = 0x05
@@ -22,13 +28,53 @@ POINTER: Final = 0x0C
 IDENTITY_BYTES: Final = 12
 
 
-def first_text(raw: bytes, name: str) -> str | None:
-    """Return the first value of a name when it is text in UTF-8; otherwise ``None``."""
+def documents_of(batch: bytes) -> Iterator[bytes]:
+    """Yield the documents of a raw batch; each starts with its length."""
+    position = 0
+    while position < len(batch):
+        length = int.from_bytes(batch[position : position + LENGTH_BYTES], "little")
+        yield batch[position : position + length]
+        position += length
+
+
+def parts_of(batch: bytes) -> Iterator[bytes]:
+    """Yield a raw batch in parts of a few megabytes, so that few large documents are decoded at a time."""
+    if len(batch) <= PART_BYTES:
+        yield from [batch] if batch else []
+        return
+    start = end = 0
+    while end < len(batch):
+        end += int.from_bytes(batch[end : end + LENGTH_BYTES], "little")
+        following = int.from_bytes(batch[end : end + LENGTH_BYTES], "little")
+        if end - start + following > PART_BYTES or end == len(batch):
+            yield batch[start:end]
+            start = end
+
+
+def first_of(raw: bytes, name: str) -> str | int | bytes | None:
+    """Return the first value of a name as a key or a tenant has it.
+
+    That is text in UTF-8 or an integer. ``None`` where the name is absent, or null; the bytes of the value
+    where it is anything else.
+    """
     wanted = name.encode()
     for kind, found, start, end in elements(raw):
-        if found == wanted:
-            return text_of(raw[start + 4 : end - 1]) if kind == TEXT else None
+        if found != wanted:
+            continue
+        if kind in INTEGERS:
+            return int.from_bytes(raw[start:end], "little", signed=True)
+        if kind in ABSENT:
+            return None
+        text = text_of(raw[start + LENGTH_BYTES : end - 1]) if kind == TEXT else None
+        return raw[start:end] if text is None else text
     return None
+
+
+def element_of(raw: bytes, name: str) -> bytes:
+    """Return the first element of a name as it stands in a document that has one: type, name and value."""
+    wanted = name.encode()
+    start, end = next((start, end) for _, found, start, end in elements(raw) if found == wanted)
+    return raw[start - len(wanted) - 2 : end]
 
 
 def elements(raw: bytes) -> Iterator[tuple[int, bytes, int, int]]:

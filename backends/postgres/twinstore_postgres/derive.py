@@ -6,17 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Generic, LiteralString
+from typing import TYPE_CHECKING, Any, Final, Generic, LiteralString, cast
 
 import pydantic
 from psycopg import sql
 from typing_extensions import TypeVar
 
 from twinstore.access import NO_STORAGE, Row, UniqueKey
-from twinstore.canonical import CanonicalModel, decode_stored
-from twinstore.catalog import Entity, TenancyKind
+from twinstore.canonical import CanonicalModel, decode_stored, undecodable
+from twinstore.catalog import Entity, Layout, TenancyKind
 from twinstore.errors import ValidationError
 from twinstore.tenancy import UNKNOWN_TENANT, label_of, owner_of
+from twinstore_postgres.codec import UNREADABLE
 from twinstore_postgres.columns import VERSION, Column, Origin, column_name, columns_of
 from twinstore_postgres.encoding import compile_decoder, compile_encoder
 from twinstore_postgres.settings import DRIVER
@@ -147,13 +148,24 @@ class Table(Generic[M]):
         Raises:
             DocumentDecodeError: the row does not form a model; names entity and key.
         """
+        return self.decode_with_document(values)[0]
+
+    def decode_with_document(self, values: Values) -> tuple[M, Mapping[str, object]]:
+        """Return the model of a row, with the properties of which it was made.
+
+        Raises:
+            DocumentDecodeError: the row does not form a model; names entity and key.
+        """
         document = self._document(values)
         try:
-            return self._validate(document, by_alias=True, by_name=False)
+            return self._validate(document, by_alias=True, by_name=False), cast(
+                "Mapping[str, object]", document
+            )
         except pydantic.ValidationError:
             # Once more for the message; the name of a row that is fine need not be made.
             key = self.key_text(values)
-            return decode_stored(self.entity.model, document, entity=self.entity.name, key=key, driver=DRIVER)
+            decode_stored(self.entity.model, document, entity=self.entity.name, key=key, driver=DRIVER)
+            raise
 
     @cached_property
     def _marker_positions(self) -> tuple[tuple[str, int], ...]:
@@ -169,13 +181,33 @@ class Table(Generic[M]):
             return NO_STORAGE
         return {name: values[at] for name, at in self._marker_positions if values[at] is not None}
 
+    def checked_markers_of(self, values: Values) -> Mapping[str, object]:
+        """Return the same.
+
+        Raises:
+            DocumentDecodeError: one that is required is missing, or what is stored is no value of ours.
+        """
+        markers = self.markers_of(values)
+        wrong = [name for name, value in markers.items() if value is UNREADABLE]
+        wrong += [
+            marker.name for marker in self.entity.storage if marker.required and marker.name not in markers
+        ]
+        if wrong:
+            reason = f"its markers {', '.join(wrong)} are missing or hold what cannot be represented"
+            raise undecodable(reason, entity=self.entity.name, key=self.key_text(values), driver=DRIVER)
+        return markers
+
     def row(self, values: Values) -> Row[M]:
         """Return the model of a row with its storage markers.
 
         Raises:
             DocumentDecodeError: the row does not form a model; names entity and key.
         """
-        markers = self.markers_of(values) if self._marker_positions else NO_STORAGE
+        markers = self.checked_markers_of(values) if self._marker_positions else NO_STORAGE
+        if self.entity.layout is Layout.PAYLOAD and UNREADABLE in values:
+            # A column beside the payload, by which lists sort.
+            reason = "a column beside its payload holds what cannot be represented"
+            raise undecodable(reason, entity=self.entity.name, key=self.key_text(values), driver=DRIVER)
         return Row(self.decode(values), markers)
 
     def taker(self, fields: Sequence[str]) -> Callable[[Values], Values]:

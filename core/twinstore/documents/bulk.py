@@ -301,6 +301,12 @@ class DocumentWriter(RangeWriter):
             self._write(record)
 
     @override
+    def take_rejected(self) -> Sequence[Rejected]:
+        """Hand over what was refused."""
+        taken, self._rejected = self._rejected, []
+        return taken
+
+    @override
     def remove(self, keys: Sequence[Key]) -> None:
         """Remove rows, with their children."""
         for key in keys:

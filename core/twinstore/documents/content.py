@@ -12,6 +12,7 @@ from twinstore import jsontext
 from twinstore.bulk import Record, ScanRow
 from twinstore.documents.rows import decode, instant
 from twinstore.errors import DocumentDecodeError
+from twinstore.mapnames import lossy_map, names_lost
 from twinstore.stored import marked
 
 if TYPE_CHECKING:
@@ -35,9 +36,14 @@ def record_of(row: DocumentRow, driver: str) -> Record:
         text_timestamp=has_text_timestamp(row),
     )
     try:
-        record.model = decode(row.entity, row, driver).model
+        model = decode(row.entity, row, driver).model
     except DocumentDecodeError as error:
-        record.error, record.raw = error.message, extended_json(row)
+        record.error, record.original = error.message, extended_json(row)
+        return record
+    if (path := lossy_map(row.document, model)) is not None:
+        record.error, record.original = names_lost(path), extended_json(row)
+        return record
+    record.model = model
     return record
 
 

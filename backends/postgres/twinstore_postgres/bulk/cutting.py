@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
+from twinstore.keys import LONGEST_TEXT
 from twinstore_postgres.bulk.exporting import tenant_condition
 from twinstore_postgres.bulk.finding import without_key
 from twinstore_postgres.codec import Unprepared
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Walk"]
 
+SHORT: Final = "char_length({}) <= {}"
 KEY_AT: Final = "SELECT {key} FROM {table} WHERE {where} ORDER BY {order} OFFSET %s LIMIT 1"
 
 
@@ -31,12 +33,19 @@ class Walk:
     tenant: str | None
     nullable: bool
 
-    def key_at(self, lower: Key | None, skip: int, *, beyond: bool = False) -> Key | None:
-        """Return the key ``skip`` rows after the first at, or ``beyond``, a key; ``None`` past the end."""
+    def key_at(
+        self, lower: Key | None, skip: int, *, beyond: bool = False, short: bool = False
+    ) -> Key | None:
+        """Return the key ``skip`` rows after the first at, or ``beyond``, a key; ``None`` past the end.
+
+        With ``short`` only those count that can be a key of the entity.
+        """
         owner, values = tenant_condition(self.table, self.tenant)
         conditions = [owner]
         if self.nullable:
             conditions.append(sql.SQL("NOT ({})").format(without_key(self.table)))
+        if short:
+            conditions += short_texts(self.table)
         if lower is not None:
             bound = sql.SQL(", ").join([sql.Placeholder()] * len(lower))
             operator = sql.SQL(">" if beyond else ">=")
@@ -46,3 +55,10 @@ class Walk:
         step = (Unprepared(statement), [*values, *(lower or ()), skip])
         (found,) = self.transaction.run(step, subject=Subject(self.table.entity))
         return found.first
+
+
+def short_texts(table: Table) -> list[sql.Composable]:
+    """Return the conditions of keys whose texts are not too long."""
+    columns = [table.column(field) for field in table.entity.key]
+    texts = [sql.Identifier(column.name) for column in columns if column.sql_type == "text"]
+    return [sql.SQL(SHORT).format(name, sql.Literal(LONGEST_TEXT)) for name in texts]

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
-from twinstore import jsontext
 from twinstore.bulk import Key, KeyRange, Record
 from twinstore.errors import DocumentDecodeError
+from twinstore.mapnames import lossy_map, names_lost
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
 from twinstore_postgres.bulk.finding import without_key
 from twinstore_postgres.bulk.keys import storable_keys
+from twinstore_postgres.bulk.original import RowOriginal
 from twinstore_postgres.owners import owner_condition, owner_values, scope_kind
 from twinstore_postgres.reading import TolerantInstantLoader
 
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
     from twinstore_postgres.codec import Row
     from twinstore_postgres.derive import Table
 
-__all__ = ["approximate_size", "export_batches", "export_of", "range_condition", "tenant_condition"]
+__all__ = ["export_batches", "export_of", "range_condition", "tenant_condition"]
 
-# A batch ends at this size too. Every so many rows one is weighed for all of them, which costs little.
-BATCH_BYTES: Final = 8_000_000
-SIZE_SAMPLE_EVERY: Final = 8
+# A batch ends at this size too; as objects rows take several times their bytes.
+BATCH_BYTES: Final = 2_000_000
 # COPY, because a cursor of the server takes five times as long. Binary, because values are wanted, not text;
 # the scan of a comparison reads text, so that no common reader can hide a difference.
 EXPORT: Final = (
@@ -52,10 +52,9 @@ def export_batches(
     statement = sql.SQL(EXPORT).format(**table.parts, where=where, order=table.key_order)
     batch: list[Record] = []
     size = 0
-    for row in stored_rows(snapshot, table, statement, values):
-        if len(batch) % SIZE_SAMPLE_EVERY == 0:
-            size += SIZE_SAMPLE_EVERY * approximate_size(row)
-        batch.append(record_of(table, row))
+    for row, message in stored_rows(snapshot, table, statement, values):
+        size += len(message)
+        batch.append(record_of(table, row, message))
         if len(batch) == batch_size or size > BATCH_BYTES:
             yield batch
             batch, size = [], 0
@@ -71,29 +70,21 @@ def export_of(snapshot: Snapshot, table: Table, keys: Sequence[Key]) -> Generato
         some = wanted[start : start + SOME_KEYS]
         asked = sql.SQL(", ").join([one] * len(some))
         statement = sql.SQL(EXPORT_SOME).format(**table.parts, order=table.key_order, keys=asked)
-        for row in stored_rows(snapshot, table, statement, list(chain.from_iterable(some))):
-            yield record_of(table, row)
+        for row, message in stored_rows(snapshot, table, statement, list(chain.from_iterable(some))):
+            yield record_of(table, row, message)
 
 
 def stored_rows(
     snapshot: Snapshot, table: Table, statement: sql.Composed, values: Sequence[object]
-) -> Generator[Row]:
-    """Yield the rows that a statement selects, as the columns of the table hold them."""
+) -> Generator[tuple[Row, bytes]]:
+    """Yield the rows that a statement selects, each with what the server sent of it."""
     with snapshot.copy(statement, values) as copy:
         copy.cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
         copy.set_types([column.sql_type for column in table.columns])
-        yield from copy.rows()
-
-
-def approximate_size(value: object) -> int:
-    """Return about how many bytes a value takes; the items of a list are taken to be alike."""
-    if isinstance(value, (str, bytes)):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(map(approximate_size, value.values()))
-    if isinstance(value, list):
-        return len(value) * approximate_size(value[0]) if value else 0
-    return sum(map(approximate_size, value)) if isinstance(value, tuple) else 8
+        for message in copy:  # one for each row, the library says, and one at the end that is none
+            row = copy.formatter.parse_row(message)
+            if row is not None:
+                yield row, bytes(message)
 
 
 def range_condition(
@@ -130,25 +121,21 @@ def tenant_condition(table: Table, tenant_id: str | None) -> tuple[sql.Composabl
     return sql.SQL("true") if owner is None else owner, owner_values(table, scope)
 
 
-def record_of(table: Table, row: Row) -> Record:
+def record_of(table: Table, row: Row, message: bytes) -> Record:
     """Return the record of a row, decoded or with the reason why not."""
+    original = RowOriginal(table.columns, message)
     stored = table.key_of(row)
-    key: Key | None = None if None in stored else stored
+    key: Key | None = stored if table.entity.admits_key(stored) else None
     owner = table.owner(row)
-    storage = table.markers_of(row)
+    record = Record(key, owner, None, original=original)
     try:
-        return Record(key, owner, table.decode(row), storage)
+        record.storage = table.checked_markers_of(row)
+        model, document = table.decode_with_document(row)
     except DocumentDecodeError as error:
-        return Record(key, owner, None, storage, error=error.message, raw=raw_text(table, row))
-
-
-def raw_text(table: Table, row: Row) -> str:
-    """Return a stored row as JSON by column; what JSON cannot hold is written as text."""
-    values = {
-        column.name: value if isinstance(value, _PLAIN) else str(value)
-        for column, value in zip(table.columns, row, strict=True)
-    }
-    return jsontext.dumps(values).decode()
-
-
-_PLAIN: Final = (str, int, float, bool, list, dict, type(None))
+        record.error = error.message
+        return record
+    if (path := lossy_map(document, model)) is not None:
+        record.error = names_lost(path)
+        return record
+    record.model = model
+    return record

@@ -200,7 +200,9 @@ class PostgresBulk(BulkPort):
                 return None
             walk = Walk(transaction, table, tenant, found.nullable)
             key = walk.key_at(lower, rows)
+            if key is not None and not table.entity.admits_key(key):
+                key = walk.key_at(lower, rows, short=True)
             if lower is None or key != lower:
                 return key
             # Without a unique index many rows can share one key; a range cannot end among them.
-            return walk.key_at(lower, 0, beyond=True)
+            return walk.key_at(lower, 0, beyond=True, short=True)

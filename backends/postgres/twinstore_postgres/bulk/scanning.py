@@ -36,8 +36,10 @@ __all__ = ["SelectedColumn", "TableScan"]
 # Of one query, whose text grows with them.
 FETCH_KEYS: Final = 500
 # A batch ends at this size too, so that large documents do not pile up.
-BATCH_BYTES: Final = 8_000_000
+BATCH_BYTES: Final = 2_000_000
 NULL: Final = marked("null", None)
+# Beside a row of which only a digest is shown; an object of its own.
+DIGESTED: Final = bytes(bytearray(NOTHING_BESIDE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,7 @@ class TableScan:
         size = 0
         for row in self._rows(snapshot, statement):
             batch.append(row)
-            size += len(row.content)
+            size += row.size
             if len(batch) == batch_size or size > BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
@@ -122,12 +124,13 @@ class TableScan:
     def row(self, values: Sequence[str | None]) -> ScanRow:
         """Return the row of the texts of the columns."""
         expires = None if self._expires is None else values[self._expires]
-        return ScanRow(
-            self._key(values),
-            self._owner(values),
-            *self._shown(values),
-            None if expires is None else instant_of(expires),
-        )
+        content, beside = self._shown(values)
+        row = ScanRow(self._key(values), self._owner(values), content, beside)
+        if expires is not None:
+            row.expires = instant_of(expires)
+        if beside is DIGESTED:
+            row.stored_bytes = sum(len(value) for value in values if value is not None)
+        return row
 
     def _shown(self, values: Sequence[str | None]) -> tuple[bytes, bytes]:
         """Return content and what stands beside it; what cannot be written as JSON is marked as a whole."""
@@ -149,7 +152,7 @@ class TableScan:
         # Values nested deeper than a writer of JSON goes; the digest still tells one row from another.
         except (TypeError, ValueError, RecursionError):
             digest = sha256("\0".join(map(str, values)).encode()).hexdigest()
-            return dumps_sorted({"doc": marked("row", digest), "storage": {}}), NOTHING_BESIDE
+            return dumps_sorted({"doc": marked("row", digest), "storage": {}}), DIGESTED
 
     def _split(self, shown: dict[str, Any]) -> tuple[object, Mapping[str, object]]:
         storage = {part.name: shown.pop(part.name) for part in self.markers if part.name in shown}
@@ -172,7 +175,7 @@ class TableScan:
             value if convert is None or value is None else convert(value)
             for value, convert in ((values[position], convert) for position, convert in self._keys)
         )
-        return None if None in key else cast("Key", key)
+        return cast("Key", key) if self.entity.admits_key(key) else None
 
     def _rows(self, snapshot: Snapshot, statement: sql.Composable) -> Iterator[ScanRow]:
         # Text: it is what the server says of a value, whatever the client would make of it.

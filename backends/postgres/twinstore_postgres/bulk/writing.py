@@ -17,7 +17,6 @@ from twinstore.guard import GuardedAccess
 from twinstore.scope import UNBOUND
 from twinstore_postgres import statements
 from twinstore_postgres.access import PostgresAccess
-from twinstore_postgres.bulk.exporting import BATCH_BYTES, SIZE_SAMPLE_EVERY, approximate_size
 from twinstore_postgres.bulk.keys import storable_keys
 from twinstore_postgres.bulk.merging import Findings, Merger
 from twinstore_postgres.bulk.staging import Stage
@@ -42,6 +41,9 @@ PROBE_BY_KEY: Final = (
 # Merges of so many rows cost the server a sixth less than merges of 1,000; more would take too much memory,
 # because the records stay until it is known that none of them is refused.
 CHUNK_ROWS: Final = 2500
+# A merge has at most about so many bytes. Every so many rows one is weighed for all of them: that is cheap.
+CHUNK_BYTES: Final = 4_000_000
+SIZE_SAMPLE_EVERY: Final = 8
 
 
 class PostgresRangeWriter(RangeWriter):
@@ -70,6 +72,11 @@ class PostgresRangeWriter(RangeWriter):
         with self._working():
             for record in records:
                 self._take(record)
+
+    @override
+    def take_rejected(self) -> Sequence[Rejected]:
+        taken, self._findings.rejected = self._findings.rejected, []
+        return taken
 
     @override
     def remove(self, keys: Sequence[Key]) -> None:
@@ -136,7 +143,7 @@ class PostgresRangeWriter(RangeWriter):
         if len(self._pairs) % SIZE_SAMPLE_EVERY == 0:
             self._bytes += SIZE_SAMPLE_EVERY * approximate_size(row)
         self._pairs.append((record, row))
-        if len(self._pairs) == CHUNK_ROWS or self._bytes > BATCH_BYTES:
+        if len(self._pairs) == CHUNK_ROWS or self._bytes > CHUNK_BYTES:
             self._merge()
 
     def _reject(self, record: Record, reason: str) -> None:
@@ -147,3 +154,14 @@ class PostgresRangeWriter(RangeWriter):
             self._merger.merge(self._pairs)
             self._pairs.clear()
             self._bytes = 0
+
+
+def approximate_size(value: object) -> int:
+    """Return about how many bytes a value takes; the items of a list are taken to be alike."""
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(approximate_size, value.values()))
+    if isinstance(value, list):
+        return len(value) * approximate_size(value[0]) if value else 0
+    return sum(map(approximate_size, value)) if isinstance(value, tuple) else 8

@@ -34,7 +34,7 @@ from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.engine import known_job, present_job_id
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import latest_job
-from twinstore_backfill.copy.quarantine import line_of, quarantined
+from twinstore_backfill.copy.quarantine import quarantine_lines, quarantined
 from twinstore_backfill.files import write_lines
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.stopping import stop_on_signals
@@ -75,7 +75,7 @@ def list_(  # noqa: PLR0917  # the options of a command
     reasons: Counter[tuple[str, str]] = Counter()
     first: list[Entry] = []
     with opened(context, module, target, target_config, job) as (store, found):
-        for entry in quarantined(store.ledger, found):
+        for entry in quarantined(store.ledger, found, content=False):
             if entity and entry["entity"] not in entity:
                 continue
             reasons[str(entry["entity"]), str(entry["reason"])] += 1
@@ -151,17 +151,10 @@ def export(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Write every document with its reason and its original bytes to a file that only its owner may read."""
-    count = 0
-
-    def lines(store: Store, found: CopyJob) -> Iterator[bytes]:
-        nonlocal count
-        for entry in quarantined(store.ledger, found):
-            if not entity or entry["entity"] in entity:
-                count += 1
-                yield line_of(entry)
-
     with opened(context, module, target, target_config, job) as (store, found):
-        write_lines(out, lines(store, found))
+        entries = quarantined(store.ledger, found, content=False)
+        count = sum(1 for entry in entries if not entity or entry["entity"] in entity)
+        write_lines(out, quarantine_lines(store.ledger, found, [], entity or ()))
     emit(output, {"job": found.id, "documents": count, "file": str(out)}, f"{count:,} written to {out}.")
 
 
@@ -203,7 +196,7 @@ def _waiting(
     with sides as (left, right):
         entities = select_entities(left.bulk, options.entities)
         found = known_job(right, present_job_id(left, right, options, entities))
-        waiting = sum(1 for _ in quarantined(right.ledger, found))
+        waiting = sum(1 for _ in quarantined(right.ledger, found, content=False))
     text = f"To be tried again: {waiting:,}. This was a dry run; nothing was written. Add --execute to copy."
     emit(output, {"job": found.id, "documents": waiting, "executed": False}, text)
     return Exit.DIFFERENT if waiting else Exit.OK

@@ -19,7 +19,7 @@ from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import is_migrated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from twinstore.bulk import BulkView, KeyRange, OnConflict, Record
@@ -86,8 +86,9 @@ class FirstLines(LineSink):
         self.conflicts: list[Mapping[str, object]] = []
 
     @override
-    def quarantine(self, entry: dict[str, object]) -> None:
+    def quarantine(self, entry: dict[str, object], original: Iterable[str] | None) -> None:
         """Keep a document that cannot be moved while there is room."""
+        del original
         if len(self.bad) < SHOWN:
             # Reports are passed on; content stays in the quarantine, which its owner alone can read.
             self.bad.append({**entry, "raw": None})

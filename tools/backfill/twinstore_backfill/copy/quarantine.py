@@ -8,8 +8,8 @@ Both are lines of the ledger, committed with the range that they belong to. The 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from itertools import count, groupby
+from dataclasses import dataclass, field
+from itertools import groupby
 from logging import getLogger
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Final, Protocol, Self, cast
@@ -20,10 +20,11 @@ from typing_extensions import override
 from twinstore import jsontext
 from twinstore.ledger import ConflictLine, QuarantineLine
 from twinstore.ledger.records import key_json, key_of_json
+from twinstore.originals import Original
 from twinstore_backfill.files import write_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -40,7 +41,9 @@ __all__ = [
     "RangeLines",
     "conflict_entry",
     "export_lines",
+    "original_of",
     "quarantine_entry",
+    "quarantine_lines",
 ]
 
 log = getLogger(__name__)
@@ -60,17 +63,27 @@ UNSAFE: Final = re.compile(r"[^\w.-]")
 
 
 def quarantine_entry(entity: Entity, record: Record, reason: str) -> JsonLine:
-    """Return the line of a record that cannot be moved; what only the target refused comes from the model."""
-    raw = record.raw
-    if raw is None and record.model is not None:
-        raw = jsontext.dumps({"doc": record.model.wire(), "storage": dict(record.storage)}).decode()
+    """Return the line of a record that cannot be moved, without its content."""
     return {
         "entity": entity.name,
         "tenant": record.label,
         "key": None if record.key is None else list(record.key),
         "reason": storable(reason),
-        "raw": None if raw is None else storable(raw),
     }
+
+
+def original_of(record: Record) -> Iterable[str] | None:
+    """Return what is stored of a record in pieces, ``None`` where nothing is known of it.
+
+    Of a driver that does not give it the model takes its place.
+    """
+    if isinstance(record.original, Original):
+        return record.original.pieces()
+    if record.original is not None:
+        return (record.original,)
+    if record.model is None:
+        return None
+    return (jsontext.dumps({"doc": record.model.wire(), "storage": dict(record.storage)}).decode(),)
 
 
 def conflict_entry(entity: Entity, conflict: Conflict) -> JsonLine:
@@ -91,8 +104,8 @@ def storable(text: str) -> str:
 class LineSink(Protocol):
     """Takes what is to be said about single rows of a range."""
 
-    def quarantine(self, entry: JsonLine) -> None:
-        """Keep the line of a document that cannot be moved."""
+    def quarantine(self, entry: JsonLine, original: Iterable[str] | None) -> None:
+        """Keep the line of a document that cannot be moved, with what is stored of it in pieces."""
         ...
 
     def conflict(self, entry: JsonLine) -> None:
@@ -106,7 +119,10 @@ class RangeLines(LineSink):
     def __init__(self, claim: Claim) -> None:
         """Take the range."""
         self._place = {"job_id": claim.job_id, "number": claim.number}
+        self._claim = claim
         self._bad, self._conflicts = (SpooledTemporaryFile[bytes](KEPT_IN_MEMORY) for _ in range(2))
+        self._stored = 0
+        self._line = 0
 
     def __enter__(self) -> Self:
         """Begin without lines."""
@@ -120,9 +136,12 @@ class RangeLines(LineSink):
         self._conflicts.close()
 
     @override
-    def quarantine(self, entry: JsonLine) -> None:
-        """Keep the line of a document that cannot be moved."""
+    def quarantine(self, entry: JsonLine, original: Iterable[str] | None) -> None:
+        """Keep the line of a document that cannot be moved, and behind it a line for each part of it."""
+        self._line += 1
         self._bad.write(line_of(entry))
+        for part in parts_of(original):
+            self._bad.write(orjson.dumps(part, option=orjson.OPT_APPEND_NEWLINE))
 
     @override
     def conflict(self, entry: JsonLine) -> None:
@@ -131,15 +150,38 @@ class RangeLines(LineSink):
 
     def quarantined(self) -> Iterator[QuarantineLine]:
         """Return the lines for the ledger, long ones in parts."""
-        for line, entry in zip(count(1), entries_in(self._bad)):
-            for part, raw in enumerate(parts_of(entry.pop("raw"))):
-                values = {**self._place, **entry, "line": line, "part": part, "raw": raw}
-                yield QuarantineLine.model_validate(values)
+        values: JsonLine = {}
+        line, part = self._stored, 0
+        for item in lines_in(self._bad):
+            if isinstance(item, dict):
+                values, line, part = {**self._place, **with_key_as_json(item)}, line + 1, 0
+                continue
+            yield QuarantineLine.model_validate({**values, "line": line, "part": part, "raw": item})
+            part += 1
+
+    @property
+    def stored(self) -> bool:
+        """Whether some lines are in the ledger already."""
+        return self._stored > 0
+
+    def store_ahead(self, ledger: Ledger) -> None:
+        """Store the lines about documents that cannot be moved as soon as they are many megabytes.
+
+        Raises:
+            LeaseLostError: the range was taken over.
+        """
+        if self._bad.tell() > KEPT_IN_MEMORY:
+            ledger.note_ahead(self._claim, self.quarantined(), more=self.stored)
+            self._stored = self._line
+            self._bad.seek(0)
+            self._bad.truncate()
 
     def conflicts(self) -> Iterator[ConflictLine]:
         """Return the lines for the ledger."""
-        for line, entry in zip(count(1), entries_in(self._conflicts)):
-            yield ConflictLine.model_validate({**self._place, **entry, "line": line})
+        for line, entry in enumerate(lines_in(self._conflicts), 1):
+            if isinstance(entry, dict):
+                values = {**self._place, **with_key_as_json(entry), "line": line}
+                yield ConflictLine.model_validate(values)
 
 
 def line_of(entry: Mapping[str, object]) -> bytes:
@@ -147,26 +189,36 @@ def line_of(entry: Mapping[str, object]) -> bytes:
     return orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def entries_in(spool: SpooledTemporaryFile[bytes]) -> Iterator[JsonLine]:
-    """Return the kept entries in order, with their keys as the ledger has them."""
+def lines_in(spool: SpooledTemporaryFile[bytes]) -> Iterator[JsonLine | str | None]:
+    """Return the kept lines in order: entries, and the parts of what is stored behind theirs."""
     spool.seek(0)
     for line in spool:
-        entry: JsonLine = orjson.loads(line)
-        key = entry["key"]
-        yield {**entry, "key": key_json(tuple(key) if isinstance(key, list) else None)}
+        item: JsonLine | str | None = orjson.loads(line)
+        yield item
 
 
-def parts_of(text: object) -> Iterator[str | None]:
-    """Yield a text in parts of at most 1 MB of UTF-8, cut between characters; at least one part."""
-    if not isinstance(text, str):
+def with_key_as_json(entry: JsonLine) -> JsonLine:
+    """Return an entry with its key as the ledger has it."""
+    key = entry["key"]
+    return {**entry, "key": key_json(tuple(key) if isinstance(key, list) else None)}
+
+
+def parts_of(pieces: Iterable[str] | None) -> Iterator[str | None]:
+    """Yield a text that comes in pieces in parts of at most 1 MB of UTF-8, cut between characters.
+
+    There is at least one part; ``None`` for no text at all.
+    """
+    if pieces is None:
         yield None
         return
-    content = text.encode()
-    end = _cut(content, 0)
-    yield content[:end].decode()
-    while end < len(content):
-        start, end = end, _cut(content, end)
-        yield content[start:end].decode()
+    waiting = b""
+    for piece in (pieces,) if isinstance(pieces, str) else pieces:
+        waiting += storable(piece).encode()
+        while len(waiting) > LARGEST_PART:
+            end = _cut(waiting, 0)
+            yield waiting[:end].decode()
+            waiting = waiting[end:]
+    yield waiting.decode()
 
 
 def _cut(content: bytes, start: int) -> int:
@@ -185,10 +237,10 @@ def export_lines(ledger: Ledger, job: CopyJob, directory: Path) -> ExportedLines
     """
     for name in (QUARANTINE, CONFLICTS):
         keep_aside(directory / name, job.id)
-    return ExportedLines(
-        _export(quarantined(ledger, job), directory / QUARANTINE),
-        _export(conflicts(ledger, job), directory / CONFLICTS),
-    )
+    exported = ExportedLines()
+    write_lines(directory / QUARANTINE, quarantine_lines(ledger, job, exported.quarantine))
+    write_lines(directory / CONFLICTS, _conflict_lines(ledger, job, exported.conflicts))
+    return exported
 
 
 def keep_aside(path: Path, job_id: str) -> None:
@@ -215,36 +267,76 @@ def job_of_file(path: Path) -> str | None:
 class ExportedLines:
     """The first lines of both files, without the original content."""
 
-    quarantine: Sequence[JsonLine] = ()
-    conflicts: Sequence[JsonLine] = ()
+    quarantine: list[JsonLine] = field(default_factory=list[JsonLine])
+    conflicts: list[JsonLine] = field(default_factory=list[JsonLine])
 
 
-def _export(entries: Iterator[JsonLine], path: Path) -> list[JsonLine]:
-    first: list[JsonLine] = []
+def quarantine_lines(
+    ledger: Ledger, job: CopyJob, first: list[JsonLine], entities: Collection[str] = ()
+) -> Iterator[bytes]:
+    """Yield the lines of the quarantine in pieces, because one line may be larger than memory should be.
 
-    def lines() -> Iterator[bytes]:
-        for entry in entries:
-            if len(first) < SHOWN:
-                first.append({name: value for name, value in entry.items() if name != "raw"})
-            yield line_of(entry)
+    Args:
+        ledger: where they stand.
+        job: whose documents.
+        first: takes the first entries, without the original content.
+        entities: of which entities; empty for all.
+    """
+    shown, end = False, b""
+    for part in live_lines(ledger, job):
+        if part.part:
+            if shown:
+                yield _inner(part.raw)
+            continue
+        if shown:
+            yield end
+        shown = not entities or part.entity in entities
+        if not shown:
+            continue
+        entry, origin = _named(part), _origin(job, part.number)
+        if len(first) < SHOWN:
+            first.append({**entry, **origin})
+        quote = b"" if part.raw is None else b'"'
+        yield orjson.dumps(entry)[:-1] + b',"raw":' + quote + (_inner(part.raw) if quote else b"null")
+        end = quote + b"," + orjson.dumps(origin, option=orjson.OPT_APPEND_NEWLINE)[1:]
+    if shown:
+        yield end
 
-    write_lines(path, lines())
-    return first
+
+def _inner(text: str | None) -> bytes:
+    """Return a piece of a JSON text without its quotes."""
+    return orjson.dumps(text or "")[1:-1]
 
 
-def quarantined(ledger: Ledger, job: CopyJob) -> Iterator[JsonLine]:
-    """Return the documents of a job that could not be moved, each whole again."""
-    for _, parts in groupby(ledger.quarantined(job.id), key=lambda item: (item.number, item.line)):
-        first, *more = parts
-        raw = None if first.raw is None else "".join(part.raw or "" for part in (first, *more))
-        yield {
-            "entity": first.entity,
-            "tenant": first.tenant,
-            "key": key_of_json(first.key),
-            "reason": first.reason,
-            "raw": raw,
-            **_origin(job, first.number),
-        }
+def _conflict_lines(ledger: Ledger, job: CopyJob, first: list[JsonLine]) -> Iterator[bytes]:
+    for entry in conflicts(ledger, job):
+        if len(first) < SHOWN:
+            first.append(entry)
+        yield line_of(entry)
+
+
+def quarantined(ledger: Ledger, job: CopyJob, *, content: bool = True) -> Iterator[JsonLine]:
+    """Return the documents of a job that could not be moved; without ``content`` none is made whole."""
+    for _, parts in groupby(live_lines(ledger, job), key=lambda item: (item.number, item.line)):
+        first = next(parts)
+        whole = content and first.raw is not None
+        raw = "".join(part.raw or "" for part in (first, *parts)) if whole else None
+        yield {**_named(first), "raw": raw, **_origin(job, first.number)}
+
+
+def live_lines(ledger: Ledger, job: CopyJob) -> Iterator[QuarantineLine]:
+    """Return the lines of the ranges that are live; those of others may have been stored ahead."""
+    live = ledger.live_numbers(job.id)
+    return (line for line in ledger.quarantined(job.id) if line.number in live)
+
+
+def _named(line: QuarantineLine) -> JsonLine:
+    return {
+        "entity": line.entity,
+        "tenant": line.tenant,
+        "key": key_of_json(line.key),
+        "reason": line.reason,
+    }
 
 
 def conflicts(ledger: Ledger, job: CopyJob) -> Iterator[JsonLine]:

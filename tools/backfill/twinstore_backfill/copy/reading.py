@@ -10,14 +10,15 @@ from twinstore.errors import TwinstoreError
 from twinstore.keys import KeyType
 from twinstore.ledger import RangeTally
 from twinstore.moving import HELD
+from twinstore.normalform import marker_not_normal
 from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore_backfill.copy.forgiving import Forgiving
-from twinstore_backfill.copy.quarantine import conflict_entry, quarantine_entry
+from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from twinstore.bulk import BulkPort, BulkView, ImportOutcome, KeyRange, Record
+    from twinstore.bulk import BulkPort, BulkView, ImportOutcome, KeyRange, Record, Rejected
     from twinstore.catalog import Entity
     from twinstore.keys import Key
     from twinstore_backfill.copy.quarantine import LineSink
@@ -78,16 +79,23 @@ class RangeReader:
         # How many rows the target refused because another one has a unique value of theirs.
         self.waiting = 0
         self._expired_rows: Counter[str] = Counter()
-        self._undecodable: Counter[str] = Counter()
+        self._quarantined: Counter[str] = Counter()
         self._text_timestamp: Counter[str] = Counter()
         self._expired = expired
         self._lines = lines
         self._identity = tuple(entity.identity.items())
+        self._has_markers = bool(entity.storage)
         self._last: Key | None = None
 
     def wanted(self, batch: Sequence[Record]) -> list[Record]:
         """Count the records and return those that are to be written."""
         return [record for record in batch if self._wanted(record)]
+
+    def reject(self, rejected: Iterable[Rejected]) -> None:
+        """Keep records back that the target refused."""
+        for item in rejected:
+            self.waiting += item.reason.startswith(HELD)
+            self._keep_back(item.record, item.reason)
 
     def tally(self, outcome: ImportOutcome) -> RangeTally:
         """Return what the range amounted to, and note what the target refused or has already.
@@ -95,19 +103,16 @@ class RangeReader:
         Raises:
             TwinstoreError: the driver did not account for every record it was given.
         """
-        self.waiting = sum(rejected.reason.startswith(HELD) for rejected in outcome.rejected)
-        for rejected in outcome.rejected:
-            self._lines.quarantine(quarantine_entry(self.entity, rejected.record, rejected.reason))
+        self.reject(outcome.rejected)
         for conflict in outcome.conflicts:
             self._lines.conflict(conflict_entry(self.entity, conflict))
-        rejections = Counter(rejected.record.label for rejected in outcome.rejected)
         conflicts = Counter(item.label for item in outcome.conflicts if not item.overwritten)
         tally = RangeTally(
             read=dict(self.read),
             written=_without_zeros(outcome.written),
             unchanged=_without_zeros(outcome.unchanged),
             conflicts=dict(conflicts),
-            quarantined=dict(self._undecodable + rejections),
+            quarantined=dict(self._quarantined),
             expired=dict(self._expired_rows),
             text_timestamp=dict(self._text_timestamp),
         )
@@ -124,13 +129,16 @@ class RangeReader:
         repeated = self._repeated(record)
         # Before retention: a record that cannot be read has no instant to judge by.
         if reason := self._unfit(record) or repeated:
-            self._undecodable[label] += 1
-            self._lines.quarantine(quarantine_entry(self.entity, record, reason))
+            self._keep_back(record, reason)
             return False
         if self._expired is not None and self._expired(record):
             self._expired_rows[label] += 1
             return False
         return True
+
+    def _keep_back(self, record: Record, reason: str) -> None:
+        self._quarantined[record.label] += 1
+        self._lines.quarantine(quarantine_entry(self.entity, record, reason), original_of(record))
 
     def _repeated(self, record: Record) -> str | None:
         """Return why a record cannot be moved whose key another one had; a unique index would forbid that."""
@@ -154,11 +162,9 @@ class RangeReader:
             stored[self.entity.tenant_field] = _tenant_of(record)
         for wire, name in self._identity:
             if stored[wire] != getattr(record.model, name):
-                return (
-                    f"the stored {wire} has leading or trailing whitespace or is not normalised; "
-                    "correct it at the source"
-                )
-        return None
+                return not_normal(wire)
+        marker = marker_not_normal(self.entity, record.storage, record.model) if self._has_markers else None
+        return None if marker is None else not_normal(marker)
 
     def _check_complete(self, tally: RangeTally) -> None:
         """Refuse a tally that does not account for every record of the range."""
@@ -171,6 +177,13 @@ class RangeReader:
                 "driver.",
                 entity=self.entity.name,
             )
+
+
+def not_normal(wire: str) -> str:
+    """Say that a stored key or tenant is not as the models write it."""
+    return (
+        f"the stored {wire} has leading or trailing whitespace or is not normalised; correct it at the source"
+    )
 
 
 def no_key(entity: Entity) -> str:

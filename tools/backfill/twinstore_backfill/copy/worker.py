@@ -192,10 +192,14 @@ def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:
             context.pace(len(batch))
             writer.write(reader.wanted(batch))
             tell(len(batch))
+            # After each batch: what is refused may be as large as a document may be.
+            reader.reject(writer.take_rejected())
+            # Before the transaction of the range is open: servers bound its time and its size.
+            lines.store_ahead(ledger)
         # Flushed first: only what the server has answered is known to be written, refused or in conflict.
         tally = reader.tally(writer.flush())
         # In the transaction of the rows: after a crash either both are there or neither is.
-        ledger.note(writer.access, claim, lines.quarantined(), lines.conflicts())
+        ledger.note(writer.access, claim, lines.quarantined(), lines.conflicts(), more=lines.stored)
         # Last of the writes: it locks the row of the range, for which others should wait no longer than a
         # commit.
         ledger.finish(writer.access, claim, tally)

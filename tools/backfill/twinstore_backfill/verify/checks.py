@@ -167,7 +167,7 @@ class ListJudgement:
     """What is known when lists are judged.
 
     Attributes:
-        respelled: the entities with documents in another spelling.
+        respelled: the entities with documents in another spelling, or in quarantine.
         approved: the entities that the source cannot list because of properties that were ignored with a
             reason, and which it has not been able to list before.
         chosen: how the tenants were chosen whose lists were compared, empty for all of them.
@@ -187,13 +187,13 @@ def list_check(
     """C4 and C5: lists that both sides answer alike.
 
     A store filters and sorts by what it holds. Where documents of an entity are stored in another spelling,
-    lists of that entity may differ though nothing is lost, so such a difference leaves the proof open.
+    lists of that entity may differ though nothing is lost, so such a difference leaves the proof open. The
+    same where documents are in quarantine, which the service may read in the source all the same.
 
     Args:
         identifier: which check it is.
         title: its title.
         findings: what each list showed.
-        respelled: the entities with documents in another spelling.
         judgement: what else is known of the entities and of the lists.
     """
     asked = [item for item in findings if judgement.approved.isdisjoint(item.unread)]
@@ -228,7 +228,8 @@ def list_checks(found: ListResult, module: str, judgement: ListJudgement | None 
 def _softened(finding: ListFinding) -> ListFinding:
     if finding.result != "fail":
         return finding
-    problem = f"{finding.problem} (some documents are stored in another spelling, which may be the cause)"
+    cause = "some documents are stored in another spelling or kept back, which may be the cause"
+    problem = f"{finding.problem} ({cause})"
     return replace(finding, result="inconclusive", problem=problem)
 
 
@@ -251,7 +252,7 @@ def decode_check(entities: Sequence[EntityReport]) -> Check:
         if field.path == UNREADABLE_TARGET
     ]
     kept = [
-        f"{item.entity}: {item.quarantined.count} in source cannot be decoded and are not in target"
+        f"{item.entity}: {item.quarantined.count} in source cannot be copied and are not in target"
         for item in entities
         if item.quarantined.count
     ]

@@ -80,7 +80,7 @@ READY: Final = frozenset({"PASS", "START-CLEAN (approved)"})
 # The default limit of most lists, and so what a service reads.
 LARGEST_PAGE: Final = 50
 # Both sides hold a page at the same time; this bounds it also where documents are near their largest size.
-PAGE_BYTES: Final = 16_000_000
+PAGE_BYTES: Final = 2_000_000
 
 
 def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
@@ -166,8 +166,9 @@ class Verification:
         rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
         lists = self._collect(findings, self._tasks(entities, counted, tenants), rows)
         self._measure(counted, tenants)
+        respelled = {name for name, found in findings.items() if found.equivalences}
         judgement = ListJudgement(
-            respelled={name for name, found in findings.items() if found.equivalences},
+            respelled=respelled | {item.entity for item in self._entities if item.counts.quarantined},
             approved=self._approved(findings),
             chosen=choice_text(len(tenants), len(of_tenants), self._options.seed),
         )

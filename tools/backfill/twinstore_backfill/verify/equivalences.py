@@ -26,9 +26,11 @@ MISSING: Final = object()
 # A text that a store keeps with more digits than milliseconds have.
 LONGEST_INSTANT: Final = len("2025-10-26T14:05:00.123+00:00")
 OTHER: Final = "normalised"
+DEFAULT: Final = "default_for_absent"
 # A rule of the model without a name here, names that fell together, and what was ignored without a reason:
-# nobody can tell that nothing is lost.
-UNNAMED: Final = frozenset({OTHER, "case", "ignored", "key_collision"})
+# nobody can tell that nothing is lost. A default is what the service reads in the source too, but no list of
+# the source finds it.
+UNNAMED: Final = frozenset({OTHER, DEFAULT, "case", "ignored", "key_collision"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,8 @@ def _changes_of_objects(
             yield from _changes(*place, given[name], stored[name])
         elif name in given:
             kind = _kind_of_lost(name, given[name], folded, at_top=not field)
-            yield Change("key_collision" if alike[folded_name(name)] > 1 else kind, *place)
+            collides = bool(field) and alike[folded_name(name)] > 1
+            yield Change("key_collision" if collides else kind, *place)
         elif name not in lost:
             yield Change(_kind(MISSING, stored[name]), *place)
 
@@ -121,7 +124,7 @@ def _kind_of_lost(name: str, value: object, folded: AbstractSet[str], *, at_top:
         return "key_case"
     mark = unmarked(value) if isinstance(value, dict) else None
     absent = value is None or (mark is not None and mark[1] is None)
-    return "null_for_absent" if absent or value in ([], {}) else OTHER
+    return "null_for_absent" if absent else _kind_of_absent(value)
 
 
 def _kind_of_mark(form: str, value: object, stored: object) -> str:
@@ -135,14 +138,30 @@ def _kind_of_mark(form: str, value: object, stored: object) -> str:
 def _kind(given: object, stored: object) -> str:
     """Return the rule that turned a value into another one."""
     if isinstance(given, str) and isinstance(stored, str):
-        if given.strip() == stored:
-            return "whitespace"
-        if len(given) > LONGEST_INSTANT > len(stored) - 1 and given[:19] == stored[:19]:
-            return "sub_millisecond"
-        return "case" if given.strip().casefold() == stored.casefold() else OTHER
+        return _kind_of_texts(given, stored)
     if isinstance(given, list) and isinstance(stored, list):
         return "set_order" if _same_members(given, stored) else OTHER
-    return "null_for_absent" if given in (None, [], {}) and stored is MISSING else OTHER
+    if stored is MISSING:
+        return _kind_of_absent(given)
+    # Nothing is stored where a copy writes the default of the field, or a key that stands elsewhere.
+    return DEFAULT if given is None or given is MISSING or given == "" else OTHER
+
+
+def _kind_of_texts(given: str, stored: str) -> str:
+    if not given.strip():
+        return DEFAULT
+    if given.strip() == stored:
+        return "whitespace"
+    if len(given) > LONGEST_INSTANT > len(stored) - 1 and given[:19] == stored[:19]:
+        return "sub_millisecond"
+    return "case" if given.strip().casefold() == stored.casefold() else OTHER
+
+
+def _kind_of_absent(given: object) -> str:
+    """Return the rule by which a copy leaves out a value."""
+    if isinstance(given, str) and given and not given.strip():
+        return "whitespace"
+    return "null_for_absent" if given in (None, "", [], {}) else OTHER
 
 
 def _same_members(given: Sequence[object], stored: Sequence[object]) -> bool:

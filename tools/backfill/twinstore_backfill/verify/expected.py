@@ -18,6 +18,8 @@ from twinstore import jsontext
 from twinstore.bulk import Record
 from twinstore.canonical import CanonicalModel, describe_failure
 from twinstore.fields import parse_timestamp
+from twinstore.mapnames import lossy_map
+from twinstore.normalform import marker_not_normal
 from twinstore.shapes import Kind
 from twinstore.stored import MARK, NUMBERS, unmarked
 from twinstore_backfill.ignoring import without
@@ -105,6 +107,12 @@ class Expecting:
         except (ValueError, RecursionError):
             return Refused("a value is not acceptable, or is nested too deeply")
         content = jsontext.dumps_sorted({"doc": wire, "storage": markers})
+        single = self._entity.single_key
+        if self._entity.derived_key is not None and single not in wire and row.key is not None:
+            # The id follows from what a copy stores, and need not follow from how the source spells it.
+            given["doc"] = {
+                name: value for name, value in given["doc"].items() if (name, value) != (single, row.key[0])
+            }
         found = map(self._told, changes(given, orjson.loads(content)))
         return Expected(content, self.beside(model, markers, wire), tuple(found))
 
@@ -124,7 +132,7 @@ class Expecting:
         Raises:
             ValueError: no copy takes it.
         """
-        document = without(readable(given["doc"]), self._ignored)
+        document = without(readable(without_internal(given["doc"])), self._ignored)
         markers = self._markers(cast("Mapping[str, object]", readable(given["storage"])))
         return (*self._wire(document, markers, row), markers)
 
@@ -156,22 +164,27 @@ class Expecting:
         if not isinstance(document, dict):
             raise RefusedError("a document is an object")
         known: dict[str, Any] = {
-            name: value for name, value in document.items() if name[:1] != "_" and value is not None
+            name: value for name, value in document.items() if name != ID and value is not None
         }
         single, derive = self._entity.single_key, self._entity.derived_key
-        if single is not None and ID in document and document[ID] != known.get(single):
+        # A null under its own name stands for an absent one.
+        if single is not None and ID in document and document[ID] != known.setdefault(single, document[ID]):
             raise RefusedError("two ids differ")
         key = known.pop(single, None) if derive is not None and single is not None else None
         model = self._model(known)
         for name, own in self._identity:
             if name in known and known[name] != getattr(model, own):
                 raise RefusedError("the key is not in normal form")
+        if lossy_map(known, model) is not None:
+            raise RefusedError("names of a map would lose a value")
         wire = model.wire()
         if derive is not None and single is not None and row.key is not None:
             own_key = key if isinstance(key, str) else row.key[0]
             if derive(markers, jsontext.dumps(wire)) != own_key:
                 model = model.evolve(**{self._entity.shapes[single].name: own_key})
                 wire = model.wire()
+        if self._entity.storage and marker_not_normal(self._entity, markers, model) is not None:
+            raise RefusedError("the key is not in normal form")
         return wire, model
 
     def _model(self, document: object) -> CanonicalModel:
@@ -200,6 +213,13 @@ def marker_value(marker: Marker, value: object) -> object:
     if type(value) is not wanted:
         raise RefusedError(f"the marker {marker.name} is of another type")
     return value
+
+
+def without_internal(document: object) -> object:
+    """Return a scanned document without the fields of others, which a copy leaves out whatever they hold."""
+    if not isinstance(document, dict):
+        return document
+    return {name: value for name, value in document.items() if name[:1] != "_" or name == ID}
 
 
 def readable(value: object) -> object:

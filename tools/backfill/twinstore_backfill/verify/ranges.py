@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from twinstore.bulk import NOTHING_BESIDE, KeyRange
+from twinstore.keys import Key
 from twinstore.stored import has_marks
 from twinstore_backfill.copy.reading import REPEATED, no_key
 from twinstore_backfill.copy.retention import is_due
@@ -23,19 +24,24 @@ from twinstore_backfill.verify.findings import (
     RowFinding,
     shown_paths,
 )
+from twinstore_backfill.verify.kept import nothing_kept
 from twinstore_backfill.verify.merge import keyed, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
     from datetime import datetime
 
     from twinstore.bulk import BulkPort, BulkView, ScanRow
     from twinstore.catalog import Entity
-    from twinstore.keys import Key
     from twinstore_backfill.ignoring import IgnoredPath
     from twinstore_backfill.verify.removals import Removals, Side
 
 __all__ = ["RangeComparison", "RangeResult", "RowComparison", "TenantResult", "compare_keys", "compare_range"]
+
+# Rows that are not in the target, of one question to the ledger.
+ASKED: Final = 500
+KEPT: Final = "the target refused it in a copy, whose quarantine says why"
 
 
 @dataclass(slots=True)
@@ -82,6 +88,7 @@ class RangeComparison:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
         ignored: unknown properties that a copy of the entity drops.
+        kept_back: returns those of some keys that a copy into the target has in quarantine.
     """
 
     source: BulkPort
@@ -92,6 +99,7 @@ class RangeComparison:
     batch_size: int = 1000
     removals: Removals | None = None
     ignored: tuple[IgnoredPath, ...] = ()
+    kept_back: Callable[[Entity, Sequence[Key]], AbstractSet[Key]] = nothing_kept
 
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
@@ -103,6 +111,7 @@ def compare_range(work: RangeComparison, within: KeyRange) -> RangeResult:
     comparison = RowComparison(work, RangeResult(work.entity.name, work.tenant, within))
     with work.source.view() as left, work.target.view() as right:
         comparison.pairs(merge(comparison.source_rows(left, within), comparison.target_rows(right, within)))
+    comparison.settle()
     return comparison.result
 
 
@@ -116,6 +125,7 @@ def compare_keys(work: RangeComparison, keys: Sequence[Key]) -> RangeResult:
             comparison.keyed_source(iter([source]), within), comparison.keyed_target(iter([target]), within)
         )
         comparison.pairs(pairs)
+    comparison.settle()
     return comparison.result
 
 
@@ -133,14 +143,21 @@ class RowComparison:
         self._cutoff = work.cutoff
         self._expecting = Expecting(work.entity, work.ignored)
         self._looked_for = looked_for(work.entity)
+        self._missing: list[tuple[RowFinding, int]] = []
 
     def source_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the source that a copy can carry; count the others."""
-        return self.keyed_source(self._work.rows(view, within), within)
+        return self.keyed_source(self._weighed(self._work.rows(view, within)), within)
 
     def target_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the target that have a key; count the others."""
-        return self.keyed_target(self._work.rows(view, within), within)
+        return self.keyed_target(self._weighed(self._work.rows(view, within)), within)
+
+    def _weighed(self, batches: Iterator[list[ScanRow]]) -> Iterator[list[ScanRow]]:
+        """Yield batches and remember the largest row, be it equal or not: lists hold pages of them."""
+        for batch in batches:
+            self.result.largest = max(self.result.largest, *(row.size for row in batch), 0)
+            yield batch
 
     def keyed_source(self, batches: Iterator[list[ScanRow]], within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of the source that a copy can carry; count the others."""
@@ -225,7 +242,6 @@ class RowComparison:
             self._otherwise(source, target)
             return
         result = self.result.tenants[source.label]
-        self.result.largest = max(self.result.largest, len(content))
         number = document_number(content)
         result.source.add(number)
         result.target.add(number)
@@ -246,7 +262,6 @@ class RowComparison:
 
     def _undecodable(self, source: ScanRow, target: ScanRow) -> None:
         """Count a row that no service can read, on either side."""
-        self.result.largest = max(self.result.largest, len(source.content))
         self._digested(source, source.content, target)
         refused = self._expecting.of(source)
         reason = refused.reason if isinstance(refused, Refused) else None
@@ -266,8 +281,7 @@ class RowComparison:
         number = document_number(expected.content)
         result.source.add(number)
         result.target.add(number)
-        self.result.largest = max(self.result.largest, len(expected.content))
-        result.equivalences.update({change.kind for change in expected.changes} or {"normalised"})
+        result.equivalences.update({change.kind for change in expected.changes})
         open_changes = [change for change in expected.changes if not is_harmless(change, self._looked_for)]
         if not open_changes:
             result.counts["equal"] += 1
@@ -311,9 +325,24 @@ class RowComparison:
         if isinstance(expected, Refused):
             self._quarantined(row, expected.reason)
             return
-        self.result.tenants[row.label].source.add(document_number(expected.content))
-        digest = document_digest(expected.content)
-        self._name(RowFinding(kind=FindingKind.MISSING, key=row.key, tenant=row.label, source_digest=digest))
+        digest, number = document_digest(expected.content), document_number(expected.content)
+        finding = RowFinding(kind=FindingKind.MISSING, key=row.key, tenant=row.label, source_digest=digest)
+        self._missing.append((finding, number))
+        if len(self._missing) == ASKED:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count the rows that are not in the target: kept back because it refused them, or missing."""
+        keys = [finding.key for finding, _ in self._missing if finding.key is not None]
+        kept = self._work.kept_back(self._work.entity, keys) if keys else frozenset[Key]()
+        for finding, number in self._missing:
+            if finding.key in kept:
+                named = replace(finding, kind=FindingKind.QUARANTINED, source_digest=None, reason=KEPT)
+            else:
+                self.result.tenants[finding.tenant].source.add(number)
+                named = finding
+            self._name(named)
+        self._missing.clear()
 
     def _only_target(self, row: ScanRow) -> None:
         self.result.tenants[row.label].target.add(document_number(row.content))

@@ -71,6 +71,7 @@ def compare_sample(
             for batch in work.rows(right, within):
                 for row in batch:
                     comparison.expired(row, "target")
+    comparison.settle()
     return comparison.result
 
 

@@ -12,6 +12,7 @@ from twinstore.bulk import Key, KeyRange
 from twinstore.modules import module_spec
 from twinstore_backfill.copy.retention import age_limit, cutoff
 from twinstore_backfill.ignoring import IgnoredPath, of_entity
+from twinstore_backfill.verify.kept import KeptBack
 from twinstore_backfill.verify.lists import AnyStorage, ListFinding, compare_list
 from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_keys, compare_range
 from twinstore_backfill.verify.removals import OwnAges, Removals, ServerTime
@@ -87,6 +88,7 @@ class VerifyContext:
             batch_size=self.batch_size,
             removals=self.removals(entity),
             ignored=of_entity(self.ignored, entity),
+            kept_back=KeptBack(self.source, self.target),
         )
 
     def removals(self, entity: Entity) -> Removals:

@@ -1,0 +1,226 @@
+"""Values of every BSON type as bytes, the odd ones more often than the usual."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from random import Random
+
+__all__ = [
+    "ARRAY",
+    "DOCUMENT",
+    "TEXT",
+    "TEXTS",
+    "Element",
+    "cstring",
+    "packed",
+    "sized",
+    "text_value",
+    "value",
+]
+
+TEXT: Final = 0x02
+DOCUMENT: Final = 0x03
+ARRAY: Final = 0x04
+# The server takes 180 levels below the top, and refuses 200.
+DEEPEST: Final = 170
+BAD_UTF8: Final = (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"abc\xfe", b"\xf5\x80\x80\x80", b"\xe2\x82")
+TEXTS: Final[tuple[bytes, ...]] = tuple(
+    text.encode()
+    for text in (
+        *(
+            "",
+            " ",
+            "\x00",
+            "a\x00b",
+            "\x01",
+            "\x7f",
+            "\u0085",
+            "\u2028",
+            "\ufeff",
+            "\ufffe",
+            "e\u0301",
+            "\u00e9",
+        ),
+        *(
+            " padded ",
+            "padded ",
+            "\u3000wide",
+            "system",
+            "a:b",
+            ":none",
+            "A",
+            "a",
+            "null",
+            "$where",
+            "a.b",
+            "-",
+        ),
+        *("2025-10-26T14:05:00Z", "2025-10-26t14:05:00.123456789+02:00", "2025-02-30T00:00:00Z", "infinity"),
+        *("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999-12:00", "2025-10-26 14:05:00", "now"),
+        *("99 * * * *", "*/0 * * * *", "1-99999999999 * * * *", "0 0 31 2 *", "@yearly", "0 * * * *"),
+        *("../../etc/passwd", "/etc/localtime", "Europe", "Europe/Vienna\x00", "utc", "Z" * 5000),
+        *("queued", "ERROR", "manual", "sha256:" + "0" * 64, "sha256:" + "G" * 64, "{}", "[]", '{"a":1}'),
+        *("x" * 129, "x" * 257, "x" * 1025, "\N{GRINNING FACE}" * 90, "\N{KELVIN SIGN}", "\u0130", "\u1e9e"),
+    )
+)
+DOUBLES: Final = (
+    *(float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 1e300, -1e19, 5e-324, 1.5, 3.0, 1e-5),
+    *(2.0**53, 2.0**63, 9.2e18, 0.1, 1e16, 123456789.125),
+)
+LONGS: Final = (0, 1, -1, 5, 2**31, -(2**31) - 1, 2**53 + 1, 2**62, 2**63 - 1, -(2**63))
+DATES: Final = (
+    *(0, 1, -1, 1_761_487_500_000, 253_402_300_800_000, -62_135_596_800_001, -62_135_596_800_000),
+    *(2**63 - 1, -(2**63), 253_402_300_799_999),
+)
+SUBTYPES: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x80, 0xFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element of a document; a document or an array has elements, everything else bytes."""
+
+    kind: int
+    name: bytes
+    value: bytes | tuple[Element, ...]
+
+
+def packed(elements: tuple[Element, ...]) -> bytes:
+    """Return the document of some elements."""
+    parts = [
+        bytes([item.kind])
+        + item.name
+        + b"\x00"
+        + (item.value if isinstance(item.value, bytes) else packed(item.value))
+        for item in elements
+    ]
+    inner = b"".join(parts)
+    return (len(inner) + 5).to_bytes(4, "little") + inner + b"\x00"
+
+
+def cstring(rng: Random) -> bytes:
+    """Return a name: any bytes but U+0000."""
+    odd = (
+        b"",
+        b"$ref",
+        b"$id",
+        b"$db",
+        b"a.b",
+        b"$a",
+        b"_id",
+        b"id",
+        b"_version",
+        b"__proto__",
+        b"0",
+        b"5",
+        b"\xff",
+    )
+    usual = (b"key", b"KEY", b"Key", b" key", b"tenant_id", b"created_at", b"x" * 300, "\u00e9".encode())
+    return rng.choice(odd + usual)
+
+
+def sized(content: bytes) -> bytes:
+    """Return a text value: its length, its bytes, and the final zero."""
+    return (len(content) + 1).to_bytes(4, "little") + content + b"\x00"
+
+
+def any_text(rng: Random) -> bytes:
+    """Return some bytes of a text, in a fifth of the cases not UTF-8."""
+    draw = rng.random()
+    if draw < 0.2:  # a share
+        return rng.choice(BAD_UTF8)
+    if draw < 0.21:  # a share
+        return b"y" * rng.randrange(10_000, 100_000)
+    return rng.choice(TEXTS)
+
+
+def text_value(rng: Random) -> tuple[int, bytes]:
+    """Return a text."""
+    return TEXT, sized(any_text(rng))
+
+
+def nested(rng: Random) -> tuple[int, tuple[Element, ...]]:
+    """Return documents or arrays inside each other."""
+    kind, inner = value(rng, shallow=True)
+    made = Element(kind, b"0", inner)
+    for _ in range(rng.choice((3, 40, 90, DEEPEST))):
+        made = Element(rng.choice((DOCUMENT, ARRAY)), b"0", (made,))
+    return DOCUMENT, (made,)
+
+
+def small(rng: Random, kind: int, names: Callable[[int], bytes]) -> tuple[int, tuple[Element, ...]]:
+    """Return a document or an array of a few values."""
+    made = (Element(*_named(names(number), *value(rng, shallow=True))) for number in range(rng.randrange(4)))
+    return kind, tuple(made)
+
+
+def _named(
+    name: bytes, kind: int, inner: bytes | tuple[Element, ...]
+) -> tuple[int, bytes, bytes | tuple[Element, ...]]:
+    return kind, name, inner
+
+
+def binary(rng: Random) -> tuple[int, bytes]:
+    """Return bytes of any subtype; the old one has a second length, which may be wrong."""
+    subtype, content = rng.choice(SUBTYPES), rng.randbytes(rng.choice((0, 1, 4, 16, 17)))
+    if subtype == 2:  # the old subtype
+        content = (len(content) + rng.choice((0, 0, 1))).to_bytes(4, "little") + content
+    return 0x05, len(content).to_bytes(4, "little") + bytes([subtype]) + content
+
+
+def scoped_code(rng: Random) -> tuple[int, bytes]:
+    """Return code with a scope."""
+    code, (_, scope) = sized(any_text(rng)), small(rng, DOCUMENT, lambda _: cstring(rng))
+    inner = code + packed(scope)
+    return 0x0F, (len(inner) + 4).to_bytes(4, "little") + inner
+
+
+def reference(rng: Random) -> tuple[int, tuple[Element, ...]]:
+    """Return a document that looks like a reference to another."""
+    names = rng.sample([b"$ref", b"$id", b"$db", b"more"], rng.randrange(1, 5))
+    return DOCUMENT, tuple(Element(*_named(name, *value(rng, shallow=True))) for name in names)
+
+
+MAKERS: Final[dict[str, Callable[[Random], tuple[int, bytes]]]] = {
+    "double": lambda rng: (0x01, struct.pack("<d", rng.choice(DOUBLES))),
+    "any double": lambda rng: (0x01, rng.randbytes(8)),
+    "text": text_value,
+    "binary": binary,
+    "undefined": lambda _: (0x06, b""),
+    "object id": lambda rng: (0x07, rng.randbytes(12)),
+    "boolean": lambda rng: (0x08, rng.choice((b"\x00", b"\x01"))),
+    "date": lambda rng: (0x09, struct.pack("<q", rng.choice(DATES))),
+    "null": lambda _: (0x0A, b""),
+    "pattern": lambda rng: (
+        0x0B,
+        rng.choice((b"^a", b"(", b"\xff", b"")) + b"\x00" + rng.choice((b"", b"i", b"imsx", b"zz")) + b"\x00",
+    ),
+    "pointer": lambda rng: (0x0C, sized(any_text(rng)) + rng.randbytes(12)),
+    "code": lambda rng: (0x0D, sized(any_text(rng))),
+    "symbol": lambda rng: (0x0E, sized(any_text(rng))),
+    "code with scope": scoped_code,
+    "integer": lambda rng: (0x10, struct.pack("<i", rng.choice((0, 1, 5, -1, 2**31 - 1, -(2**31))))),
+    "timestamp": lambda rng: (0x11, rng.choice((b"\x00" * 8, b"\xff" * 8, rng.randbytes(8)))),
+    "long": lambda rng: (0x12, struct.pack("<q", rng.choice(LONGS))),
+    "decimal": lambda rng: (0x13, rng.randbytes(16)),
+    "least key": lambda _: (0xFF, b""),
+    "greatest key": lambda _: (0x7F, b""),
+}
+NESTED_MAKERS: Final[dict[str, Callable[[Random], tuple[int, tuple[Element, ...]]]]] = {
+    "document": lambda rng: small(rng, DOCUMENT, lambda _: cstring(rng)),
+    "array": lambda rng: small(rng, ARRAY, lambda number: str(number).encode()),
+    "array with odd names": lambda rng: small(rng, ARRAY, lambda _: rng.choice((b"5", b"x", b"", b"\xff"))),
+    "nested": nested,
+    "reference": reference,
+}
+
+
+def value(rng: Random, *, shallow: bool = False) -> tuple[int, bytes | tuple[Element, ...]]:
+    """Return the type and the content of some value; a ``shallow`` one is no document and no array."""
+    if shallow or rng.random() < 0.75:  # a share
+        return MAKERS[rng.choice(list(MAKERS))](rng)
+    return NESTED_MAKERS[rng.choice(list(NESTED_MAKERS))](rng)

@@ -1,0 +1,55 @@
+"""Any document that a mongod holds is copied, or kept back with its bytes; none of them stops anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.backfill.hostile.documents import ENTITIES
+from tests.backfill.hostile.judging import Figures
+from tests.backfill.hostile.planting import figures_of_documents
+
+if TYPE_CHECKING:
+    from tests.databases import MongoServer, PostgresServer
+
+
+# One copy and one verification each, so that little is spent on starting them.
+EACH: Final = 850
+SEEDS: Final = (1, 2)
+# Half a million, in batches that memory does not notice.
+EACH_OF_LONG: Final = 2100
+SEEDS_OF_LONG: Final = range(100, 140)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_thousands_of_hostile_documents_are_copied_or_kept_back(
+    seed: int, mongo_server: MongoServer, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    figures = run(mongo_server, postgres_server, tmp_path, each=EACH, seed=seed)
+    assert figures.tried > len(ENTITIES) * EACH * 0.9
+    # A generator of which the models took nothing, or all, would try nothing.
+    assert figures.copied > figures.tried / 10
+    assert figures.quarantined.total() > figures.tried / 10
+
+
+@pytest.mark.long
+def test_half_a_million_hostile_documents_are_copied_or_kept_back(
+    mongo_server: MongoServer,
+    postgres_server: PostgresServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole = Figures()
+    for seed in SEEDS_OF_LONG:
+        whole.add(run(mongo_server, postgres_server, tmp_path / str(seed), each=EACH_OF_LONG, seed=seed))
+    with capsys.disabled():
+        print(f"\nMongoDB to PostgreSQL: {whole.text()}")  # noqa: T201  # the figures are what is run for
+    assert whole.tried > 400_000  # as the name promises, but for those that the server refuses
+
+
+def run(mongo: MongoServer, postgres: PostgresServer, directory: Path, *, each: int, seed: int) -> Figures:
+    """Return the figures of one batch, on databases of its own."""
+    with mongo.database() as source, postgres.migrated_database() as target:
+        return figures_of_documents(source, target, directory, each=each, seed=seed)

@@ -1,0 +1,159 @@
+"""One document that nobody meant among good ones: kept back with its bytes, while the others are copied."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import bson
+import pytest
+from bson import MaxKey
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
+
+from tests.backfill.hostile.judging import quarantine_lines
+from tests.backfill.test_between_servers import opened
+from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, fill
+from twinstore.errors import DocumentDecodeError
+from twinstore_backfill.copy.options import CopyOptions
+from twinstore_backfill.copy.overview import plan_document
+from twinstore_backfill.outcome import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.backfill.toolkit import Pair
+    from tests.databases import MongoDatabase, PostgresDatabase
+
+Document = dict[str, Any]
+Change = "Callable[[Document], bytes]"
+MEGABYTE: Final = 1_000_000
+# What no document may cost, however odd it is; on a busy machine the rest of the work counts here too.
+SECONDS: Final = 5
+
+
+def with_values(**values: object) -> Callable[[Document], bytes]:
+    """Return a change of some values."""
+    return lambda good: bson.encode({**good, **values})
+
+
+def with_bytes(name: str, content: bytes) -> Callable[[Document], bytes]:
+    """Return a change of a text into some bytes."""
+
+    def changed(good: Document) -> bytes:
+        mark = "!" * len(content)
+        raw = bson.encode({**good, name: mark})
+        return raw.replace(mark.encode() + b"\x00", content + b"\x00")
+
+    return changed
+
+
+def tenant_with_bad_key(good: Document) -> bytes:
+    """Return a document whose tenant is an object with a name that is not UTF-8."""
+    return bson.encode({**good, "tenantId": {"!!": 1}}).replace(b"!!\x00", b"\xff\xfe\x00")
+
+
+BAD: Final[dict[str, tuple[str, Callable[[Document], bytes]]]] = {
+    "a tenant that is not UTF-8": ("audit", with_bytes("tenantId", b"ac\xff\xfe")),
+    "a tenant that is an object with a broken name": ("audit", tenant_with_bad_key),
+    "a tenant with U+0000": ("audit", with_values(tenantId="a\x00b")),
+    "a tenant that is a large object": ("audit", with_values(tenantId={"a": "x" * 15 * MEGABYTE})),
+    "a tenant of a megabyte": ("audit", with_values(tenantId="t" * MEGABYTE)),
+    "a tenant of ten megabytes": ("audit", with_values(tenantId="t" * 10 * MEGABYTE)),
+    "a key of two megabytes": ("audit", with_values(_id="k" * 2 * MEGABYTE)),
+    "a key that is not UTF-8": ("audit", with_bytes("_id", b"acme-audit-1\xff")),
+    "a key with U+0000": ("audit", with_values(_id="acme-audit-1\x00")),
+    "the greatest of all keys": ("audit", with_values(_id=MaxKey())),
+    "an empty snapshot id": ("impact_snapshots", with_values(_id="")),
+    "a blank snapshot id": ("impact_snapshots", with_values(_id="   ")),
+    "a snapshot id with a control character": ("impact_snapshots", with_values(_id="snap\x01")),
+    "a snapshot id that is too long": ("impact_snapshots", with_values(_id="s" * 257)),
+    "a snapshot id with outer blanks": ("impact_snapshots", with_values(_id="snap-1 ")),
+    "a tenant of a snapshot with outer blanks": (
+        "impact_snapshots",
+        with_values(_id="s-1", _tenantId=" acme"),
+    ),
+    "names of a map that differ in case": (
+        "audit",
+        with_values(_id="case", metadata={"KEY": "2", "key": "1"}),
+    ),
+    "the same in the other order": ("audit", with_values(_id="case", metadata={"key": "1", "KEY": "2"})),
+    "a list in place of a part of the key": (
+        "run_summaries",
+        with_values(_id=None, scheduleId=["a", "b", "z"]),
+    ),
+    "values nested as deep as the server takes": (
+        "audit",
+        with_values(_id="deep", metadata={"a": [[[[[[1]]]]]]}),
+    ),
+}
+
+
+@pytest.fixture
+def settings(mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
+    merged: Document = {}
+    for database in (mongo_database, postgres_database):
+        persistence = database.config["Persistence"]
+        assert isinstance(persistence, dict)
+        merged |= persistence
+    return {"Persistence": merged}
+
+
+@pytest.fixture
+def pair(settings: dict[str, object], tmp_path: Path) -> Iterator[Pair]:
+    with opened(settings, "mongo to postgres", tmp_path) as pair:
+        fill(pair.source.storage)
+        yield pair
+
+
+def planted(database: MongoDatabase, entity: str, change: Callable[[Document], bytes]) -> bytes:
+    """Insert the document past the validators; return its bytes as the server has them."""
+    with MongoClient[Document](database.url) as client:
+        collection: Any = client[database.name][entity]
+        before = set(stored(collection))
+        good = collection.find_one(sort=[("_id", 1)])
+        raw = change({**good, "_id": good["_id"] if isinstance(good["_id"], bson.ObjectId) else "bad"})
+        collection.insert_one(RawBSONDocument(raw), bypass_document_validation=True)
+        (added,) = set(stored(collection)) - before
+        return added
+
+
+def stored(collection: Any) -> list[bytes]:  # noqa: ANN401  # of any document class
+    """Return the bytes of every document."""
+    options = collection.codec_options.with_options(document_class=RawBSONDocument)
+    return [bytes(document.raw) for document in collection.with_options(codec_options=options).find()]
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_it_is_kept_back_whole_and_the_others_are_copied_and_proved(
+    kind: str, pair: Pair, mongo_database: MongoDatabase
+) -> None:
+    raw = planted(mongo_database, *BAD[kind])
+    entity = BAD[kind][0]
+    started = monotonic()
+    dry = pair.copy(execute=False, out=None)
+    plan = plan_document(pair.source, pair.target, CopyOptions(range_size=3))
+    result = pair.copy()
+    report = pair.verify()
+    seconds = monotonic() - started
+    assert plan["rows"] == 2 * DOCUMENTS_PER_TENANT + 1
+    assert (dry.exit, result.exit, result.complete) == (Exit.INCONCLUSIVE, Exit.INCONCLUSIVE, True)
+    assert dry.totals.all()["quarantined"] == result.totals.all()["quarantined"] == 1
+    assert result.totals.all()["written"] == 2 * DOCUMENTS_PER_TENANT
+    (line,) = quarantine_lines(pair.directory / "quarantine.ndjson")
+    assert (line.entity, line.original) == (entity, raw)
+    assert report.verdict == "INCONCLUSIVE"
+    (found,) = [item for item in report.entities if item.counts.quarantined]
+    assert (found.entity, found.counts.quarantined) == (entity, 1)
+    assert found.counts.missing == found.counts.different == found.counts.extra == 0
+    assert seconds < SECONDS
+
+
+@pytest.mark.parametrize("identity", ["", "   ", "snap\x01", "s" * 257])
+def test_the_service_answers_with_our_error_for_such_a_snapshot(
+    identity: str, pair: Pair, mongo_database: MongoDatabase
+) -> None:
+    planted(mongo_database, "impact_snapshots", with_values(_id=identity))
+    with pytest.raises(DocumentDecodeError):
+        pair.source.storage.impact_snapshots.list("acme")
