@@ -82,6 +82,12 @@ CASES: Final = (
     Case("verify-tenant", f"{VERIFY} --tenant nobody {OUT}", 2, stale=True),
     Case("verify-no-directory", f"{VERIFY} --out /dev/full", 2),
     Case("verify-disk", f"{VERIFY} --tenant acme {OUT}", 4, full=True, stale=True),
+    Case("recheck-nowhere", f"backfill recheck {SIDES} --in nowhere {OUT} {JSON}", 2, stale=True),
+    Case("recheck-gone", f"backfill recheck {SIDES} --in {{given}} {OUT}", 4, config="no-mongo"),
+    Case("repair", f"backfill repair {SIDES} --in {{given}} {OUT} {JSON}", 1, writes=False),
+    Case("diff", f"backfill diff {SIDES} --entity runs --key acme-run-1 {JSON}", 0),
+    Case("diff-gone", f"backfill diff {SIDES} --entity runs --key acme-run-1", 4, config="no-mongo"),
+    Case("quarantine", f"backfill quarantine list {ON[:-10]} --to postgres {JSON}", 0),
     Case("dry", f"{COPY} --tenant acme {OUT} {JSON}", 0, stale=True),
     Case("conflict", f"{COPY} --tenant umbrella --execute {OUT} {JSON}", 1, stale=True),
     Case("copied", f"{COPY} --tenant acme --execute {OUT} {JSON}", 0),
@@ -232,6 +238,28 @@ def _wait_for_lease(stores: Stores, process: subprocess.Popen[str]) -> None:
                 if (lease := target.ledger.lease(job.id))
             ):
                 return
+
+
+FINISHER: Final = """
+import os, signal, sys
+os.kill(os.getppid(), signal.SIGINT)
+free = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+sys.stderr.write(f"interruptible: {free}, code {os.environ['TWINSTORE_EXIT_CODE']}\\n")
+"""
+
+
+@pytest.mark.parametrize(("config", "code"), [("good", 1), ("no-mongo", 4)])
+def test_a_signal_after_the_outcome_changes_nothing_while_the_command_of_on_finish_runs(
+    config: str, code: int, stores: Stores, tmp_path: Path
+) -> None:
+    script = tmp_path / "finish.py"
+    script.write_text(FINISHER)
+    given = command_of(stores.configs[config], f"{VERIFY} {OUT}", tmp_path / "out")
+    process = start([*given, "--on-finish", f"{sys.executable} {script}"])
+    shown, errors = process.communicate(timeout=PATIENCE)
+    ended = Ended(process.returncode, shown, errors, files_of(tmp_path / "out"), made=True)
+    agreement(Case("finish", f"{VERIFY} {OUT}", code), ended)
+    assert f"interruptible: True, code {code}" in errors
 
 
 def test_a_verification_stops_at_a_signal_while_its_server_is_silent(stores: Stores, tmp_path: Path) -> None:
