@@ -14,6 +14,7 @@ from pymongo import MongoClient
 from tests.backfill.toolkit import Pair, fill, open_store, write_config
 from tests.servers import postgres_url
 from twinstore.config import load_settings
+from twinstore_backfill.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -101,6 +102,7 @@ def prepared(
     good = {"Mongo": _section(mongo, "Mongo"), "Postgres": _section(postgres, "Postgres")}
     config = _written(directory, "good", good)
     _fill(config, mongo)
+    _report(config)
     with ExitStack() as stack:
         proxies = {
             name: Proxy(_address(postgres), cut=name != "held") for name in ("cut-copy", "cut-verify", "held")
@@ -146,6 +148,13 @@ def _fill(config: Path, mongo: MongoDatabase) -> None:
         document = runs.find_one({"tenantId": "broken"}) or {}
         client[mongo.name]["audit"].delete_one({"tenantId": "surplus"})
         runs.insert_one({**document, "_id": "bad", "state": "x"}, bypass_document_validation=True)
+
+
+def _report(config: Path) -> None:
+    """Write what a verification of the good stores finds."""
+    sides = ("--module", "scheduler", "--from", "mongo", "--to", "postgres")
+    command = ("--config", config, "backfill", "verify", *sides, "--out", config.parent / "report")
+    main([str(word) for word in (*command, "--format", "json")])
 
 
 def _address(database: PostgresDatabase) -> str | tuple[str, int]:

@@ -87,7 +87,8 @@ def start(arguments: list[str], *, group: bool = False) -> subprocess.Popen[str]
 
 def command_of(config: Path, arguments: str, out: Path) -> list[str]:
     """Return the command of a process of its own."""
-    given = [part.replace("{out}", str(out)) for part in arguments.split()]
+    places = {"out": str(out), "given": str(config.parent / "report")}
+    given = [part.format(**places) for part in arguments.split()]
     return [sys.executable, "-m", "twinstore_backfill", "--config", str(config), *given]
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["begin", "end", "signals_to_python"]
+__all__ = ["begin", "end", "keep_outcome", "signals_to_python"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STANDARD_STREAMS = 3
@@ -23,8 +23,14 @@ STANDARD_STREAMS = 3
 CLEANS_UP = frozenset({"demo", "down", "up"})
 
 
+# Whether the process runs one command and nothing else.
+_own = False
+
+
 def begin() -> None:
     """Take signals and standard streams in hand; called once, first of all."""
+    global _own  # noqa: PLW0603  # of the process, as its signals are
+    _own = True
     for number in SIGNALS:
         # Ignored for us by whoever started the process, as a shell does for a job in the background.
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -39,10 +45,24 @@ def signals_to_python() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def keep_outcome() -> None:
+    """Let signals change nothing any more: the outcome stands, and the exit code must not say otherwise.
+
+    They are not ignored: what --on-finish starts would inherit that, and could not be interrupted.
+    """
+    if _own:
+        for number in SIGNALS:
+            signal.signal(number, _keep)
+
+
 def end() -> None:
-    """Ignore signals from now on: the outcome stands, and its exit code must not say otherwise."""
+    """Ignore signals while Python ends, where a handler may be gone already."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def _keep(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: the command has ended."""
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:

@@ -16,13 +16,13 @@ from twinstore_backfill.outcome import InterruptedRunError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["StopRequestedError", "StopSwitch", "keep_outcome", "stop_on_signals"]
+__all__ = ["StopRequestedError", "StopSwitch", "at_the_end", "stop_on_signals"]
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 AGAIN: Final = "Run the same command again."
 Handler = Callable[[int, FrameType | None], object] | int | None
-# What handles signals after a command, where it is not what handled them before.
-_afterwards: list[Handler] = []
+# What sets the handlers after a command, where those of before are not to come back.
+_afterwards: list[Callable[[], None]] = []
 
 
 class StopRequestedError(Exception):
@@ -65,12 +65,12 @@ class StopSwitch:
             raise InterruptedRunError(f"Interrupted by {name}. {advice}", self.signal_number)
 
 
-def keep_outcome() -> None:
-    """Ignore signals after a command has its outcome, because the process ends then.
+def at_the_end(settle: Callable[[], None]) -> None:
+    """Name what handles signals after a command has its outcome, where its process ends then.
 
     Otherwise a late one would give an exit code that contradicts what was written.
     """
-    _afterwards.append(signal.SIG_IGN)
+    _afterwards.append(settle)
 
 
 @contextmanager
@@ -109,7 +109,10 @@ def stop_on_signals() -> Iterator[StopSwitch]:
         _restore(before)
         raise
     else:
-        _restore(dict.fromkeys(before, _afterwards[-1]) if _afterwards else before)
+        if _afterwards:
+            _afterwards[-1]()
+        else:
+            _restore(before)
 
 
 def _restore(handlers: Mapping[signal.Signals, Handler]) -> None:

@@ -37,6 +37,7 @@ NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, then what --on-finish asks for, and return the exit code of the former."""
     code = _main(list(sys.argv[1:] if arguments is None else arguments))
+    process.keep_outcome()
     problem = finish(code)
     if problem is not None:
         say(f"warning: {problem}\n")
@@ -75,7 +76,7 @@ def own_process() -> None:
         if isinstance(stream, TextIOWrapper):
             # A terminal or a log in a narrow encoding shows a code instead of ending the command.
             stream.reconfigure(errors="backslashreplace")
-    stopping.keep_outcome()
+    stopping.at_the_end(process.keep_outcome)
 
 
 def _interrupted(given: list[str]) -> int:
