@@ -92,7 +92,8 @@ def _tenants(source: BulkPort, entity: Entity, size: int, seed: int) -> list[str
         return [None]
     counts = source.counts(entity)
     labels = sorted(filter(names_tenant, counts), key=lambda label: place_of(seed, entity.name, label))
-    return [*sorted(labels[:size], key=lambda label: (counts[label], label))]
+    chosen = sorted((counts[label], label) for label in labels[:size])
+    return [label for _, label in chosen]
 
 
 def place_of(seed: int, *values: object) -> bytes:
