@@ -124,3 +124,16 @@ def test_what_the_client_replaces_is_marked_where_it_stands() -> None:
 def test_a_document_like_any_other_is_given_as_the_client_gives_it() -> None:
     document: Documents = {"a": [1, {"b": 2.5}], "c": None, "d": True, "e": bson.Int64(5), "f": {}}
     assert exact_document(bson.encode(document)) == document
+
+
+def test_a_name_that_is_no_text_and_a_value_twice_far_down_are_shown_all_the_same() -> None:
+    inner = twice({"c": "x"}, "c")
+    for _ in range(20):
+        inner = bson.encode({"n": RawBSONDocument(inner)})
+    found: Any = exact_document(inner)
+    for _ in range(20):
+        found = found["n"]
+    assert found == {"c": {"\x00repeated": ["x", "x"]}}
+    content = b"\x08\xff\x00\x01"
+    broken = (len(content) + 5).to_bytes(4, "little") + content + b"\x00"
+    assert exact_document(broken) == {"\\xff": True}

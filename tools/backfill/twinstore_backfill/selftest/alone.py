@@ -6,19 +6,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from twinstore_backfill.selftest.judging import judge
+from twinstore_backfill.selftest.kinds import Kind
 from twinstore_backfill.selftest.moving import verified
 from twinstore_backfill.selftest.planting import Planted, Refused, plant, undo
 from twinstore_backfill.selftest.preparing import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from twinstore_backfill.selftest.herd import Herd
-    from twinstore_backfill.selftest.options import SelftestOptions
     from twinstore_backfill.selftest.scratch import ScratchSide
     from twinstore_backfill.stopping import StopSwitch
 
-__all__ = ["Single", "alone", "once_more"]
+__all__ = ["Single", "alone", "once_more", "one_of_each"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,6 @@ def alone(
     source: ScratchSide,
     target: ScratchSide,
     planted: Sequence[Planted],
-    options: SelftestOptions,
     stop: StopSwitch,
 ) -> list[Single]:
     """Plant corruptions one by one and verify their entity each time.
@@ -51,20 +51,25 @@ def alone(
         source: the side that is right.
         target: the side that is corrupted; it holds what was copied.
         planted: what stood there together and was taken back.
-        options: tell whether all of them, or one of each kind.
         stop: asks for the end.
     """
-    chosen = planted if options.thorough else list(one_of_each(planted))
-    return [_judged(source, target, _again(target, item), stop) for item in chosen]
+    return [_judged(source, target, _again(target, item), stop) for item in planted]
 
 
-def one_of_each(planted: Sequence[Planted]) -> Iterator[Planted]:
-    """Yield the first corruption of each kind."""
-    seen: set[tuple[str, bool]] = set()
+def one_of_each(planted: Sequence[Planted], elsewhere: AbstractSet[str], turn: int) -> Iterator[Planted]:
+    """Yield the first corruption of each kind; of those that the other store has too, of every second one.
+
+    Args:
+        planted: what was planted.
+        elsewhere: the kinds that are planted into the other store.
+        turn: 0 for the first store, 1 for the second; a verdict does not depend on the store.
+    """
+    seen: set[tuple[Kind, bool]] = set()
     for item in planted:
-        kind = (item.mutation.kind.value, bool(item.expected))
-        if kind not in seen:
-            seen.add(kind)
+        kind = item.mutation.kind
+        mine = kind.value not in elsewhere or list(Kind).index(kind) % 2 == turn
+        if mine and (kind, bool(item.expected)) not in seen:
+            seen.add((kind, bool(item.expected)))
             yield item
 
 

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from twinstore_backfill.outcome import PreflightError
-from twinstore_backfill.selftest.alone import Single, alone, once_more
+from twinstore_backfill.selftest.alone import Single, alone, once_more, one_of_each
 from twinstore_backfill.selftest.herd import Herd
 from twinstore_backfill.selftest.judging import Judgement, judge
 from twinstore_backfill.selftest.moving import Verified, copy_all, settle, verified
@@ -136,11 +136,11 @@ def _both(
     settle(herd, left, right, stop)
     plans, copies = plans_for((left, right), herd, stop)
     test = Selftest(herd, copies, options, stop)
-    forth = test.of(left, plans[1])
+    forth = test.of(plans[1], plans[0], 0)
     for entity in reversed(left.entities):
         left.planter.clear(entity)
     copy_all(right, left, stop)
-    return [forth, test.of(right, plans[0])]
+    return [forth, test.of(plans[0], plans[1], 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,9 @@ class Selftest:
     options: SelftestOptions
     stop: StopSwitch
 
-    def of(self, source: ScratchSide, plan: SidePlan) -> SideOutcome:
-        """Corrupt one store, verify it, and take everything back."""
+    def of(self, plan: SidePlan, other: SidePlan, turn: int) -> SideOutcome:
+        """Corrupt one store, verify it against the other one, and take everything back."""
+        source = other.side
         target, watch = plan.side, Watch()
         clean = watch.timed("verification before planting", lambda: verified(source, target, self.stop))
         planted, refused, unplaced = watch.timed("planting", lambda: self._plant(plan))
@@ -164,6 +165,8 @@ class Selftest:
         apart, refused = watch.timed(
             "planting apart", lambda: once_more(source, target, refused, self.herd, self.stop)
         )
+        everyone = self.options.thorough
+        chosen = planted if everyone else list(one_of_each(planted, other.kinds, turn))
         return SideOutcome(
             source=source.store.backend,
             target=target.store.backend,
@@ -174,7 +177,7 @@ class Selftest:
             free=[item for item in planted if not item.expected],
             unplaced=unplaced,
             apart=apart,
-            singles=watch.timed("alone", lambda: alone(source, target, planted, self.options, self.stop)),
+            singles=watch.timed("alone", lambda: alone(source, target, chosen, self.stop)),
             schema=watch.timed("schema", lambda: schema_dropped(source, target, self.stop)),
             seconds=watch.seconds,
         )

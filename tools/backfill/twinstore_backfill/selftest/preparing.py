@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -31,6 +30,11 @@ class SidePlan:
 
     side: ScratchSide
     plans: Mapping[str, Plan]
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of corruptions among them."""
+        return frozenset(item.identity[1] for plan in self.plans.values() for item in plan.planned)
 
 
 def plans_for(
@@ -116,13 +120,4 @@ def referenced(side: ScratchSide, entity: Entity, rows: Mapping[str, Sequence[Ra
         place = next(place.name for place in side.planter.places(child) if place.field == parent.field)
         values = (row.values.get(place) for row in rows[child.name])
         found |= {(value,) for value in values if isinstance(value, str | int)}
-    return found
-
-
-def shortage(plans: Sequence[SidePlan]) -> Counter[str]:
-    """Return how many rows of each entity had to be made for the plans."""
-    found: Counter[str] = Counter()
-    for plan in plans:
-        for name, item in plan.plans.items():
-            found[name] = max(found[name], item.needed().total())
     return found

@@ -68,23 +68,32 @@ def take(sample: Sample, record: Record) -> None:
 
 
 def _chosen(source: BulkPort, view: BulkView, entity: Entity, size: int, seed: int) -> Iterator[Record]:
-    tenants: list[str | None] = [None]
-    if entity.tenancy.kind in {TenancyKind.REQUIRED, TenancyKind.OPTIONAL}:
-        labels = sorted(label for label in source.counts(entity) if names_tenant(label))
-        tenants = [*sorted(labels, key=lambda label: place_of(seed, entity.name, label))[:size]]
-    quota = ceil(size / max(len(tenants), 1))
-    for tenant in tenants:
+    left = size
+    tenants = _tenants(source, entity, size, seed)
+    for number, tenant in enumerate(tenants):
+        # What a small tenant does not have goes to those that follow.
+        quota = ceil(left / (len(tenants) - number))
         ranges = list(source.cut(entity, RANGE, tenant_id=tenant))
         ranges.sort(key=lambda within: place_of(seed, entity.name, within))
-        left = quota
         for within in ranges:
+            if quota <= 0:
+                break
             batches = view.records(entity, within, tenant_id=tenant, batch_size=RANGE)
             found = [record for batch in batches for record in batch]
             found.sort(key=lambda record: place_of(seed, entity.name, record.key))
-            yield from found[:left]
-            left -= len(found)
-            if left <= 0:
-                break
+            yield from found[:quota]
+            left -= len(found[:quota])
+            quota -= len(found)
+
+
+def _tenants(source: BulkPort, entity: Entity, size: int, seed: int) -> list[str | None]:
+    """Return the tenants to ask for rows, those with the fewest first; as many as there may be rows."""
+    if entity.tenancy.kind is not TenancyKind.REQUIRED:
+        return [None]
+    counts = source.counts(entity)
+    labels = sorted(filter(names_tenant, counts), key=lambda label: place_of(seed, entity.name, label))
+    chosen = sorted((counts[label], label) for label in labels[:size])
+    return [label for _, label in chosen]
 
 
 def place_of(seed: int, *values: object) -> bytes:
