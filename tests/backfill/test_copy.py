@@ -394,7 +394,8 @@ class TestInterruption:
 class Nowhere:
     """A sink that must not be asked to keep anything."""
 
-    def quarantine(self, entry: object) -> None:
+    def quarantine(self, entry: object, original: object) -> None:
+        del original
         pytest.fail(f"{entry} is fine")
 
     def conflict(self, entry: object) -> None:

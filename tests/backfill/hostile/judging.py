@@ -69,19 +69,19 @@ class Figures:
         return "\n".join((head, f"quarantined, {len(self.quarantined)} reasons:", *reasons))
 
 
-def judge(pair: Pair, stored: Mapping[str, Counter[bytes]], **options: object) -> Figures:
+def judge(pair: Pair, stored: Mapping[str, Counter[bytes]], range_size: int) -> Figures:
     """Copy and verify, and check what became of every row.
 
     Args:
         pair: the open stores.
         stored: the bytes of every row of the source, by entity.
-        options: of copy and verification.
+        range_size: rows of one range.
     """
     figures = Figures(tried=sum(rows.total() for rows in stored.values()))
     started = monotonic()
-    result = pair.copy(**options)
+    result = pair.copy(range_size=range_size)
     copied = monotonic()
-    report = pair.verify(**options)
+    report = pair.verify(range_size=range_size)
     figures.seconds.update(copy=round(copied - started), verify=round(monotonic() - copied))
     judge_copy(result, stored)
     lines = list(quarantine_lines(pair.directory / "quarantine.ndjson"))
