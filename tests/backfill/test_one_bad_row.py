@@ -64,7 +64,7 @@ def planted(database: PostgresDatabase, kind: str) -> tuple[str, set[bytes]]:
         before = set(stored_lines(connection, entity))
         statement = sql.SQL("UPDATE scheduler.{} SET {} WHERE ctid = (SELECT min(ctid) FROM scheduler.{})")
         table = sql.Identifier(name)
-        connection.execute(statement.format(table, sql.SQL(change), table))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # a text of this file
+        connection.execute(statement.format(table, sql.SQL(change), table))  # pyright: ignore[reportArgumentType]  # a text of this file
         return name, set(stored_lines(connection, entity)) - before
 
 

@@ -166,7 +166,7 @@ class DocumentBulk(BulkPort):
             batches = view.rows(entity, KeyRange(), tenant_id=tenant_id, batch_size=rows)
             # From the second batch on: the first range has no lower end, so that nothing lies before it.
             for first, *_ in islice(batches, 1, None):
-                # What is not a key cannot bound a range, nor can one that another store could not compare with.
+                # What is not a key cannot end a range, nor can one that another store cannot compare with.
                 if first.key is not None and can_bound(first.key):
                     yield KeyRange(lower, first.key)
                     lower = first.key
