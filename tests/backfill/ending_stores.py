@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Proxy", "Stores", "prepared"]
 
 PATIENCE: Final = 60
-TENANTS: Final = ("acme", "broken", "umbrella")
+TENANTS: Final = ("acme", "broken", "surplus", "umbrella")
 NO_MONGO: Final = {
     "ConnectionString": "mongodb://127.0.0.1:1/?directConnection=true",
     "ServerSelectionTimeoutMs": 200,
@@ -93,7 +93,11 @@ class Proxy:
 def prepared(
     mongo: MongoDatabase, postgres: PostgresDatabase, empty: PostgresDatabase, directory: Path
 ) -> Iterator[Stores]:
-    """Yield stores of which one tenant is equal, one differs, and one has a document that no copy takes."""
+    """Yield stores of four tenants.
+
+    ``acme`` is equal, ``umbrella`` differs, ``broken`` has a document that no copy takes, and of ``surplus``
+    the target has a row more.
+    """
     good = {"Mongo": _section(mongo, "Mongo"), "Postgres": _section(postgres, "Postgres")}
     config = _written(directory, "good", good)
     _fill(config, mongo)
@@ -140,6 +144,7 @@ def _fill(config: Path, mongo: MongoDatabase) -> None:
     with MongoClient[dict[str, Any]](mongo.url) as client:
         runs = client[mongo.name]["runs"]
         document = runs.find_one({"tenantId": "broken"}) or {}
+        client[mongo.name]["audit"].delete_one({"tenantId": "surplus"})
         runs.insert_one({**document, "_id": "bad", "state": "x"}, bypass_document_validation=True)
 
 

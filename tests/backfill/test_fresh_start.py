@@ -151,7 +151,7 @@ def test_two_empty_stores_prove_nothing(tmp_path: Path) -> None:
     with memory_pair(tmp_path) as pair:
         report = pair.verify()
         assert (report.verdict, report.exit_code, report.cutover_ready) == ("INCONCLUSIVE", 3, False)
-        assert report.reasons[0].startswith("C3 mode: nothing was compared")
+        assert report.reasons[0].startswith("C2 content: nothing was compared")
         fill(pair.source.storage, ["acme"])
         pair.copy()
         assert pair.verify().verdict == "PASS"
@@ -164,5 +164,5 @@ def test_rows_that_are_all_due_for_removal_prove_nothing(tmp_path: Path) -> None
         report = pair.verify()
     assert (report.verdict, report.reasons[0].split(",")[0]) == (
         "INCONCLUSIVE",
-        "C3 mode: nothing was compared",
+        "C2 content: nothing was compared",
     )

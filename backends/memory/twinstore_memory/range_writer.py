@@ -12,6 +12,7 @@ from twinstore.bulk import Conflict, ImportOutcome, RangeWriter, Rejected
 from twinstore.documents.content import content
 from twinstore.errors import DuplicateError
 from twinstore.fields import parse_timestamp
+from twinstore.moving import obstacles, reason_of_obstacle
 from twinstore.scope import UNBOUND
 from twinstore.tenancy import ALL_TENANTS, label_of
 from twinstore_memory.access import MemoryAccess
@@ -45,6 +46,8 @@ class MemoryRangeWriter(RangeWriter):
         self._conflicts: list[Conflict] = []
         self._rejected: list[Rejected] = []
         self._removed = 0
+        # What finds a unique value taken that may still move.
+        self._waiting: list[tuple[Record, DocumentRow]] = []
 
     @override
     def write(self, records: Sequence[Record]) -> None:
@@ -70,6 +73,7 @@ class MemoryRangeWriter(RangeWriter):
     @override
     def flush(self) -> ImportOutcome:
         """Return what became of everything so far."""
+        self._settle()
         return ImportOutcome(
             dict(self._written),
             dict(self._unchanged),
@@ -87,6 +91,7 @@ class MemoryRangeWriter(RangeWriter):
     @override
     def commit(self) -> None:
         """Commit the unit."""
+        self._settle()
         self._unit.commit()
 
     def _write(self, record: Record) -> None:
@@ -101,19 +106,49 @@ class MemoryRangeWriter(RangeWriter):
             self._store(record, row)
         elif content(stored) == content(row):  # not the rows: forms that mean the same are equal here
             self._unchanged[label_of(row.owner)] += 1
+        elif self._overwrite:
+            self._store(record, row, overwritten=True)
         else:
-            self._conflicts.append(Conflict(record.key, row.owner, overwritten=self._overwrite))
-            if self._overwrite:
-                self._store(record, row)
+            self._conflicts.append(Conflict(record.key, row.owner))
 
-    def _store(self, record: Record, row: DocumentRow) -> None:
+    def _store(self, record: Record, row: DocumentRow, *, overwritten: bool = False) -> None:
         try:
             check_unique(self._unit, row)
         except DuplicateError as error:
-            self._rejected.append(Rejected(record, error.message))
+            if self._overwrite:
+                self._waiting.append((record, row))
+            else:
+                self._rejected.append(Rejected(record, error.message))
             return
         write(self._unit, row)
+        self._note(row, overwritten=overwritten)
+
+    def _note(self, row: DocumentRow, *, overwritten: bool) -> None:
+        if overwritten:
+            self._conflicts.append(Conflict(row.key, row.owner, overwritten=True))
         self._written[label_of(row.owner)] += 1
+
+    def _settle(self) -> None:
+        """Write the rows whose unique values move between them; name what is in the way of the others."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        found = obstacles(self.access, self._entity, [record for record, _ in waiting])
+        free = [row for record, row in waiting if record.key not in found]
+        rows = table(self._entity)
+        stored = {row.key for row in free if self._unit.get(rows, row.key) is not None}
+        for row in free:
+            # All of them first, so that every value is free when it is wanted; their children stay.
+            self._unit.remove(rows, row.key)
+        for row in free:
+            check_unique(self._unit, row)
+            write(self._unit, row)
+            self._note(row, overwritten=row.key in stored)
+        self._rejected += [
+            Rejected(record, reason_of_obstacle(self._entity, found[record.key]))
+            for record, _ in waiting
+            if record.key in found
+        ]
 
 
 def as_stored(record: Record) -> dict[str, object]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from bson.raw_bson import RawBSONDocument
@@ -16,12 +17,14 @@ from twinstore.bulk import Conflict, ImportOutcome, RangeWriter, Rejected
 from twinstore.errors import ConcurrencyError, ValidationError
 from twinstore.forks import OwnProcess, ending
 from twinstore.guard import GuardedAccess
+from twinstore.moving import obstacles, reason_of_obstacle
 from twinstore.retrying import repeat
 from twinstore_mongo.access import MongoAccess
 from twinstore_mongo.bulk_documents import DocumentWrite, UnfitError, encoded, is_equal, operation, replacing
 from twinstore_mongo.bulk_export import conditions_of
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.context import translating
+from twinstore_mongo.derive import ID
 from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY, violated_index
 from twinstore_mongo.key_order import SIMPLE
 from twinstore_mongo.raw import documents_of, first_of
@@ -100,6 +103,8 @@ class MongoRangeWriter(RangeWriter):
         self._bytes = 0
         self._removals: list[Key] = []
         self._last: LastPart | None = None
+        # What finds a unique value taken that may still move.
+        self._waiting: list[DocumentWrite] = []
 
     @override
     def write(self, records: Sequence[Record]) -> None:
@@ -128,6 +133,7 @@ class MongoRangeWriter(RangeWriter):
     def flush(self) -> ImportOutcome:
         self._process.check("This writer")
         while self._last is None:
+            self._settle()
             try:
                 self._last = repeat(self._open_last)
             except RefusedError as refused:
@@ -272,7 +278,46 @@ class MongoRangeWriter(RangeWriter):
             if stored is not None:
                 self._decide(write, stored)
                 return
-        self._reject(write.record, refused.reason)
+        if self._overwrite and index in self._codec.uniques:
+            self._waiting.append(write)
+        else:
+            self._reject(write.record, refused.reason)
+
+    def _settle(self) -> None:
+        """Write documents whose unique values move between them; name what is in the way of the others."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        # With what is not written yet, for it may give up a value.
+        writes = [*waiting, *self._pending]
+        self._pending, self._bytes = [], 0
+        access = GuardedAccess(MongoAccess(self._context, self._entities))
+        found = obstacles(access, self._entity, [write.record for write in writes])
+        for write in writes:
+            if write.key in found:
+                self._reject(write.record, reason_of_obstacle(self._entity, found[write.key]))
+        self._move([write for write in writes if write.key not in found])
+
+    def _move(self, writes: Sequence[DocumentWrite]) -> None:
+        """Write documents together; a rival may take a value all the same."""
+        while writes:
+            try:
+                self._outcome.note(writes, self._context.atomic(partial(self._exchange, writes=writes)))
+            except RefusedError as refused:
+                self._reject(writes[refused.position].record, refused.reason)
+                writes = [write for at, write in enumerate(writes) if at != refused.position]
+            else:
+                return
+
+    def _exchange(self, context: RepositoryContext, writes: Sequence[DocumentWrite]) -> int:
+        """Remove the documents that are replaced and insert all, so that every value is free when wanted."""
+        if self._check is not None:
+            self._check(GuardedAccess(MongoAccess(context, self._entities)))
+        collection, store = context.collection(self._entity), context.store
+        replaced = [write.replaces for write in writes if write.replaces is not None]
+        with translating(store.where.of(self._entity)), store.limited():
+            collection.delete_many({ID: {"$in": replaced}}, session=context.session)
+        return self._send(context, [replace(write, replaces=None) for write in writes], ())
 
     def _send(
         self, context: RepositoryContext, writes: Sequence[DocumentWrite], removals: Sequence[Key]

@@ -37,6 +37,7 @@ from twinstore.fields import parse_timestamp
 from twinstore.forks import ending, of_one_process
 from twinstore.keys import can_bound
 from twinstore.migrations import MigrationState
+from twinstore.moving import obstacles, reason_of_obstacle
 from twinstore.query import Query, key_order
 from twinstore.scope import UNBOUND
 from twinstore.tenancy import ALL_TENANTS, Tenant, label_of
@@ -287,6 +288,8 @@ class DocumentWriter(RangeWriter):
         self._conflicts: list[Conflict] = []
         self._rejected: list[Rejected] = []
         self._removed = 0
+        # What finds a unique value taken that may still move.
+        self._waiting: list[tuple[Record, HeldRow, DocumentRow]] = []
 
     @property
     @override
@@ -315,6 +318,7 @@ class DocumentWriter(RangeWriter):
     @override
     def flush(self) -> ImportOutcome:
         """Return what became of everything so far."""
+        self._settle()
         return ImportOutcome(
             dict(self._written),
             dict(self._unchanged),
@@ -326,6 +330,7 @@ class DocumentWriter(RangeWriter):
     @override
     def commit(self) -> None:
         """Commit the unit."""
+        self._settle()
         self._unit.commit()
 
     def _write(self, record: Record) -> None:
@@ -339,19 +344,49 @@ class DocumentWriter(RangeWriter):
             self._store(record, held, row)
         elif content(held.row) == content(row):
             self._unchanged[label_of(row.owner)] += 1
+        elif self._overwrite:
+            self._store(record, held, row)
         else:
-            self._conflicts.append(Conflict(record.key, row.owner, overwritten=self._overwrite))
-            if self._overwrite:
-                self._store(record, held, row)
+            self._conflicts.append(Conflict(record.key, row.owner))
 
     def _store(self, record: Record, held: HeldRow, row: DocumentRow) -> None:
         try:
             store(self._unit, ALL_TENANTS, held, row)
         # One record that is refused must not cost the range; ``store`` refuses before it writes anything.
-        except (DuplicateError, NotFoundError) as error:
+        except DuplicateError as error:
+            if self._overwrite:
+                self._waiting.append((record, held, row))
+            else:
+                self._rejected.append(Rejected(record, error.message))
+        except NotFoundError as error:
             self._rejected.append(Rejected(record, error.message))
-            return
+        else:
+            self._note(held, row)
+
+    def _note(self, held: HeldRow, row: DocumentRow) -> None:
+        if held.row is not None:
+            self._conflicts.append(Conflict(row.key, row.owner, overwritten=True))
         self._written[label_of(row.owner)] += 1
+
+    def _settle(self) -> None:
+        """Write the rows whose unique values move between them; name what is in the way of the others."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        found = obstacles(self._access, self._entity, [record for record, _, _ in waiting])
+        free = [(held, row) for record, held, row in waiting if record.key not in found]
+        for held, row in free:
+            # All of them first, so that every value is free when it is wanted; their children stay.
+            if held.row is not None:
+                self._unit.delete(self._entity, row.key)
+        for held, row in free:
+            store(self._unit, ALL_TENANTS, held, row)
+            self._note(held, row)
+        self._rejected += [
+            Rejected(record, reason_of_obstacle(self._entity, found[record.key]))
+            for record, _, _ in waiting
+            if record.key in found
+        ]
 
 
 def as_stored(record: Record) -> dict[str, object]:

@@ -93,6 +93,15 @@ class RangeLedger(JobLedger):
         for number in numbers:
             self._in_unit(partial(self._reopen, lease, number))
 
+    def open_in(self, access: Access, lease: Lease, numbers: Sequence[int]) -> None:
+        """Open finished or failed ranges again inside a transaction, which also writes rows of theirs.
+
+        Raises:
+            LeaseLostError: the lease expired or was taken; the transaction must be rolled back.
+        """
+        for number in numbers:
+            self._reopen(lease, number, access)
+
     def _reopen(self, lease: Lease, number: int, unit: Access) -> None:
         # A job with an open range is not complete. Written in any case: another holder of the lease then
         # conflicts with this unit.

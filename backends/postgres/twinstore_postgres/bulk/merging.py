@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 
 from twinstore.bulk import Conflict, ImportOutcome, Record, Rejected
+from twinstore.moving import obstacles, reason_of_obstacle
 from twinstore.tenancy import label_of
 from twinstore_postgres.bulk.staging import Presence
 from twinstore_postgres.errors import Subject, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from twinstore.access import Access
     from twinstore_postgres.bulk.staging import Merged, Stage
     from twinstore_postgres.codec import Row
     from twinstore_postgres.connecting import Connection
@@ -53,13 +55,18 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Merger:
-    """Merges some records; where one is refused, the halves are tried until it stands alone."""
+    """Merges some records; where one is refused, the halves are tried until it stands alone.
+
+    Attributes:
+        access: the rows of the target inside the transaction.
+    """
 
     connection: Connection
     stage: Stage
     table: Table
     findings: Findings
     overwrite: bool
+    access: Callable[[], Access]
 
     def merge(self, pairs: Sequence[Pair]) -> None:
         """Write the records that the store takes and note the reasons of the others."""
@@ -74,8 +81,35 @@ class Merger:
     def _merge_carefully(self, pairs: Sequence[Pair]) -> None:
         try:
             self._merge(pairs, Presence.SOME)
+        except psycopg.errors.UniqueViolation as error:
+            if self.overwrite:
+                self._move(pairs)
+            else:
+                self._halve(pairs, error)
         except psycopg.Error as error:
             self._halve(pairs, error)
+
+    def _move(self, pairs: Sequence[Pair]) -> None:
+        """Merge rows whose unique values move between them; name what is in the way of the others."""
+        entity = self.table.entity
+        with self.connection.transaction():
+            changed = self.stage.changed([row for _, row in pairs])
+        moving = [record for record, row in pairs if self.table.key_of(row) in changed]
+        found = obstacles(self.access(), entity, moving)
+        self.findings.rejected += [
+            Rejected(record, reason_of_obstacle(entity, found[record.key]))
+            for record in moving
+            if record.key in found
+        ]
+        free = [pair for pair in pairs if pair[0].key not in found]
+        try:
+            if free:
+                with self.connection.transaction():
+                    merged = self.stage.exchange([row for _, row in free])
+                self._note(free, merged)
+        except psycopg.Error as other:
+            # Another rule refuses a row, or a rival has taken a value since.
+            self._halve(free, other)
 
     def _merge(self, pairs: Sequence[Pair], presence: Presence | None = None) -> None:
         rows = [row for _, row in pairs]
@@ -90,13 +124,20 @@ class Merger:
             raise error
         if len(pairs) == 1:
             record = pairs[0][0]
-            subject = Subject(self.table.entity, record.key)
-            self.findings.rejected.append(Rejected(record, reason_of(error, subject)))
+            self.findings.rejected.append(Rejected(record, self._reason(record, error)))
             return
         # One bad row among thousands is found by about two dozen merges.
         middle = len(pairs) // 2
         self._merge_carefully(pairs[:middle])
         self._merge_carefully(pairs[middle:])
+
+    def _reason(self, record: Record, error: psycopg.Error) -> str:
+        """Return why a record was refused; a taken value is named with the row that has it."""
+        entity = self.table.entity
+        if isinstance(error, psycopg.errors.UniqueViolation):
+            for obstacle in obstacles(self.access(), entity, [record]).values():
+                return reason_of_obstacle(entity, obstacle)
+        return reason_of(error, Subject(entity, record.key))
 
     def _note(self, pairs: Sequence[Pair], merged: Merged) -> None:
         findings, written, others = self.findings, merged.written, merged.others

@@ -10,19 +10,22 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Final, LiteralString
+from uuid import uuid4
 
 import psycopg
 from psycopg import sql
 
 from twinstore.errors import ConfigurationError
+from twinstore.shapes import Kind
 from twinstore.tenancy import label_of
-from twinstore_postgres.columns import VERSION
+from twinstore_postgres.columns import VERSION, column_name
 from twinstore_postgres.derive import listed
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from twinstore.catalog import Entity
     from twinstore_postgres.codec import Row
     from twinstore_postgres.connecting import Connection
     from twinstore_postgres.derive import Table
@@ -68,6 +71,17 @@ UPDATE {table} AS stored SET ({columns}) = ROW({staged_columns}){version}
  WHERE ({stored_key}) = ({staged_key}) AND ({stored_values}) IS DISTINCT FROM ({staged_values})
 RETURNING {staged_key}
 """
+# Stored rows with other content give up their unique values: by a change, or where no text can be changed by
+# going. Not so where other tables refer to this one, because their rows would go too.
+PARK: Final = """
+UPDATE {table} AS stored SET {parked} FROM {stage} AS staged
+ WHERE ({stored_key}) = ({staged_key}) AND ({stored_values}) IS DISTINCT FROM ({staged_values})
+"""
+DISPLACE: Final = """
+DELETE FROM {table} AS stored USING {stage} AS staged
+ WHERE ({stored_key}) = ({staged_key}) AND ({stored_values}) IS DISTINCT FROM ({staged_values})
+   AND NOT EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND confrelid = stored.tableoid)
+"""
 
 
 STORED: Final = sql.Identifier("stored")
@@ -107,6 +121,7 @@ class Statements:
     insert_new: bytes
     select_other: bytes
     overwrite: bytes
+    displace: bytes
 
 
 class Stage:
@@ -164,6 +179,27 @@ class Stage:
                 return Merged({}, [tuple(key) for *key, _ in found])
         return self._merge(len(rows), overwrite=overwrite)
 
+    def changed(self, rows: Sequence[Row]) -> dict[Row, bool]:
+        """Return the keys of the rows that are not stored as they are, and whether they are missing."""
+        self._stage(rows)
+        found = self._connection.execute(self._statements.compare).fetchall()
+        return {tuple(key): bool(missing) for *key, missing in found}
+
+    def exchange(self, rows: Sequence[Row]) -> Merged:
+        """Write rows whose unique values move between them; those with other content are overwritten.
+
+        Raises:
+            psycopg.errors.UniqueViolation: a row that is not among them has a value of theirs.
+        """
+        changed = self.changed(rows)
+        self._connection.execute(self._statements.displace)
+        self._merge(len(rows), overwrite=True)
+        others = [key for key, missing in changed.items() if not missing]
+        new = Counter(
+            label_of(self._table.owner(row)) for row in rows if changed.get(self._table.key_of(row))
+        )
+        return Merged(new, others)
+
     def _stage(self, rows: Sequence[Row]) -> None:
         if self._used:  # at its first use in a transaction it is empty: rows end with the last one
             self._connection.execute(self._statements.empty)
@@ -201,6 +237,7 @@ def statements_of(table: Table) -> Statements:
         insert_new=made(INSERT_NEW),
         select_other=made(SELECT_OTHER),
         overwrite=made(OVERWRITE),
+        displace=made(PARK if parked_columns(table.entity) else DISPLACE),
     )
 
 
@@ -222,7 +259,38 @@ def names(table: Table) -> dict[str, sql.Composable]:
         "stored_values": compared(table, STORED),
         "staged_values": compared(table, STAGED),
         "version": version if table.entity.versioned else sql.SQL(""),
+        "parked": parked(table),
     }
+
+
+def parked_columns(entity: Entity) -> tuple[str, ...]:
+    """Return, for each unique index, a column whose text can change for a moment; nothing if one has none.
+
+    One that refers to another row cannot, and a key must stay.
+    """
+    fixed = {*entity.key, entity.tenant_field, None if entity.parent is None else entity.parent.field}
+    found: list[str] = []
+    for index in entity.uniques:
+        free = [name for name in index.names if name not in fixed and is_plain_text(entity, name)]
+        if not free:
+            return ()
+        found.append(column_name(free[-1]))
+    return tuple(dict.fromkeys(found))
+
+
+def is_plain_text(entity: Entity, name: str) -> bool:
+    """Whether a name stands for any text; an enumeration takes its members only."""
+    shape = entity.shapes.get(name)
+    return name not in entity.markers and shape is not None and shape.value.kind is Kind.TEXT
+
+
+def parked(table: Table) -> sql.Composable:
+    """Return what makes the unique texts of stored rows give way, and differ from each other as before."""
+    suffix = sql.Literal(f" {uuid4().hex}")
+    return sql.SQL(", ").join(
+        sql.SQL("{0} = {1}.{0} || {2}").format(sql.Identifier(name), STORED, suffix)
+        for name in parked_columns(table.entity)
+    )
 
 
 def compared(table: Table, relation: sql.Identifier) -> sql.Composable:

@@ -61,7 +61,9 @@ class PostgresRangeWriter(RangeWriter):
         self._process = OwnProcess()
         self._state = UnitState()
         self._findings = Findings()
-        self._merger = Merger(transaction.connection, stage, self._table, self._findings, overwrite)
+        self._merger = Merger(
+            transaction.connection, stage, self._table, self._findings, overwrite, self._open_access
+        )
         self._pairs: list[tuple[Record, Row]] = []
         self._bytes = 0
 
@@ -101,6 +103,9 @@ class PostgresRangeWriter(RangeWriter):
 
         The ledger of a copy is written through it: rows and what it says of them become visible together.
         """
+        return self._open_access()
+
+    def _open_access(self) -> Access:
         unit = UnitExecution(self._transaction, UNBOUND, self._state, read_only=False)
         return GuardedAccess(PostgresAccess(unit, {}))
 

@@ -16,7 +16,9 @@ from twinstore_backfill.cli.params import (
     AsOf,
     Format,
     FromBackend,
+    IgnoreUnknown,
     ModuleName,
+    OnFinish,
     OnlyEntities,
     OnlyTenants,
     OutputFormat,
@@ -24,6 +26,7 @@ from twinstore_backfill.cli.params import (
     TargetConfig,
     ToBackend,
     common,
+    ignored_option,
     instant_option,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
@@ -32,6 +35,7 @@ from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
 from twinstore_backfill.copy.reporting import REPORT_FILE, CopyResult, failure_document, report_document
 from twinstore_backfill.files import json_text, write_whole
+from twinstore_backfill.finishing import on_finish
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.repair.extra import ExtraRows, delete_extra
@@ -101,12 +105,15 @@ def copy(  # noqa: PLR0917  # the options of a command
     ] = None,
     execute: Execute = False,  # noqa: FBT002  # Typer makes a flag of it
     extra: DeleteExtra = False,  # noqa: FBT002  # the same
+    ignore_unknown: IgnoreUnknown = None,
+    finish: OnFinish = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Copy a module from one store to another. Without --execute nothing is written.
 
     Run the same command again after any interruption: finished ranges are not copied twice.
     """
+    on_finish(finish, out or DEFAULT_OUT)
     # From here on, so that the report agrees with the exit code at every moment.
     with copy_directory(out, execute=execute), stop_on_signals() as stop:
         name = side_module(common(context), module, source_config, target_config)
@@ -122,6 +129,7 @@ def copy(  # noqa: PLR0917  # the options of a command
             range_size=range_size,
             execute=execute,
             out=out,
+            ignored=ignored_option(context, ignore_unknown),
         )
         sides = both_sides(common(context), name, (source, source_config), (target, target_config))
         code = copied(sides, options, output, stop, extra=extra)

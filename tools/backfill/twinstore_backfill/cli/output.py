@@ -6,15 +6,16 @@ import os
 import sys
 from contextlib import contextmanager, suppress
 from io import StringIO, TextIOWrapper
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from twinstore.errors import TwinstoreError
 from twinstore_backfill.cli.params import Format
 from twinstore_backfill.files import json_text
-from twinstore_backfill.report.texts import visible
+from twinstore_backfill.report.texts import number_of, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,10 +24,18 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-__all__ = ["OutputError", "emit", "emit_json", "emit_text", "left_out_texts", "say", "table"]
+__all__ = ["OutputError", "emit", "emit_json", "emit_text", "left_out_texts", "say", "table", "toned"]
 
 # Into a file or a pipe rich would assume 80 columns and fold keys, which nobody could search for then.
 WIDE = 200
+TONES: Final[Mapping[str, str]] = {
+    "pass": "bold green",
+    "start-clean": "bold green",
+    "fail": "bold red",
+    "inconclusive": "bold yellow",
+    "partial": "bold yellow",
+    "skipped": "dim",
+}
 
 
 class OutputError(TwinstoreError):
@@ -140,14 +149,27 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str =
     made = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for index, column in enumerate(columns):
         numeric = bool(shown) and all(isinstance(row[index], int) for row in shown)
-        made.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        # What a row is about stays in one piece; on a narrow terminal the other columns give way.
+        made.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0)
     for row in shown:
-        made.add_row(*(f"{value:,}" if isinstance(value, int) else visible(str(value)) for value in row))
+        made.add_row(*map(_cell, columns, row))
     return made
+
+
+def _cell(column: str, value: object) -> str | Text:
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = visible(str(value))
+    return toned(text, text) if column == "result" else text
+
+
+def toned(text: str, result: str) -> Text:
+    """Return text in the colour of a result or verdict; where there are no colours it is plain."""
+    return Text(visible_lines(text), style=TONES.get(result.casefold().split(" ")[0], ""))
 
 
 def left_out_texts(left_out: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Say of each entity that no copy brings over how many rows it has."""
     for item in left_out:
         source, target = (sum(item[side].values()) for side in ("source", "target"))
-        yield f"{item['entity']}: left out; {source:,} rows in source, {target:,} in target."
+        yield f"{item['entity']}: left out; {number_of(source, 'row')} in source, {target:,} in target."

@@ -15,19 +15,24 @@ from twinstore_backfill.cli.params import (
     AsOf,
     Format,
     FromBackend,
+    IgnoreUnknown,
     ModuleName,
+    OnFinish,
     OnlyEntities,
     OutputFormat,
     SourceConfig,
     TargetConfig,
     ToBackend,
     common,
+    ignored_option,
     instant_option,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.cli.verifying import conclude, report_texts, switch_of
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.retention import instant_of_judgement
+from twinstore_backfill.finishing import on_finish
+from twinstore_backfill.ignoring import check_ignored
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.repair.engine import Repair, Repaired
@@ -62,15 +67,19 @@ def recheck(  # noqa: PLR0917  # the options of a command
     entity: OnlyEntities = None,
     as_of: AsOf = None,
     out: ReportOut = None,
+    ignore_unknown: IgnoreUnknown = None,
+    finish: OnFinish = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Compare again only the rows that a verification named. It never proves more than these rows."""
+    on_finish(finish, out)
     with report_directory(_apart(out, given)), stop_on_signals() as stop:
         name = side_module(common(context), module, source_config, target_config)
         options = VerifyOptions(
             entities=entity or (),
             as_of=instant_option(as_of, "--as-of"),
             switch=switch_of(common(context).settings(), name),
+            ignored=ignored_option(context, ignore_unknown),
         )
         sides = both_sides(common(context), name, (source, source_config), (target, target_config))
         with (
@@ -108,23 +117,28 @@ def repair(  # noqa: PLR0917  # the options of a command
     out: ReportOut = None,
     delete_extra: DeleteExtra = False,  # noqa: FBT002  # Typer makes a flag of it
     execute: Execute = False,  # noqa: FBT002  # the same
+    ignore_unknown: IgnoreUnknown = None,
+    finish: OnFinish = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Copy the rows that a verification named once more, and compare exactly these again.
 
     Rows that only the target has are removed with --delete-extra. Without --execute nothing is written.
     """
+    on_finish(finish, out)
     with report_directory(_apart(out, given) if execute else None), stop_on_signals() as stop:
         name = side_module(common(context), module, source_config, target_config)
         options = VerifyOptions(
             entities=entity or (),
             as_of=instant_option(as_of, "--as-of"),
             switch=switch_of(common(context).settings(), name),
+            ignored=ignored_option(context, ignore_unknown),
         )
         sides = both_sides(common(context), name, (source, source_config), (target, target_config))
         with sides as (left, right), progress_on() as progress:
             entities = select_entities(left.bulk, options.entities)
             refuse_same_store(left.bulk, right.bulk)
+            check_ignored(options.ignored, left.bulk.entities())
             with named_rows(given, select_entities(left.bulk, ())) as rows:
                 require_same_stores(given, left, right)
                 if not execute:
@@ -132,7 +146,9 @@ def repair(  # noqa: PLR0917  # the options of a command
                 else:
                     prepare_target(right)
                     instant = instant_of_judgement(left.bulk, options.as_of)
-                    done = Repair(left, right, instant, stop).run(entities, rows, remove=delete_extra)
+                    done = Repair(left, right, instant, stop, options.ignored).run(
+                        entities, rows, remove=delete_extra
+                    )
                     with reports_in(out) as write:
                         report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
                     code = _repaired(done, report, out, output)

@@ -18,6 +18,7 @@ from twinstore.errors import TwinstoreError
 from twinstore_backfill import process, stopping
 from twinstore_backfill.cli.app import app
 from twinstore_backfill.cli.output import OutputError, emit_json, say
+from twinstore_backfill.finishing import finish
 from twinstore_backfill.outcome import Exit, effect_document, effects_of, exit_code
 from twinstore_backfill.secrets import REDACTOR, log_to_stderr
 from twinstore_backfill.uncaught import log_uncaught
@@ -34,8 +35,15 @@ NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    """Run one command, then what --on-finish asks for, and return the exit code of the former."""
+    code = _main(list(sys.argv[1:] if arguments is None else arguments))
+    problem = finish(code)
+    if problem is not None:
+        say(f"warning: {problem}\n")
+    return code
+
+
+def _main(given: list[str]) -> int:
     # Looked for by hand, because the log must be set up before Typer reads the options.
     log_to_stderr(logging.DEBUG if "--debug" in given else logging.WARNING)
     try:

@@ -16,11 +16,13 @@ from twinstore.config import Settings
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.keys import Key
 from twinstore.plugins import installed_backend_names, load_backend
-from twinstore_backfill.cli.output import emit, table
+from twinstore_backfill.cli.output import emit, table, toned
 from twinstore_backfill.cli.params import (
     AsOf,
     Format,
+    IgnoreUnknown,
     ModuleName,
+    OnFinish,
     OnlyEntities,
     OnlyTenants,
     OutputFormat,
@@ -28,18 +30,22 @@ from twinstore_backfill.cli.params import (
     TargetConfig,
     ToBackend,
     common,
+    ignored_option,
     instant_option,
     side_settings,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.finishing import on_finish
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import (
     NO_SOURCE,
     expired_rows,
     expired_text,
+    headline,
     key_text,
     left_out_texts,
+    number_of,
 )
 from twinstore_backfill.report.writing import DIFFERENCES, report_directory, reports_in, write_reports
 from twinstore_backfill.stopping import StopSwitch, stop_on_signals
@@ -73,6 +79,10 @@ StartClean = Annotated[
 ]
 
 
+# As many as fit on a screen; differences.ndjson holds every one.
+NAMED = 10
+
+
 class Mode(StrEnum):
     """How much is compared."""
 
@@ -103,9 +113,12 @@ def verify(  # noqa: PLR0917  # the options of a command
     reason: Annotated[str | None, typer.Option("--reason", help="Why a fresh start is right.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
     require_cutover_ready: RequireReady = False,  # noqa: FBT002  # the same
+    ignore_unknown: IgnoreUnknown = None,
+    finish: OnFinish = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
+    on_finish(finish, out)
     # From here on, so that the files of --out agree with the exit code at every moment.
     with report_directory(out), stop_on_signals() as stop:
         approval = _approval(reason, approved_by, start_clean=start_clean)
@@ -124,6 +137,7 @@ def verify(  # noqa: PLR0917  # the options of a command
             approval=approval,
             switch=switch_of(common(context).settings(), name),
             require_ready=require_cutover_ready,
+            ignored=ignored_option(context, ignore_unknown),
         )
         if approval is not None:
             with open_store(name, target, side_settings(common(context), target_config)) as store:
@@ -217,13 +231,11 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
     yield from _named(report)
     yield from (f"{text}." for text in left_out_texts(report))
     for item in report.equivalences:
-        yield f"Equal after normalisation: {item.documents:,} documents ({item.name})."
+        yield f"Equal after normalisation: {number_of(item.documents, 'document')} ({item.name})."
     for reason in report.reasons:
         yield f"- {reason}"
     yield from (f"Warning: {text}" for text in report.warnings)
-    yield " ".join(
-        (f"{report.verdict}: {report.documents_equal:,} documents equal.", expired_text(report))
-    ).strip()
+    yield toned(f"{report.verdict}: {_result(report)}", report.verdict)
     yield report.next_step
     if out is not None:
         yield f"Reports: {out}/parity-report.json, .xml, .md and .html."
@@ -231,14 +243,22 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
             yield f"Every finding: {out}/{DIFFERENCES}."
 
 
+def _result(report: ParityReport) -> str:
+    """Say what is wrong first; of two equal stores their number is enough."""
+    if report.verdict != "PASS":
+        return headline(report)
+    return f"{number_of(report.documents_equal, 'document')} equal. {expired_text(report)}".strip()
+
+
 def _named(report: ParityReport) -> Iterator[str]:
     """Name the first keys that differ, so that a terminal is enough to go on."""
     for entity in report.entities:
         for kind, listed in (("missing", entity.missing), ("extra", entity.extra)):
-            yield from (f"{kind} {entity.entity} {_key(item.key)}" for item in listed.shown[:10])
+            yield from (f"{kind} {entity.entity} {_key(item.key)}" for item in listed.shown[:NAMED])
+            yield from _more(kind, entity.entity, listed.count)
         yield from (
             f"{item.kind} {entity.entity}, field {item.path}: {item.documents:,}"
-            for item in entity.fields[:10]
+            for item in entity.fields[:NAMED]
         )
         for kind, rows in (
             ("different", entity.different),
@@ -247,8 +267,14 @@ def _named(report: ParityReport) -> Iterator[str]:
         ):
             yield from (
                 f"{kind} {entity.entity} {_key(item.key)}: {', '.join(item.paths)}"
-                for item in rows.shown[:10]
+                for item in rows.shown[:NAMED]
             )
+            yield from _more(kind, entity.entity, rows.count)
+
+
+def _more(kind: str, entity: str, count: int) -> Iterator[str]:
+    if count > NAMED:
+        yield f"… and {count - NAMED:,} more {kind} in {entity}"
 
 
 def _key(key: Key | None) -> str:

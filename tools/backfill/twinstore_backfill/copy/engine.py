@@ -25,6 +25,7 @@ from twinstore_backfill.copy.holder import worker_id
 from twinstore_backfill.copy.lease import LeaseKeeper, acquire, dismiss_dead_workers
 from twinstore_backfill.copy.limiter import RateLimiter
 from twinstore_backfill.copy.limits import Limits
+from twinstore_backfill.copy.moving import settle_moves
 from twinstore_backfill.copy.options import (
     job_id,
     job_settings,
@@ -47,6 +48,7 @@ from twinstore_backfill.copy.reporting import (
 from twinstore_backfill.copy.retention import expiry_test, instant_of_judgement
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges, tuned_collector
 from twinstore_backfill.files import json_text, require_writable, write_whole
+from twinstore_backfill.ignoring import check_ignored
 from twinstore_backfill.outcome import UnknownJobError
 from twinstore_backfill.source import inspect_source
 from twinstore_backfill.stopping import StopRequestedError
@@ -91,6 +93,7 @@ def run_copy(
     entities = select_entities(source.bulk, options.entities)
     # Before the target is prepared: it would be the source that is migrated.
     refuse_same_store(source.bulk, target.bulk)
+    check_ignored(options.ignored, source.bulk.entities())
     state = inspect_source(source)
     as_of = instant_of_judgement(source.bulk, options.as_of)
     require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
@@ -145,7 +148,7 @@ class Copy:
         self._ledger = target.ledger
         self._limits = Limits(options, stop)
         self._patience = Patience(stop)
-        self._rows = SourceRows(source.bulk, options.tenants, options.batch_size)
+        self._rows = SourceRows(source.bulk, options.tenants, options.rows_per_batch, options.ignored)
         self._exported = ExportedLines()
 
     def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:
@@ -170,7 +173,7 @@ class Copy:
         self, job: CopyJob, entities: Sequence[Entity], worker: str, keeper: LeaseKeeper, started: datetime
     ) -> CopyResult:
         """Copy the ranges of a job that is held; return what it amounted to, while it is still held."""
-        context = self._context(job, worker, entities)
+        context = self._context(job, worker, entities, keeper)
         with self._lines_exported(job):
             self._patience.outlast("Opening ranges again", lambda: self._open_again(keeper.refresh()))
             self._plan(keeper, entities)
@@ -206,7 +209,9 @@ class Copy:
         stored = None if begin else self._ledger.find(found)
         return stored or self._ledger.start(found, settings, as_of)
 
-    def _context(self, job: CopyJob, worker: str, entities: Sequence[Entity]) -> CopyContext:
+    def _context(
+        self, job: CopyJob, worker: str, entities: Sequence[Entity], keeper: LeaseKeeper
+    ) -> CopyContext:
         queue = RangeQueue(
             self._ledger,
             job.id,
@@ -216,6 +221,7 @@ class Copy:
             stop=self._stop,
             patience=self._patience,
             begin=lambda entity: self._begin(job, entity),
+            settle=lambda entity: self._settle(keeper, entity),
             end=lambda entity: self._progress.finish(entity.name),
         )
         return CopyContext(
@@ -270,6 +276,16 @@ class Copy:
         live = self._ledger.ranges(job.id, entity.name, state=RangeState.LIVE)
         before = sum(sum(item.tally.read.values()) for item in live if item.tally)
         self._progress.start(entity.name, self._rows.count(entity), before)
+
+    def _settle(self, keeper: LeaseKeeper, entity: Entity) -> bool:
+        """Write rows whose unique values moved between ranges; tell whether there is more to copy."""
+        if self._options.on_conflict != "overwrite":
+            return False
+        sides = self._source.bulk, self._target.bulk
+        return self._patience.outlast(
+            f"Settling {entity.name}",
+            lambda: settle_moves(*sides, self._ledger, keeper.refresh(), entity),
+        )
 
     def _conclude(self, lease: Lease) -> str:
         """Complete the job when every range is live; return why it was stopped."""

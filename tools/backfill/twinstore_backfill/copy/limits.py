@@ -30,11 +30,11 @@ class Limits:
         self._conflicts = 0
         self._quarantined = 0
 
-    def add(self, tally: RangeTally) -> None:
-        """Count the tally of a range that was just committed."""
+    def add(self, tally: RangeTally, waiting: int = 0) -> None:
+        """Count the tally of a range that was just committed, without the rows that wait for others."""
         with self._lock:
             self._conflicts += sum(tally.conflicts.values())
-            self._quarantined += sum(tally.quarantined.values())
+            self._quarantined += sum(tally.quarantined.values()) - (waiting if self._overwrite else 0)
             self._judge()
 
     def reopen(self, live: Iterable[RangeProgress]) -> set[int]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import BulkPort
     from twinstore.catalog import Entity
+    from twinstore_backfill.ignoring import IgnoredPath
     from twinstore_backfill.stores import Store
 
 __all__ = [
@@ -49,6 +50,7 @@ class CopyOptions:
         lease: how long a silent worker keeps others out.
         execute: write to the target; otherwise nothing is written.
         out: directory of the report, of the quarantine and of the conflicts.
+        ignored: unknown properties to drop.
         retry_quarantine: only copy the ranges of the present job once more that have quarantined documents.
     """
 
@@ -65,6 +67,7 @@ class CopyOptions:
     lease: timedelta = timedelta(seconds=30)
     execute: bool = False
     out: Path | None = None
+    ignored: tuple[IgnoredPath, ...] = ()
     retry_quarantine: bool = False
 
     def __post_init__(self) -> None:
@@ -86,6 +89,14 @@ class CopyOptions:
                 raise ValidationError(f"{name} should be 0 or more, not {limit}.")
         if self.range_size > LARGEST_RANGE:
             raise ValidationError(f"--range-size should be at most {LARGEST_RANGE}, not {self.range_size}.")
+
+    @property
+    def rows_per_batch(self) -> int:
+        """How many rows are read at a time: at a limited rate no more than those of a second.
+
+        A whole batch is waited for at once, while a server may close the cursor and nobody sees progress.
+        """
+        return self.batch_size if self.max_rate is None else min(self.batch_size, int(self.max_rate))
 
 
 def refuse_same_store(source: BulkPort, target: BulkPort) -> None:
@@ -122,6 +133,8 @@ def _settings(
         # As JSON, because a tenant id may contain a comma.
         "tenants": jsontext.dumps(sorted(set(options.tenants))).decode(),
     }
+    if options.ignored:
+        settings["ignore_unknown"] = jsontext.dumps([item.text for item in options.ignored]).decode()
     if options.as_of is not None:
         settings["as_of"] = jsontext.format_timestamp(options.as_of)
     return settings

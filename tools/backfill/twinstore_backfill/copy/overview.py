@@ -15,6 +15,7 @@ from twinstore_backfill.copy.quarantine import export_lines
 from twinstore_backfill.copy.reading import SourceRows
 from twinstore_backfill.copy.reporting import FailedRanges, Totals, left_out_counts
 from twinstore_backfill.copy.retention import instant_of_judgement
+from twinstore_backfill.ignoring import check_ignored
 from twinstore_backfill.outcome import UnknownJobError, effect_document
 from twinstore_backfill.source import inspect_source
 from twinstore_backfill.stores import (
@@ -42,6 +43,10 @@ __all__ = ["latest_job", "plan_document", "status_document"]
 SAMPLE: Final = 2000
 # What remains of the rate of reading alone when a copy also writes: a rough share, as the plan is.
 SHARE_OF_READING: Final = 0.4
+BASIS: Final = (
+    f"{SHARE_OF_READING:.0%} of the rate at which up to {SAMPLE:,} documents were read and decoded just now, "
+    "because a copy also writes"
+)
 
 
 def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[str, object]:
@@ -53,6 +58,7 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
     """
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
+    check_ignored(options.ignored, source.bulk.entities())
     state = inspect_source(source)
     instant_of_judgement(source.bulk, options.as_of)
     migrated = is_migrated(target)
@@ -78,7 +84,7 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
         "estimate": {
             "documents_per_second": round(rate),
             "seconds": round(rows / rate, 1) if rate else 0.0,
-            "basis": f"reading and decoding up to {SAMPLE} documents just now",
+            "basis": BASIS,
         },
     }
 
@@ -94,7 +100,7 @@ class EntityPlan(TypedDict):
 
 
 def _planned(entity: Entity, source: Store, target: Store | None, options: CopyOptions) -> EntityPlan:
-    rows = SourceRows(source.bulk, options.tenants, options.batch_size)
+    rows = SourceRows(source.bulk, options.tenants, options.batch_size, options.ignored)
     tenants = rows.counts(entity)
     there = (
         SourceRows(target.bulk, options.tenants, options.batch_size).count(entity)

@@ -43,15 +43,19 @@ class RangeQueue:
         stop: StopSwitch,
         patience: Patience,
         begin: Callable[[Entity], None],
+        settle: Callable[[Entity], bool],
         end: Callable[[Entity], None],
     ) -> None:
-        """Take the job, the worker, and who hears when an entity begins and when nothing of it is open."""
+        """Take the job, the worker, and who hears when an entity begins and when all of it is live.
+
+        ``settle`` is called before ``end``; it may open ranges again, and tells whether it did.
+        """
         self.stopped: str | None = None
         self._ledger, self._job_id, self._worker, self._lease = ledger, job_id, worker, lease
         self._entities = entities
         self._stop = stop
         self._patience = patience
-        self._begin, self._end = begin, end
+        self._begin, self._settle, self._end = begin, settle, end
         self._begun: set[str] = set()
         # By entity without an open range: whether all of its ranges are live.
         self._ended: dict[str, bool] = {}
@@ -115,14 +119,17 @@ class RangeQueue:
 
     def _note_end(self, entity: Entity) -> None:
         """Note that an entity has no open range left, here or with another worker."""
-        counts = self._ledger.counts(self._job_id, entity.name)
-        # Without ranges the coordinator has not planned the entity yet; it is not at its end.
-        if not counts or any(counts.get(state.value) for state in OPEN):
-            return
+        # Counted under the lock: another thread may have opened ranges again a moment ago.
         with self._telling:
-            if entity.name not in self._ended:
-                self._end(entity)
-            self._ended[entity.name] = not counts.get(RangeState.FAILED.value)
+            counts = self._ledger.counts(self._job_id, entity.name)
+            # Without ranges the coordinator has not planned the entity yet; it is not at its end.
+            if not counts or any(counts.get(state.value) for state in OPEN):
+                return
+            if entity.name not in self._ended and not self._settle(entity):
+                complete = not counts.get(RangeState.FAILED.value)
+                if complete:
+                    self._end(entity)
+                self._ended[entity.name] = complete
         self.returned()
 
     def _is_over(self) -> bool:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final
 from twinstore.errors import TwinstoreError
 from twinstore.keys import KeyType
 from twinstore.ledger import RangeTally
+from twinstore.moving import HELD
 from twinstore.normalform import marker_not_normal
 from twinstore.tenancy import NO_TENANT, Tenant
+from twinstore_backfill.copy.forgiving import Forgiving
 from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.keys import Key
     from twinstore_backfill.copy.quarantine import LineSink
+    from twinstore_backfill.ignoring import IgnoredPath
 
 __all__ = ["REPEATED", "RangeReader", "SourceRows", "no_key"]
 
@@ -31,18 +34,22 @@ REPEATED: Final = (
 class SourceRows:
     """The rows of the source that a copy is about: those of the wanted tenants."""
 
-    def __init__(self, port: BulkPort, tenants: Sequence[str], batch_size: int) -> None:
-        """Take the source, the tenants (none: all) and the rows per batch."""
+    def __init__(
+        self, port: BulkPort, tenants: Sequence[str], batch_size: int, ignored: Sequence[IgnoredPath] = ()
+    ) -> None:
+        """Take the source, the tenants (none: all), the rows per batch, and what is dropped of them."""
         self.port = port
+        self._forgiving = Forgiving(port, ignored)
         self._tenants = tuple(sorted(set(tenants)))
         self._batch_size = batch_size
 
     def records(self, view: BulkView, entity: Entity, within: KeyRange) -> Iterator[list[Record]]:
         """Return the records of a range in batches; with several tenants, one tenant after the other."""
-        return chain.from_iterable(
+        batches = chain.from_iterable(
             view.records(entity, within, tenant_id=tenant, batch_size=self._batch_size)
             for tenant in self._tenants or (None,)
         )
+        return (self._forgiving.forgiven(entity, batch) for batch in batches)
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""
@@ -69,6 +76,8 @@ class RangeReader:
         """Take the entity, its retention, and where the lines about single records go."""
         self.entity = entity
         self.read: Counter[str] = Counter()
+        # How many rows the target refused because another one has a unique value of theirs.
+        self.waiting = 0
         self._expired_rows: Counter[str] = Counter()
         self._quarantined: Counter[str] = Counter()
         self._text_timestamp: Counter[str] = Counter()
@@ -85,6 +94,7 @@ class RangeReader:
     def reject(self, rejected: Iterable[Rejected]) -> None:
         """Keep records back that the target refused."""
         for item in rejected:
+            self.waiting += item.reason.startswith(HELD)
             self._keep_back(item.record, item.reason)
 
     def tally(self, outcome: ImportOutcome) -> RangeTally:

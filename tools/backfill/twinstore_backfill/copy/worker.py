@@ -80,6 +80,23 @@ class CopyContext:
     on_conflict: OnConflict
     failures: dict[int, str] = field(default_factory=dict[int, str])
 
+    @contextmanager
+    def told(self, entity: str) -> Iterator[Callable[[int], None]]:
+        """Yield what tells of copied documents; those of a range that is rolled back are taken back."""
+        told = 0
+
+        def tell(count: int) -> None:
+            nonlocal told
+            told += count
+            self.progress.advance(entity, count)
+
+        try:
+            yield tell
+        except BaseException:
+            if told:
+                self.progress.advance(entity, -told)
+            raise
+
     def pace(self, count: int) -> None:
         """Wait until so many documents fit under the limit.
 
@@ -135,7 +152,7 @@ def _process(context: CopyContext, claim: Claim) -> None:
     try:
         # Against another writer it loses as a whole.
         name = f"Range {claim.number} of {claim.entity}"
-        tally = context.patience.outlast(name, partial(copy_range, context, claim))
+        tally, waiting = context.patience.outlast(name, partial(copy_range, context, claim))
     except ENDS_THE_RUN:
         raise
     except LeaseLostError as error:
@@ -147,12 +164,13 @@ def _process(context: CopyContext, claim: Claim) -> None:
         log.info("range %d of %s is live", claim.number, claim.entity)
         # It may have failed before in this run.
         context.failures.pop(claim.number, None)
-        context.progress.advance(claim.entity, sum(tally.read.values()))
-        context.limits.add(tally)
+        context.limits.add(tally, waiting)
 
 
-def copy_range(context: CopyContext, claim: Claim) -> RangeTally:
+def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:
     """Copy a claimed range; its rows, its lines and its entry in the ledger are committed together.
+
+    Return what it amounted to, and how many of its rows wait for what another row of the target holds.
 
     Raises:
         ConcurrencyError: another writer was faster; nothing of the range is live.
@@ -162,6 +180,7 @@ def copy_range(context: CopyContext, claim: Claim) -> RangeTally:
     entity, ledger = context.entities[claim.entity], context.ledger
     check = partial(ledger.hold, claim=claim)
     with (
+        context.told(entity.name) as tell,
         RangeLines(claim) as lines,
         context.source.port.view() as view,
         context.target.writer(entity, on_conflict=context.on_conflict, check=check) as writer,
@@ -176,6 +195,7 @@ def copy_range(context: CopyContext, claim: Claim) -> RangeTally:
             reader.reject(writer.take_rejected())
             # Before the transaction of the range is open: servers bound its time and its size.
             lines.store_ahead(ledger)
+            tell(len(batch))
         # Flushed first: only what the server has answered is known to be written, refused or in conflict.
         tally = reader.tally(writer.flush())
         # In the transaction of the rows: after a crash either both are there or neither is.
@@ -184,7 +204,7 @@ def copy_range(context: CopyContext, claim: Claim) -> RangeTally:
         # commit.
         ledger.finish(writer.access, claim, tally)
         writer.commit()
-    return tally
+    return tally, reader.waiting
 
 
 def _give_back(context: CopyContext, claim: Claim, error: Exception) -> None:

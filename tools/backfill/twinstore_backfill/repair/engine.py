@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import ConfigurationError
 from twinstore_backfill.copy.dry import FirstLines
+from twinstore_backfill.copy.forgiving import Forgiving
 from twinstore_backfill.copy.reading import RangeReader
 from twinstore_backfill.copy.retention import expiry_test
 from twinstore_backfill.verify.findings import FindingKind
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import Record
     from twinstore.catalog import Entity
     from twinstore.keys import Key
+    from twinstore_backfill.ignoring import IgnoredPath
     from twinstore_backfill.repair.named import NamedRows
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
@@ -84,9 +86,17 @@ class Repaired:
 class Repair:
     """Puts named rows of a target right."""
 
-    def __init__(self, source: Store, target: Store, as_of: datetime, stop: StopSwitch) -> None:
-        """Take both sides, the instant that retention is judged by, and who may stop it."""
+    def __init__(  # both sides, and how rows are judged
+        self,
+        source: Store,
+        target: Store,
+        as_of: datetime,
+        stop: StopSwitch,
+        ignored: Sequence[IgnoredPath] = (),
+    ) -> None:
+        """Take both sides, the instant that retention is judged by, who may stop it, and what is dropped."""
         self._source, self._target, self._as_of, self._stop = source, target, as_of, stop
+        self._forgiving = Forgiving(source.bulk, ignored)
         self.done = Repaired()
 
     def run(self, entities: Sequence[Entity], rows: NamedRows, *, remove: bool) -> Repaired:
@@ -127,6 +137,7 @@ class Repair:
             view = stack.enter_context(self._source.bulk.view())
             # In order, so that a second row of one key is seen as one.
             records = sorted(view.records_of(entity, keys), key=_key_of)
+            records = self._forgiving.forgiven(entity, records)
             writer = stack.enter_context(self._target.bulk.writer(entity, on_conflict="overwrite"))
             wanted = reader.wanted(records)
             if entity.append_only:

@@ -71,7 +71,9 @@ def delete_extra(  # noqa: PLR0917  # both sides, what is asked, and who is told
     Raises:
         InterruptedRunError: a signal asked for the stop; what was removed stays removed.
     """
-    asked = VerifyOptions(entities=options.entities, tenants=options.tenants, as_of=as_of)
+    asked = VerifyOptions(
+        entities=options.entities, tenants=options.tenants, as_of=as_of, ignored=options.ignored
+    )
     entities = select_entities(source.bulk, options.entities)
     with no_rows(entities) as named:
         run_verify(source, target, asked, progress, stop, named.take_extra)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from twinstore_backfill.report.texts import findings, tenant_result, tenant_text, xml_text
+from twinstore_backfill.report.texts import facts, findings, tenant_result, tenant_text, xml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,11 +20,16 @@ def junit(report: ParityReport) -> bytes:
     root = ET.Element("testsuites", name=f"twinstore parity {report.module}: {report.verdict}")
     for entity in report.entities:
         _suite(root, f"{report.module}.{entity.entity}", _entity_cases(report.module, entity))
-    _suite(root, f"{report.module}.checks", [_check_case(report.module, check) for check in report.checks])
+    cases = [_check_case(report.module, check) for check in report.checks]
+    if report.cutover_ready_required:
+        cases.append(_ready_case(report))
+    _suite(root, f"{report.module}.checks", cases)
+    # Of the suite that is always there; the root has no place for them.
+    root[-1].insert(0, _properties(report))
     if report.warnings:
-        # Of a suite, not of the root, where the format has no place for it.
         ET.SubElement(root[-1], "system-out").text = xml_text("\n".join(report.warnings))
     _add_totals(root)
+    _add_times(root, report)
     ET.indent(root)
     content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return content + b"\n"
@@ -69,7 +74,38 @@ def _content_case(name: str, entity: EntityReport, tenant: TenantReport) -> ET.E
 
 
 def _check_case(module: str, check: Check) -> ET.Element:
-    return _case(f"{module}.checks", f"{check.id} {check.title}", check.result, check.summary, check.findings)
+    # What is wrong, and not what was compared: many viewers show nothing but the message.
+    message = check.findings[0] if check.findings else check.summary
+    more = f" (and {check.count - 1:,} more)" if check.count > 1 else ""
+    name = f"{check.id} {check.title}"
+    return _case(f"{module}.checks", name, check.result, f"{message}{more}", check.findings)
+
+
+def _ready_case(report: ParityReport) -> ET.Element:
+    result: Result = "pass" if report.cutover_ready else "inconclusive"
+    message = f"the verdict {report.verdict} is not ready for a cut-over: {report.next_step}"
+    return _case(f"{report.module}.checks", "ready for cut-over", result, message, [])
+
+
+def _properties(report: ParityReport) -> ET.Element:
+    """Return what was compared with what, and how."""
+    made = ET.Element("properties")
+    ends = [("Verdict", report.verdict), ("Exit code", str(report.exit_code))]
+    for name, value in (*facts(report), *ends):
+        ET.SubElement(made, "property", name=xml_text(name), value=xml_text(value))
+    return made
+
+
+def _add_times(root: ET.Element, report: ParityReport) -> None:
+    """Write when and where the report was made, and how long everything took."""
+    seconds = f"{report.envelope.seconds:.3f}"
+    root.set("time", seconds)
+    for suite in root:
+        # The form of the format has no offset; it is UTC.
+        suite.set("timestamp", report.envelope.generated_at.removesuffix("+00:00"))
+        suite.set("hostname", xml_text(report.envelope.host))
+    # Entities are compared in turns and by several processes, so none has a time of its own.
+    root[-1].set("time", seconds)
 
 
 def _case(suite: str, name: str, result: Result, message: str, lines: Iterable[str]) -> ET.Element:

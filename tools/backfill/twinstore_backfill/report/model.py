@@ -23,6 +23,7 @@ __all__ = [
     "Envelope",
     "FieldReport",
     "FindingGroup",
+    "IgnoredReport",
     "LeftOut",
     "Named",
     "ParityReport",
@@ -242,6 +243,14 @@ class Equivalence(Frozen):
     documents: int
 
 
+class IgnoredReport(Frozen):
+    """An unknown property that the copy dropped, and why that is right, if somebody said so."""
+
+    entity: str
+    path: str
+    reason: str | None = None
+
+
 class ParityReport(Frozen):
     """What a verification found."""
 
@@ -264,6 +273,7 @@ class ParityReport(Frozen):
     cutover_ready_required: bool = False
     reasons: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    ignored: tuple[IgnoredReport, ...] = ()
     next_step: str
     documents_equal: int
     approval: ApprovalReport | None

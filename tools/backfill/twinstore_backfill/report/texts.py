@@ -30,6 +30,7 @@ __all__ = [
     "headline",
     "key_text",
     "left_out_texts",
+    "number_of",
     "paths_text",
     "short",
     "tenant_result",
@@ -40,6 +41,9 @@ __all__ = [
 
 # What --from names where a fresh start has no source at all.
 NO_SOURCE: Final = "none"
+# What is a difference, in the order in which people ask for it.
+WRONG: Final = ("missing", "extra", "different", "stale", "undecodable")
+NAMED_ENTITIES: Final = 4
 LAST_SHORT: Final = 0xFFFF
 # Control characters, invisible marks such as those that turn the direction of text, halves of pairs, and
 # line ends: on a terminal or a page they would act instead of being seen.
@@ -77,22 +81,48 @@ def _judgement(report: ParityReport) -> str:
     source, target = _names(report)
     match report.verdict:
         case "PASS":
-            return f"{report.documents_equal:,} documents are equal in {source} and {target}."
+            return f"{number_of(report.documents_equal, 'document')} equal in {source} and {target}."
         case "PARTIAL":
             return (
-                f"No difference between {source} and {target} was seen: {report.documents_equal:,} documents "
-                "are equal, but not everything was looked at."
+                f"No difference between {source} and {target} was seen: "
+                f"{number_of(report.documents_equal, 'document')} equal, but not everything was looked at."
             )
-        case "FAIL" if report.entities:
-            wrong = sum(entity.counts.wrong for entity in report.entities)
-            sides = f"{_capital(source)} and {target}"
-            return f"{sides} differ: {wrong:,} documents are missing, extra or different."
+        case "FAIL" if report.mode == "start-clean":
+            return f"{_capital(target)} is not ready for a fresh start: {_failed_checks(report)}."
         case "FAIL":
-            return f"{_capital(target)} is not ready for a fresh start."
+            equal = f"{number_of(report.documents_equal, 'document')} equal"
+            return f"{_capital(source)} and {target} differ: {_differences(report)}. {_capital(equal)}."
         case "INCONCLUSIVE":
-            return f"No difference between {source} and {target} was seen, but the proof has gaps."
+            gaps = f"the proof has gaps: {_failed_checks(report)}"
+            return f"No difference between {source} and {target} was seen, but {gaps}."
         case _:
             return f"{_capital(target)} starts without old data, as approved."
+
+
+def number_of(count: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _differences(report: ParityReport) -> str:
+    """Return what is wrong by entity, or where no row is, which checks say so."""
+    wrong = [text for entity in report.entities if (text := _wrong(entity))]
+    if not wrong:
+        return _failed_checks(report)
+    more = len(wrong) - NAMED_ENTITIES
+    return "; ".join(wrong[:NAMED_ENTITIES]) + (f"; and in {more} more entities" if more > 0 else "")
+
+
+def _wrong(entity: EntityReport) -> str:
+    numbers = {kind: getattr(entity.counts, kind) for kind in WRONG}
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in numbers.items() if count)
+    return f"{kinds} in {entity.entity}" if kinds else ""
+
+
+def _failed_checks(report: ParityReport) -> str:
+    """Return the checks that keep the verdict from PASS."""
+    named = [f"{item.id} {item.title}" for item in report.checks if item.result in {"fail", "inconclusive"}]
+    return ", ".join(named)
 
 
 def expired_rows(report: ParityReport) -> tuple[int, int]:
@@ -123,7 +153,7 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
         ("Target", _side(report.target)),
         ("Module", report.module),
         ("Mode", _mode(report)),
-        ("Retention as of", report.as_of or "the start of the run (see the envelope)"),
+        ("Retention as of", report.as_of or "the start of the run"),
         ("Entities", ", ".join(report.entities_asked) or "all"),
         ("Tenants", ", ".join(report.tenants_asked) or "all"),
         ("Switch", report.switch or "not set"),
@@ -131,6 +161,10 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
         ("Tool", f"{report.tool.name} {report.tool.version} ({report.tool.checksum})"),
     ]
     rows += [("Left out", text) for text in left_out_texts(report)]
+    rows += [
+        ("Ignored", f"{item.entity}.{item.path}: {item.reason or 'no reason given'}")
+        for item in report.ignored
+    ]
     if report.approval is not None:
         rows.append(("Approved by", f"{report.approval.approved_by}: {report.approval.reason}"))
     return rows
@@ -141,14 +175,10 @@ def left_out_texts(report: ParityReport) -> Iterator[str]:
     for item in report.left_out:
         source, target = sum(item.source.values()), sum(item.target.values())
         # The source of a fresh start was not opened.
-        sides = f"{_rows(target)} in target"
+        sides = f"{number_of(target, 'row')} in target"
         if report.mode != "start-clean":
-            sides = f"{_rows(source)} in source, {target:,} in target"
+            sides = f"{number_of(source, 'row')} in source, {target:,} in target"
         yield f"{item.entity}: left out; {sides}"
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} {'row' if count == 1 else 'rows'}"
 
 
 def _capital(text: str) -> str:

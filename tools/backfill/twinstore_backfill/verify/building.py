@@ -84,6 +84,11 @@ class EntityFindings:
         """How many documents needed each equivalence."""
         return sum((tenant.equivalences for tenant in self._whole.tenants.values()), Counter[str]())
 
+    @property
+    def ignored(self) -> int:
+        """How many documents have properties that were ignored."""
+        return self.equivalences["ignored"]
+
     def report(self) -> EntityReport:
         """Return what the report says of the entity."""
         found = self._whole

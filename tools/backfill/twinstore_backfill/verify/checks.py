@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.tenancy import shown
 from twinstore_backfill.report.model import Check
+from twinstore_backfill.report.texts import number_of
+from twinstore_backfill.verify.findings import UNREADABLE_TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,7 +55,7 @@ def count_check(entities: Sequence[EntityReport], *, sampled: bool) -> Check:
     unsure = [] if sampled else [text for entity in entities for text in _unseen(entity)]
     result: Result = "fail" if wrong else "inconclusive" if unsure else "pass"
     tenants = sum(len(entity.tenants) for entity in entities)
-    summary = f"{tenants} counts by entity and tenant compared"
+    summary = f"{number_of(tenants, 'count')} by entity and tenant compared"
     return listed_check("C1", "counts", result, summary, wrong + unsure)
 
 
@@ -106,13 +108,11 @@ def content_check(entities: Sequence[EntityReport]) -> Check:
     ]
     equal = sum(entity.counts.equal for entity in entities)
     result: Result = "fail" if problems else "inconclusive" if unproved else "pass"
-    return listed_check("C2", "content", result, f"{equal:,} documents equal", problems + unproved)
+    return listed_check("C2", "content", result, f"{number_of(equal, 'document')} equal", problems + unproved)
 
 
 def _compared(entity: EntityReport) -> int:
-    counts = entity.counts
-    found = counts.missing + counts.extra + counts.different + counts.stale + counts.unproved
-    return counts.equal + found + counts.undecodable + counts.quarantined
+    return entity.counts.equal + entity.counts.named
 
 
 def key_text(row: Differing) -> str:
@@ -122,9 +122,6 @@ def key_text(row: Differing) -> str:
 
 def mode_check(entities: Sequence[EntityReport], *, sampled: bool) -> Check:
     """C3: everything was compared, or what a sample can say."""
-    # A wrong name of a database on both sides looks the same.
-    if not any(map(_compared, entities)):
-        return listed_check("C3", "mode", "inconclusive", "no document was compared", [NOTHING])
     if not sampled:
         return listed_check("C3", "mode", "pass", "every document was compared", [])
     bounds = [_bound(entity) for entity in entities if entity.counts.equal]
@@ -160,8 +157,12 @@ def _percent(share: float) -> str:
     return f"{share:.0f}" if share >= 10 else f"{share:.2g}"  # noqa: PLR2004  # two digits
 
 
-def list_check(
-    identifier: str, title: str, findings: Sequence[ListFinding], respelled: AbstractSet[str]
+def list_check(  # what it is, and by what it is judged
+    identifier: str,
+    title: str,
+    findings: Sequence[ListFinding],
+    respelled: AbstractSet[str],
+    approved: AbstractSet[str] = frozenset(),
 ) -> Check:
     """C4 and C5: lists that both sides answer alike.
 
@@ -174,14 +175,18 @@ def list_check(
         title: its title.
         findings: what each list showed.
         respelled: the entities with documents in another spelling, or in quarantine.
+        approved: the entities that the source cannot list because of properties that were ignored with a
+            reason, and which it has not been able to list before.
     """
-    findings = [item if respelled.isdisjoint(item.made_of) else _softened(item) for item in findings]
-    result = worst(finding.result for finding in findings) if findings else "pass"
-    rows = sum(finding.rows for finding in findings)
-    problems = [f"{finding.query}: {finding.problem}" for finding in findings if finding.result != "pass"]
-    return listed_check(
-        identifier, title, result, f"{len(findings)} lists with {rows:,} rows compared", problems
-    )
+    asked = [item for item in findings if approved.isdisjoint(item.unread)]
+    judged = [item if respelled.isdisjoint(item.made_of) else _softened(item) for item in asked]
+    result = worst(finding.result for finding in judged) if judged else "pass"
+    rows = sum(finding.rows for finding in judged)
+    problems = [f"{finding.query}: {finding.problem}" for finding in judged if finding.result != "pass"]
+    left_out = len(findings) - len(asked)
+    more = f"; {left_out} that the source cannot answer because of ignored properties" if left_out else ""
+    summary = f"{number_of(len(judged), 'list')} with {number_of(rows, 'row')} compared{more}"
+    return listed_check(identifier, title, result, summary, problems)
 
 
 def _softened(finding: ListFinding) -> ListFinding:
@@ -204,13 +209,22 @@ def decode_check(entities: Sequence[EntityReport]) -> Check:
         for item in entities
         if item.undecodable.count
     ]
+    bad += [
+        f"{item.entity}: {field.documents} cannot be decoded in target; they count as {field.kind}"
+        for item in entities
+        for field in item.fields
+        if field.path == UNREADABLE_TARGET
+    ]
     kept = [
         f"{item.entity}: {item.quarantined.count} in source cannot be copied and are not in target"
         for item in entities
         if item.quarantined.count
     ]
     result: Result = "fail" if bad else "inconclusive" if kept else "pass"
-    return listed_check("C7", "undecodable", result, "every document went through the model", bad + kept)
+    summary = (
+        "some documents cannot be decoded" if bad or kept else "every document can be decoded by the service"
+    )
+    return listed_check("C7", "undecodable", result, summary, bad + kept)
 
 
 def listed_check(identifier: str, title: str, result: Result, summary: str, findings: Sequence[str]) -> Check:

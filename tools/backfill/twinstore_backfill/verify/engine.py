@@ -23,6 +23,7 @@ from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.reporting import left_out_counts
 from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.copy.worker import tuned_collector
+from twinstore_backfill.ignoring import check_ignored
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.provenance import tool_identity
 from twinstore_backfill.report.model import (
@@ -30,6 +31,7 @@ from twinstore_backfill.report.model import (
     ApprovalReport,
     Check,
     Envelope,
+    IgnoredReport,
     LeftOut,
     ParityReport,
     SideReport,
@@ -106,12 +108,15 @@ def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
     started = monotonic()
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
+    check_ignored(options.ignored, source.bulk.entities())
     state = inspect_source(source)
     as_of = instant_of_judgement(source.bulk, options.as_of)
     preflight(target.storage.check_ready)
     require_tenants((source, target), options.tenants)
     ages = OwnAges(state.own_ages, own_ages(target))
-    context = VerifyContext(source, target, as_of, options.batch_size, state.absent, ages, source.bulk.now())
+    context = VerifyContext(
+        source, target, as_of, options.batch_size, state.absent, ages, source.bulk.now(), options.ignored
+    )
     run = Verification(context, options, progress, stop, state.warnings, write)
     try:
         with tuned_collector():
@@ -163,7 +168,7 @@ class Verification:
             count_check(self._entities, sampled=self._sampled),
             content_check(self._entities),
             mode_check(self._entities, sampled=self._sampled),
-            *list_checks(lists, self._context.target.module, respelled),
+            *list_checks(lists, self._context.target.module, respelled, self._approved(findings)),
             lock_check(),
             decode_check(self._entities),
             schema_check(self._context.target),
@@ -212,6 +217,17 @@ class Verification:
         self._entities = [found.report() for found in findings.values()]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
         return lists
+
+    def _approved(self, findings: Mapping[str, EntityFindings]) -> frozenset[str]:
+        """Return the entities whose unreadable documents in the source are all accounted for.
+
+        They have properties that were ignored with a reason, and nothing else is wrong with any of them.
+        """
+        named = {item.entity for item in self._options.ignored if item.reason is not None}
+        reports = {entity.entity: entity.counts for entity in self._entities}
+        return frozenset(
+            name for name in named & findings.keys() if findings[name].ignored and not reports[name].named
+        )
 
     def _tasks(
         self,
@@ -292,6 +308,10 @@ class Verification:
             cutover_ready_required=options.require_ready,
             reasons=self._reasons(),
             warnings=self._warnings,
+            ignored=tuple(
+                IgnoredReport(entity=item.entity, path=".".join(item.path), reason=item.reason)
+                for item in options.ignored
+            ),
             next_step=next_step(verdict, options, self._context),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=_approval(options),
@@ -359,13 +379,21 @@ def _list_titles(module: str) -> tuple[tuple[str, str], ...]:
     return (lists,) if due_order is None else (("C4", due_order), lists)
 
 
-def list_checks(found: ListResult, module: str, respelled: AbstractSet[str]) -> tuple[Check, ...]:
+def list_checks(
+    found: ListResult,
+    module: str,
+    respelled: AbstractSet[str],
+    approved: AbstractSet[str] = frozenset(),
+) -> tuple[Check, ...]:
     """Return C5, and C4 where the module has a name for the order in which rows are due."""
     titles = _list_titles(module)
     if len(titles) == 1:
-        return (list_check(*titles[0], [*found.due, *found.lists], respelled),)
+        return (list_check(*titles[0], [*found.due, *found.lists], respelled, approved),)
     due, lists = titles
-    return (list_check(*due, found.due, respelled), list_check(*lists, found.lists, respelled))
+    return (
+        list_check(*due, found.due, respelled, approved),
+        list_check(*lists, found.lists, respelled, approved),
+    )
 
 
 def _approval(options: VerifyOptions) -> ApprovalReport | None:

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
     from twinstore.keys import Key
 
-__all__ = ["FINDING_KINDS", "FindingKind", "Findings", "RowFinding", "field_of", "shown_paths"]
+__all__ = [
+    "FINDING_KINDS",
+    "UNREADABLE_TARGET",
+    "FindingKind",
+    "Findings",
+    "RowFinding",
+    "field_of",
+    "shown_paths",
+]
 
 # Enough to see the pattern; the lines hold every row.
 LISTED: Final = 100
@@ -28,6 +36,8 @@ PATHS: Final = 20
 LONGEST_PATH: Final = 200
 # A broken mapping differs in few fields; more than this is free maps, whose names nobody sums up.
 FIELDS: Final = 1000
+# The first path of a row of the target that the decoder of the service refuses.
+UNREADABLE_TARGET: Final = "doc (cannot be decoded in target)"
 INDEX: Final = re.compile(r"\[\d+\]")
 QUOTED: Final = re.compile(r'\["(?:[^"\\]|\\.)*"\]')
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from twinstore.keys import Key
+    from twinstore_backfill.ignoring import IgnoredPath
 
 __all__ = ["Approval", "RowChoice", "VerifyOptions"]
 
@@ -57,6 +58,7 @@ class VerifyOptions:
         range_size: documents per range.
         approval: begin without old data; the target must be empty.
         switch: the driver that the configuration names at present.
+        ignored: unknown properties that the copy dropped.
         only: the rows to compare, ``None`` for all rows: a recheck.
         require_ready: end with a code other than 0 unless the switch may be turned.
     """
@@ -72,6 +74,7 @@ class VerifyOptions:
     batch_size: int = 1000
     approval: Approval | None = None
     switch: str | None = None
+    ignored: tuple[IgnoredPath, ...] = ()
     only: RowChoice | None = None
     require_ready: bool = False
 

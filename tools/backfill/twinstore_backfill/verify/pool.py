@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from twinstore.errors import TwinstoreError
 from twinstore_backfill.copy.worker import tuned_collector
+from twinstore_backfill.ignoring import IgnoredPath
 from twinstore_backfill.secrets import log_to_stderr
 from twinstore_backfill.stopping import StopSwitch
 from twinstore_backfill.uncaught import log_uncaught
@@ -135,12 +136,12 @@ def _done(result: R) -> Future[R]:
     return future
 
 
-Shared: TypeAlias = tuple[datetime, int, frozenset[str], OwnAges, datetime | None]
+Shared: TypeAlias = tuple[datetime, int, frozenset[str], OwnAges, datetime | None, tuple[IgnoredPath, ...]]
 
 
 def _shared(context: VerifyContext) -> Shared:
     """Return the part of a context that can be sent to another process."""
-    return context.as_of, context.batch_size, context.absent, context.own_ages, context.since
+    return context.as_of, context.batch_size, context.absent, context.own_ages, context.since, context.ignored
 
 
 def _start(source: StoreSpec, target: StoreSpec, log_level: int, shared: Shared) -> None:

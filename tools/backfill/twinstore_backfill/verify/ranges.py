@@ -17,7 +17,13 @@ from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_digest, document_number
 from twinstore_backfill.verify.equivalences import is_harmless, looked_for
 from twinstore_backfill.verify.expected import Expected, Expecting, Refused
-from twinstore_backfill.verify.findings import FindingKind, Findings, RowFinding, shown_paths
+from twinstore_backfill.verify.findings import (
+    UNREADABLE_TARGET,
+    FindingKind,
+    Findings,
+    RowFinding,
+    shown_paths,
+)
 from twinstore_backfill.verify.kept import nothing_kept
 from twinstore_backfill.verify.merge import keyed, merge
 
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import BulkPort, BulkView, ScanRow
     from twinstore.catalog import Entity
+    from twinstore_backfill.ignoring import IgnoredPath
     from twinstore_backfill.verify.removals import Removals, Side
 
 __all__ = ["RangeComparison", "RangeResult", "RowComparison", "TenantResult", "compare_keys", "compare_range"]
@@ -81,6 +88,7 @@ class RangeComparison:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
         kept_back: returns those of some keys that a copy into the target has in quarantine.
+        ignored: unknown properties that a copy of the entity drops.
     """
 
     source: BulkPort
@@ -91,6 +99,7 @@ class RangeComparison:
     batch_size: int = 1000
     removals: Removals | None = None
     kept_back: Callable[[Entity, Sequence[Key]], AbstractSet[Key]] = nothing_kept
+    ignored: tuple[IgnoredPath, ...] = ()
 
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
@@ -132,7 +141,7 @@ class RowComparison:
         self.result = result
         self._work = work
         self._cutoff = work.cutoff
-        self._expecting = Expecting(work.entity)
+        self._expecting = Expecting(work.entity, work.ignored)
         self._looked_for = looked_for(work.entity)
         self._missing: list[tuple[RowFinding, int]] = []
 
@@ -229,7 +238,8 @@ class RowComparison:
         else:
             accepted = self._expecting.accepts(content)
         if not accepted:
-            self._undecodable(source, target)
+            # Also of what is ignored: a copy would have dropped it.
+            self._otherwise(source, target)
             return
         result = self.result.tenants[source.label]
         number = document_number(content)
@@ -300,7 +310,7 @@ class RowComparison:
         """Return where a row of the target is not as wanted."""
         paths = differing_paths(orjson.loads(wanted), orjson.loads(target.content))
         if not has_marks(target.content) and not self._expecting.accepts(target.content):
-            paths.insert(0, "doc (cannot be decoded in target)")
+            paths.insert(0, UNREADABLE_TARGET)
         return paths
 
     def _digested(self, source: ScanRow, wanted: bytes, target: ScanRow) -> None:

@@ -11,6 +11,7 @@ from typing_extensions import override
 from twinstore.bulk import Key, KeyRange
 from twinstore.modules import module_spec
 from twinstore_backfill.copy.retention import age_limit, cutoff
+from twinstore_backfill.ignoring import IgnoredPath, of_entity
 from twinstore_backfill.verify.kept import KeptBack
 from twinstore_backfill.verify.lists import AnyStorage, ListFinding, compare_list
 from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_keys, compare_range
@@ -38,6 +39,7 @@ class VerifyContext:
         absent: entities of which the source has no collection or table.
         own_ages: the ages at which the servers remove rows by themselves.
         since: when the verification began, by the clock of the source.
+        ignored: unknown properties that a copy drops.
         time: the time of both servers; each process asks for itself.
     """
 
@@ -48,6 +50,7 @@ class VerifyContext:
     absent: frozenset[str] = frozenset()
     own_ages: OwnAges = field(default_factory=OwnAges)
     since: datetime | None = None
+    ignored: tuple[IgnoredPath, ...] = ()
     time: ServerTime = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,6 +79,7 @@ class VerifyContext:
             batch_size=self.batch_size,
             removals=self.removals(entity),
             kept_back=KeptBack(self.source, self.target),
+            ignored=of_entity(self.ignored, entity),
         )
 
     def removals(self, entity: Entity) -> Removals:

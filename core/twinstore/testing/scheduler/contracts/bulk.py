@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.bulk import KeyRange
+from twinstore.moving import HELD
 from twinstore.scheduler.catalog import (
     AUDIT,
     IMPACT_SNAPSHOTS,
     RUNS,
+    SCHEDULES,
 )
+from twinstore.testing.base import needs
+from twinstore.testing.copying import copied
 from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_schedule
 from twinstore.testing.scheduler.cases import SchedulerCases
 
 if TYPE_CHECKING:
+    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
 EVERYTHING: Final = KeyRange()
@@ -30,3 +36,28 @@ class SchedulerBulkContract(SchedulerCases, capability="bulk"):
             with workspace.storage.bulk.view() as view:
                 batches = view.rows(entity, EVERYTHING, tenant_id=workspace.tenant)
                 assert {row.expires for batch in batches for row in batch} == expected
+
+    @needs("transactions")
+    def test_names_that_move_between_rows_are_written_together(self, workspace: SchedulerWorkspace) -> None:
+        tenant, source = workspace.tenant, workspace.storage
+        first, second, third = (workspace.id(name) for name in "abc")
+        names = {first: "one", second: "two", third: "three"}
+        moved = {first: "two", second: "one", third: "mine"}
+        with self.in_memory() as storage:
+            memory = cast("SchedulerStorage", storage)
+            for key, name in names.items():
+                memory.schedules.upsert(make_schedule(tenant, key, name=name))
+            copied(memory, source, SCHEDULES, tenant)
+            source.schedules.upsert(make_schedule(tenant, workspace.id("mine"), name="mine"))
+            for key in moved:
+                memory.schedules.upsert(make_schedule(tenant, key, name=f"on the way {key}"))
+            for key, name in moved.items():
+                memory.schedules.upsert(make_schedule(tenant, key, name=name))
+            outcome = copied(memory, source, SCHEDULES, tenant, on_conflict="overwrite")
+        assert dict(outcome.written) == {tenant: 2}
+        assert {item.key for item in outcome.conflicts} == {(first,), (second,)}
+        ((refused, reason),) = [(item.record.key, item.reason) for item in outcome.rejected]
+        assert (refused, reason.startswith(HELD)) == ((third,), True)
+        assert workspace.id("mine") in reason
+        stored = {item.id: item.name for item in source.schedules.list(tenant)}
+        assert stored == {**names, first: "two", second: "one", workspace.id("mine"): "mine"}

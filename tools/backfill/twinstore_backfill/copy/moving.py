@@ -1,0 +1,62 @@
+"""Rows that waited for a unique value which another range had to give up.
+
+A range is a transaction of its own, so two rows of different ranges that swap their names refuse each other.
+When all ranges of an entity have been copied, what was refused for a taken value is written together, and the
+ranges are opened again: they find their rows as they should be.
+"""
+
+from __future__ import annotations
+
+from logging import getLogger
+from typing import TYPE_CHECKING
+
+from twinstore.ledger.records import key_of_json
+from twinstore.moving import HELD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from twinstore.bulk import BulkPort, Record
+    from twinstore.catalog import Entity, Key
+    from twinstore.ledger import Lease, Ledger
+
+__all__ = ["settle_moves"]
+
+log = getLogger(__name__)
+
+
+def settle_moves(source: BulkPort, target: BulkPort, ledger: Ledger, lease: Lease, entity: Entity) -> bool:
+    """Write together what was refused for a taken value; tell whether ranges are open again for it.
+
+    Raises:
+        ConcurrencyError: the transaction lost against another writer; nothing was written.
+        LeaseLostError: the lease was taken; nothing was written.
+    """
+    waiting = dict(refused_rows(ledger, lease.job_id, entity)) if entity.uniques else {}
+    if not waiting:
+        return False
+    with source.view() as view, target.writer(entity, on_conflict="overwrite") as writer:
+        writer.write(sorted(view.records_of(entity, list(waiting)), key=in_order))
+        rejected = {item.record.key for item in writer.flush().rejected}
+        settled = sorted({number for key, number in waiting.items() if key not in rejected})
+        if settled:
+            # In the transaction of the rows: a range that is open again is copied, whoever does it.
+            ledger.open_in(writer.access, lease, settled)
+            writer.commit()
+    log.info(
+        "%d of %d rows of %s whose unique values moved are written", len(settled), len(waiting), entity.name
+    )
+    return bool(settled)
+
+
+def refused_rows(ledger: Ledger, job_id: str, entity: Entity) -> Iterator[tuple[Key, int]]:
+    """Yield the key and the range of each row that was refused for a taken value."""
+    for line in ledger.quarantined(job_id):
+        key = key_of_json(line.key) if line.part == 0 and line.entity == entity.name else None
+        if key is not None and line.reason.startswith(HELD):
+            yield key, line.number
+
+
+def in_order(record: Record) -> Key:
+    """Return by what records are sorted; each has a key, by which it was looked for."""
+    return record.key or ()
