@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from twinstore.errors import TwinstoreError
-from twinstore.scope import tenant_argument
+from twinstore.scope import id_argument, tenant_argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,9 +29,17 @@ def marker_not_normal(entity: Entity, storage: Mapping[str, object], model: Cano
             return name
         if name in entity.key and name in entity.shapes:
             own = getattr(model, entity.shapes[name].name)
-            if own is not None and own != value:
+            if not (is_id(value) if own is None else own == value):
                 return name
     return None
+
+
+def is_id(value: object) -> bool:
+    """Whether a value is an id as calls take it."""
+    try:
+        return isinstance(value, str) and id_argument(value, "id") == value
+    except TwinstoreError:
+        return False
 
 
 @lru_cache(maxsize=1024)

@@ -12,6 +12,7 @@ from twinstore.bulk import BulkPort, BulkView, KeyRange, Record, Survey
 from twinstore.catalog import TenancyKind
 from twinstore.documents.content import extended_json, has_text_timestamp, key_of, scan_row
 from twinstore.errors import DocumentDecodeError
+from twinstore.keys import can_bound
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.mapnames import lossy_map, names_lost
 from twinstore.scope import UNBOUND
@@ -97,7 +98,8 @@ class MemoryBulk(BulkPort):
         found = rows_in(self._store.begin(), entity, tenant_id=tenant_id)
         # Rows without a usable key are covered by the open upper end.
         keys = [key for row in found if (key := key_of(row)) is not None]
-        edges = keys[rows::rows]
+        # Every other store must be able to compare with the end of a range.
+        edges = [key for key in keys[rows::rows] if can_bound(key)]
         for lower, upper in zip([None, *edges], [*edges, None], strict=True):
             yield KeyRange(lower, upper)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -29,7 +29,7 @@ from twinstore_mongo.identity import identity_of, instance_of
 from twinstore_mongo.key_order import SIMPLE, has_key_index, key_after, order_of, sorted_cuts
 from twinstore_mongo.migrator import initializer_class
 from twinstore_mongo.positions import position_of
-from twinstore_mongo.raw import documents_of, first_of
+from twinstore_mongo.raw import documents_of, first_of, raw_batches
 from twinstore_mongo.survey import survey_of
 
 if TYPE_CHECKING:
@@ -119,8 +119,9 @@ class MongoBulk(BulkPort):
         counted: Counter[str] = Counter()
         # Counting reads the whole collection, which may take longer than any call of a service.
         with translating(store.where.of(entity)), store.with_index_timeout():
-            for batch in collection.aggregate_raw_batches(pipeline, collation=SIMPLE, allowDiskUse=True):
-                for found in documents_of(cast("bytes", batch)):
+            found_owners = collection.aggregate_raw_batches(pipeline, collation=SIMPLE, allowDiskUse=True)
+            for batch in raw_batches(found_owners):
+                for found in documents_of(batch):
                     count = first_of(found, "count")
                     counted[label_of(owner_of_value(entity, first_of(found, ID)))] += int(count or 0)
         return dict(sorted(counted.items()))

@@ -263,7 +263,7 @@ class Exporter:
         """Return the key of a document; ``None`` when it is none of the entity."""
         if self.codec.entity.single_key is not None:
             key = document.get(ID)
-            return (cast("str", key),) if KeyType.TEXT.admits(key) else None
+            return (str(key),) if KeyType.TEXT.admits(key) else None
         values = tuple(plain_part(document.get(name)) for name in self.codec.key)
         return cast("Key", values) if self.codec.entity.admits_key(values) else None
 

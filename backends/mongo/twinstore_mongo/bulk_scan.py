@@ -199,7 +199,7 @@ class CollectionScan:
             return self.key_with_numbers(stored)
         if len(self.key) == 1:  # as of most entities, and every row passes here
             only = stored.get(self.key[0])
-            return (cast("str", only),) if KeyType.TEXT.admits(only) else None
+            return (str(only),) if KeyType.TEXT.admits(only) else None
         key = tuple(stored.get(name) for name in self.key)
         return cast("Key", key) if self.entity.admits_key(key) else None
 

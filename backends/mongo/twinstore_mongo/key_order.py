@@ -17,7 +17,7 @@ from twinstore.catalog import KeyType
 from twinstore.forks import ending
 from twinstore.keys import can_bound
 from twinstore_mongo.derive import ID
-from twinstore_mongo.raw import documents_of, first_of
+from twinstore_mongo.raw import documents_of, first_of, raw_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -135,10 +135,11 @@ def sorted_cuts(
     since = 0
     with store.with_index_timeout():
         # A sort in memory is refused from 100 MB on.
-        for batch in collection.aggregate_raw_batches(
+        cursor = collection.aggregate_raw_batches(
             pipeline, allowDiskUse=True, collation=SIMPLE, batchSize=KEYS_AT_ONCE
-        ):
-            for raw in documents_of(cast("bytes", batch)):
+        )
+        for batch in raw_batches(cursor):
+            for raw in documents_of(batch):
                 this = key_in(raw, codec)
                 # Rows that share a key, which only a missing unique index allows, stay in one range.
                 if since >= rows and this is not None and this != last:
@@ -175,8 +176,8 @@ def _keys_at(
             collation=SIMPLE,
         )
         with ending(cursor.close):
-            for batch in cursor:
-                yield from documents_of(cast("bytes", batch))
+            for batch in raw_batches(cursor):
+                yield from documents_of(batch)
 
 
 def key_in(raw: bytes, codec: Codec[Any]) -> Key | None:

@@ -35,6 +35,7 @@ from twinstore.documents.steps import OneUnit
 from twinstore.errors import DuplicateError, NotFoundError
 from twinstore.fields import parse_timestamp
 from twinstore.forks import ending, of_one_process
+from twinstore.keys import can_bound
 from twinstore.migrations import MigrationState
 from twinstore.moving import obstacles, reason_of_obstacle
 from twinstore.query import Query, key_order
@@ -166,8 +167,8 @@ class DocumentBulk(BulkPort):
             batches = view.rows(entity, KeyRange(), tenant_id=tenant_id, batch_size=rows)
             # From the second batch on: the first range has no lower end, so that nothing lies before it.
             for first, *_ in islice(batches, 1, None):
-                # What is not a key cannot bound a range, and belongs to the one that is open.
-                if first.key is not None:
+                # What is not a key cannot end a range, nor can one that another store cannot compare with.
+                if first.key is not None and can_bound(first.key):
                     yield KeyRange(lower, first.key)
                     lower = first.key
         yield KeyRange(lower, None)

@@ -75,7 +75,7 @@ def judge(pair: Pair, stored: Mapping[str, Counter[bytes]], range_size: int) -> 
     Args:
         pair: the open stores.
         stored: the bytes of every row of the source, by entity.
-        range_size: rows per range, of copy and verification.
+        range_size: rows of one range.
     """
     figures = Figures(tried=sum(rows.total() for rows in stored.values()))
     started = monotonic()

@@ -19,6 +19,8 @@ from twinstore_postgres.owners import owner_condition, owner_values, scope_kind
 from twinstore_postgres.reading import TolerantInstantLoader
 
 if TYPE_CHECKING:
+    from psycopg.abc import Buffer
+
     from twinstore_postgres.bulk.viewing import Snapshot
     from twinstore_postgres.codec import Row
     from twinstore_postgres.derive import Table
@@ -76,7 +78,7 @@ def export_of(snapshot: Snapshot, table: Table, keys: Sequence[Key]) -> Generato
 
 def stored_rows(
     snapshot: Snapshot, table: Table, statement: sql.Composed, values: Sequence[object]
-) -> Generator[tuple[Row, bytes]]:
+) -> Generator[tuple[Row, Buffer]]:
     """Yield the rows that a statement selects, each with what the server sent of it."""
     with snapshot.copy(statement, values) as copy:
         copy.cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
@@ -84,7 +86,7 @@ def stored_rows(
         for message in copy:  # one for each row, the library says, and one at the end that is none
             row = copy.formatter.parse_row(message)
             if row is not None:
-                yield row, bytes(message)
+                yield row, message
 
 
 def range_condition(
@@ -121,7 +123,7 @@ def tenant_condition(table: Table, tenant_id: str | None) -> tuple[sql.Composabl
     return sql.SQL("true") if owner is None else owner, owner_values(table, scope)
 
 
-def record_of(table: Table, row: Row, message: bytes) -> Record:
+def record_of(table: Table, row: Row, message: Buffer) -> Record:
     """Return the record of a row, decoded or with the reason why not."""
     original = RowOriginal(table.columns, message)
     stored = table.key_of(row)

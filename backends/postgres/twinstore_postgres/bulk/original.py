@@ -16,6 +16,8 @@ from twinstore.originals import LONGEST_READABLE, Original, base64_pieces
 from twinstore_postgres.bulk.outputs import array_output, float_output, instant_output, uuid_output
 
 if TYPE_CHECKING:
+    from psycopg.abc import Buffer
+
     from twinstore_postgres.columns import Column
 
 __all__ = ["RowOriginal"]
@@ -43,7 +45,7 @@ class RowOriginal(Original):
 
     __slots__ = ("_columns", "_message")
 
-    def __init__(self, columns: Sequence[Column], message: bytes | memoryview) -> None:
+    def __init__(self, columns: Sequence[Column], message: Buffer) -> None:
         """Take the columns that were selected and what the server sent of one row."""
         self._columns = columns
         self._message = message
@@ -62,7 +64,7 @@ class RowOriginal(Original):
         yield "}}"
 
 
-def values_of(message: bytes | memoryview) -> Iterator[bytes | None]:
+def values_of(message: Buffer) -> Iterator[bytes | None]:
     """Yield the values of a row: the number of columns, then each length with its bytes, -1 for null."""
     data = bytes(message)
     position = HEADER_BYTES + 2 if data.startswith(HEADER) else 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from twinstore.bulk import Record
@@ -34,4 +35,11 @@ class Forgiving:
         expecting = Expecting(entity, paths)
         with self._port.view() as view:
             read = {row.key: expecting.record(row) for row in view.rows_of(entity, keys)}
-        return [record if record.error is None else (read.get(record.key) or record) for record in batch]
+        return [
+            record if record.error is None else _instead(record, read.get(record.key)) for record in batch
+        ]
+
+
+def _instead(record: Record, read: Record | None) -> Record:
+    """Return what a record is without the ignored properties, with all of its bytes for a quarantine."""
+    return record if read is None else replace(read, original=record.original)

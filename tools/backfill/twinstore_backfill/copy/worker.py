@@ -191,11 +191,11 @@ def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:
             # nothing.
             context.pace(len(batch))
             writer.write(reader.wanted(batch))
-            tell(len(batch))
             # After each batch: what is refused may be as large as a document may be.
             reader.reject(writer.take_rejected())
             # Before the transaction of the range is open: servers bound its time and its size.
             lines.store_ahead(ledger)
+            tell(len(batch))
         # Flushed first: only what the server has answered is known to be written, refused or in conflict.
         tally = reader.tally(writer.flush())
         # In the transaction of the rows: after a crash either both are there or neither is.

@@ -87,8 +87,8 @@ class RangeComparison:
     Attributes:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
-        ignored: unknown properties that a copy of the entity drops.
         kept_back: returns those of some keys that a copy into the target has in quarantine.
+        ignored: unknown properties that a copy of the entity drops.
     """
 
     source: BulkPort
@@ -98,8 +98,8 @@ class RangeComparison:
     cutoff: datetime | None
     batch_size: int = 1000
     removals: Removals | None = None
-    ignored: tuple[IgnoredPath, ...] = ()
     kept_back: Callable[[Entity, Sequence[Key]], AbstractSet[Key]] = nothing_kept
+    ignored: tuple[IgnoredPath, ...] = ()
 
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""

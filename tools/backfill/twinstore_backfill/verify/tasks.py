@@ -87,8 +87,8 @@ class VerifyContext:
             cutoff=self.cutoff(entity),
             batch_size=self.batch_size,
             removals=self.removals(entity),
-            ignored=of_entity(self.ignored, entity),
             kept_back=KeptBack(self.source, self.target),
+            ignored=of_entity(self.ignored, entity),
         )
 
     def removals(self, entity: Entity) -> Removals:

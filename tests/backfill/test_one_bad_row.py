@@ -1,0 +1,108 @@
+"""One row of PostgreSQL that nobody meant among good ones: kept back whole, while the others are copied."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.backfill.hostile.judging import quarantine_lines
+from tests.backfill.hostile.rows import drop_rules, stored_lines
+from tests.backfill.test_between_servers import opened
+from tests.backfill.test_one_bad_document import settings
+from tests.backfill.toolkit import DOCUMENTS_PER_TENANT, fill
+from twinstore.errors import DocumentDecodeError
+from twinstore.scheduler.catalog import SCHEDULER
+from twinstore_backfill.outcome import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.backfill.toolkit import Pair
+    from tests.databases import PostgresDatabase
+
+__all__ = ["settings"]
+
+# A statement that makes one row bad; of the first tenant, with its schedule 0.
+BAD: Final[dict[str, tuple[str, str]]] = {
+    "JSON nested 260 levels": ("audit", f"metadata = '{'[' * 260}1{']' * 260}'"),
+    "JSON nested 3,000 levels": ("audit", f"metadata = '{'[' * 3000}1{']' * 3000}'"),
+    "a number that no double holds": ("runs", "stats = '{\"queued\": 1e1000}'"),
+    "an instant that is infinite": ("audit", "occurred_at = 'infinity'"),
+    "a marker that is infinite": ("schedules", "deleted_at = '-infinity'"),
+    "an instant far in the future": ("audit", "occurred_at = '294276-12-31 23:59:59.999+00'"),
+    "an instant before our era": ("audit", "occurred_at = '0044-03-15 12:00:00+00 BC'"),
+    "a key that is null": ("audit", "id = NULL"),
+    "a key of a hundred kilobytes": ("audit", "id = repeat('k', 100000)"),
+    "a marker that is null": ("impact_snapshots", "selector_digest = NULL"),
+    "a tenant that is null": ("impact_snapshots", "tenant_id = NULL"),
+    "a tenant with outer blanks": ("impact_snapshots", "tenant_id = ' acme'"),
+    "a snapshot id with outer blanks": ("impact_snapshots", "snapshot_id = 'snap-1 '"),
+    "names of a map that differ in case": ("audit", """metadata = '{"KEY": "2", "key": "1"}'"""),
+    "a list with two dimensions": ("schedules", "subscribers = '{{a,b},{c,d}}'"),
+    "a list with a null": ("schedules", "subscribers = '{a,NULL}'"),
+}
+
+
+@pytest.fixture
+def pair(settings: dict[str, object], tmp_path: Path) -> Iterator[Pair]:
+    with opened(settings, "postgres to mongo", tmp_path) as pair:
+        fill(pair.source.storage)
+        yield pair
+
+
+def planted(database: PostgresDatabase, kind: str) -> tuple[str, set[bytes]]:
+    """Make one row bad past every rule; return the entity and the text of the rows that are new then."""
+    name, change = BAD[kind]
+    entity = SCHEDULER.entity(name)
+    with psycopg.connect(database.superuser_url, autocommit=True) as connection:
+        drop_rules(connection, entity)
+        before = set(stored_lines(connection, entity))
+        statement = sql.SQL("UPDATE scheduler.{} SET {} WHERE ctid = (SELECT min(ctid) FROM scheduler.{})")
+        table = sql.Identifier(name)
+        connection.execute(statement.format(table, sql.SQL(change), table))  # pyright: ignore[reportArgumentType]  # a text of this file
+        return name, set(stored_lines(connection, entity)) - before
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_it_is_kept_back_whole_and_the_others_are_copied_and_proved(
+    kind: str, pair: Pair, postgres_database: PostgresDatabase
+) -> None:
+    name, rows = planted(postgres_database, kind)
+    dry = pair.copy(execute=False, out=None)
+    result = pair.copy()
+    report = pair.verify()
+    assert (dry.exit, result.exit, result.complete) == (Exit.INCONCLUSIVE, Exit.INCONCLUSIVE, True)
+    assert dry.totals.all()["quarantined"] == result.totals.all()["quarantined"] == 1
+    assert result.totals.all()["written"] == 2 * DOCUMENTS_PER_TENANT - 1
+    (line,) = quarantine_lines(pair.directory / "quarantine.ndjson")
+    assert (line.entity, {line.original}) == (name, rows)
+    assert report.verdict == "INCONCLUSIVE"
+    (found,) = [item for item in report.entities if item.counts.quarantined]
+    assert (found.entity, found.counts.quarantined) == (name, 1)
+    assert found.counts.missing == found.counts.different == found.counts.extra == 0
+
+
+def test_the_line_names_the_columns_and_shows_what_can_be_read(
+    pair: Pair, postgres_database: PostgresDatabase
+) -> None:
+    planted(postgres_database, "names of a map that differ in case")
+    pair.copy()
+    (line,) = map(json.loads, (pair.directory / "quarantine.ndjson").read_text().splitlines())
+    raw: dict[str, Any] = json.loads(line["raw"])
+    assert raw["document"]["metadata"] == {"KEY": "2", "key": "1"}
+    assert list(raw["document"]) == raw["columns"]
+    assert "metadata" in line["reason"]
+
+
+@pytest.mark.parametrize("kind", ["a marker that is infinite"])
+def test_the_service_answers_with_our_error_for_such_a_row(
+    kind: str, pair: Pair, postgres_database: PostgresDatabase
+) -> None:
+    planted(postgres_database, kind)
+    with pytest.raises(DocumentDecodeError):
+        pair.source.storage.schedules.get_deletion("acme", "acme-schedule-0")
