@@ -64,8 +64,9 @@ bench: setup ## measure copy, verify and single operations against the bare driv
 docs: setup ## regenerate parts of docs/ and every schema.txt
 	$(BIN)/python -m docs.generate $(ARGS)
 
-clean: ## remove .venv and every cache and working directory
-	rm -rf $(VENV) $(LOWEST) .demo .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage*
+clean: ## stop what runs here; remove .venv, every cache and what commands leave here
+	if [ -d .twinstore ] && [ -x $(BIN)/twinstore ]; then $(BIN)/twinstore down; fi
+	rm -rf $(VENV) $(LOWEST) .twinstore backfill report dist .demo .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage*
 
 $(BIN)/python:
 	@for python in $(CANDIDATES); do \

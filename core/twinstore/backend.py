@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from twinstore.migrations import Initializer, MigrationDraft
     from twinstore.modules import ModuleSpec
     from twinstore.options import ModuleOptions
+    from twinstore.planting import OpenPlanter
     from twinstore.scope import Scope
 
 __all__ = [
@@ -161,6 +162,8 @@ class BackendSpec:
         extra: the extra of twinstore (or the name of a distribution) that brings its client library.
         requires: import names which that extra brings.
         draft: compares the description of a module with its shipped migrations; opens nothing.
+        planter: changes rows past the driver, for the self-test of the verification; ``None`` for a driver
+            whose verification cannot be tested that way.
     """
 
     name: str
@@ -172,6 +175,7 @@ class BackendSpec:
     requires: tuple[str, ...] = ()
     modules: frozenset[str] | None = None
     draft: Callable[[ModuleSpec[object]], MigrationDraft] | None = None
+    planter: OpenPlanter | None = None
 
 
 class UnitState:

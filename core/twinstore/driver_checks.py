@@ -106,5 +106,6 @@ FIELDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
         lambda value: value is None or _are_modules(value),
     ),
     "draft": ("None or a function", lambda value: value is None or callable(value)),
+    "planter": ("None or a function", lambda value: value is None or callable(value)),
 }
 BACKEND_NAMES: Final = sorted(name for name in vars(ModuleBackend) if not name.startswith("_"))

@@ -245,8 +245,13 @@ class Initializer(Protocol):
         """Return the shipped and the applied migrations by name; writes nothing."""
         ...
 
-    def verify(self) -> tuple[str, ...]:
-        """Return how the real schema differs from the wanted one, one sentence each; writes nothing."""
+    def verify(self, *, additions: bool = True) -> tuple[str, ...]:
+        """Return how the real schema differs from the wanted one, one sentence each; writes nothing.
+
+        Args:
+            additions: also name what is there beside the wanted schema and changes no answer and no write,
+                such as an index of somebody else for speed.
+        """
         ...
 
     def export(self) -> str:

@@ -72,6 +72,11 @@ IN_MONGO: Final[dict[str, tuple[str, Documents]]] = {
 
 @pytest.fixture
 def settings(mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
+    return merged_settings(mongo_database, postgres_database)
+
+
+def merged_settings(mongo_database: MongoDatabase, postgres_database: PostgresDatabase) -> dict[str, object]:
+    """Return settings of two servers."""
     merged: dict[str, dict[str, object]] = {}
     for database in (mongo_database, postgres_database):
         persistence = database.config["Persistence"]

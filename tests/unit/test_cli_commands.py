@@ -133,6 +133,10 @@ COPY = ("backfill", "copy", "--module", "scheduler", "--from", "Memory", "--to",
         ((*COPY, "--jobs", "many"), "Invalid value"),
         ((*COPY, "--jobs", "0"), "--jobs should be at least 1, not 0."),
         ((*COPY, "--max-conflicts", "-1"), "--max-conflicts should be 0 or more, not -1."),
+        *(
+            ((*COPY, "--max-rate", rate), f"--max-rate should be a number of at least 1, not {rate}.")
+            for rate in ("nan", "inf", "0", "-1", "0.5")
+        ),
         ((*COPY, "--as-of", "yesterday"), "--as-of 'yesterday': Input should be ISO 8601"),
         ((*COPY, "--as-of", "2025-10-26T14:05:00"), "no offset"),
         ((*COPY, "--entity", "rnus"), "Unknown entity 'rnus'"),

@@ -156,9 +156,9 @@ class TestOutsider:
         report = self.verified(tmp_path, capsys)
         assert (report["module"], report["verdict"], report["documents_equal"]) == ("library", "PASS", 2)
         assert "set Persistence:Library to Memory" in report["next_step"]
-        assert [check["id"] for check in report["checks"]] == ["C1", "C2", "C3", "C5", "C7"]
+        assert [check["id"] for check in report["checks"]] == ["C1", "C2", "C3", "C5", "C6", "C7", "C8"]
         lists = next(check for check in report["checks"] if check["id"] == "C5")
-        assert lists["summary"] == "1 lists with 1 rows compared"
+        assert lists["summary"] == "1 list with 1 row compared"
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from twinstore.forks import ending
 from twinstore.stored import marked
 from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
 from twinstore_mongo.derive import stored_names
+from twinstore_mongo.exact import exact_document
 from twinstore_mongo.key_order import SIMPLE, has_key_index, next_batch
 from twinstore_mongo.raw import first_text
 from twinstore_mongo.stored_form import StoredForm, json_of
@@ -156,7 +157,9 @@ class CollectionScan:
             return self.broken_row(raw)
         if bson.encode(document) == raw:
             return self.row(document)
-        row = self.row(document, sha256(raw).hexdigest())
+        digest = sha256(raw).hexdigest()
+        row = self.row(document, digest)
+        row.content, row.beside = self.form.shown(exact_document(raw), row.key, digest)
         row.owner = self.owner_of(None if self.tenant is None else first_text(raw, self.tenant))
         return row
 

@@ -121,7 +121,7 @@ class MongoInitializer(Initializer):
         return tuple(status_of(name, shipped.get(name), rows.get(name)) for name in sorted({*shipped, *rows}))
 
     @override
-    def verify(self) -> tuple[str, ...]:
+    def verify(self, *, additions: bool = True) -> tuple[str, ...]:
         pending = [
             f"Migration {item.name} is {item.state}."
             for item in self.status()
@@ -129,7 +129,8 @@ class MongoInitializer(Initializer):
         ]
         with self._working() as store:
             schema = self._plan(store, release=False, check=False).schema
-            unknown = [f"The index {name} belongs to no migration." for name in schema.unknown()]
+            names = schema.unknown(harmless=additions)
+            unknown = [f"The index {name} belongs to no migration." for name in names]
             problems = (item.problem for item in schema.differences())
             return (*pending, *problems, *schema.foreign_orders(), *unknown)
 

@@ -9,9 +9,14 @@ from twinstore.plugins import hookimpl
 from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
-    from twinstore.backend import ModuleBackend, OpenRequest
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from twinstore.backend import BackendSettings, ModuleBackend, OpenRequest
+    from twinstore.catalog import Entity
     from twinstore.migrations import MigrationDraft
     from twinstore.modules import ModuleSpec
+    from twinstore.planting import Planter
 
 
 def open_module(request: OpenRequest) -> ModuleBackend[object]:
@@ -28,6 +33,13 @@ def draft_migration(module: ModuleSpec[object]) -> MigrationDraft:
     return draft_of(module)
 
 
+def open_planter(settings: BackendSettings, entities: Sequence[Entity]) -> AbstractContextManager[Planter]:
+    """Open what changes rows past the driver."""
+    from twinstore_mongo.planting import planter_of
+
+    return planter_of(settings, entities)
+
+
 @hookimpl
 def twinstore_register_backend() -> BackendSpec:
     """Describe the driver."""
@@ -40,4 +52,5 @@ def twinstore_register_backend() -> BackendSpec:
         extra="mongo",
         requires=("pymongo",),
         draft=draft_migration,
+        planter=open_planter,
     )

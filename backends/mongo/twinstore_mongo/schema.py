@@ -30,6 +30,10 @@ AGE: Final = "expireAfterSeconds"
 Existing: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
+# What an index does to rows beside finding them.
+ACTING: Final = frozenset({"unique", "expireAfterSeconds"})
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaDifference:
     """One way in which the real schema differs from the wanted one.
@@ -158,8 +162,8 @@ class Schema:
                 yield from self._index_difference(collection.name, existing, index)
         yield from self._validator_differences(present)
 
-    def unknown(self) -> Iterator[str]:
-        """Yield the indexes that no step wants."""
+    def unknown(self, *, harmless: bool = True) -> Iterator[str]:
+        """Yield the indexes that no step wants; those that refuse and remove nothing only on request."""
         present = set(self.store.database.list_collection_names())
         for collection in self.collections:
             existing = self.existing(collection.name) if collection.name in present else {}
@@ -168,6 +172,7 @@ class Schema:
                 f"{collection.name}.{name}"
                 for name in sorted(existing)
                 if name not in {*wanted, DEFAULT_ID_INDEX}
+                and (harmless or not ACTING.isdisjoint(existing[name]))
             )
 
     def undone(self) -> Iterator[str]:

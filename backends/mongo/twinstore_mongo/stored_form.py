@@ -122,7 +122,8 @@ class StoredForm:
         if self.joined and type(stored[ID]) is not bson.ObjectId:
             self._check_joined(beside, stored[ID], key)
         if self.versioned and not is_version(stored.get(VERSION)):
-            beside[VERSION] = plain(stored.get(VERSION))
+            # Under a mark, because a null stands for what may be absent.
+            beside[VERSION] = marked("version", plain(stored.get(VERSION)))
         if altered is not None:
             document[MARK + "bson"] = altered
         return json_of({"doc": document, "storage": storage}), json_of(beside)
@@ -147,7 +148,7 @@ class StoredForm:
     @staticmethod
     def _check_joined(beside: Document, identity: object, key: Key | None) -> None:
         if key is None or identity != joined_id(key):
-            beside[ID] = plain(identity)
+            beside[ID] = marked("identity", plain(identity))
 
 
 def show_instants(value: Any, path: tuple[str, ...]) -> None:  # noqa: ANN401  # any stored value

@@ -111,9 +111,10 @@ class PostgresInitializer(Initializer, TakesSnapshots):
             return migrator.statuses(self.module, applied, foreign=foreign)
 
     @override
-    def verify(self) -> tuple[str, ...]:
+    def verify(self, *, additions: bool = True) -> tuple[str, ...]:
         with closing(self._connect()) as connection, translated():
-            return schema_differences(connection, self.module, self._settings.application_role)
+            role = self._settings.application_role
+            return schema_differences(connection, self.module, role, additions=additions)
 
     @override
     def export(self) -> str:

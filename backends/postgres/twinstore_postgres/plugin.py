@@ -9,9 +9,14 @@ from twinstore.plugins import hookimpl
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 
 if TYPE_CHECKING:
-    from twinstore.backend import ModuleBackend, OpenRequest
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from twinstore.backend import BackendSettings, ModuleBackend, OpenRequest
+    from twinstore.catalog import Entity
     from twinstore.migrations import MigrationDraft
     from twinstore.modules import ModuleSpec
+    from twinstore.planting import Planter
 
 __all__ = ["twinstore_register_backend"]
 
@@ -28,6 +33,7 @@ def twinstore_register_backend() -> BackendSpec:
         extra="postgres",
         requires=("psycopg", "psycopg_pool"),
         draft=draft_migration,
+        planter=open_planter,
     )
 
 
@@ -43,3 +49,10 @@ def draft_migration(module: ModuleSpec[object]) -> MigrationDraft:
     from twinstore_postgres.proposal import draft_of
 
     return draft_of(module)
+
+
+def open_planter(settings: BackendSettings, entities: Sequence[Entity]) -> AbstractContextManager[Planter]:
+    """Open what changes rows past the driver."""
+    from twinstore_postgres.planting import planter_of
+
+    return planter_of(settings, entities)

@@ -40,6 +40,7 @@ CONSTRAINT: Final = re.compile(
     r"constraint (?P<table>[^.]+)\.(?P<name>.+?): (?P<key>(?:PRIMARY KEY|UNIQUE|FOREIGN KEY) .*)"
 )
 UNIQUE_INDEX: Final = re.compile(r"index (?P<name>\w+): CREATE UNIQUE INDEX \w+ ON \w+\.(?P<table>\w+) .*")
+PLAIN_INDEX: Final = re.compile(r"index \w+: CREATE INDEX .*")
 TABLE_OR_COLUMN: Final = re.compile(r"(?:table|column) (?P<table>[^.:]+)[.:].*")
 # The server leaves the schema out where the search path of the role has it.
 REFERENCED: Final = re.compile(r"(?<=REFERENCES )\w+\.")
@@ -164,8 +165,11 @@ def missing_parts(table: str, wanted: AbstractSet[str], real: Mapping[str, Abstr
     return [f"Missing: {part}." for part in sorted(wanted - real[table])]
 
 
-def schema_differences(connection: Connection, module: ModuleSpec[object], role: str) -> tuple[str, ...]:
-    """Return one sentence for each line that is missing or not wanted."""
+def schema_differences(
+    connection: Connection, module: ModuleSpec[object], role: str, *, additions: bool
+) -> tuple[str, ...]:
+    """Return one sentence for each line that is missing or not wanted, plain indexes only on request."""
     real, wanted = set(describe_schema(connection, module.name, role)), set(wanted_schema(module))
     missing = [f"Missing: {line}." for line in sorted(wanted - real)]
-    return (*missing, *(f"Not wanted: {line}." for line in sorted(real - wanted)))
+    more = (line for line in sorted(real - wanted) if additions or not PLAIN_INDEX.fullmatch(line))
+    return (*missing, *(f"Not wanted: {line}." for line in more))

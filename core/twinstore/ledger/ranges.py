@@ -18,7 +18,7 @@ from twinstore.bulk import KeyRange
 from twinstore.errors import LeaseLostError, NotFoundError
 from twinstore.ledger.catalog import RANGES, WORKERS
 from twinstore.ledger.jobs import JobLedger
-from twinstore.ledger.models import CopyJob, CopyRange, CopyWorker, RangeState
+from twinstore.ledger.models import CopyJob, CopyRange, CopyWorker, JobState, RangeState
 from twinstore.ledger.records import Claim, Lease, RangeProgress, RangeTally, key_json, within_of
 from twinstore.ledger.rows import change_model
 from twinstore.paging import SortKey
@@ -103,8 +103,9 @@ class RangeLedger(JobLedger):
             self._reopen(lease, number, access)
 
     def _reopen(self, lease: Lease, number: int, unit: Access) -> None:
-        # Unchanged, but written: another holder of the lease then conflicts with this unit.
-        self._leased(lease, lambda job: job, unit)
+        # A job with an open range is not complete. Written in any case: another holder of the lease then
+        # conflicts with this unit.
+        self._leased(lease, lambda job: job.evolve(state=JobState.RUNNING), unit)
         change_model(unit, RANGES, (lease.job_id, number), reopened)
         self._forget_lines(unit, lease.job_id, number)
 

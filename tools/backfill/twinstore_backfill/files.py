@@ -12,10 +12,10 @@ import orjson
 from twinstore.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["json_text", "require_writable", "write_lines", "write_whole"]
+__all__ = ["json_text", "line_writer", "require_writable", "write_lines", "write_whole"]
 
 PRIVATE: Final = 0o600
 
@@ -34,8 +34,15 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> None:
     """Replace a file that only its owner may read, line by line; a failure leaves the old one."""
+    with line_writer(path) as write:
+        write(lines)
+
+
+@contextmanager
+def line_writer(path: Path) -> Iterator[Callable[[Iterable[bytes]], None]]:
+    """Yield what takes the lines of a file that only its owner may read; a failure leaves the old one."""
     with _replaced(path) as draft, open(draft, "wb", opener=_private) as file:
-        file.writelines(lines)
+        yield file.writelines
         _force(file)
 
 

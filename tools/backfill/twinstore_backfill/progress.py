@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
@@ -34,11 +34,11 @@ class Progress(Protocol):
         ...
 
     def advance(self, name: str, count: int) -> None:
-        """Count documents of a part that has begun."""
+        """Count documents of a part that has begun; a negative count takes back what came to nothing."""
         ...
 
     def finish(self, name: str) -> None:
-        """End a part."""
+        """End a part of which everything is done; one that is stopped or has failed is not finished."""
         ...
 
 
@@ -96,9 +96,10 @@ class LineProgress(Progress):
 
     @override
     def finish(self, name: str) -> None:
-        """Write the last line of the part."""
+        """Write the last line of the part, unless it is empty."""
         with self._lock:
-            self._write(name, left=False)
+            if self._parts[name].total or self._parts[name].done:
+                self._write(name, left=False)
 
     def _write(self, name: str, *, left: bool) -> None:
         part = self._parts[name]
@@ -106,8 +107,10 @@ class LineProgress(Progress):
         rate = (part.done - part.before) / max(monotonic() - part.started, 1e-3)
         more = part.total - part.done
         remaining = f", about {more / rate:.0f} s left" if left and rate and more > 0 else ""
-        self._stream.write(f"{name}: {part.done:,} of {part.total:,}, {rate:,.0f}/s{remaining}\n")
-        self._stream.flush()
+        # A log that is full or closed must not end the work.
+        with suppress(OSError):
+            self._stream.write(f"{name}: {part.done:,} of {part.total:,}, {rate:,.0f}/s{remaining}\n")
+            self._stream.flush()
 
 
 class RateColumn(ProgressColumn):
@@ -130,19 +133,20 @@ class BarProgress(Progress):
 
     @override
     def start(self, name: str, total: int, done: int = 0) -> None:
-        """Add a bar."""
-        self._tasks[name] = self._progress.add_task(name, total=total, completed=done)
+        """Add a bar; that of an empty part appears when there is something after all."""
+        visible = bool(total or done)
+        self._tasks[name] = self._progress.add_task(name, total=total, completed=done, visible=visible)
 
     @override
     def advance(self, name: str, count: int) -> None:
         """Move the bar."""
-        self._progress.advance(self._tasks[name], count)
+        self._progress.update(self._tasks[name], advance=count, visible=True)
 
     @override
     def finish(self, name: str) -> None:
         """Fill the bar: a part may hold fewer documents than were counted before."""
         number = self._tasks[name]
-        completed = next(task.completed for task in self._progress.tasks if task.id == number) or 1
+        completed = next(task.completed for task in self._progress.tasks if task.id == number)
         self._progress.update(number, total=completed, completed=completed)
         self._progress.stop_task(number)
 

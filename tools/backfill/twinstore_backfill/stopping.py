@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from contextlib import contextmanager
 from threading import Event, main_thread
 from threading import current_thread as this_thread
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from twinstore.errors import LeaseLostError
 from twinstore_backfill.outcome import InterruptedRunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["StopRequestedError", "StopSwitch", "stop_on_signals"]
+__all__ = ["StopRequestedError", "StopSwitch", "keep_outcome", "stop_on_signals"]
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+AGAIN: Final = "Run the same command again."
+Handler = Callable[[int, FrameType | None], object] | int | None
+# What handles signals after a command, where it is not what handled them before.
+_afterwards: list[Handler] = []
 
 
 class StopRequestedError(Exception):
@@ -59,9 +65,21 @@ class StopSwitch:
             raise InterruptedRunError(f"Interrupted by {name}. {advice}", self.signal_number)
 
 
+def keep_outcome() -> None:
+    """Ignore signals after a command has its outcome, because the process ends then.
+
+    Otherwise a late one would give an exit code that contradicts what was written.
+    """
+    _afterwards.append(signal.SIG_IGN)
+
+
 @contextmanager
 def stop_on_signals() -> Iterator[StopSwitch]:
-    """Flip the switch at the first SIGINT or SIGTERM; a second one ends the process at once."""
+    """Flip the switch at the first SIGINT or SIGTERM; a second one ends the process at once.
+
+    Raises:
+        InterruptedRunError: something failed after a signal had asked for the stop.
+    """
     switch = StopSwitch()
     # Only the main thread may set handlers; a host that calls from another one has its own.
     if this_thread() is not main_thread():
@@ -79,6 +97,21 @@ def stop_on_signals() -> Iterator[StopSwitch]:
         signal.signal(number, stop)
     try:
         yield switch
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    except (LeaseLostError, InterruptedRunError):
+        # That another process has taken over is what a user must know first.
+        _restore(before)
+        raise
+    except Exception:
+        _restore(before)
+        switch.raise_if_interrupted(AGAIN)
+        raise
+    except BaseException:
+        _restore(before)
+        raise
+    else:
+        _restore(dict.fromkeys(before, _afterwards[-1]) if _afterwards else before)
+
+
+def _restore(handlers: Mapping[signal.Signals, Handler]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

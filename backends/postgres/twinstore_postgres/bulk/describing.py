@@ -67,6 +67,7 @@ def scan_of(connection: Connection, entity: Entity) -> TableScan:
         fields=parts(entity, types, [PAYLOAD] if payload else list(entity.shapes)),
         markers=parts(entity, types, entity.markers),
         beside=parts(entity, types, [*repeated, *(item.name for item in entity.derived)]),
+        counter=part(entity, VERSION, types[VERSION]) if entity.versioned and VERSION in types else None,
         payload=payload,
         optional_lists=left_out_when_empty(entity.model),
     )

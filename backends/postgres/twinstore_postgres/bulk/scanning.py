@@ -74,6 +74,7 @@ class TableScan:
         fields: the fields of the model, or the payload alone.
         markers: the storage markers.
         beside: what the table holds beside the content.
+        counter: the version of a row, where the table has one: shown only where it is none.
         payload: whether the one field is the whole wire form.
         optional_lists: lists that the wire form leaves out where the column is empty.
     """
@@ -82,6 +83,7 @@ class TableScan:
     fields: tuple[SelectedColumn, ...]
     markers: tuple[SelectedColumn, ...]
     beside: tuple[SelectedColumn, ...]
+    counter: SelectedColumn | None
     payload: bool
     optional_lists: tuple[str, ...] = ()
 
@@ -138,8 +140,11 @@ class TableScan:
             document, storage = self._split(shown)
             beside = {
                 name: value if convert is None or value is None else convert(value)
-                for (name, convert), value in zip(self._beside, values[len(self._fields) :], strict=True)
+                for (name, convert), value in zip(self._beside, values[len(self._fields) :], strict=False)
             }
+            if self.counter is not None and not is_version(values[-1]):
+                # Under a mark, because a null stands for what may be absent.
+                beside[self.counter.name] = marked("version", values[-1])
             return dumps_sorted({"doc": document, "storage": storage}), dumps_sorted(beside)
         # Values nested deeper than a writer of JSON goes; the digest still tells one row from another.
         except (TypeError, ValueError, RecursionError):
@@ -177,7 +182,8 @@ class TableScan:
 
     @cached_property
     def _parts(self) -> tuple[SelectedColumn, ...]:
-        return (*self.fields, *self.markers, *self.beside)
+        counter = () if self.counter is None else (self.counter,)
+        return (*self.fields, *self.markers, *self.beside, *counter)
 
     @cached_property
     def _fields(self) -> tuple[tuple[str, Convert | None], ...]:
@@ -237,6 +243,11 @@ class TableScan:
         if within.upper is not None:
             clauses.append(sql.SQL("({}) < {}").format(self._key_list, row_literal(within.upper)))
         return sql.SQL(" AND ").join(clauses)
+
+
+def is_version(text: str | None) -> bool:
+    """Whether the text of a column counts changes."""
+    return text is not None and text.isdecimal() and int(text) >= 1
 
 
 def row_literal(key: Key) -> sql.Composable:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
+# First, because it takes signals in hand.
+from twinstore_backfill import process
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -14,7 +17,20 @@ USAGE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; say what is missing where its libraries are not installed."""
+    """Run the command line; say what is missing where its libraries are not installed.
+
+    Without arguments the process is ours: those of the process are taken, and signals end it in order.
+    """
+    if arguments is not None:
+        return _run(arguments)
+    process.begin()
+    try:
+        return _run(None)
+    finally:
+        process.end()
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         from twinstore_backfill.cli import running  # noqa: PLC0415  # its libraries belong to an extra
     except ModuleNotFoundError as error:
@@ -24,4 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"error: The command line needs {error.name!r}. Run: pip install 'twinstore[backfill]'\n"
         )
         return USAGE
+    if arguments is None:
+        running.own_process()
     return running.main(arguments)

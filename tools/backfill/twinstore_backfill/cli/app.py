@@ -39,12 +39,13 @@ def options(
     context.obj = CommonOptions(config_file, debug)
 
 
-app.command()(backends.backends)
-app.add_typer(config.app, name="config")
-app.add_typer(migrate.app, name="migrate")
+# In the order in which somebody who is new meets them.
 app.add_typer(backfill.app, name="backfill")
+app.add_typer(migrate.app, name="migrate")
+app.add_typer(config.app, name="config")
+app.command()(backends.backends)
 app.command()(purge.purge)
+app.command()(demo.demo)
 app.command()(up)
 app.command()(down)
-app.command()(demo.demo)
 app.add_typer(dev.app, name="dev")

@@ -2,20 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
 import typer
 
-from twinstore_backfill.cli import controlling, copying, overviews, reporting, verifying
+from twinstore_backfill.cli import (
+    controlling,
+    copying,
+    looking,
+    overviews,
+    quarantining,
+    repairing,
+    reporting,
+    selftest,
+    verifying,
+)
+from twinstore_backfill.cli.jobfile import defaults, read_job_file
+from twinstore_backfill.cli.params import common
 
 __all__ = ["app"]
+
+JobFileOption = Annotated[
+    Path | None,
+    typer.Option("--job-file", help="TOML file that says what the options of the commands would say."),
+]
 
 app = typer.Typer(
     help="Copy a module between two stores and prove that both hold the same.", no_args_is_help=True
 )
+
+
+@app.callback()
+def options(context: typer.Context, job_file: JobFileOption = None) -> None:
+    """Take what a job file says as the values of options that are not given."""
+    if job_file is None:
+        return
+    job = read_job_file(job_file)
+    context.default_map = defaults(job, dict(_parameters(context)))
+    context.obj = replace(common(context), reasons=job.reasons)
+
+
+def _parameters(context: typer.Context) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each command with the names of its parameters by those of its options."""
+    commands: Mapping[str, Any] = getattr(context.command, "commands", {})
+    for name, command in commands.items():
+        options = {text.lstrip("-"): item.name for item in command.params for text in item.opts}
+        if not hasattr(command, "commands"):
+            yield name, {text: parameter for text, parameter in options.items() if text != "help"}
+
+
 app.command()(overviews.plan)
 app.command()(copying.copy)
 app.command()(verifying.verify)
+app.command()(looking.diff)
+app.command()(repairing.recheck)
+app.command()(repairing.repair)
+app.add_typer(quarantining.app, name="quarantine")
 app.command()(overviews.status)
 app.command()(reporting.report)
+app.command()(selftest.selftest)
 app.command()(controlling.pause)
 app.command()(controlling.resume)
 app.command()(controlling.rate)

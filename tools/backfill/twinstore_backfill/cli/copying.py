@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,9 @@ from twinstore_backfill.cli.params import (
     AsOf,
     Format,
     FromBackend,
+    IgnoreUnknown,
     ModuleName,
+    OnFinish,
     OnlyEntities,
     OnlyTenants,
     OutputFormat,
@@ -23,17 +26,24 @@ from twinstore_backfill.cli.params import (
     TargetConfig,
     ToBackend,
     common,
+    ignored_option,
     instant_option,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
-from twinstore_backfill.copy.reporting import CopyResult, report_document
+from twinstore_backfill.copy.reporting import REPORT_FILE, CopyResult, failure_document, report_document
+from twinstore_backfill.files import json_text, write_whole
+from twinstore_backfill.finishing import on_finish
+from twinstore_backfill.outcome import Exit
 from twinstore_backfill.progress import progress_on
-from twinstore_backfill.stopping import stop_on_signals
+from twinstore_backfill.repair.extra import ExtraRows, delete_extra
+from twinstore_backfill.report.failing import Failure, failures_reported
+from twinstore_backfill.stopping import StopSwitch, stop_on_signals
+from twinstore_backfill.stores import Store, is_migrated
 
-__all__ = ["copy"]
+__all__ = ["copied", "copy", "copy_directory"]
 
 COLUMNS = ("read", "written", "unchanged", "conflicts", "quarantined", "expired")
 # As many as fit on a screen; the report lists more.
@@ -42,6 +52,16 @@ DRY_COLUMNS = ("read", "would write", *COLUMNS[2:])
 
 
 Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only read and compare.")]
+
+
+DeleteExtra = Annotated[
+    bool,
+    typer.Option(
+        "--delete-extra",
+        help="Then compare both sides and remove the rows that only the target has; without --execute only "
+        "count them.",
+    ),
+]
 
 
 class ConflictOption(StrEnum):
@@ -84,33 +104,88 @@ def copy(  # noqa: PLR0917  # the options of a command
         Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
     ] = None,
     execute: Execute = False,  # noqa: FBT002  # Typer makes a flag of it
+    extra: DeleteExtra = False,  # noqa: FBT002  # the same
+    ignore_unknown: IgnoreUnknown = None,
+    finish: OnFinish = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Copy a module from one store to another. Without --execute nothing is written.
 
     Run the same command again after any interruption: finished ranges are not copied twice.
     """
-    name = side_module(common(context), module, source_config, target_config)
-    options = CopyOptions(
-        entities=entity or (),
-        tenants=tenant or (),
-        jobs=jobs,
-        max_rate=max_rate,
-        on_conflict=on_conflict.value,
-        max_conflicts=max_conflicts,
-        max_quarantine=max_quarantine,
-        as_of=instant_option(as_of, "--as-of"),
-        range_size=range_size,
-        execute=execute,
-        out=out,
-    )
-    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
+    on_finish(finish, out or DEFAULT_OUT)
+    # From here on, so that the report agrees with the exit code at every moment.
+    with copy_directory(out, execute=execute), stop_on_signals() as stop:
+        name = side_module(common(context), module, source_config, target_config)
+        options = CopyOptions(
+            entities=entity or (),
+            tenants=tenant or (),
+            jobs=jobs,
+            max_rate=max_rate,
+            on_conflict=on_conflict.value,
+            max_conflicts=max_conflicts,
+            max_quarantine=max_quarantine,
+            as_of=instant_option(as_of, "--as-of"),
+            range_size=range_size,
+            execute=execute,
+            out=out,
+            ignored=ignored_option(context, ignore_unknown),
+        )
+        sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+        code = copied(sides, options, output, stop, extra=extra)
+    raise typer.Exit(code)
+
+
+@contextmanager
+def copy_directory(out: Path | None, *, execute: bool) -> Iterator[None]:
+    """Let the report in a directory agree with how a copy ends, whatever happens meanwhile.
+
+    That of an earlier run is removed first. Where there is no result, the report says why.
+    """
+    with failures_reported(out or (DEFAULT_OUT if execute else None), (REPORT_FILE,), _failure_file):
+        yield
+
+
+def _failure_file(failure: Failure) -> tuple[str, bytes]:
+    return REPORT_FILE, json_text(failure_document(failure))
+
+
+def copied(
+    sides: AbstractContextManager[tuple[Store, Store]],
+    options: CopyOptions,
+    output: Format,
+    stop: StopSwitch,
+    *,
+    extra: bool = False,
+) -> int:
+    """Copy, with ``extra`` remove what only the target has, print the report, and return the exit code."""
+    removal: ExtraRows | None = None
+    kept = options.out or (DEFAULT_OUT if options.execute else None)
+    with sides as (left, right), progress_on() as progress:
         result = run_copy(left, right, options, progress, stop)
         # While the stores are open: it asks them for their identity and version.
         document = report_document(result)
-    emit(output, document, *_texts(result, out or DEFAULT_OUT))
-    raise typer.Exit(result.exit)
+        # A copy that was stopped leaves its own work for the next run.
+        if extra and result.complete and is_migrated(right):
+            removal = delete_extra(left, right, options, result.as_of, progress, stop)
+            document |= {"extra": removal.document(), "exit_code": int(result.exit or removal.exit)}
+            if kept is not None:
+                write_whole(kept / REPORT_FILE, json_text(document))
+    texts = [*_texts(result, options.out or DEFAULT_OUT), *_extra_texts(removal, executed=options.execute)]
+    emit(output, document, *texts, kept=kept)
+    return int(result.exit or (Exit.OK if removal is None else removal.exit))
+
+
+def _extra_texts(removal: ExtraRows | None, *, executed: bool) -> Iterator[str]:
+    if removal is None:
+        return
+    for name, count in removal.found.items():
+        done = f"removed: {removal.removed.get(name, 0):,}" if executed else "to be removed with --execute"
+        yield f"Rows of {name} that only the target has: {count:,}; {done}."
+    if removal.keyless:
+        yield f"Rows without a usable key that only the target has: {removal.keyless:,}; remove them by hand."
+    if removal.recheck is not None:
+        yield f"These rows compared again: {removal.recheck.verdict}."
 
 
 def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:

@@ -2,42 +2,87 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from io import StringIO, TextIOWrapper
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from twinstore.errors import TwinstoreError
 from twinstore_backfill.cli.params import Format
 from twinstore_backfill.files import json_text
-from twinstore_backfill.report.texts import visible
+from twinstore_backfill.report.texts import number_of, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
     from typing import Any
 
     from rich.console import RenderableType
 
-__all__ = ["emit", "emit_text", "left_out_texts", "table"]
+__all__ = ["OutputError", "emit", "emit_json", "emit_text", "left_out_texts", "say", "table", "toned"]
 
 # Into a file or a pipe rich would assume 80 columns and fold keys, which nobody could search for then.
 WIDE = 200
+TONES: Final[Mapping[str, str]] = {
+    "pass": "bold green",
+    "start-clean": "bold green",
+    "fail": "bold red",
+    "inconclusive": "bold yellow",
+    "partial": "bold yellow",
+    "skipped": "dim",
+}
 
 
-def emit(output: Format, document: object, *texts: RenderableType) -> None:
-    """Print the result: the document as JSON, or the texts."""
-    if output is Format.JSON:
-        emit_text(json_text(document).decode())
-        return
+class OutputError(TwinstoreError):
+    """The result could not be written to stdout, and stands nowhere else."""
+
+    code: ClassVar[str] = "output_failed"
+
+
+def emit(output: Format, document: object, *texts: RenderableType, kept: Path | None = None) -> None:
+    """Print the result: the document as JSON, or the texts.
+
+    Whoever reads stdout may close it early; what the command found stays what it is.
+
+    Args:
+        output: text or JSON.
+        document: the result for programs.
+        texts: the result for people.
+        kept: the directory that holds the result as well.
+
+    Raises:
+        OutputError: stdout cannot be written to, for example to a full disk, and nothing is kept.
+    """
+    try:
+        if output is Format.JSON:
+            emit_json(document)
+        else:
+            emit_text(_rendered(texts))
+    except OutputError as error:
+        if kept is None:
+            raise
+        say(f"warning: {error.message} It stands in {kept}.\n")
+
+
+def _rendered(texts: Iterable[RenderableType]) -> str:
+    # Not straight to stdout: rich ends the process when a pipe is closed.
+    rendered, terminal = StringIO(), sys.stdout.isatty()
     console = Console(
-        file=sys.stdout,
-        width=None if sys.stdout.isatty() else WIDE,
+        file=rendered,
+        force_terminal=terminal,
+        width=None if terminal else WIDE,
         highlight=False,
         markup=False,
         emoji=False,  # the key "a:b:c" is not to be shown with a picture
     )
     for text in texts:
         console.print(visible_lines(text) if isinstance(text, str) else text)
+    return rendered.getvalue()
 
 
 def visible_lines(text: str) -> str:
@@ -45,10 +90,57 @@ def visible_lines(text: str) -> str:
     return "\n".join(map(visible, text.split("\n")))
 
 
+def emit_json(document: object) -> None:
+    """Print JSON, which is UTF-8 whatever a terminal shows.
+
+    Raises:
+        OutputError: stdout cannot be written to.
+    """
+    content = json_text(document)
+    with _writing():
+        if not isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.write(content.decode())
+            return
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+
+
 def emit_text(text: str) -> None:
-    """Print ready text."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    """Print ready text.
+
+    Raises:
+        OutputError: stdout cannot be written to.
+    """
+    with _writing():
+        sys.stdout.write(text)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Write to stdout now, so that a failure shows here and not when the process ends."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read it wants no more.
+        _discard()
+    except OSError as error:
+        _discard()
+        raise OutputError(f"The result could not be written to stdout: {error.strerror}.") from error
+
+
+def _discard() -> None:
+    """Send what is left of stdout to nowhere, or Python would fail to write it at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def say(text: str) -> None:
+    """Write to stderr if anybody listens there."""
+    with suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
@@ -57,14 +149,27 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str =
     made = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for index, column in enumerate(columns):
         numeric = bool(shown) and all(isinstance(row[index], int) for row in shown)
-        made.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        # What a row is about stays in one piece; on a narrow terminal the other columns give way.
+        made.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0)
     for row in shown:
-        made.add_row(*(f"{value:,}" if isinstance(value, int) else visible(str(value)) for value in row))
+        made.add_row(*map(_cell, columns, row))
     return made
+
+
+def _cell(column: str, value: object) -> str | Text:
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = visible(str(value))
+    return toned(text, text) if column == "result" else text
+
+
+def toned(text: str, result: str) -> Text:
+    """Return text in the colour of a result or verdict; where there are no colours it is plain."""
+    return Text(visible_lines(text), style=TONES.get(result.casefold().split(" ")[0], ""))
 
 
 def left_out_texts(left_out: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Say of each entity that no copy brings over how many rows it has."""
     for item in left_out:
         source, target = (sum(item[side].values()) for side in ("source", "target"))
-        yield f"{item['entity']}: left out; {source:,} rows in source, {target:,} in target."
+        yield f"{item['entity']}: left out; {number_of(source, 'row')} in source, {target:,} in target."

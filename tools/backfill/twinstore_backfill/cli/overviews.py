@@ -14,6 +14,7 @@ from twinstore_backfill.cli.params import (
     AsOf,
     Format,
     FromBackend,
+    IgnoreUnknown,
     ModuleName,
     OnlyEntities,
     OnlyTenants,
@@ -22,19 +23,21 @@ from twinstore_backfill.cli.params import (
     TargetConfig,
     ToBackend,
     common,
+    ignored_option,
     instant_option,
     side_settings,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import plan_document, status_document
-from twinstore_backfill.files import require_writable
+from twinstore_backfill.report.failing import failures_reported
+from twinstore_backfill.report.texts import number_of
 from twinstore_backfill.stores import chosen_module, open_store
 
 __all__ = ["plan", "status"]
 
 Document = dict[str, Any]
-STATUS_COLUMNS = ("entity", "live", "copying", "pending", "failed", "read", "written", "quarantined")
+STATUS_COLUMNS = ("entity", "finished", "copying", "pending", "failed", "read", "written", "quarantined")
 
 
 def plan(  # noqa: PLR0917  # the options of a command
@@ -48,6 +51,7 @@ def plan(  # noqa: PLR0917  # the options of a command
     tenant: OnlyTenants = None,
     as_of: AsOf = None,
     range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 5000,
+    ignore_unknown: IgnoreUnknown = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes nothing."""
@@ -57,6 +61,7 @@ def plan(  # noqa: PLR0917  # the options of a command
         tenants=tenant or (),
         as_of=instant_option(as_of, "--as-of"),
         range_size=range_size,
+        ignored=ignored_option(context, ignore_unknown),
     )
     sides = both_sides(common(context), name, (source, source_config), (target, target_config))
     with sides as (left, right):
@@ -80,9 +85,13 @@ def _plan_texts(document: Document) -> Iterator[RenderableType]:
         yield "A copy is refused until `twinstore migrate run` on the target has your consent to"
         yield from (f"  {item['text']}: {item['option']}" for item in document["effects"])
     estimate = document["estimate"]
+    if not document["rows"]:
+        yield "The source has no rows to copy."
+        return
     yield (
-        f"{document['rows']:,} rows; about {estimate['seconds']:,} s at {estimate['documents_per_second']:,} "
-        f"documents per second (estimated from {estimate['basis']})."
+        f"{number_of(document['rows'], 'row')}; about {estimate['seconds']:,} s at "
+        f"{estimate['documents_per_second']:,} documents per second: {estimate['basis']}. A trial run into a "
+        "scratch database tells how long it takes with your target."
     )
 
 
@@ -104,9 +113,7 @@ def status(  # noqa: PLR0917  # the options of a command
     """Show how far the copies into a target are, and who works on them."""
     settings = side_settings(common(context), target_config)
     # Before the store is opened, so that a directory that cannot be written to costs no connection.
-    if out is not None:
-        require_writable(out)
-    with open_store(chosen_module(module, settings), target, settings) as store:
+    with failures_reported(out), open_store(chosen_module(module, settings), target, settings) as store:
         document = status_document(store, job, out)
     emit(output, document, *_status_texts(document))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +14,7 @@ import typer
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ValidationError
 from twinstore.fields import parse_timestamp
+from twinstore_backfill.ignoring import IgnoredPath, ignored_paths
 from twinstore_backfill.secrets import REDACTOR
 
 __all__ = [
@@ -21,7 +23,9 @@ __all__ = [
     "CommonOptions",
     "Format",
     "FromBackend",
+    "IgnoreUnknown",
     "ModuleName",
+    "OnFinish",
     "OnlyEntities",
     "OnlyTenants",
     "OutputFormat",
@@ -29,7 +33,9 @@ __all__ = [
     "TargetConfig",
     "ToBackend",
     "common",
+    "ignored_option",
     "instant_option",
+    "remembered",
     "side_settings",
 ]
 
@@ -43,10 +49,15 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommonOptions:
-    """The options in front of the command."""
+    """The options in front of the command.
+
+    Attributes:
+        reasons: of a job file, by path of an ignored property, why it may be lost.
+    """
 
     config: Path | None = None
     debug: bool = False
+    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def settings(self) -> Settings:
         """Return the settings of the command."""
@@ -77,6 +88,30 @@ AsOf = Annotated[
         help="Instant for judging retention, such as 2025-10-26T14:05:00+00:00. Default: the start.",
     ),
 ]
+
+
+IgnoreUnknown = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ignore-unknown",
+        metavar="ENTITY.PATH",
+        help="Drop this unknown property of the source, such as runs.legacy; repeatable. Without a reason in "
+        "a job file the proof stays open.",
+    ),
+]
+OnFinish = Annotated[
+    str | None,
+    typer.Option(
+        "--on-finish",
+        metavar="COMMAND",
+        help="Run this command at the end, without a shell; TWINSTORE_EXIT_CODE tells it the outcome.",
+    ),
+]
+
+
+def ignored_option(context: typer.Context, texts: Sequence[str] | None) -> tuple[IgnoredPath, ...]:
+    """Return the unknown properties to drop: those of the option and those of the job file."""
+    return ignored_paths(texts or (), common(context).reasons)
 
 
 def common(context: typer.Context) -> CommonOptions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -14,12 +15,14 @@ from rich.console import RenderableType
 from twinstore.config import Settings
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.keys import Key
-from twinstore_backfill.cli.output import emit, table
+from twinstore.plugins import installed_backend_names, load_backend
+from twinstore_backfill.cli.output import emit, table, toned
 from twinstore_backfill.cli.params import (
     AsOf,
     Format,
-    FromBackend,
+    IgnoreUnknown,
     ModuleName,
+    OnFinish,
     OnlyEntities,
     OnlyTenants,
     OutputFormat,
@@ -27,23 +30,57 @@ from twinstore_backfill.cli.params import (
     TargetConfig,
     ToBackend,
     common,
+    ignored_option,
     instant_option,
+    side_settings,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.finishing import on_finish
 from twinstore_backfill.progress import progress_on
-from twinstore_backfill.report.model import EXITS, ParityReport
-from twinstore_backfill.report.texts import expired_rows, expired_text, key_text, left_out_text
-from twinstore_backfill.report.writing import clear_reports, write_reports
-from twinstore_backfill.stopping import stop_on_signals
+from twinstore_backfill.report.model import ParityReport
+from twinstore_backfill.report.texts import (
+    NO_SOURCE,
+    expired_rows,
+    expired_text,
+    headline,
+    key_text,
+    left_out_texts,
+    number_of,
+)
+from twinstore_backfill.report.writing import DIFFERENCES, report_directory, reports_in, write_reports
+from twinstore_backfill.stopping import StopSwitch, stop_on_signals
+from twinstore_backfill.stores import Store, open_store
 from twinstore_backfill.verify.engine import run_verify
+from twinstore_backfill.verify.fresh import run_start_clean
 from twinstore_backfill.verify.options import Approval, VerifyOptions
 
-__all__ = ["verify"]
+__all__ = ["RequireReady", "conclude", "report_texts", "switch_of", "verified", "verify"]
 
-
-StartClean = Annotated[
-    bool, typer.Option("--start-clean", help="Approve a start without old data; the target must be empty.")
+RequireReady = Annotated[
+    bool,
+    typer.Option(
+        "--require-cutover-ready",
+        help="End with code 3 instead of 0 unless the switch may be turned now.",
+    ),
 ]
+
+FromOrNone = Annotated[
+    str,
+    typer.Option(
+        "--from", help="Driver of the source, for example Mongo; with --start-clean also `none`: no source."
+    ),
+]
+StartClean = Annotated[
+    bool,
+    typer.Option(
+        "--start-clean",
+        help="Approve a start without old data: the source is not opened, the target must be empty.",
+    ),
+]
+
+
+# As many as fit on a screen; differences.ndjson holds every one.
+NAMED = 10
 
 
 class Mode(StrEnum):
@@ -55,7 +92,7 @@ class Mode(StrEnum):
 
 def verify(  # noqa: PLR0917  # the options of a command
     context: typer.Context,
-    source: FromBackend,
+    source: FromOrNone,
     target: ToBackend,
     module: ModuleName = None,
     source_config: SourceConfig = None,
@@ -75,32 +112,60 @@ def verify(  # noqa: PLR0917  # the options of a command
     start_clean: StartClean = False,  # noqa: FBT002  # Typer makes a flag of it
     reason: Annotated[str | None, typer.Option("--reason", help="Why a fresh start is right.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
+    require_cutover_ready: RequireReady = False,  # noqa: FBT002  # the same
+    ignore_unknown: IgnoreUnknown = None,
+    finish: OnFinish = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
-    name = side_module(common(context), module, source_config, target_config)
-    options = VerifyOptions(
-        entities=entity or (),
-        tenants=tenant or (),
-        mode=mode.value,
-        seed=seed,
-        sample_size=sample_size,
-        as_of=instant_option(as_of, "--as-of"),
-        jobs=jobs,
-        range_size=range_size,
-        approval=_approval(reason, approved_by, start_clean=start_clean),
-        switch=_switch(common(context).settings(), name),
-    )
-    if out is not None:
-        # Before the run: an old PASS must not lie there when this run fails half-way.
-        clear_reports(out)
-    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
-    with stop_on_signals() as stop, sides as (left, right), progress_on() as progress:
-        report = run_verify(left, right, options, progress, stop)
+    on_finish(finish, out)
+    # From here on, so that the files of --out agree with the exit code at every moment.
+    with report_directory(out), stop_on_signals() as stop:
+        approval = _approval(reason, approved_by, start_clean=start_clean)
+        # A fresh start needs no source, so not even its settings are read.
+        files = (target_config,) if approval else (source_config, target_config)
+        name = side_module(common(context), module, *files)
+        options = VerifyOptions(
+            entities=entity or (),
+            tenants=tenant or (),
+            mode=mode.value,
+            seed=seed,
+            sample_size=sample_size,
+            as_of=instant_option(as_of, "--as-of"),
+            jobs=jobs,
+            range_size=range_size,
+            approval=approval,
+            switch=switch_of(common(context).settings(), name),
+            require_ready=require_cutover_ready,
+            ignored=ignored_option(context, ignore_unknown),
+        )
+        if approval is not None:
+            with open_store(name, target, side_settings(common(context), target_config)) as store:
+                report = run_start_clean(_source_name(source), store, options, stop)
+        else:
+            _require_source(source)
+            sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+            report = verified(sides, options, out, stop)
+        conclude(report, out, output)
+    raise typer.Exit(report.exit_code)
+
+
+def verified(
+    sides: AbstractContextManager[tuple[Store, Store]],
+    options: VerifyOptions,
+    out: Path | None,
+    stop: StopSwitch,
+) -> ParityReport:
+    """Compare and return the report; the findings are written to the directory."""
+    with reports_in(out) as write, sides as (left, right), progress_on() as progress:
+        return run_verify(left, right, options, progress, stop, write)
+
+
+def conclude(report: ParityReport, out: Path | None, output: Format) -> None:
+    """Write and print a report."""
     if out is not None:
         write_reports(report, out)
-    emit(output, report.model_dump(mode="json"), *_texts(report, out))
-    raise typer.Exit(EXITS[report.verdict])
+    emit(output, report.model_dump(mode="json"), *report_texts(report, out), kept=out)
 
 
 def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool) -> Approval | None:
@@ -115,7 +180,26 @@ def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool)
     return Approval(reason.strip(), approved_by.strip())
 
 
-def _switch(settings: Settings, module: str) -> str | None:
+def _source_name(given: str) -> str:
+    """Return the proper name of a driver that is not opened, or that there is none.
+
+    Raises:
+        ConfigurationError: there is no such driver.
+    """
+    known = {name.casefold(): name for name in (*installed_backend_names(), NO_SOURCE)}
+    # The spelling only: a fresh start does not need the client library of its source either.
+    return known.get(given.casefold()) or load_backend(given).name
+
+
+def _require_source(given: str) -> None:
+    if given.casefold() == NO_SOURCE:
+        raise ValidationError(
+            f"--from {NO_SOURCE} belongs to --start-clean; name the driver of the source, for example Mongo."
+        )
+
+
+def switch_of(settings: Settings, module: str) -> str | None:
+    """Return the driver that the settings name for a module, ``None`` where they name none."""
     try:
         return settings.backend_name(module)
     except ConfigurationError:
@@ -123,7 +207,8 @@ def _switch(settings: Settings, module: str) -> str | None:
         return None
 
 
-def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
+def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
+    """Return what a terminal shows of a report."""
     rows = [
         (
             entity.entity,
@@ -131,7 +216,7 @@ def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
             entity.counts.equal,
             entity.counts.missing,
             entity.counts.extra,
-            entity.counts.different,
+            entity.counts.different + entity.counts.stale,
             entity.counts.quarantined + entity.counts.undecodable,
             f"{entity.counts.expired_source:,} / {entity.counts.expired_target:,}",
         )
@@ -144,30 +229,52 @@ def _texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
     checks = [(check.id, check.title, check.result, check.summary) for check in report.checks]
     yield table(("check", "", "result", ""), checks)
     yield from _named(report)
-    yield from (f"{left_out_text(item)}." for item in report.left_out)
+    yield from (f"{text}." for text in left_out_texts(report))
     for item in report.equivalences:
-        yield f"Equal after normalisation: {item.documents:,} documents ({item.name})."
+        yield f"Equal after normalisation: {number_of(item.documents, 'document')} ({item.name})."
     for reason in report.reasons:
         yield f"- {reason}"
     yield from (f"Warning: {text}" for text in report.warnings)
-    yield " ".join(
-        (f"{report.verdict}: {report.documents_equal:,} documents equal.", expired_text(report))
-    ).strip()
+    yield toned(f"{report.verdict}: {_result(report)}", report.verdict)
     yield report.next_step
     if out is not None:
         yield f"Reports: {out}/parity-report.json, .xml, .md and .html."
+        if report.approval is None:
+            yield f"Every finding: {out}/{DIFFERENCES}."
+
+
+def _result(report: ParityReport) -> str:
+    """Say what is wrong first; of two equal stores their number is enough."""
+    if report.verdict != "PASS":
+        return headline(report)
+    return f"{number_of(report.documents_equal, 'document')} equal. {expired_text(report)}".strip()
 
 
 def _named(report: ParityReport) -> Iterator[str]:
     """Name the first keys that differ, so that a terminal is enough to go on."""
     for entity in report.entities:
         for kind, listed in (("missing", entity.missing), ("extra", entity.extra)):
-            yield from (f"{kind} {entity.entity} {_key(item.key)}" for item in listed.shown[:10])
-        for kind, rows in (("different", entity.different), ("unproved", entity.unproved)):
+            yield from (f"{kind} {entity.entity} {_key(item.key)}" for item in listed.shown[:NAMED])
+            yield from _more(kind, entity.entity, listed.count)
+        yield from (
+            f"{item.kind} {entity.entity}, field {item.path}: {item.documents:,}"
+            for item in entity.fields[:NAMED]
+        )
+        for kind, rows in (
+            ("different", entity.different),
+            ("stale", entity.stale),
+            ("unproved", entity.unproved),
+        ):
             yield from (
                 f"{kind} {entity.entity} {_key(item.key)}: {', '.join(item.paths)}"
-                for item in rows.shown[:10]
+                for item in rows.shown[:NAMED]
             )
+            yield from _more(kind, entity.entity, rows.count)
+
+
+def _more(kind: str, entity: str, count: int) -> Iterator[str]:
+    if count > NAMED:
+        yield f"… and {count - NAMED:,} more {kind} in {entity}"
 
 
 def _key(key: Key | None) -> str:

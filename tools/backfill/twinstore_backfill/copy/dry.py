@@ -109,7 +109,7 @@ class DryRun:
         self._source, self._target, self._options = source, target, options
         self._progress, self._stop = progress, stop
         self._limiter = RateLimiter(options.max_rate, stop)
-        self._rows = SourceRows(source.bulk, options.tenants, options.paced_batch)
+        self._rows = SourceRows(source.bulk, options.tenants, options.rows_per_batch, options.ignored)
         self._compared = is_migrated(target)
         self._totals = Totals()
         self._lines = FirstLines()
@@ -158,5 +158,5 @@ class DryRun:
                 self._stop.check()
                 self._limiter.take(len(batch))
                 writer.write(reader.wanted(batch))
+                self._progress.advance(entity.name, len(batch))
         self._totals.add(entity.name, reader.tally(writer.outcome))
-        self._progress.advance(entity.name, reader.read.total())

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import TwinstoreError
 from twinstore.ledger import JobState, RangeState
-from twinstore_backfill.copy.control import Control
+from twinstore_backfill.copy.control import HIGHEST_RATE, Control
 from twinstore_backfill.copy.dry import DryRun
 from twinstore_backfill.copy.holder import worker_id
 from twinstore_backfill.copy.lease import LeaseKeeper, acquire, dismiss_dead_workers
@@ -49,6 +49,8 @@ from twinstore_backfill.copy.reporting import (
 from twinstore_backfill.copy.retention import expiry_test, instant_of_judgement
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges, tuned_collector
 from twinstore_backfill.files import json_text, require_writable, write_whole
+from twinstore_backfill.ignoring import check_ignored
+from twinstore_backfill.outcome import UnknownJobError
 from twinstore_backfill.source import inspect_source
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import is_migrated, prepare_target, require_tenants, select_entities
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
 
-__all__ = ["DEFAULT_OUT", "run_copy"]
+__all__ = ["DEFAULT_OUT", "known_job", "present_job_id", "run_copy"]
 
 log = getLogger(__name__)
 
@@ -92,6 +94,7 @@ def run_copy(
     entities = select_entities(source.bulk, options.entities)
     # Before the target is prepared: it would be the source that is migrated.
     refuse_same_store(source.bulk, target.bulk)
+    check_ignored(options.ignored, source.bulk.entities())
     state = inspect_source(source)
     as_of = instant_of_judgement(source.bulk, options.as_of)
     require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
@@ -108,6 +111,32 @@ def run_copy(
     return result
 
 
+def present_job_id(source: Store, target: Store, options: CopyOptions, entities: Sequence[Entity]) -> str:
+    """Return the id of the job of a copy; one that 0.1.0 began keeps its id."""
+    found = job_id(job_settings(options, source, target, entities))
+    # Only where there is no job under the new id, so that this look-up ends with the jobs of 0.1.0.
+    if target.ledger.find(found) is None:
+        earlier = job_id(released_settings(options, source, target, entities))
+        if target.ledger.find(earlier) is not None:
+            return earlier
+    return found
+
+
+def known_job(target: Store, name: str) -> CopyJob:
+    """Return a job.
+
+    Raises:
+        UnknownJobError: there is none of that name.
+    """
+    job = target.ledger.find(name)
+    if job is None:
+        raise UnknownJobError(
+            f"No copy with these options was made into {target.bulk.place}; give the same --from, --entity "
+            "and --tenant as the copy."
+        )
+    return job
+
+
 class Copy:
     """One run of a copy that writes."""
 
@@ -120,7 +149,7 @@ class Copy:
         self._ledger = target.ledger
         self._limits = Limits(options, stop)
         self._patience = Patience(stop, target.bulk.end_abandoned)
-        self._rows = SourceRows(source.bulk, options.tenants, options.paced_batch)
+        self._rows = SourceRows(source.bulk, options.tenants, options.rows_per_batch, options.ignored)
         self._exported = ExportedLines()
 
     def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:
@@ -168,7 +197,7 @@ class Copy:
         lease = self._patience.outlast("Taking the job", take)
         job = self._job(entities, as_of, begin=True)
         # What somebody asked of an earlier run ends with it: the command line says what counts now.
-        rate = None if self._options.max_rate is None else int(self._options.max_rate)
+        rate = None if self._options.max_rate is None else min(int(self._options.max_rate), HIGHEST_RATE)
         return (job if job.max_rate == rate else self._ledger.set_rate(job.id, rate)), lease
 
     def _job(self, entities: Sequence[Entity], as_of: datetime, *, begin: bool) -> CopyJob:
@@ -177,16 +206,14 @@ class Copy:
         One that is complete begins again only on request, for which its lease is needed: the ranges of the
         last generation are forgotten, and whoever holds the lease may still report on them.
         """
-        sides = self._source.bulk, self._target.bulk
+        found = present_job_id(self._source, self._target, self._options, entities)
+        # To try the quarantine again is to go on with a job, also with a complete one.
+        if self._options.retry_quarantine:
+            return known_job(self._target, found)
         settings = job_settings(self._options, self._source, self._target, entities)
-        found = job_id(settings)
-        # Only where there is no job under the new id, so that this look-up ends with the jobs of 0.1.0.
-        if self._ledger.find(found) is None:
-            earlier = released_settings(self._options, self._source, self._target, entities)
-            if self._ledger.find(job_id(earlier)) is not None:
-                found = job_id(earlier)
+        settings = with_places(settings, self._source.bulk, self._target.bulk)
         stored = None if begin else self._ledger.find(found)
-        return stored or self._ledger.start(found, with_places(settings, *sides), as_of)
+        return stored or self._ledger.start(found, settings, as_of)
 
     def _context(
         self, job: CopyJob, worker: str, entities: Sequence[Entity], keeper: LeaseKeeper

@@ -24,6 +24,7 @@ class Limits:
         self._max_conflicts = options.max_conflicts
         self._max_quarantine = options.max_quarantine
         self._overwrite = options.on_conflict == "overwrite"
+        self._retry = options.retry_quarantine
         self._stop = stop
         self._lock = Lock()
         self._conflicts = 0
@@ -40,7 +41,8 @@ class Limits:
         """Return the numbers of the finished ranges that are to be looked at once more.
 
         Those are the ranges with conflicts, or with quarantined documents, when an earlier run stopped
-        because of them, and those with conflicts when conflicts are now to be overwritten.
+        because of them; those with conflicts when conflicts are now to be overwritten; and those with
+        quarantined documents when these are to be tried again.
         """
         tallies = [
             (item.number, item.tally)
@@ -52,7 +54,8 @@ class Limits:
         again: set[int] = set()
         if self._overwrite or sum(conflicts.values()) > self._max_conflicts:
             again |= conflicts.keys()
-        if self._max_quarantine is not None and sum(quarantined.values()) > self._max_quarantine:
+        beyond = self._max_quarantine is not None and sum(quarantined.values()) > self._max_quarantine
+        if beyond or self._retry:
             again |= quarantined.keys()
         # Those that are looked at again will be counted again.
         self._conflicts = sum(count for number, count in conflicts.items() if number not in again)

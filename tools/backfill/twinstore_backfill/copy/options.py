@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from twinstore import jsontext
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from twinstore.bulk import BulkPort
     from twinstore.catalog import Entity
+    from twinstore_backfill.ignoring import IgnoredPath
     from twinstore_backfill.stores import Store
 
 __all__ = [
@@ -31,8 +33,6 @@ __all__ = [
 
 # A range is one transaction on PostgreSQL, and what an interruption throws away.
 LARGEST_RANGE: Final = 1_000_000
-# Seconds between two batches: MongoDB forgets a cursor that nobody has asked for ten minutes.
-LONGEST_PAUSE: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,8 @@ class CopyOptions:
         lease: how long a silent worker keeps others out.
         execute: write to the target; otherwise nothing is written.
         out: directory of the report, of the quarantine and of the conflicts.
+        ignored: unknown properties to drop.
+        retry_quarantine: only copy the ranges of the present job once more that have quarantined documents.
     """
 
     entities: Sequence[str] = ()
@@ -65,14 +67,17 @@ class CopyOptions:
     lease: timedelta = timedelta(seconds=30)
     execute: bool = False
     out: Path | None = None
+    ignored: tuple[IgnoredPath, ...] = ()
+    retry_quarantine: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing and tenants that cannot be."""
         # The class is frozen; two spellings of a tenant would make two jobs.
         object.__setattr__(self, "tenants", tuple(map(tenant_argument, self.tenants)))
         at_least_one = {"--jobs": self.jobs, "--range-size": self.range_size}
-        if self.max_rate is not None:
-            at_least_one["--max-rate"] = int(self.max_rate)
+        # Also what is no number at all: every comparison with it is false.
+        if self.max_rate is not None and not 1 <= self.max_rate < inf:
+            raise ValidationError(f"--max-rate should be a number of at least 1, not {self.max_rate:g}.")
         for name, value in at_least_one.items():
             if value < 1:
                 raise ValidationError(f"{name} should be at least 1, not {value}.")
@@ -86,11 +91,12 @@ class CopyOptions:
             raise ValidationError(f"--range-size should be at most {LARGEST_RANGE}, not {self.range_size}.")
 
     @property
-    def paced_batch(self) -> int:
-        """The rows per batch: with a limited rate no more than may be read in :data:`LONGEST_PAUSE`."""
-        if self.max_rate is None:
-            return self.batch_size
-        return max(1, min(self.batch_size, int(self.max_rate * LONGEST_PAUSE)))
+    def rows_per_batch(self) -> int:
+        """How many rows are read at a time: at a limited rate no more than those of a second.
+
+        A whole batch is waited for at once, while a server may close the cursor and nobody sees progress.
+        """
+        return self.batch_size if self.max_rate is None else min(self.batch_size, int(self.max_rate))
 
 
 def refuse_same_store(source: BulkPort, target: BulkPort) -> None:
@@ -128,6 +134,8 @@ def _settings(
         # As JSON, because a tenant id may contain a comma.
         "tenants": jsontext.dumps(sorted(set(options.tenants))).decode(),
     }
+    if options.ignored:
+        settings["ignore_unknown"] = jsontext.dumps([item.text for item in options.ignored]).decode()
     if options.as_of is not None:
         settings["as_of"] = jsontext.format_timestamp(options.as_of)
     return settings

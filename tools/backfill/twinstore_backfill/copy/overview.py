@@ -15,6 +15,7 @@ from twinstore_backfill.copy.quarantine import export_lines
 from twinstore_backfill.copy.reading import SourceRows
 from twinstore_backfill.copy.reporting import FailedRanges, Totals, left_out_counts
 from twinstore_backfill.copy.retention import instant_of_judgement
+from twinstore_backfill.ignoring import check_ignored
 from twinstore_backfill.outcome import UnknownJobError, effect_document
 from twinstore_backfill.source import inspect_source
 from twinstore_backfill.stores import (
@@ -36,12 +37,16 @@ if TYPE_CHECKING:
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.stores import Store
 
-__all__ = ["plan_document", "status_document"]
+__all__ = ["latest_job", "plan_document", "status_document"]
 
 # Enough to tell minutes from hours without making the plan slow.
 SAMPLE: Final = 2000
 # What remains of the rate of reading alone when a copy also writes: a rough share, as the plan is.
 SHARE_OF_READING: Final = 0.4
+BASIS: Final = (
+    f"{SHARE_OF_READING:.0%} of the rate at which up to {SAMPLE:,} documents were read and decoded just now, "
+    "because a copy also writes"
+)
 
 
 def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[str, object]:
@@ -53,6 +58,7 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
     """
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
+    check_ignored(options.ignored, source.bulk.entities())
     state = inspect_source(source)
     instant_of_judgement(source.bulk, options.as_of)
     migrated = is_migrated(target)
@@ -78,7 +84,7 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
         "estimate": {
             "documents_per_second": round(rate),
             "seconds": round(rows / rate, 1) if rate else 0.0,
-            "basis": f"reading and decoding up to {SAMPLE} documents just now",
+            "basis": BASIS,
         },
     }
 
@@ -94,7 +100,7 @@ class EntityPlan(TypedDict):
 
 
 def _planned(entity: Entity, source: Store, target: Store | None, options: CopyOptions) -> EntityPlan:
-    rows = SourceRows(source.bulk, options.tenants, options.batch_size)
+    rows = SourceRows(source.bulk, options.tenants, options.batch_size, options.ignored)
     tenants = rows.counts(entity)
     there = (
         SourceRows(target.bulk, options.tenants, options.batch_size).count(entity)
@@ -145,6 +151,20 @@ def status_document(target: Store, only: str | None = None, out: Path | None = N
     # That of the server, which is also the one that lets a lease expire.
     now = target.bulk.now()
     return {"target": target.described(), "jobs": [_job(ledger, job, now) for job in jobs]}
+
+
+def latest_job(target: Store, only: str | None) -> CopyJob:
+    """Return the job of that name, or the one that was started last.
+
+    Raises:
+        UnknownJobError: there is none.
+    """
+    ledger = target.ledger if has_ledger(target) else None
+    found = next((job for job in ledger.jobs() if only in {None, job.id}), None) if ledger else None
+    if found is None:
+        what = "No copy was started" if only is None else f"Job {only!r} does not exist"
+        raise UnknownJobError(f"{what} in {target.bulk.place}; `twinstore backfill status` shows every job.")
+    return found
 
 
 def _job(ledger: Ledger, job: CopyJob, now: datetime) -> dict[str, object]:

@@ -48,7 +48,7 @@ class RangeQueue:
         settle: Callable[[Entity], bool],
         end: Callable[[Entity], None],
     ) -> None:
-        """Take the job, the worker, and who hears when an entity begins and when nothing of it is open.
+        """Take the job, the worker, and who hears when an entity begins and when all of it is live.
 
         ``settle`` is called before ``end``; it may open ranges again, and tells whether it did.
         """
@@ -136,8 +136,10 @@ class RangeQueue:
             if not counts or any(counts.get(state.value) for state in OPEN):
                 return
             if entity.name not in self._ended and not self._settle(entity):
-                self._end(entity)
-                self._ended[entity.name] = not counts.get(RangeState.FAILED.value)
+                complete = not counts.get(RangeState.FAILED.value)
+                if complete:
+                    self._end(entity)
+                self._ended[entity.name] = complete
         self.returned()
 
     def _is_over(self) -> bool:

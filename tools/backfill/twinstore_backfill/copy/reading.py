@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import TwinstoreError
 from twinstore.keys import KeyType
 from twinstore.ledger import RangeTally
 from twinstore.moving import HELD
 from twinstore.tenancy import NO_TENANT, Tenant
+from twinstore_backfill.copy.forgiving import Forgiving
 from twinstore_backfill.copy.quarantine import conflict_entry, quarantine_entry
 
 if TYPE_CHECKING:
@@ -20,25 +21,34 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.keys import Key
     from twinstore_backfill.copy.quarantine import LineSink
+    from twinstore_backfill.ignoring import IgnoredPath
 
-__all__ = ["RangeReader", "SourceRows"]
+__all__ = ["REPEATED", "RangeReader", "SourceRows", "no_key"]
+
+REPEATED: Final = (
+    "another row of the source has the same key, and only the first is copied; remove one of them"
+)
 
 
 class SourceRows:
     """The rows of the source that a copy is about: those of the wanted tenants."""
 
-    def __init__(self, port: BulkPort, tenants: Sequence[str], batch_size: int) -> None:
-        """Take the source, the tenants (none: all) and the rows per batch."""
+    def __init__(
+        self, port: BulkPort, tenants: Sequence[str], batch_size: int, ignored: Sequence[IgnoredPath] = ()
+    ) -> None:
+        """Take the source, the tenants (none: all), the rows per batch, and what is dropped of them."""
         self.port = port
+        self._forgiving = Forgiving(port, ignored)
         self._tenants = tuple(sorted(set(tenants)))
         self._batch_size = batch_size
 
     def records(self, view: BulkView, entity: Entity, within: KeyRange) -> Iterator[list[Record]]:
         """Return the records of a range in batches; with several tenants, one tenant after the other."""
-        return chain.from_iterable(
+        batches = chain.from_iterable(
             view.records(entity, within, tenant_id=tenant, batch_size=self._batch_size)
             for tenant in self._tenants or (None,)
         )
+        return (self._forgiving.forgiven(entity, batch) for batch in batches)
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""
@@ -129,7 +139,7 @@ class RangeReader:
         before, self._last = self._last, record.key
         if before != record.key:
             return None
-        return "another row of the source has the same key, and only the first is copied; remove one of them"
+        return REPEATED
 
     def _unfit(self, record: Record) -> str | None:
         """Return why a record cannot be moved, ``None`` when it can.

@@ -20,9 +20,18 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity
     from twinstore.ledger import RangeProgress
+    from twinstore_backfill.report.failing import Failure
     from twinstore_backfill.stores import Store
 
-__all__ = ["REPORT_FILE", "CopyResult", "FailedRanges", "Totals", "left_out_counts", "report_document"]
+__all__ = [
+    "REPORT_FILE",
+    "CopyResult",
+    "FailedRanges",
+    "Totals",
+    "failure_document",
+    "left_out_counts",
+    "report_document",
+]
 
 REPORT_FILE: Final = "backfill-report.json"
 FORMAT: Final = "twinstore.backfill-report@1"
@@ -140,6 +149,26 @@ class CopyResult:
             return Exit.INCONCLUSIVE
         return Exit.OK if self.complete else Exit.FAILED
 
+    @property
+    def state(self) -> str:
+        """How it ended, in a word: ``complete``, ``stopped`` at a limit, or ``failed``."""
+        if self.failed.count:
+            return "failed"
+        if self.stopped:
+            return "stopped"
+        return "complete" if self.complete else "failed"
+
+
+def failure_document(failure: Failure) -> dict[str, object]:
+    """Return the report of a copy without a result: what is finished stands in the ledger."""
+    envelope = {
+        "generated_at": jsontext.format_timestamp(datetime.now(UTC)),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+    }
+    head = {"format": FORMAT, "envelope": envelope, "tool": tool_identity()}
+    return {**head, **failure.document(), "complete": False}
+
 
 def report_document(result: CopyResult) -> dict[str, object]:
     """Return the report; what differs between two equal runs stands in the envelope only."""
@@ -153,6 +182,7 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "target": result.target.described(),
         "warnings": list(result.warnings),
         "as_of": jsontext.format_timestamp(result.as_of),
+        "state": result.state,
         "executed": result.executed,
         "complete": result.complete,
         "stopped": result.stopped or None,

@@ -80,6 +80,23 @@ class CopyContext:
     on_conflict: OnConflict
     failures: dict[int, str] = field(default_factory=dict[int, str])
 
+    @contextmanager
+    def told(self, entity: str) -> Iterator[Callable[[int], None]]:
+        """Yield what tells of copied documents; those of a range that is rolled back are taken back."""
+        told = 0
+
+        def tell(count: int) -> None:
+            nonlocal told
+            told += count
+            self.progress.advance(entity, count)
+
+        try:
+            yield tell
+        except BaseException:
+            if told:
+                self.progress.advance(entity, -told)
+            raise
+
     def pace(self, count: int) -> None:
         """Wait until so many documents fit under the limit.
 
@@ -147,7 +164,6 @@ def _process(context: CopyContext, claim: Claim) -> None:
         log.info("range %d of %s is live", claim.number, claim.entity)
         # It may have failed before in this run.
         context.failures.pop(claim.number, None)
-        context.progress.advance(claim.entity, sum(tally.read.values()))
         context.limits.add(tally, waiting)
 
 
@@ -164,6 +180,7 @@ def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:
     entity, ledger = context.entities[claim.entity], context.ledger
     check = partial(ledger.hold, claim=claim)
     with (
+        context.told(entity.name) as tell,
         RangeLines(claim) as lines,
         context.source.port.view() as view,
         context.target.writer(entity, on_conflict=context.on_conflict, check=check) as writer,
@@ -174,6 +191,7 @@ def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:
             # nothing.
             context.pace(len(batch))
             writer.write(reader.wanted(batch))
+            tell(len(batch))
         # Flushed first: only what the server has answered is known to be written, refused or in conflict.
         tally = reader.tally(writer.flush())
         # In the transaction of the rows: after a crash either both are there or neither is.

@@ -7,7 +7,16 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from twinstore_backfill.report.charts import bars, stacked
-from twinstore_backfill.report.texts import facts, findings, headline, key_text, short, tenant_text, visible
+from twinstore_backfill.report.texts import (
+    facts,
+    findings,
+    headline,
+    key_text,
+    number_of,
+    short,
+    tenant_text,
+    visible,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,11 +25,18 @@ if TYPE_CHECKING:
 
 __all__ = ["html"]
 
-KINDS: Final = ("missing", "extra", "different", "unproved", "undecodable", "quarantined")
+KINDS: Final = ("missing", "extra", "different", "stale", "unproved", "undecodable", "quarantined")
 NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS})
-TONES: Final[Mapping[str, str]] = {"PASS": "pass", "FAIL": "fail", "INCONCLUSIVE": "inconclusive"}
+TONES: Final[Mapping[str, str]] = {
+    "PASS": "pass",
+    "FAIL": "fail",
+    "INCONCLUSIVE": "inconclusive",
+    "PARTIAL": "inconclusive",
+}
 RESULTS: Final = frozenset({"pass", "fail", "inconclusive", "skipped"})
-KEYS: Final = frozenset({"key", "source (XOR, sum)", "target (XOR, sum)", "from key", "to key", "where"})
+KEYS: Final = frozenset(
+    {"key", "field", "source (XOR, sum)", "target (XOR, sum)", "from key", "to key", "where"}
+)
 
 
 def escape(text: str) -> str:
@@ -44,17 +60,35 @@ def html(report: ParityReport) -> str:
 
 def _sections(report: ParityReport) -> Iterator[str]:
     yield _header(report)
+    sections = dict(_parts(report))
+    yield _jumps(sections)
+    for title, content in sections.items():
+        yield f'<section id="{_anchor(title)}"><h2>{escape(title)}</h2>{content}</section>'
+    yield _footer()
+
+
+def _parts(report: ParityReport) -> Iterator[tuple[str, str]]:
+    """Yield title and content of each section, the short ones first."""
+    yield "Checks", _checks(report)
     yield from _charts(report)
-    yield from _findings(report)
-    yield _section("Checks", _checks(report))
+    if found := _findings(report):
+        yield "What differs", found
     if report.entities:
-        yield _section("Entities and tenants", _tenants(report))
-        yield _section("Digests", _digests(report))
+        yield "Entities and tenants", _tenants(report)
+        yield "Digests", _digests(report)
     if report.equivalences:
         rows = [(item.name, f"{item.documents:,}") for item in report.equivalences]
-        yield _section("Equal after normalisation", _table(("equivalence", "documents"), rows))
-    yield _section("What was compared", _facts(report))
-    yield _footer(report)
+        yield "Equal after normalisation", _table(("equivalence", "documents"), rows)
+    yield "What was compared", _facts(report)
+
+
+def _jumps(titles: Iterable[str]) -> str:
+    links = "".join(f'<li><a href="#{_anchor(title)}">{escape(title)}</a></li>' for title in titles)
+    return f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
 
 
 def _header(report: ParityReport) -> str:
@@ -66,21 +100,22 @@ def _header(report: ParityReport) -> str:
         f'<header class="{tone}"><h1>Parity of {escape(report.module)}: '
         f'<span class="verdict">{escape(report.verdict)}</span></h1>'
         f"<p>{escape(headline(report))}</p>{f'<ul>{reasons}</ul>' if reasons else ''}"
-        f"<p><strong>Next step:</strong> {escape(report.next_step)}</p></header>"
+        f"<p><strong>Next step:</strong> {escape(report.next_step)}</p>{_made(report)}</header>"
     )
 
 
-def _charts(report: ParityReport) -> Iterator[str]:
+def _charts(report: ParityReport) -> Iterator[tuple[str, str]]:
     if not report.entities:
         return
     equal = [(entity.entity, entity.counts.equal) for entity in report.entities]
-    yield _figure("Equal documents per entity", bars("Equal documents per entity", equal))
+    title = "Equal documents per entity"
+    yield title, f"<figure>{bars(title, equal)}</figure>"
     wrong = [(entity.entity, _kinds(entity)) for entity in report.entities if entity.result != "pass"]
     if wrong:
         names = [kind for kind in KINDS if any(dict(parts)[kind] for _, parts in wrong)]
         legend = "".join(f'<li class="{kind}"><i></i>{kind}</li>' for kind in names)
-        chart = stacked("Differences per entity and kind", wrong)
-        yield _figure("Differences per entity and kind", f'{chart}<ul class="legend">{legend}</ul>')
+        title = "Differences per entity and kind"
+        yield title, f'<figure>{stacked(title, wrong)}<ul class="legend">{legend}</ul></figure>'
 
 
 def _kinds(entity: EntityReport) -> list[tuple[str, int]]:
@@ -88,7 +123,7 @@ def _kinds(entity: EntityReport) -> list[tuple[str, int]]:
     return [(kind, counts[kind]) for kind in KINDS]
 
 
-def _findings(report: ParityReport) -> Iterator[str]:
+def _findings(report: ParityReport) -> str:
     parts: list[str] = []
     for entity in report.entities:
         rows = [(kind, key, tenant_text(owner), meaning) for kind, key, owner, meaning in findings(entity)]
@@ -96,17 +131,21 @@ def _findings(report: ParityReport) -> Iterator[str]:
             there = sum(count for _, count in _kinds(entity))
             caption = f"{len(rows):,} of {there:,} listed" if there > len(rows) else f"{there:,} listed"
             columns = ("kind", "key", "tenant", "where")
-            parts.append(f"<h3>{escape(entity.entity)}</h3>{_table(columns, rows, caption)}")
-    if parts:
-        yield _section("What differs", "".join(parts))
+            listed = _table(columns, rows, caption)
+            parts.append(f"<h3>{escape(entity.entity)}</h3>{_fields(entity)}{listed}")
+    return "".join(parts)
+
+
+def _fields(entity: EntityReport) -> str:
+    rows = [(item.kind, item.path, f"{item.documents:,}") for item in entity.fields]
+    return _table(("kind", "field", "documents"), rows) if rows else ""
 
 
 def _checks(report: ParityReport) -> str:
     rows = [(_check_name(check), check.result, check.summary) for check in report.checks]
     found = "".join(
-        f"<details open><summary>{escape(_check_name(check))}: {check.count:,} findings</summary><ul>"
-        + "".join(f"<li>{escape(text)}</li>" for text in check.findings)
-        + "</ul></details>"
+        f"<details open><summary>{escape(_check_name(check))}: {number_of(check.count, 'finding')}</summary>"
+        "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in check.findings) + "</ul></details>"
         for check in report.checks
         if check.findings
     )
@@ -164,7 +203,7 @@ def _ranges(report: ParityReport) -> str:
         for part in entity.ranges
     ]
     columns = ("entity", "from key", "to key", "documents", "result")
-    return f"<details><summary>{len(rows):,} ranges</summary>{_table(columns, rows)}</details>"
+    return f"<details><summary>{number_of(len(rows), 'range')}</summary>{_table(columns, rows)}</details>"
 
 
 def _facts(report: ParityReport) -> str:
@@ -172,21 +211,16 @@ def _facts(report: ParityReport) -> str:
     return f"<dl>{rows}</dl>"
 
 
-def _footer(report: ParityReport) -> str:
+def _made(report: ParityReport) -> str:
     envelope = report.envelope
     return (
-        f"<footer>Made {escape(envelope.generated_at)} on {escape(envelope.host)} in {envelope.seconds:,} s; "
-        f"retention judged as of {escape(envelope.as_of)}. These differ from run to run, nothing else does."
-        "</footer>"
+        f'<p class="made">Made {escape(envelope.generated_at)} on {escape(envelope.host)} in '
+        f"{envelope.seconds:,} s; retention judged as of {escape(envelope.as_of)}.</p>"
     )
 
 
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{content}</section>"
-
-
-def _figure(title: str, content: str) -> str:
-    return f"<section><h2>{escape(title)}</h2><figure>{content}</figure></section>"
+def _footer() -> str:
+    return "<footer>When, where and how long differ from run to run; nothing else does.</footer>"
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from twinstore_backfill.report.texts import findings, tenant_result, tenant_text, visible
+from twinstore_backfill.report.texts import facts, findings, tenant_result, tenant_text, xml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,27 +14,29 @@ if TYPE_CHECKING:
 
 __all__ = ["junit"]
 
-# XML 1.0 has no way to write these, not even escaped.
-FORBIDDEN: Final = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
 
 def junit(report: ParityReport) -> bytes:
     """Return JUnit XML. What is inconclusive is an error, so that no pipeline shows it green."""
     root = ET.Element("testsuites", name=f"twinstore parity {report.module}: {report.verdict}")
     for entity in report.entities:
         _suite(root, f"{report.module}.{entity.entity}", _entity_cases(report.module, entity))
-    _suite(root, f"{report.module}.checks", [_check_case(report.module, check) for check in report.checks])
+    cases = [_check_case(report.module, check) for check in report.checks]
+    if report.cutover_ready_required:
+        cases.append(_ready_case(report))
+    _suite(root, f"{report.module}.checks", cases)
+    # Of the suite that is always there; the root has no place for them.
+    root[-1].insert(0, _properties(report))
     if report.warnings:
-        # Of a suite, not of the root, where the format has no place for it.
-        ET.SubElement(root[-1], "system-out").text = _text("\n".join(report.warnings))
+        ET.SubElement(root[-1], "system-out").text = xml_text("\n".join(report.warnings))
     _add_totals(root)
+    _add_times(root, report)
     ET.indent(root)
     content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return content + b"\n"
 
 
 def _suite(root: ET.Element, name: str, cases: Iterable[ET.Element]) -> None:
-    suite = ET.SubElement(root, "testsuite", name=_text(name))
+    suite = ET.SubElement(root, "testsuite", name=xml_text(name))
     suite.extend(list(cases))
     _count(suite)
 
@@ -62,7 +63,8 @@ def _content_case(name: str, entity: EntityReport, tenant: TenantReport) -> ET.E
     counts = tenant.counts
     message = (
         f"{counts.missing} missing, {counts.extra} extra, {counts.different} different, "
-        f"{counts.unproved} unproved, {counts.undecodable} undecodable, {counts.quarantined} quarantined"
+        f"{counts.stale} stale, {counts.unproved} unproved, {counts.undecodable} undecodable, "
+        f"{counts.quarantined} quarantined"
     )
     lines = [
         f"{kind} {key}: {meaning}" for kind, key, owner, meaning in findings(entity) if owner == tenant.tenant
@@ -72,15 +74,46 @@ def _content_case(name: str, entity: EntityReport, tenant: TenantReport) -> ET.E
 
 
 def _check_case(module: str, check: Check) -> ET.Element:
-    return _case(f"{module}.checks", f"{check.id} {check.title}", check.result, check.summary, check.findings)
+    # What is wrong, and not what was compared: many viewers show nothing but the message.
+    message = check.findings[0] if check.findings else check.summary
+    more = f" (and {check.count - 1:,} more)" if check.count > 1 else ""
+    name = f"{check.id} {check.title}"
+    return _case(f"{module}.checks", name, check.result, f"{message}{more}", check.findings)
+
+
+def _ready_case(report: ParityReport) -> ET.Element:
+    result: Result = "pass" if report.cutover_ready else "inconclusive"
+    message = f"the verdict {report.verdict} is not ready for a cut-over: {report.next_step}"
+    return _case(f"{report.module}.checks", "ready for cut-over", result, message, [])
+
+
+def _properties(report: ParityReport) -> ET.Element:
+    """Return what was compared with what, and how."""
+    made = ET.Element("properties")
+    ends = [("Verdict", report.verdict), ("Exit code", str(report.exit_code))]
+    for name, value in (*facts(report), *ends):
+        ET.SubElement(made, "property", name=xml_text(name), value=xml_text(value))
+    return made
+
+
+def _add_times(root: ET.Element, report: ParityReport) -> None:
+    """Write when and where the report was made, and how long everything took."""
+    seconds = f"{report.envelope.seconds:.3f}"
+    root.set("time", seconds)
+    for suite in root:
+        # The form of the format has no offset; it is UTC.
+        suite.set("timestamp", report.envelope.generated_at.removesuffix("+00:00"))
+        suite.set("hostname", xml_text(report.envelope.host))
+    # Entities are compared in turns and by several processes, so none has a time of its own.
+    root[-1].set("time", seconds)
 
 
 def _case(suite: str, name: str, result: Result, message: str, lines: Iterable[str]) -> ET.Element:
-    case = ET.Element("testcase", classname=_text(suite), name=_text(name))
+    case = ET.Element("testcase", classname=xml_text(suite), name=xml_text(name))
     tag = {"fail": "failure", "inconclusive": "error", "skipped": "skipped"}.get(result)
     if tag is not None:
-        problem = ET.SubElement(case, tag, message=_text(message))
-        problem.text = _text("\n".join(lines)) or None
+        problem = ET.SubElement(case, tag, message=xml_text(message))
+        problem.text = xml_text("\n".join(lines)) or None
         if tag != "skipped":
             problem.set("type", result)
     return case
@@ -96,8 +129,3 @@ def _count(suite: ET.Element) -> None:
 def _add_totals(root: ET.Element) -> None:
     for attribute in ("tests", "failures", "errors", "skipped"):
         root.set(attribute, str(sum(int(suite.get(attribute, "0")) for suite in root)))
-
-
-def _text(text: str) -> str:
-    shown = "\n".join(visible(line) for line in text.split("\n"))
-    return FORBIDDEN.sub("\ufffd", shown)

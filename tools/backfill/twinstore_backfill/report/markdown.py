@@ -12,11 +12,25 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.report.model import ParityReport
 
-__all__ = ["markdown"]
+__all__ = ["escaped", "markdown", "table"]
 
 # Also "@": the text of a pull request would notify whoever has the name that follows.
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
-RIGHT: Final = {"equal", "missing", "extra", "different", "undecodable", "expired", "documents"}
+RIGHT: Final = {
+    "equal",
+    "planted",
+    "found",
+    "sampled",
+    "made",
+    "unreadable",
+    "owners",
+    "missing",
+    "extra",
+    "different",
+    "undecodable",
+    "expired",
+    "documents",
+}
 
 
 def markdown(report: ParityReport) -> str:
@@ -25,22 +39,22 @@ def markdown(report: ParityReport) -> str:
 
 
 def _lines(report: ParityReport) -> Iterator[str]:
-    yield f"# Parity of {_escaped(report.module)}: {_escaped(report.verdict)}"
+    yield f"# Parity of {escaped(report.module)}: {escaped(report.verdict)}"
     yield ""
-    yield _escaped(headline(report))
+    yield escaped(headline(report))
     yield ""
     if report.reasons:
-        yield from (f"- {_escaped(reason)}" for reason in report.reasons)
+        yield from (f"- {escaped(reason)}" for reason in report.reasons)
         yield ""
-    yield f"**Next step:** {_escaped(report.next_step)}"
+    yield f"**Next step:** {escaped(report.next_step)}"
     yield ""
     if report.warnings:
-        yield from (f"- Warning: {_escaped(text)}" for text in report.warnings)
+        yield from (f"- Warning: {escaped(text)}" for text in report.warnings)
         yield ""
-    yield from _table(("", ""), facts(report))
+    yield from table(("", ""), facts(report))
     yield "## Checks"
     yield ""
-    yield from _table(
+    yield from table(
         ("check", "result", "what was compared"),
         [(f"{check.id} {check.title}", check.result, check.summary) for check in report.checks],
     )
@@ -62,14 +76,14 @@ def _entities(report: ParityReport) -> Iterator[str]:
             f"{entity.counts.equal:,}",
             f"{entity.counts.missing:,}",
             f"{entity.counts.extra:,}",
-            f"{entity.counts.different:,}",
+            f"{entity.counts.different + entity.counts.stale:,}",
             f"{entity.counts.undecodable + entity.counts.quarantined:,}",
             f"{entity.counts.expired_source:,} / {entity.counts.expired_target:,}",
         )
         for entity in report.entities
     ]
     columns = ("entity", "result", "equal", "missing", "extra", "different", "undecodable", "expired")
-    yield from _table(columns, rows)
+    yield from table(columns, rows)
 
 
 def _findings(report: ParityReport) -> Iterator[str]:
@@ -77,15 +91,16 @@ def _findings(report: ParityReport) -> Iterator[str]:
         rows = list(findings(entity))
         if not rows:
             continue
-        yield f"## {_escaped(entity.entity)}: what differs"
+        yield f"## {escaped(entity.entity)}: what differs"
         yield ""
+        fields = [(item.kind, item.path, f"{item.documents:,}") for item in entity.fields]
+        if fields:
+            yield from table(("kind", "field", "documents"), fields)
         shown = [(kind, key, tenant_text(tenant), meaning) for kind, key, tenant, meaning in rows]
-        yield from _table(("kind", "key", "tenant", "where"), shown)
-        counts = entity.counts
-        listed = counts.missing + counts.extra + counts.different + counts.unproved
-        listed += counts.undecodable + counts.quarantined
-        if listed > len(rows):
-            yield f"{len(rows):,} of {listed:,} are listed."
+        yield from table(("kind", "key", "tenant", "where"), shown)
+        named = entity.counts.named
+        if named > len(rows):
+            yield f"{len(rows):,} of {named:,} are listed."
             yield ""
 
 
@@ -106,7 +121,7 @@ def _digests(report: ParityReport) -> Iterator[str]:
     if rows:
         yield "## Digests"
         yield ""
-        yield from _table(("entity", "tenant", "documents", "source (XOR, sum)", "target"), rows)
+        yield from table(("entity", "tenant", "documents", "source (XOR, sum)", "target"), rows)
 
 
 def _equivalences(report: ParityReport) -> Iterator[str]:
@@ -114,10 +129,11 @@ def _equivalences(report: ParityReport) -> Iterator[str]:
         yield "## Equal after normalisation"
         yield ""
         rows = [(item.name, f"{item.documents:,}") for item in report.equivalences]
-        yield from _table(("equivalence", "documents"), rows)
+        yield from table(("equivalence", "documents"), rows)
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table and an empty one; columns of numbers are known by their names."""
     yield _row(columns)
     yield "|" + "|".join("---:" if column in RIGHT else "---" for column in columns) + "|"
     for row in rows:
@@ -126,9 +142,9 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[st
 
 
 def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
+    return "| " + " | ".join(escaped(cell) for cell in cells) + " |"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Return text that shows as itself; a line break or a stray symbol must not build anything."""
     return SPECIAL.sub(r"\\\1", " ".join(visible(text).split()))

@@ -21,7 +21,9 @@ __all__ = [
     "Differing",
     "EntityReport",
     "Envelope",
+    "FieldReport",
     "FindingGroup",
+    "IgnoredReport",
     "LeftOut",
     "Named",
     "ParityReport",
@@ -36,10 +38,11 @@ __all__ = [
 
 FORMAT: Final = "twinstore.parity-report@1"
 Result = Literal["pass", "fail", "inconclusive", "skipped"]
-Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "START-CLEAN (approved)"]
+Verdict = Literal["PASS", "PARTIAL", "FAIL", "INCONCLUSIVE", "START-CLEAN (approved)"]
 # The one place that says how a command ends whose report came to a verdict.
 EXITS: Final[Mapping[Verdict, Exit]] = {
     "PASS": Exit.OK,
+    "PARTIAL": Exit.OK,
     "START-CLEAN (approved)": Exit.OK,
     "FAIL": Exit.DIFFERENT,
     "INCONCLUSIVE": Exit.INCONCLUSIVE,
@@ -115,11 +118,22 @@ class Counts(Frozen):
     missing: int = 0
     extra: int = 0
     different: int = 0
+    stale: int = 0
     unproved: int = 0
     undecodable: int = 0
     quarantined: int = 0
     expired_source: int = 0
     expired_target: int = 0
+
+    @property
+    def wrong(self) -> int:
+        """How many documents are missing, extra or not as a copy stores them."""
+        return self.missing + self.extra + self.different + self.stale
+
+    @property
+    def named(self) -> int:
+        """How many documents there is something to say of."""
+        return self.wrong + self.unproved + self.undecodable + self.quarantined
 
 
 class TenantReport(Frozen):
@@ -145,10 +159,11 @@ class RangeReport(Frozen):
 
 
 class Named(Frozen):
-    """One key; ``null`` where what is stored is not a key of the entity."""
+    """One key; ``null`` where what is stored is not a key of the entity. ``reason``: why it is unreadable."""
 
     key: ReportKey | None
     tenant: str
+    reason: str | None = None
 
 
 class KeyList(Frozen):
@@ -159,7 +174,7 @@ class KeyList(Frozen):
 
 
 class Differing(Frozen):
-    """One document that differs: where, but not what."""
+    """One document that differs: where, but not what. ``reason``: why no copy takes that of the source."""
 
     key: ReportKey
     tenant: str
@@ -167,6 +182,7 @@ class Differing(Frozen):
     target_digest: str
     paths: tuple[str, ...]
     path_count: int
+    reason: str | None = None
 
 
 class DifferingList(Frozen):
@@ -176,8 +192,16 @@ class DifferingList(Frozen):
     shown: tuple[Differing, ...] = ()
 
 
+class FieldReport(Frozen):
+    """In how many documents one field differs: the same for every item of a list and name of a free map."""
+
+    kind: str
+    path: str
+    documents: int
+
+
 class EntityReport(Frozen):
-    """One entity."""
+    """One entity. ``fields`` says of what kind most differences are."""
 
     entity: str
     group: str
@@ -188,9 +212,11 @@ class EntityReport(Frozen):
     missing: KeyList = KeyList()
     extra: KeyList = KeyList()
     different: DifferingList = DifferingList()
+    stale: DifferingList = DifferingList()
     unproved: DifferingList = DifferingList()
     undecodable: KeyList = KeyList()
     quarantined: KeyList = KeyList()
+    fields: tuple[FieldReport, ...] = ()
 
 
 class FindingGroup(Frozen):
@@ -217,6 +243,14 @@ class Equivalence(Frozen):
     documents: int
 
 
+class IgnoredReport(Frozen):
+    """An unknown property that the copy dropped, and why that is right, if somebody said so."""
+
+    entity: str
+    path: str
+    reason: str | None = None
+
+
 class ParityReport(Frozen):
     """What a verification found."""
 
@@ -224,7 +258,7 @@ class ParityReport(Frozen):
     envelope: Envelope
     tool: Tool
     module: str
-    mode: Literal["full", "sample", "start-clean"]
+    mode: Literal["full", "sample", "recheck", "start-clean"]
     seed: int | None
     sample_size: int | None
     as_of: str | None
@@ -236,8 +270,10 @@ class ParityReport(Frozen):
     verdict: Verdict
     exit_code: int
     cutover_ready: bool
+    cutover_ready_required: bool = False
     reasons: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    ignored: tuple[IgnoredReport, ...] = ()
     next_step: str
     documents_equal: int
     approval: ApprovalReport | None
@@ -250,7 +286,9 @@ class ParityReport(Frozen):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         """Refuse a report whose exit code tells a pipeline something else than its verdict."""
-        if self.exit_code != EXITS[self.verdict]:
+        unready = self.cutover_ready_required and not self.cutover_ready
+        code = EXITS[self.verdict]
+        if self.exit_code != (Exit.INCONCLUSIVE if unready and code is Exit.OK else code):
             raise ValueError(f"exit_code {self.exit_code} does not belong to the verdict {self.verdict}")
         return self
 

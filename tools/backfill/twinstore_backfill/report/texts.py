@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import (
         Differing,
         EntityReport,
-        LeftOut,
         ParityReport,
         Result,
         SideReport,
@@ -22,24 +22,34 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "NO_SOURCE",
     "expired_rows",
     "expired_text",
     "facts",
     "findings",
     "headline",
     "key_text",
-    "left_out_text",
+    "left_out_texts",
+    "number_of",
     "paths_text",
     "short",
     "tenant_result",
     "tenant_text",
     "visible",
+    "xml_text",
 ]
 
+# What --from names where a fresh start has no source at all.
+NO_SOURCE: Final = "none"
+# What is a difference, in the order in which people ask for it.
+WRONG: Final = ("missing", "extra", "different", "stale", "undecodable")
+NAMED_ENTITIES: Final = 4
 LAST_SHORT: Final = 0xFFFF
 # Control characters, invisible marks such as those that turn the direction of text, halves of pairs, and
 # line ends: on a terminal or a page they would act instead of being seen.
 INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# XML 1.0 has no way to write these, not even escaped.
+FORBIDDEN: Final = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def visible(text: str) -> str:
@@ -57,6 +67,11 @@ def _shown(character: str) -> str:
     return f"\\u{number:04x}" if number <= LAST_SHORT else f"\\U{number:08x}"
 
 
+def xml_text(text: str) -> str:
+    """Return text as XML can hold it; its own line ends stay."""
+    return FORBIDDEN.sub("\ufffd", "\n".join(visible(line) for line in text.split("\n")))
+
+
 def headline(report: ParityReport) -> str:
     """Return the first sentence of a report."""
     return " ".join(filter(None, (_judgement(report), expired_text(report))))
@@ -66,17 +81,48 @@ def _judgement(report: ParityReport) -> str:
     source, target = _names(report)
     match report.verdict:
         case "PASS":
-            return f"{report.documents_equal:,} documents are equal in {source} and {target}."
-        case "FAIL" if report.entities:
-            wrong = sum(map(_wrong, report.entities))
-            sides = f"{_capital(source)} and {target}"
-            return f"{sides} differ: {wrong:,} documents are missing, extra or different."
+            return f"{number_of(report.documents_equal, 'document')} equal in {source} and {target}."
+        case "PARTIAL":
+            return (
+                f"No difference between {source} and {target} was seen: "
+                f"{number_of(report.documents_equal, 'document')} equal, but not everything was looked at."
+            )
+        case "FAIL" if report.mode == "start-clean":
+            return f"{_capital(target)} is not ready for a fresh start: {_failed_checks(report)}."
         case "FAIL":
-            return f"{_capital(target)} is not ready for a fresh start."
+            equal = f"{number_of(report.documents_equal, 'document')} equal"
+            return f"{_capital(source)} and {target} differ: {_differences(report)}. {_capital(equal)}."
         case "INCONCLUSIVE":
-            return f"No difference between {source} and {target} was seen, but the proof has gaps."
+            gaps = f"the proof has gaps: {_failed_checks(report)}"
+            return f"No difference between {source} and {target} was seen, but {gaps}."
         case _:
             return f"{_capital(target)} starts without old data, as approved."
+
+
+def number_of(count: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _differences(report: ParityReport) -> str:
+    """Return what is wrong by entity, or where no row is, which checks say so."""
+    wrong = [text for entity in report.entities if (text := _wrong(entity))]
+    if not wrong:
+        return _failed_checks(report)
+    more = len(wrong) - NAMED_ENTITIES
+    return "; ".join(wrong[:NAMED_ENTITIES]) + (f"; and in {more} more entities" if more > 0 else "")
+
+
+def _wrong(entity: EntityReport) -> str:
+    numbers = {kind: getattr(entity.counts, kind) for kind in WRONG}
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in numbers.items() if count)
+    return f"{kinds} in {entity.entity}" if kinds else ""
+
+
+def _failed_checks(report: ParityReport) -> str:
+    """Return the checks that keep the verdict from PASS."""
+    named = [f"{item.id} {item.title}" for item in report.checks if item.result in {"fail", "inconclusive"}]
+    return ", ".join(named)
 
 
 def expired_rows(report: ParityReport) -> tuple[int, int]:
@@ -94,10 +140,6 @@ def expired_text(report: ParityReport) -> str:
     return f"Rows due for removal by retention were left out: {sides}."
 
 
-def _wrong(entity: EntityReport) -> int:
-    return entity.counts.missing + entity.counts.extra + entity.counts.different
-
-
 def _names(report: ParityReport) -> tuple[str, str]:
     """Return what to call the two sides."""
     source, target = report.source.backend, report.target.backend
@@ -107,31 +149,46 @@ def _names(report: ParityReport) -> tuple[str, str]:
 def facts(report: ParityReport) -> list[tuple[str, str]]:
     """Return what identifies a verification."""
     rows = [
-        ("Source", _side(report.source)),
+        ("Source", _source(report)),
         ("Target", _side(report.target)),
         ("Module", report.module),
         ("Mode", _mode(report)),
-        ("Retention as of", report.as_of or "the start of the run (see the envelope)"),
+        ("Retention as of", report.as_of or "the start of the run"),
         ("Entities", ", ".join(report.entities_asked) or "all"),
         ("Tenants", ", ".join(report.tenants_asked) or "all"),
         ("Switch", report.switch or "not set"),
         ("Ready for cut-over", "yes" if report.cutover_ready else "no"),
         ("Tool", f"{report.tool.name} {report.tool.version} ({report.tool.checksum})"),
     ]
-    rows += [("Left out", left_out_text(item)) for item in report.left_out]
+    rows += [("Left out", text) for text in left_out_texts(report)]
+    rows += [
+        ("Ignored", f"{item.entity}.{item.path}: {item.reason or 'no reason given'}")
+        for item in report.ignored
+    ]
     if report.approval is not None:
         rows.append(("Approved by", f"{report.approval.approved_by}: {report.approval.reason}"))
     return rows
 
 
-def left_out_text(item: LeftOut) -> str:
-    """Say how many rows an entity has that is not compared."""
-    source, target = sum(item.source.values()), sum(item.target.values())
-    return f"{item.entity}: left out; {source:,} rows in source, {target:,} in target"
+def left_out_texts(report: ParityReport) -> Iterator[str]:
+    """Say of each entity that is not compared how many rows it has."""
+    for item in report.left_out:
+        source, target = sum(item.source.values()), sum(item.target.values())
+        # The source of a fresh start was not opened.
+        sides = f"{number_of(target, 'row')} in target"
+        if report.mode != "start-clean":
+            sides = f"{number_of(source, 'row')} in source, {target:,} in target"
+        yield f"{item.entity}: left out; {sides}"
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _source(report: ParityReport) -> str:
+    if report.mode != "start-clean" or report.source.identity:
+        return _side(report.source)
+    return "none" if report.source.backend == NO_SOURCE else f"{report.source.backend} (not opened)"
 
 
 def _side(side: SideReport) -> str:
@@ -143,7 +200,8 @@ def _side(side: SideReport) -> str:
 def _mode(report: ParityReport) -> str:
     if report.mode == "sample":
         return f"sample of {report.sample_size} documents per entity, seed {report.seed}"
-    return "fresh start" if report.mode == "start-clean" else "full"
+    named = {"start-clean": "fresh start", "recheck": "recheck of the rows that differed"}
+    return named.get(report.mode, report.mode)
 
 
 def key_text(key: Key | None) -> str:
@@ -162,6 +220,11 @@ def paths_text(item: Differing) -> str:
     return ", ".join(item.paths) + (f" and {more} more" if more > 0 else "")
 
 
+def because(reason: str | None) -> str:
+    """Return why a document of the source cannot be copied."""
+    return "cannot be copied" if reason is None else f"cannot be copied ({reason})"
+
+
 def short(digest: str) -> str:
     """Return the beginning of a digest."""
     return digest.removeprefix("sha256:")[:16]
@@ -170,7 +233,7 @@ def short(digest: str) -> str:
 def tenant_result(tenant: TenantReport) -> Result:
     """Return what the documents of one tenant amount to."""
     counts = tenant.counts
-    if counts.missing or counts.extra or counts.different or counts.undecodable:
+    if counts.wrong or counts.undecodable:
         return "fail"
     return "inconclusive" if counts.quarantined or counts.unproved else "pass"
 
@@ -185,8 +248,12 @@ def findings(entity: EntityReport) -> Iterator[tuple[str, str, str, str]]:
     )
     for item in entity.different.shown:
         yield "different", key_text(item.key), item.tenant, paths_text(item)
+    for item in entity.stale.shown:
+        meaning = f"of no copy: its source {because(item.reason)}; {paths_text(item)}"
+        yield "stale", key_text(item.key), item.tenant, meaning
     for item in entity.unproved.shown:
         yield "unproved", key_text(item.key), item.tenant, f"equal once normalised: {paths_text(item)}"
     for kind, listed, meaning in lists:
         for named in listed.shown:
-            yield kind, key_text(named.key), named.tenant, meaning
+            said = meaning if named.reason is None else f"{meaning}: {named.reason}"
+            yield kind, key_text(named.key), named.tenant, said

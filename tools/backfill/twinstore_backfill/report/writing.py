@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, ClassVar, Final, assert_never
 
-from twinstore_backfill.files import json_text, require_writable, write_whole
+from twinstore.errors import TwinstoreError
+from twinstore_backfill.files import json_text, line_writer, write_whole
+from twinstore_backfill.report.failing import Failure, failures_reported, junit_failure
 from twinstore_backfill.report.html import html
 from twinstore_backfill.report.junit import junit
 from twinstore_backfill.report.markdown import markdown
@@ -16,7 +20,15 @@ if TYPE_CHECKING:
 
     from twinstore_backfill.report.model import ParityReport
 
-__all__ = ["ReportFormat", "clear_reports", "render", "write_reports"]
+__all__ = [
+    "DIFFERENCES",
+    "ReportError",
+    "ReportFormat",
+    "render",
+    "report_directory",
+    "reports_in",
+    "write_reports",
+]
 
 
 class ReportFormat(StrEnum):
@@ -34,6 +46,15 @@ SUFFIXES: Final[Mapping[ReportFormat, str]] = {
     ReportFormat.MARKDOWN: "md",
     ReportFormat.HTML: "html",
 }
+DIFFERENCES: Final = "differences.ndjson"
+REPORT_FILES: Final = (*(f"parity-report.{suffix}" for suffix in SUFFIXES.values()), DIFFERENCES)
+Lines = Callable[[Iterable[bytes]], object]
+
+
+class ReportError(TwinstoreError):
+    """A report could not be written."""
+
+    code: ClassVar[str] = "report_failed"
 
 
 def render(report: ParityReport, output: ReportFormat) -> bytes:
@@ -50,18 +71,58 @@ def render(report: ParityReport, output: ReportFormat) -> bytes:
     assert_never(output)
 
 
-def clear_reports(directory: Path) -> None:
-    """Remove the reports of an earlier run, which must not be taken for those of a run that fails.
+@contextmanager
+def report_directory(directory: Path | None) -> Iterator[None]:
+    """Let the reports in a directory agree with how a verification ends, whatever happens meanwhile.
+
+    Those of an earlier run are removed first. Where there is no verdict, ``parity-report.xml`` says why.
 
     Raises:
         ConfigurationError: nothing can be written to the directory.
     """
-    require_writable(directory)
-    for suffix in SUFFIXES.values():
-        (directory / f"parity-report.{suffix}").unlink(missing_ok=True)
+    with failures_reported(directory, REPORT_FILES, _failure_file):
+        yield
+
+
+def _failure_file(failure: Failure) -> tuple[str, bytes]:
+    return f"parity-report.{SUFFIXES[ReportFormat.JUNIT]}", junit_failure("twinstore.verify", failure)
+
+
+@contextmanager
+def reports_in(directory: Path | None) -> Iterator[Lines]:
+    """Take the findings of a run as lines of ``differences.ndjson``; a run that fails leaves no such file.
+
+    Raises:
+        ConfigurationError: nothing can be written to the directory.
+        ReportError: the directory is full.
+    """
+    if directory is None:
+        yield list
+        return
+    with report_directory(directory), _written(directory), line_writer(directory / DIFFERENCES) as write:
+        yield write
 
 
 def write_reports(report: ParityReport, directory: Path) -> None:
-    """Write ``parity-report.json``, ``.xml``, ``.md`` and ``.html``."""
-    for output, suffix in SUFFIXES.items():
-        write_whole(directory / f"parity-report.{suffix}", render(report, output))
+    """Write ``parity-report.json``, ``.xml``, ``.md`` and ``.html``.
+
+    Raises:
+        ReportError: the directory is full, or takes no file any more.
+    """
+    with _written(directory):
+        for output, suffix in SUFFIXES.items():
+            write_whole(directory / f"parity-report.{suffix}", render(report, output))
+
+
+@contextmanager
+def _written(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # A part of the reports would pass for all of them.
+        with suppress(OSError):
+            for name in REPORT_FILES:
+                (directory / name).unlink(missing_ok=True)
+        raise ReportError(
+            f"The reports could not be written to {directory}: {error.strerror}. Make room, and verify again."
+        ) from error

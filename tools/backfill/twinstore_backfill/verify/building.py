@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twinstore.bulk import KeyRange
 from twinstore_backfill.report.model import (
@@ -12,6 +12,7 @@ from twinstore_backfill.report.model import (
     DifferingList,
     EntityReport,
     Equivalence,
+    FieldReport,
     FindingGroup,
     KeyList,
     Named,
@@ -21,6 +22,7 @@ from twinstore_backfill.report.model import (
 )
 from twinstore_backfill.verify.checks import worst
 from twinstore_backfill.verify.digests import Digest
+from twinstore_backfill.verify.findings import FindingKind
 from twinstore_backfill.verify.ranges import RangeResult, TenantResult
 from twinstore_backfill.verify.removals import counted_rows, sampled_rows
 
@@ -29,17 +31,24 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity
     from twinstore_backfill.report.model import Result
-    from twinstore_backfill.verify.ranges import CappedList, RowDifference, RowName
+    from twinstore_backfill.verify.findings import Findings
     from twinstore_backfill.verify.removals import Pair
 
 __all__ = ["EntityFindings", "equivalences", "groups"]
 
 
+# A report should open in an editor.
+FIELDS_SHOWN: Final = 100
+
+
 class EntityFindings:
     """Collects the ranges of one entity in order."""
 
-    def __init__(self, entity: Entity, counted: Mapping[str, tuple[int, int]]) -> None:
-        """Take the entity and, by label of the owner, the rows that each side counts."""
+    def __init__(self, entity: Entity, counted: Mapping[str, tuple[int, int]] | None = None) -> None:
+        """Take the entity and, by label of the owner, the rows that each side counts.
+
+        Where only single rows are compared nothing is counted beside them, and there are no ranges.
+        """
         self.entity = entity
         self._counted = counted
         self._whole = RangeResult(entity.name, None, KeyRange())
@@ -47,26 +56,23 @@ class EntityFindings:
 
     def add(self, result: RangeResult) -> None:
         """Add the range that follows."""
-        self._ranges.append(_range_report(result))
+        if self._counted is not None:
+            self._ranges.append(_range_report(result))
         self._whole.merge(result)
 
     def settle(self, recount: Callable[[], Mapping[str, Pair]], *, sampled: bool) -> None:
         """Count again where retention may have removed rows since they were counted."""
         adjusted = self._sampled_rows if sampled else self._counted_rows
-        if any(adjusted(tenant, before, (0, 0)) != before for tenant, before in self._counted.items()):
+        counted = self._counted or {}
+        if any(adjusted(tenant, before, (0, 0)) != before for tenant, before in counted.items()):
             after = recount()
             self._counted = {
                 tenant: adjusted(tenant, before, after.get(tenant, (0, 0)))
-                for tenant, before in self._counted.items()
+                for tenant, before in counted.items()
             }
 
     def _counted_rows(self, tenant: str, before: Pair, after: Pair) -> Pair:
-        found = self._whole.tenants.get(tenant, TenantResult())
-        read = (
-            found.source.count + found.counts["expired_source"] + found.counts["quarantined"],
-            found.target.count + found.counts["expired_target"],
-        )
-        return counted_rows(before, after, read)
+        return counted_rows(before, after, _seen(self._whole.tenants.get(tenant, TenantResult())))
 
     def _sampled_rows(self, tenant: str, before: Pair, after: Pair) -> Pair:
         counts = self._whole.tenants.get(tenant, TenantResult()).counts
@@ -77,6 +83,11 @@ class EntityFindings:
     def equivalences(self) -> Counter[str]:
         """How many documents needed each equivalence."""
         return sum((tenant.equivalences for tenant in self._whole.tenants.values()), Counter[str]())
+
+    @property
+    def ignored(self) -> int:
+        """How many documents have properties that were ignored."""
+        return self.equivalences["ignored"]
 
     def report(self) -> EntityReport:
         """Return what the report says of the entity."""
@@ -92,19 +103,22 @@ class EntityFindings:
                 self._tenant(name, tenants.get(name, TenantResult()))
                 # A tenant may be counted on a side without a row being seen, or the other way round; both are
                 # named.
-                for name in sorted(self._counted.keys() | tenants.keys())
+                for name in sorted({*(self._counted or ()), *tenants})
             ),
             ranges=tuple(self._ranges),
-            missing=_keys(found.missing),
-            extra=_keys(found.extra),
-            different=_differing(found.different),
-            unproved=_differing(found.unproved),
-            undecodable=_keys(found.undecodable),
-            quarantined=_keys(found.quarantined),
+            missing=_keys(found.findings, FindingKind.MISSING),
+            extra=_keys(found.findings, FindingKind.EXTRA),
+            different=_differing(found.findings, FindingKind.DIFFERENT),
+            stale=_differing(found.findings, FindingKind.STALE),
+            unproved=_differing(found.findings, FindingKind.UNPROVED),
+            undecodable=_keys(found.findings, FindingKind.UNDECODABLE),
+            quarantined=_keys(found.findings, FindingKind.QUARANTINED),
+            fields=_fields(found.findings),
         )
 
     def _tenant(self, name: str, result: TenantResult) -> TenantReport:
-        source, target = self._counted.get(name, (0, 0))
+        seen = _seen(result)
+        source, target = seen if self._counted is None else self._counted.get(name, (0, 0))
         return TenantReport(
             tenant=name,
             stored_source=source,
@@ -113,6 +127,13 @@ class EntityFindings:
             target=_digest(result.target),
             counts=Counts(**result.counts),
         )
+
+
+def _seen(result: TenantResult) -> tuple[int, int]:
+    """Return how many rows of a tenant were read on each side."""
+    counts = result.counts
+    source = result.source.count + counts["expired_source"] + counts["quarantined"]
+    return source, result.target.count + counts["expired_target"]
 
 
 def groups(entities: Sequence[EntityReport]) -> tuple[FindingGroup, ...]:
@@ -134,7 +155,7 @@ def equivalences(found: Counter[str]) -> tuple[Equivalence, ...]:
 
 
 def _result(counts: Counts) -> Result:
-    if counts.missing or counts.extra or counts.different or counts.undecodable:
+    if counts.wrong or counts.undecodable:
         return "fail"
     return "inconclusive" if counts.quarantined or counts.unproved else "pass"
 
@@ -158,22 +179,31 @@ def _digest(digest: Digest) -> SideDigest:
     return SideDigest(count=digest.count, xor=f"{digest.xor:032x}", sum=f"{digest.sum:032x}")
 
 
-def _keys(found: CappedList[RowName]) -> KeyList:
-    return KeyList(
-        count=found.count, shown=tuple(Named(key=item.key, tenant=item.tenant) for item in found.items)
-    )
+def _keys(found: Findings, kind: FindingKind) -> KeyList:
+    shown = tuple(Named(key=item.key, tenant=item.tenant, reason=item.reason) for item in found.of(kind))
+    return KeyList(count=found.counts[kind], shown=shown)
 
 
-def _differing(found: CappedList[RowDifference]) -> DifferingList:
+def _differing(found: Findings, kind: FindingKind) -> DifferingList:
     shown = tuple(
         Differing(
-            key=item.key,
+            key=item.key or (),
             tenant=item.tenant,
-            source_digest=item.source_digest,
-            target_digest=item.target_digest,
+            source_digest=item.source_digest or "",
+            target_digest=item.target_digest or "",
             paths=item.paths,
             path_count=item.path_count,
+            reason=item.reason,
         )
-        for item in found.items
+        for item in found.of(kind)
     )
-    return DifferingList(count=found.count, shown=shown)
+    return DifferingList(count=found.counts[kind], shown=shown)
+
+
+def _fields(found: Findings) -> tuple[FieldReport, ...]:
+    """Return the fields that differ most often, those with equal numbers by name."""
+    order = sorted(found.fields.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(
+        FieldReport(kind=kind.value, path=path, documents=count)
+        for (kind, path), count in order[:FIELDS_SHOWN]
+    )

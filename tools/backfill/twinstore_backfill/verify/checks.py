@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.tenancy import shown
 from twinstore_backfill.report.model import Check
+from twinstore_backfill.report.texts import number_of
+from twinstore_backfill.verify.findings import UNREADABLE_TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,9 +18,24 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import Differing, EntityReport, Result, TenantReport
     from twinstore_backfill.verify.lists import ListFinding
 
-__all__ = ["content_check", "count_check", "decode_check", "list_check", "mode_check", "worst"]
+__all__ = [
+    "content_check",
+    "count_check",
+    "decode_check",
+    "list_check",
+    "listed_check",
+    "lock_check",
+    "mode_check",
+    "recheck_mode",
+    "skipped",
+    "worst",
+]
 
 SHOWN: Final = 100
+NOTHING: Final = (
+    "nothing was compared, because neither side holds a document to compare; check the settings of both, "
+    "or begin without old data with --start-clean"
+)
 # From light to heavy: a difference that was found weighs more than what could not be looked at.
 ORDER: Final[Sequence[Result]] = ("skipped", "pass", "inconclusive", "fail")
 
@@ -38,8 +55,8 @@ def count_check(entities: Sequence[EntityReport], *, sampled: bool) -> Check:
     unsure = [] if sampled else [text for entity in entities for text in _unseen(entity)]
     result: Result = "fail" if wrong else "inconclusive" if unsure else "pass"
     tenants = sum(len(entity.tenants) for entity in entities)
-    summary = f"{tenants} counts by entity and tenant compared"
-    return _check("C1", "counts", result, summary, wrong + unsure)
+    summary = f"{number_of(tenants, 'count')} by entity and tenant compared"
+    return listed_check("C1", "counts", result, summary, wrong + unsure)
 
 
 def _count_problems(entity: EntityReport) -> Iterable[str]:
@@ -76,7 +93,7 @@ def _unseen(entity: EntityReport) -> Iterable[str]:
 
 def content_check(entities: Sequence[EntityReport]) -> Check:
     """C2: the same documents with the same content."""
-    kinds = ("missing", "extra", "different")
+    kinds = ("missing", "extra", "different", "stale")
     problems = [
         f"{entity.entity}: {getattr(entity.counts, kind)} {kind}"
         for entity in entities
@@ -91,7 +108,11 @@ def content_check(entities: Sequence[EntityReport]) -> Check:
     ]
     equal = sum(entity.counts.equal for entity in entities)
     result: Result = "fail" if problems else "inconclusive" if unproved else "pass"
-    return _check("C2", "content", result, f"{equal:,} documents equal", problems + unproved)
+    return listed_check("C2", "content", result, f"{number_of(equal, 'document')} equal", problems + unproved)
+
+
+def _compared(entity: EntityReport) -> int:
+    return entity.counts.equal + entity.counts.named
 
 
 def key_text(row: Differing) -> str:
@@ -102,9 +123,23 @@ def key_text(row: Differing) -> str:
 def mode_check(entities: Sequence[EntityReport], *, sampled: bool) -> Check:
     """C3: everything was compared, or what a sample can say."""
     if not sampled:
-        return _check("C3", "mode", "pass", "every document was compared", [])
+        return listed_check("C3", "mode", "pass", "every document was compared", [])
     bounds = [_bound(entity) for entity in entities if entity.counts.equal]
-    return _check("C3", "mode", "inconclusive", "a sample was compared; it never proves equality", bounds)
+    return listed_check(
+        "C3", "mode", "inconclusive", "a sample was compared; it never proves equality", bounds
+    )
+
+
+def recheck_mode(rows: int, keyless: int) -> Check:
+    """C3 of a recheck: what differed was compared; what has no key could not be found again."""
+    unseen = [f"{keyless} findings have no key by which to find their rows again"] if keyless else []
+    result: Result = "inconclusive" if unseen else "pass"
+    return listed_check("C3", "mode", result, f"{rows:,} rows that differed were compared again", unseen)
+
+
+def skipped(identifier: str, title: str, why: str = "only single rows were compared") -> Check:
+    """Return a check that was left out on purpose."""
+    return Check(id=identifier, title=title, result="skipped", summary=why)
 
 
 def _bound(entity: EntityReport) -> str:
@@ -122,12 +157,12 @@ def _percent(share: float) -> str:
     return f"{share:.0f}" if share >= 10 else f"{share:.2g}"  # noqa: PLR2004  # two digits
 
 
-def list_check(
+def list_check(  # what it is, and by what it is judged
     identifier: str,
     title: str,
     findings: Sequence[ListFinding],
     respelled: AbstractSet[str],
-    chosen: str = "",
+    approved: AbstractSet[str] = frozenset(),
 ) -> Check:
     """C4 and C5: lists that both sides answer alike.
 
@@ -139,14 +174,18 @@ def list_check(
         title: its title.
         findings: what each list showed.
         respelled: the entities with documents in another spelling.
-        chosen: how the tenants were chosen whose lists were compared, empty for all of them.
+        approved: the entities that the source cannot list because of properties that were ignored with a
+            reason, and which it has not been able to list before.
     """
-    findings = [item if respelled.isdisjoint(item.made_of) else _softened(item) for item in findings]
-    result = worst(finding.result for finding in findings) if findings else "pass"
-    rows = sum(finding.rows for finding in findings)
-    problems = [f"{finding.query}: {finding.problem}" for finding in findings if finding.result != "pass"]
-    summary = f"{len(findings)} lists with {rows:,} rows compared{chosen}"
-    return _check(identifier, title, result, summary, problems)
+    asked = [item for item in findings if approved.isdisjoint(item.unread)]
+    judged = [item if respelled.isdisjoint(item.made_of) else _softened(item) for item in asked]
+    result = worst(finding.result for finding in judged) if judged else "pass"
+    rows = sum(finding.rows for finding in judged)
+    problems = [f"{finding.query}: {finding.problem}" for finding in judged if finding.result != "pass"]
+    left_out = len(findings) - len(asked)
+    more = f"; {left_out} that the source cannot answer because of ignored properties" if left_out else ""
+    summary = f"{number_of(len(judged), 'list')} with {number_of(rows, 'row')} compared{more}"
+    return listed_check(identifier, title, result, summary, problems)
 
 
 def _softened(finding: ListFinding) -> ListFinding:
@@ -156,6 +195,11 @@ def _softened(finding: ListFinding) -> ListFinding:
     return replace(finding, result="inconclusive", problem=problem)
 
 
+def lock_check() -> Check:
+    """C6: the locks of the target work; no module of this version has any."""
+    return Check(id="C6", title="lock smoke test", result="skipped", summary="the module has no locks")
+
+
 def decode_check(entities: Sequence[EntityReport]) -> Check:
     """C7: every document can be read; what never reached the target leaves the proof open."""
     bad = [
@@ -163,16 +207,26 @@ def decode_check(entities: Sequence[EntityReport]) -> Check:
         for item in entities
         if item.undecodable.count
     ]
+    bad += [
+        f"{item.entity}: {field.documents} cannot be decoded in target; they count as {field.kind}"
+        for item in entities
+        for field in item.fields
+        if field.path == UNREADABLE_TARGET
+    ]
     kept = [
         f"{item.entity}: {item.quarantined.count} in source cannot be decoded and are not in target"
         for item in entities
         if item.quarantined.count
     ]
     result: Result = "fail" if bad else "inconclusive" if kept else "pass"
-    return _check("C7", "undecodable", result, "every document went through the model", bad + kept)
+    summary = (
+        "some documents cannot be decoded" if bad or kept else "every document can be decoded by the service"
+    )
+    return listed_check("C7", "undecodable", result, summary, bad + kept)
 
 
-def _check(identifier: str, title: str, result: Result, summary: str, findings: Sequence[str]) -> Check:
+def listed_check(identifier: str, title: str, result: Result, summary: str, findings: Sequence[str]) -> Check:
+    """Return a check with the first of its findings, and how many there are."""
     return Check(
         id=identifier,
         title=title,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 
     from twinstore.jsontext import JsonValue
 
-__all__ = ["differing_paths", "member"]
+__all__ = ["MISSING", "Difference", "differences", "differing_paths", "kind", "member"]
 
 PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 MISSING: Final = object()
@@ -21,24 +22,42 @@ def differing_paths(source: JsonValue, target: JsonValue) -> list[str]:
 
     A text is a path and, where one side has nothing there or another type, what that is.
     """
-    return list(_differences("", source, target))
+    return [_described(item) for item in differences(source, target)]
 
 
-def _differences(path: str, source: object, target: object) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One place at which two JSON values differ, with what each side has there."""
+
+    path: str
+    source: object
+    target: object
+
+
+def differences(source: JsonValue, target: JsonValue) -> Iterator[Difference]:
+    """Yield the places at which two JSON values differ, in order of the keys."""
+    yield from _differences("", source, target)
+
+
+def _described(item: Difference) -> str:
+    if item.source is MISSING:
+        return f"{item.path} (only in target)"
+    if item.target is MISSING:
+        return f"{item.path} (only in source)"
+    if kind(item.source) != kind(item.target):
+        return f"{item.path} ({kind(item.source)} in source, {kind(item.target)} in target)"
+    return item.path
+
+
+def _differences(path: str, source: object, target: object) -> Iterator[Difference]:
     if isinstance(source, dict) and isinstance(target, dict):
         for name in sorted(source.keys() | target.keys()):
             yield from _differences(member(path, name), source.get(name, MISSING), target.get(name, MISSING))
     elif isinstance(source, list) and isinstance(target, list):
         for index in range(max(len(source), len(target))):
             yield from _differences(f"{path}[{index}]", _item(source, index), _item(target, index))
-    elif source is MISSING:
-        yield f"{path} (only in target)"
-    elif target is MISSING:
-        yield f"{path} (only in source)"
-    elif kind(source) != kind(target):
-        yield f"{path} ({kind(source)} in source, {kind(target)} in target)"
-    elif source != target:
-        yield path
+    elif kind(source) != kind(target) or source != target:
+        yield Difference(path, source, target)
 
 
 def member(path: str, name: str) -> str:
@@ -56,6 +75,8 @@ def _item(values: list[object], index: int) -> object:
 
 def kind(value: object) -> str:
     """Return the JSON type of a value."""
+    if value is MISSING:
+        return "nothing"
     if value is None:
         return "null"
     if isinstance(value, bool):

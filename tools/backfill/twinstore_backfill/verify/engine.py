@@ -3,7 +3,7 @@
     count both sides -> cut the source into ranges -> compare each range (in several processes)
     -> ask both sides for their lists -> checks C1 to C7 -> verdict, the weightiest of them -> report
 
-A fresh start only counts the target (C0) and asks it for its lists.
+A fresh start has no source to compare with; see :mod:`twinstore_backfill.verify.fresh`.
 """
 
 from __future__ import annotations
@@ -13,28 +13,30 @@ from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from twinstore import jsontext
 from twinstore.config.keys import module_keys
 from twinstore.modules import module_spec
-from twinstore.tenancy import names_tenant
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.reporting import left_out_counts
 from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.copy.worker import tuned_collector
+from twinstore_backfill.ignoring import check_ignored
+from twinstore_backfill.outcome import Exit
 from twinstore_backfill.provenance import tool_identity
 from twinstore_backfill.report.model import (
     EXITS,
     ApprovalReport,
     Check,
     Envelope,
+    IgnoredReport,
     LeftOut,
     ParityReport,
     SideReport,
     Tool,
 )
-from twinstore_backfill.source import SourceState, inspect_source, own_ages
+from twinstore_backfill.source import inspect_source, own_ages
 from twinstore_backfill.stopping import StopRequestedError
 from twinstore_backfill.stores import preflight, require_tenants, select_entities
 from twinstore_backfill.verify.building import EntityFindings, equivalences, groups
@@ -43,16 +45,21 @@ from twinstore_backfill.verify.checks import (
     count_check,
     decode_check,
     list_check,
+    lock_check,
     mode_check,
+    recheck_mode,
+    skipped,
     worst,
 )
 from twinstore_backfill.verify.pool import run_tasks
+from twinstore_backfill.verify.ranges import RangeResult
 from twinstore_backfill.verify.removals import OwnAges
-from twinstore_backfill.verify.sampling import sample_rates, tenants_for_lists
-from twinstore_backfill.verify.tasks import ListResult, ListTask, RangeTask, VerifyContext
+from twinstore_backfill.verify.sampling import rows_of_tenants, sample_rates, tenants_for_lists
+from twinstore_backfill.verify.schema import SCHEMA, schema_check
+from twinstore_backfill.verify.tasks import ListResult, ListTask, RangeTask, Task, VerifyContext, key_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from twinstore.bulk import KeyRange
@@ -61,22 +68,36 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import EntityReport, Verdict
     from twinstore_backfill.stopping import StopSwitch
     from twinstore_backfill.stores import Store
-    from twinstore_backfill.verify.options import VerifyOptions
-    from twinstore_backfill.verify.ranges import RangeResult
+    from twinstore_backfill.verify.options import RowChoice, VerifyOptions
 
-__all__ = ["run_verify"]
+__all__ = ["LARGEST_PAGE", "Verification", "list_checks", "run_verify"]
 
+AnyTask = Task[RangeResult | ListResult]
 DOCUMENTS: Final = "documents"
+READY: Final = frozenset({"PASS", "START-CLEAN (approved)"})
 # The default limit of most lists, and so what a service reads.
 LARGEST_PAGE: Final = 50
 # Both sides hold a page at the same time; this bounds it also where documents are near their largest size.
 PAGE_BYTES: Final = 16_000_000
 
 
-def run_verify(
-    source: Store, target: Store, options: VerifyOptions, progress: Progress, stop: StopSwitch
+def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
+    source: Store,
+    target: Store,
+    options: VerifyOptions,
+    progress: Progress,
+    stop: StopSwitch,
+    write: Callable[[Iterable[bytes]], object] = list,
 ) -> ParityReport:
     """Compare two stores and return the report.
+
+    Args:
+        source: the side that the service writes.
+        target: the side that is judged.
+        options: what is asked.
+        progress: who is told.
+        stop: who may stop it.
+        write: takes the findings as lines, in order of entities and keys.
 
     Raises:
         ValidationError: an unknown entity, source and target are the same store, or ``as_of`` has not come.
@@ -86,18 +107,22 @@ def run_verify(
     started = monotonic()
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    # A fresh start needs nothing of the source.
-    state = SourceState() if options.approval else inspect_source(source)
-    judge = target if options.approval else source
-    as_of = instant_of_judgement(judge.bulk, options.as_of)
+    check_ignored(options.ignored, source.bulk.entities())
+    state = inspect_source(source)
+    as_of = instant_of_judgement(source.bulk, options.as_of)
     preflight(target.storage.check_ready)
     require_tenants((source, target), options.tenants)
-    ages = OwnAges() if options.approval else OwnAges(state.own_ages, own_ages(target))
-    context = VerifyContext(source, target, as_of, options.batch_size, state.absent, ages, judge.bulk.now())
-    run = Verification(context, options, progress, stop, state.warnings)
+    ages = OwnAges(state.own_ages, own_ages(target))
+    context = VerifyContext(
+        source, target, as_of, options.batch_size, state.absent, ages, source.bulk.now(), options.ignored
+    )
+    run = Verification(context, options, progress, stop, state.warnings, write)
     try:
         with tuned_collector():
-            run.start_clean(entities) if options.approval else run.compare(entities)
+            if options.only is not None:
+                run.compare_again(entities, options.only)
+            else:
+                run.compare(entities)
     except StopRequestedError:
         stop.raise_if_interrupted("Nothing was written; run the same command again.")
         raise
@@ -107,20 +132,22 @@ def run_verify(
 class Verification:
     """Runs the checks and collects what they find."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # both sides, what is asked, and who is told
         self,
         context: VerifyContext,
         options: VerifyOptions,
         progress: Progress,
         stop: StopSwitch,
         warnings: tuple[str, ...] = (),
+        write: Callable[[Iterable[bytes]], object] = list,
     ) -> None:
-        """Take both sides, the options, who is told, and what is to be said of the source."""
+        """Take both sides, the options, who is told, what is to be said of the source, and the lines."""
         self._context, self._options, self._progress, self._stop = context, options, progress, stop
-        self._warnings = warnings
+        self._warnings = _direction_warnings(options, context) + warnings
+        self._write = write
         self._entities: list[EntityReport] = []
         self._equivalences: Counter[str] = Counter()
-        self._checks: list[Check] = []
+        self.checks: list[Check] = []
         self._largest = 0
 
     @property
@@ -130,37 +157,35 @@ class Verification:
     def compare(self, entities: Sequence[Entity]) -> None:
         """Compare the documents and the lists."""
         counted = {entity.name: self._counted(entity) for entity in entities}
-        rows = rows_of_tenants(counted.values())
-        tenants = tenants_for_lists(rows, self._options.seed)
+        chosen = tenants_for_lists(rows_of_tenants(counted.values()), self._options.seed)
         findings = {entity.name: EntityFindings(entity, counted[entity.name]) for entity in entities}
-        lists = ListResult([])
-        tasks = self._tasks(entities, counted, tenants)
-        self._progress.start(
-            DOCUMENTS, sum(pair[0] for counts in counted.values() for pair in counts.values())
-        )
-        for result in self._results(tasks):
-            if isinstance(result, ListResult):
-                lists.add(result)
-            else:
-                findings[result.entity].add(result)
-                self._largest = max(self._largest, result.largest)
-                self._progress.advance(DOCUMENTS, sum(part.source.count for part in result.tenants.values()))
-        self._settle(findings)
-        self._progress.finish(DOCUMENTS)
-        self._entities = [found.report() for found in findings.values()]
+        rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
+        lists = self._collect(findings, self._tasks(entities, counted, chosen.tenants), rows)
+        lists.note = chosen.note
         respelled = {name for name, found in findings.items() if found.equivalences}
-        self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
-        self._checks = [
+        self.checks = [
             count_check(self._entities, sampled=self._sampled),
             content_check(self._entities),
             mode_check(self._entities, sampled=self._sampled),
-            *_list_checks(
-                lists,
-                self._context.target.module,
-                respelled,
-                choice_text(len(tenants), len(rows), self._options.seed),
-            ),
+            *list_checks(lists, self._context.target.module, respelled, self._approved(findings)),
+            lock_check(),
             decode_check(self._entities),
+            schema_check(self._context.target),
+        ]
+
+    def compare_again(self, entities: Sequence[Entity], only: RowChoice) -> None:
+        """Compare single rows; what needs all rows is left out."""
+        counts = {entity.name: only.counts.get(entity.name, 0) for entity in entities}
+        findings = {entity.name: EntityFindings(entity) for entity in entities if counts[entity.name]}
+        self._collect(findings, key_tasks(findings, only), sum(counts.values()))
+        self.checks = [
+            skipped("C1", "counts"),
+            content_check(self._entities),
+            recheck_mode(sum(counts.values()), sum(only.keyless.get(name, 0) for name in counts)),
+            *(skipped(name, title) for name, title in _list_titles(self._context.target.module)),
+            lock_check(),
+            decode_check(self._entities),
+            skipped("C8", SCHEMA),
         ]
 
     def _settle(self, findings: Mapping[str, EntityFindings]) -> None:
@@ -169,44 +194,50 @@ class Verification:
             if self._context.removals(found.entity).possible:
                 found.settle(partial(self._counted, found.entity), sampled=self._sampled)
 
-    def start_clean(self, entities: Sequence[Entity]) -> None:
-        """Check that the target is empty and answers its lists."""
-        target = self._context.target.bulk
-        left = {entity.name: sum(target.counts(entity).values()) for entity in entities}
-        found = [f"{name}: {count} rows in target" for name, count in left.items() if count]
-        self._checks = [
-            Check(
-                id="C0",
-                title="empty target",
-                result="fail" if found else "pass",
-                summary="a fresh start needs an empty target",
-                count=len(found),
-                findings=tuple(found),
-            ),
-            *(
-                Check(id=name, title=title, result="skipped", summary="approved fresh start")
-                for name, title in (("C1", "counts"), ("C2", "content"), ("C3", "mode"))
-            ),
-            *_list_checks(self._own_lists(), self._context.target.module, frozenset()),
-        ]
+    def _collect(
+        self,
+        findings: Mapping[str, EntityFindings],
+        tasks: Iterator[AnyTask | None],
+        rows: int,
+    ) -> ListResult:
+        """Carry out the tasks, keep what the ranges show, and return what the lists show."""
+        lists = ListResult([])
+        self._progress.start(DOCUMENTS, rows)
+        for result in run_tasks(tasks, self._context, self._options.jobs, self._stop):
+            if isinstance(result, ListResult):
+                lists.add(result)
+                continue
+            self._write(result.findings.lines)
+            findings[result.entity].add(result)
+            self._largest = max(self._largest, result.largest)
+            self._progress.advance(DOCUMENTS, sum(part.source.count for part in result.tenants.values()))
+        self._settle(findings)
+        self._progress.finish(DOCUMENTS)
+        self._entities = [found.report() for found in findings.values()]
+        self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
+        return lists
 
-    def _results(self, tasks: Iterator[RangeTask | ListTask | None]) -> Iterator[RangeResult | ListResult]:
-        return run_tasks(tasks, self._context, self._options.jobs, self._stop)
+    def _approved(self, findings: Mapping[str, EntityFindings]) -> frozenset[str]:
+        """Return the entities whose unreadable documents in the source are all accounted for.
+
+        They have properties that were ignored with a reason, and nothing else is wrong with any of them.
+        """
+        named = {item.entity for item in self._options.ignored if item.reason is not None}
+        reports = {entity.entity: entity.counts for entity in self._entities}
+        return frozenset(
+            name for name in named & findings.keys() if findings[name].ignored and not reports[name].named
+        )
 
     def _tasks(
         self,
         entities: Sequence[Entity],
         counted: Mapping[str, Mapping[str, tuple[int, int]]],
         tenants: Sequence[str],
-    ) -> Iterator[RangeTask | ListTask | None]:
+    ) -> Iterator[AnyTask | None]:
         yield from self._range_tasks(entities, counted)
         # The lists need to know how large the documents are.
         yield None
         yield from self._list_tasks(tenants)
-
-    def _own_lists(self) -> ListResult:
-        task = ListTask(None, LARGEST_PAGE, target_only=True)
-        return task.run(self._context)
 
     def _counted(self, entity: Entity) -> dict[str, tuple[int, int]]:
         """Return the rows that each side counts, by tenant."""
@@ -248,7 +279,10 @@ class Verification:
         """Return the report."""
         options = self._options
         verdict = self._verdict()
-        ready = verdict in {"PASS", "START-CLEAN (approved)"} and not options.narrowed
+        ready = verdict in READY and not (already_switched(options, self._context) and not options.approval)
+        code = EXITS[verdict]
+        if options.require_ready and not ready and code is Exit.OK:
+            code = Exit.INCONCLUSIVE
         return ParityReport(
             envelope=Envelope(
                 generated_at=jsontext.format_timestamp(datetime.now(UTC)),
@@ -258,29 +292,38 @@ class Verification:
             ),
             tool=Tool(**tool_identity()),
             module=self._context.target.module,
-            mode="start-clean" if options.approval else options.mode,
+            mode=_mode(options),
             seed=options.seed if self._sampled else None,
             sample_size=options.sample_size if self._sampled else None,
             as_of=jsontext.format_timestamp(options.as_of) if options.as_of else None,
             entities_asked=tuple(options.entities),
             tenants_asked=tuple(sorted(set(options.tenants))),
-            source=SideReport(**self._context.source.described()),
+            source=self._source_side(),
             target=SideReport(**self._context.target.described()),
             switch=options.switch,
             verdict=verdict,
-            exit_code=int(EXITS[verdict]),
+            exit_code=int(code),
             cutover_ready=ready,
+            cutover_ready_required=options.require_ready,
             reasons=self._reasons(),
             warnings=self._warnings,
-            next_step=next_step(verdict, options, self._context.target),
+            ignored=tuple(
+                IgnoredReport(entity=item.entity, path=".".join(item.path), reason=item.reason)
+                for item in options.ignored
+            ),
+            next_step=next_step(verdict, options, self._context),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=_approval(options),
-            checks=tuple(self._checks),
+            checks=tuple(self.checks),
             groups=groups(self._entities),
             equivalences=equivalences(self._equivalences),
             entities=tuple(self._entities),
             left_out=self._left_out(),
         )
+
+    def _source_side(self) -> SideReport:
+        """Return what the report says of the source."""
+        return SideReport(**self._context.source.described())
 
     def _left_out(self) -> tuple[LeftOut, ...]:
         """Count the entities that are not compared, so that nobody takes them for proved."""
@@ -289,46 +332,65 @@ class Verification:
         return tuple(LeftOut.model_validate(item) for item in counted)
 
     def _verdict(self) -> Verdict:
-        result = worst(check.result for check in self._checks)
+        result = worst(check.result for check in self.checks)
         if result == "fail":
             return "FAIL"
         if result == "inconclusive":
             return "INCONCLUSIVE"
-        return "START-CLEAN (approved)" if self._options.approval else "PASS"
+        if self._options.approval:
+            return "START-CLEAN (approved)"
+        return "PARTIAL" if self._options.narrowed else "PASS"
 
     def _reasons(self) -> tuple[str, ...]:
         return tuple(
             f"{check.id} {check.title}: {check.findings[0] if check.findings else check.summary}"
             f"{f' (and {check.count - 1} more)' if check.count > 1 else ''}"
-            for check in self._checks
+            for check in self.checks
             if check.result in {"fail", "inconclusive"}
         )
 
 
-def rows_of_tenants(counted: Iterable[Mapping[str, tuple[int, int]]]) -> Counter[str]:
-    """Return the rows of each tenant over all entities, on the side that has more of them."""
-    rows = Counter[str]()
-    for counts in counted:
-        rows.update({label: max(pair) for label, pair in counts.items() if names_tenant(label)})
-    return rows
+def _mode(options: VerifyOptions) -> Literal["full", "sample", "recheck", "start-clean"]:
+    if options.approval:
+        return "start-clean"
+    return "recheck" if options.only is not None else options.mode
 
 
-def choice_text(chosen: int, tenants: int, seed: int) -> str:
-    """Say how many tenants the lists were of, where not of all."""
-    return "" if chosen == tenants else f", of {chosen:,} of {tenants:,} tenants (seed {seed})"
+def already_switched(options: VerifyOptions, context: VerifyContext) -> bool:
+    """Whether the settings name the target, so that the service writes there and not to the source."""
+    return options.switch == context.target.backend != context.source.backend
 
 
-def _list_checks(
-    found: ListResult, module: str, respelled: AbstractSet[str], chosen: str = ""
+def _direction_warnings(options: VerifyOptions, context: VerifyContext) -> tuple[str, ...]:
+    if options.approval or not already_switched(options, context):
+        return ()
+    key, target = ":".join(module_keys(context.target.module).switch), context.target.backend
+    text = (
+        f"{key} names {target} already, so the service writes to the target and the source stands still; the "
+        f"way back is proved with --from {target} --to {context.source.backend}."
+    )
+    return (text,)
+
+
+def _list_titles(module: str) -> tuple[tuple[str, str], ...]:
+    due_order = module_spec(module).due_order
+    lists = ("C5", "list order")
+    return (lists,) if due_order is None else (("C4", due_order), lists)
+
+
+def list_checks(
+    found: ListResult,
+    module: str,
+    respelled: AbstractSet[str],
+    approved: AbstractSet[str] = frozenset(),
 ) -> tuple[Check, ...]:
     """Return C5, and C4 where the module has a name for the order in which rows are due."""
-    due_order = module_spec(module).due_order
-    if due_order is None:
-        return (list_check("C5", "list order", [*found.due, *found.lists], respelled, chosen),)
-    return (
-        list_check("C4", due_order, found.due, respelled, chosen),
-        list_check("C5", "list order", found.lists, respelled, chosen),
+    titles = _list_titles(module)
+    asked = [[*found.due, *found.lists]] if len(titles) == 1 else [found.due, found.lists]
+    checks = (
+        list_check(*title, some, respelled, approved) for title, some in zip(titles, asked, strict=True)
     )
+    return tuple(check.model_copy(update={"summary": check.summary + found.note}) for check in checks)
 
 
 def _approval(options: VerifyOptions) -> ApprovalReport | None:
@@ -336,23 +398,32 @@ def _approval(options: VerifyOptions) -> ApprovalReport | None:
     return ApprovalReport(reason=given.reason, approved_by=given.approved_by) if given else None
 
 
-def next_step(verdict: Verdict, options: VerifyOptions, store: Store) -> str:
+def next_step(verdict: Verdict, options: VerifyOptions, context: VerifyContext) -> str:
     """Say what to do now."""
-    key = ":".join(module_keys(store.module).switch)
-    target = store.backend
-    if verdict == "FAIL" and options.approval:
-        return "Empty the target, or verify without --start-clean."
-    if verdict == "FAIL":
-        return (
-            "Look at what differs. Copying again with --on-conflict overwrite --execute rewrites missing "
-            "and different rows; extra rows must be removed by hand. Then verify again."
-        )
-    if verdict == "INCONCLUSIVE":
-        return "Resolve what the reasons list, then verify again in full."
-    if options.narrowed:
-        return (
-            "This is proved for the chosen entities and tenants only; verify without --entity and --tenant."
-        )
+    match verdict:
+        case "FAIL" if options.approval:
+            return "Empty the target, or verify without --start-clean."
+        case "FAIL":
+            return (
+                "Look at what differs. `twinstore backfill repair` rewrites the rows that differences.ndjson "
+                "names and, with --delete-extra, removes those that the source does not have. Then verify "
+                "again in full."
+            )
+        case "INCONCLUSIVE":
+            return "Resolve what the reasons list, then verify again in full."
+        case "PARTIAL" if options.only is not None:
+            return "This is proved for the rows that differed before; verify again in full."
+        case "PARTIAL":
+            return (
+                "This is proved for the chosen entities and tenants only; verify without --entity and "
+                "--tenant."
+            )
+        case _:
+            return _after_proof(options, context)
+
+
+def _after_proof(options: VerifyOptions, context: VerifyContext) -> str:
+    key, target = ":".join(module_keys(context.target.module).switch), context.target.backend
     if options.switch == target:
         return f"{key} already names {target}; there is nothing left to do."
     return f"Keep the writers stopped, set {key} to {target}, and start the service."

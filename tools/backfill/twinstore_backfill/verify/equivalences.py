@@ -26,8 +26,9 @@ MISSING: Final = object()
 # A text that a store keeps with more digits than milliseconds have.
 LONGEST_INSTANT: Final = len("2025-10-26T14:05:00.123+00:00")
 OTHER: Final = "normalised"
-# A rule of the model without a name here, and names that fell together: nobody can tell that nothing is lost.
-UNNAMED: Final = frozenset({OTHER, "case", "key_collision"})
+# A rule of the model without a name here, names that fell together, and what was ignored without a reason:
+# nobody can tell that nothing is lost.
+UNNAMED: Final = frozenset({OTHER, "case", "ignored", "key_collision"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,13 @@ class Change:
         kind: the rule, such as ``whitespace``.
         path: the place, as reports show it.
         field: the field of the row that holds it.
+        approved: somebody gave a reason why it may be lost.
     """
 
     kind: str
     path: str
     field: str
+    approved: bool = False
 
 
 def looked_for(entity: Entity) -> frozenset[str]:
@@ -60,7 +63,7 @@ def looked_for(entity: Entity) -> frozenset[str]:
 
 def is_harmless(change: Change, fields: frozenset[str]) -> bool:
     """Whether both stores still answer alike; ``fields`` are those of :func:`looked_for`."""
-    return change.kind not in UNNAMED and change.field not in fields
+    return change.approved or (change.kind not in UNNAMED and change.field not in fields)
 
 
 def changes(given: Mapping[str, object], stored: Mapping[str, object]) -> Iterator[Change]:

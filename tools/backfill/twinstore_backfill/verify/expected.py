@@ -6,29 +6,34 @@ rules of the copy, which are those of the models; each place where that changed 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 import pydantic
 
 from twinstore import jsontext
-from twinstore.canonical import CanonicalModel
+from twinstore.bulk import Record
+from twinstore.canonical import CanonicalModel, describe_failure
 from twinstore.fields import parse_timestamp
 from twinstore.shapes import Kind
 from twinstore.stored import MARK, NUMBERS, unmarked
+from twinstore_backfill.ignoring import without
 from twinstore_backfill.verify.equivalences import Change, changes
 
 if TYPE_CHECKING:
     from twinstore.bulk import ScanRow
     from twinstore.catalog import Entity, Marker
+    from twinstore_backfill.ignoring import IgnoredPath
 
-__all__ = ["Expected", "Expecting"]
+__all__ = ["Expected", "Expecting", "Refused"]
 
 DOC: Final = b'{"doc":'
 NO_STORAGE: Final = b',"storage":{}}'
 ID: Final = "_id"
+INDEX: Final = re.compile(r"\[\d+\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,13 @@ class Expected:
     changes: tuple[Change, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A source row that no copy takes, and why; the reason holds none of its values."""
+
+    reason: str
+
+
 class RefusedError(ValueError):
     """No copy takes a source row in this form."""
 
@@ -53,9 +65,11 @@ class RefusedError(ValueError):
 class Expecting:
     """Knows what is expected for the rows of one entity."""
 
-    def __init__(self, entity: Entity) -> None:
-        """Take the entity."""
+    def __init__(self, entity: Entity, ignored: Sequence[IgnoredPath] = ()) -> None:
+        """Take the entity and which unknown properties a copy of it drops."""
         self._entity = entity
+        self._ignored = tuple(item.path for item in ignored)
+        self._approved = {".".join(("doc", *item.path)): item.reason is not None for item in ignored}
         self._identity = tuple(entity.identity.items())
         # The validator itself: the classmethod around it costs as much again on small documents.
         self._validator = entity.model.__pydantic_validator__
@@ -79,18 +93,45 @@ class Expecting:
             return False
         return True
 
-    def of(self, row: ScanRow) -> Expected | None:
-        """Return what a copy stores for a source row, ``None`` when it goes to quarantine."""
+    def of(self, row: ScanRow) -> Expected | Refused:
+        """Return what a copy stores for a source row, or why it goes to quarantine."""
         given = orjson.loads(row.content)
         try:
-            document = readable(given["doc"])
-            markers = self._markers(cast("Mapping[str, object]", readable(given["storage"])))
-            wire, model = self._wire(document, markers, row)
-        except (RefusedError, pydantic.ValidationError, ValueError, RecursionError):
-            return None
+            wire, model, markers = self._read(given, row)
+        except pydantic.ValidationError as error:
+            return Refused(describe_failure(self._entity.model, error, quote=False))
+        except RefusedError as error:
+            return Refused(str(error))
+        except (ValueError, RecursionError):
+            return Refused("a value is not acceptable, or is nested too deeply")
         content = jsontext.dumps_sorted({"doc": wire, "storage": markers})
-        found = changes(given, orjson.loads(content))
+        found = map(self._told, changes(given, orjson.loads(content)))
         return Expected(content, self.beside(model, markers, wire), tuple(found))
+
+    def record(self, row: ScanRow) -> Record | None:
+        """Return a source row as a copy takes it, ``None`` when it goes to quarantine."""
+        try:
+            _, model, markers = self._read(orjson.loads(row.content), row)
+        except (ValueError, RecursionError):
+            return None
+        return Record(row.key, row.owner, model, markers)
+
+    def _read(
+        self, given: Mapping[str, object], row: ScanRow
+    ) -> tuple[Mapping[str, object], CanonicalModel, Mapping[str, object]]:
+        """Return wire form, model and markers of a scanned row.
+
+        Raises:
+            ValueError: no copy takes it.
+        """
+        document = without(readable(given["doc"]), self._ignored)
+        markers = self._markers(cast("Mapping[str, object]", readable(given["storage"])))
+        return (*self._wire(document, markers, row), markers)
+
+    def _told(self, change: Change) -> Change:
+        """Return a change as it is told: by its rule, or as ignored on request."""
+        approved = self._approved.get(INDEX.sub("", change.path))
+        return change if approved is None else replace(change, kind="ignored", approved=approved)
 
     def beside(
         self, model: CanonicalModel, markers: Mapping[str, object], wire: Mapping[str, object]

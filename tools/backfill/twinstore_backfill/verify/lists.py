@@ -32,6 +32,7 @@ class ListFinding:
         result: what it amounts to.
         rows: how many rows were compared.
         problem: the first difference.
+        unread: the entities that the list reads, where the source alone cannot answer it.
         made_of: the entities whose rows came in another order or number; nothing where a side gave an error.
     """
 
@@ -40,6 +41,7 @@ class ListFinding:
     rows: int
     problem: str = ""
     made_of: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ def _refused(
     if right.error and not refused_by_both:
         return ListFinding(query.name, "fail", rows, f"the target answers with {right.error}")
     if left.error:
-        return ListFinding(query.name, "inconclusive", rows, f"the source answers with {left.error}")
+        problem = f"the source answers with {left.error}"
+        return ListFinding(query.name, "inconclusive", rows, problem, unread=tuple(query.reads))
     return None
 
 

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from twinstore.errors import ValidationError
 from twinstore.scope import tenant_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Approval", "VerifyOptions"]
+    from twinstore.keys import Key
+    from twinstore_backfill.ignoring import IgnoredPath
+
+__all__ = ["Approval", "RowChoice", "VerifyOptions"]
+
+
+class RowChoice(Protocol):
+    """Single rows to compare."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many there are of each entity."""
+        ...
+
+    @property
+    def keyless(self) -> Mapping[str, int]:
+        """How many findings of each entity have no key by which to find their row again."""
+        ...
+
+    def portions(self, entity: str) -> Iterator[tuple[Key, ...]]:
+        """Yield the keys of an entity, some at a time."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +58,9 @@ class VerifyOptions:
         range_size: documents per range.
         approval: begin without old data; the target must be empty.
         switch: the driver that the configuration names at present.
+        ignored: unknown properties that the copy dropped.
+        only: the rows to compare, ``None`` for all rows: a recheck.
+        require_ready: end with a code other than 0 unless the switch may be turned.
     """
 
     entities: Sequence[str] = ()
@@ -50,6 +74,9 @@ class VerifyOptions:
     batch_size: int = 1000
     approval: Approval | None = None
     switch: str | None = None
+    ignored: tuple[IgnoredPath, ...] = ()
+    only: RowChoice | None = None
+    require_ready: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing and tenants that cannot be."""
@@ -58,8 +85,12 @@ class VerifyOptions:
         for name, value in numbers.items():
             if value < 1:
                 raise ValidationError(f"{name} should be at least 1, not {value}.")
+        if self.approval is not None and (self.narrowed or self.mode != "full"):
+            raise ValidationError(
+                "--start-clean looks at the whole target; leave out --entity, --tenant and --mode."
+            )
 
     @property
     def narrowed(self) -> bool:
         """Whether something was left out on purpose."""
-        return bool(self.entities or self.tenants)
+        return bool(self.entities or self.tenants) or self.only is not None

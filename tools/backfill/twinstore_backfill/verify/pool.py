@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from twinstore.errors import TwinstoreError
 from twinstore_backfill.copy.worker import tuned_collector
+from twinstore_backfill.ignoring import IgnoredPath
 from twinstore_backfill.secrets import log_to_stderr
 from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.uncaught import log_uncaught
 from twinstore_backfill.verify.removals import OwnAges
 from twinstore_backfill.verify.tasks import VerifyContext
 
@@ -38,6 +40,7 @@ __all__ = ["run_tasks"]
 R = TypeVar("R")
 # One task that runs and one that waits for each process: none is idle, and few results pile up.
 AHEAD: Final = 2
+PARENTS: Final = (signal.SIGINT, signal.SIGTERM)
 
 # What a worker process holds open, and the context of its tasks; both are set once when it starts.
 _open = ExitStack()
@@ -71,6 +74,8 @@ def run_tasks(
         try:
             yield from _together(pool, tasks, context, (jobs - 1) * AHEAD, stop)
         except BrokenProcessPool:
+            # A signal to the whole group may have ended the workers first.
+            stop.check()
             raise TwinstoreError(
                 "A worker process of the verification was killed or ran out of memory; nothing was written. "
                 "Run the same command again, with a smaller --jobs if memory is short."
@@ -103,10 +108,20 @@ def _together(
             continue
         busy = sum(not future.done() for future in waiting)
         # Results leave in the order of the tasks, so that the ranges of an entity are merged in key order.
-        waiting.append(pool.submit(_run, task) if busy < ahead else _done(task.run(context)))
+        waiting.append(_submitted(pool, task) if busy < ahead else _done(task.run(context)))
         while waiting and waiting[0].done():
             yield waiting.popleft().result()
     yield from _rest(waiting, stop)
+
+
+def _submitted(pool: ProcessPoolExecutor, task: Task[R]) -> Future[R]:
+    """Give a task to a worker process, which may be started for it."""
+    # A process inherits the mask: until it ignores the signals, one would show a traceback of its imports.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS)
+    try:
+        return pool.submit(_run, task)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _rest(waiting: deque[Future[R]], stop: StopSwitch) -> Iterator[R]:
@@ -121,19 +136,22 @@ def _done(result: R) -> Future[R]:
     return future
 
 
-Shared: TypeAlias = tuple[datetime, int, frozenset[str], OwnAges, datetime | None]
+Shared: TypeAlias = tuple[datetime, int, frozenset[str], OwnAges, datetime | None, tuple[IgnoredPath, ...]]
 
 
 def _shared(context: VerifyContext) -> Shared:
     """Return the part of a context that can be sent to another process."""
-    return context.as_of, context.batch_size, context.absent, context.own_ages, context.since
+    return context.as_of, context.batch_size, context.absent, context.own_ages, context.since, context.ignored
 
 
 def _start(source: StoreSpec, target: StoreSpec, log_level: int, shared: Shared) -> None:
     """Open the stores of this worker process; they stay open until it ends."""
-    log_to_stderr(log_level)
     # The parent decides when to stop; a signal from the terminal reaches both.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in PARENTS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS)
+    log_to_stderr(log_level)
+    log_uncaught()
     Thread(target=_end_with_parent, daemon=True).start()
     _open.enter_context(tuned_collector())
     try:

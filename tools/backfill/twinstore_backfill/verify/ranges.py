@@ -4,82 +4,38 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 import orjson
 
-from twinstore.bulk import NOTHING_BESIDE
+from twinstore.bulk import NOTHING_BESIDE, KeyRange
 from twinstore.stored import has_marks
+from twinstore_backfill.copy.reading import REPEATED, no_key
 from twinstore_backfill.copy.retention import is_due
 from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_digest, document_number
 from twinstore_backfill.verify.equivalences import is_harmless, looked_for
-from twinstore_backfill.verify.expected import Expected, Expecting
+from twinstore_backfill.verify.expected import Expected, Expecting, Refused
+from twinstore_backfill.verify.findings import (
+    UNREADABLE_TARGET,
+    FindingKind,
+    Findings,
+    RowFinding,
+    shown_paths,
+)
 from twinstore_backfill.verify.merge import keyed, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
-    from twinstore.bulk import BulkPort, BulkView, KeyRange, ScanRow
+    from twinstore.bulk import BulkPort, BulkView, ScanRow
     from twinstore.catalog import Entity
     from twinstore.keys import Key
+    from twinstore_backfill.ignoring import IgnoredPath
     from twinstore_backfill.verify.removals import Removals, Side
 
-__all__ = [
-    "CappedList",
-    "RangeComparison",
-    "RangeResult",
-    "RowDifference",
-    "RowName",
-    "TenantResult",
-    "compare_range",
-]
-
-# Enough to see the pattern; counts are exact however many there are.
-LISTED: Final = 100
-PATHS: Final = 20
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class CappedList(Generic[T]):
-    """The first items in order of the keys, and how many there are."""
-
-    count: int = 0
-    items: list[T] = field(default_factory=list)
-
-    def add(self, item: T) -> None:
-        """Count one item and keep it while there is room."""
-        self.count += 1
-        if len(self.items) < LISTED:
-            self.items.append(item)
-
-    def merge(self, other: CappedList[T]) -> None:
-        """Add what comes later in order."""
-        self.count += other.count
-        # Ranges are merged in order of their keys, so what is kept are the first of all.
-        self.items.extend(other.items[: LISTED - len(self.items)])
-
-
-@dataclass(frozen=True, slots=True)
-class RowName:
-    """A row that is worth naming."""
-
-    key: Key | None
-    tenant: str
-
-
-@dataclass(frozen=True, slots=True)
-class RowDifference:
-    """A row that both sides have, with other content."""
-
-    key: Key
-    tenant: str
-    source_digest: str
-    target_digest: str
-    paths: tuple[str, ...]
-    path_count: int
+__all__ = ["RangeComparison", "RangeResult", "RowComparison", "TenantResult", "compare_keys", "compare_range"]
 
 
 @dataclass(slots=True)
@@ -107,24 +63,14 @@ class RangeResult:
     tenant: str | None
     within: KeyRange
     tenants: defaultdict[str, TenantResult] = field(default_factory=lambda: defaultdict(TenantResult))
-    missing: CappedList[RowName] = field(default_factory=CappedList[RowName])
-    extra: CappedList[RowName] = field(default_factory=CappedList[RowName])
-    different: CappedList[RowDifference] = field(default_factory=CappedList[RowDifference])
-    unproved: CappedList[RowDifference] = field(default_factory=CappedList[RowDifference])
-    undecodable: CappedList[RowName] = field(default_factory=CappedList[RowName])
-    quarantined: CappedList[RowName] = field(default_factory=CappedList[RowName])
+    findings: Findings = field(default_factory=Findings)
     largest: int = 0
 
     def merge(self, other: RangeResult) -> None:
         """Add the range that follows."""
         for tenant, result in other.tenants.items():
             self.tenants[tenant].merge(result)
-        self.missing.merge(other.missing)
-        self.extra.merge(other.extra)
-        self.different.merge(other.different)
-        self.unproved.merge(other.unproved)
-        self.undecodable.merge(other.undecodable)
-        self.quarantined.merge(other.quarantined)
+        self.findings.merge(other.findings)
         self.largest = max(self.largest, other.largest)
 
 
@@ -135,6 +81,7 @@ class RangeComparison:
     Attributes:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
+        ignored: unknown properties that a copy of the entity drops.
     """
 
     source: BulkPort
@@ -144,6 +91,7 @@ class RangeComparison:
     cutoff: datetime | None
     batch_size: int = 1000
     removals: Removals | None = None
+    ignored: tuple[IgnoredPath, ...] = ()
 
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
@@ -158,6 +106,23 @@ def compare_range(work: RangeComparison, within: KeyRange) -> RangeResult:
     return comparison.result
 
 
+def compare_keys(work: RangeComparison, keys: Sequence[Key]) -> RangeResult:
+    """Compare single rows."""
+    within = KeyRange()
+    comparison = RowComparison(work, RangeResult(work.entity.name, work.tenant, within))
+    with work.source.view() as left, work.target.view() as right:
+        source, target = (_in_order(view.rows_of(work.entity, keys)) for view in (left, right))
+        pairs = merge(
+            comparison.keyed_source(iter([source]), within), comparison.keyed_target(iter([target]), within)
+        )
+        comparison.pairs(pairs)
+    return comparison.result
+
+
+def _in_order(rows: Iterable[ScanRow]) -> list[ScanRow]:
+    return sorted((row for row in rows if row.key is not None), key=lambda row: row.key or ())
+
+
 class RowComparison:
     """Decides what a pair of rows means and counts it."""
 
@@ -166,21 +131,25 @@ class RowComparison:
         self.result = result
         self._work = work
         self._cutoff = work.cutoff
-        self._expecting = Expecting(work.entity)
+        self._expecting = Expecting(work.entity, work.ignored)
         self._looked_for = looked_for(work.entity)
 
     def source_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the source that a copy can carry; count the others."""
-        work = self._work
-        rows = work.rows(view, within)
-        return keyed(
-            rows, work.entity, within, "source", self.source_without_key, repeated=self.source_repeated
-        )
+        return self.keyed_source(self._work.rows(view, within), within)
 
     def target_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the target that have a key; count the others."""
-        work = self._work
-        return keyed(work.rows(view, within), work.entity, within, "target", self.target_without_key)
+        return self.keyed_target(self._work.rows(view, within), within)
+
+    def keyed_source(self, batches: Iterator[list[ScanRow]], within: KeyRange) -> Iterator[ScanRow]:
+        """Return the rows of the source that a copy can carry; count the others."""
+        others = self.source_without_key
+        return keyed(batches, self._work.entity, within, "source", others, repeated=self.source_repeated)
+
+    def keyed_target(self, batches: Iterator[list[ScanRow]], within: KeyRange) -> Iterator[ScanRow]:
+        """Return the rows of the target that have a key; count the others."""
+        return keyed(batches, self._work.entity, within, "target", self.target_without_key)
 
     def pairs(self, pairs: Iterable[tuple[ScanRow | None, ScanRow | None]]) -> None:
         """Judge every pair."""
@@ -198,15 +167,11 @@ class RowComparison:
 
     def source_without_key(self, row: ScanRow) -> None:
         """Count a row that no copy can carry."""
-        tenant = row.label
-        self.result.tenants[tenant].counts["quarantined"] += 1
-        self.result.quarantined.add(RowName(None, tenant))
+        self._quarantined(row, no_key(self._work.entity))
 
     def source_repeated(self, row: ScanRow) -> None:
         """Count a row whose key another row has: a copy takes the first one only."""
-        tenant = row.label
-        self.result.tenants[tenant].counts["quarantined"] += 1
-        self.result.quarantined.add(RowName(row.key, tenant))
+        self._quarantined(row, REPEATED)
 
     def target_without_key(self, row: ScanRow) -> None:
         """Count a row that cannot come from a copy."""
@@ -215,8 +180,8 @@ class RowComparison:
     def decodable(self, row: ScanRow) -> bool:
         """Tell whether a copy takes a row."""
         content = row.content
-        return (not has_marks(content) and self._expecting.accepts(content)) or (
-            self._expecting.of(row) is not None
+        return (not has_marks(content) and self._expecting.accepts(content)) or isinstance(
+            self._expecting.of(row), Expected
         )
 
     def expired(self, row: ScanRow, side: Side) -> bool:
@@ -246,39 +211,54 @@ class RowComparison:
 
     def _as_stored(self, source: ScanRow, target: ScanRow) -> None:
         """Count a row that both stores hold alike."""
-        content, tenant = source.content, source.label
+        content = source.content
         if self._expecting.has_beside or target.beside != NOTHING_BESIDE:
             expected = self._expecting.of(source)
-            accepted = expected is not None
-            if expected is not None and not stands_beside(expected, target):
+            if isinstance(expected, Expected) and not stands_beside(expected, target):
                 self._different(source, target, expected)
                 return
+            accepted = isinstance(expected, Expected)
         else:
             accepted = self._expecting.accepts(content)
+        if not accepted:
+            # Also of what is ignored: a copy would have dropped it.
+            self._otherwise(source, target)
+            return
+        result = self.result.tenants[source.label]
         self.result.largest = max(self.result.largest, len(content))
-        result = self.result.tenants[tenant]
         number = document_number(content)
         result.source.add(number)
         result.target.add(number)
-        if accepted:
-            result.counts["equal"] += 1
-            return
-        result.counts["undecodable"] += 1
-        self.result.undecodable.add(RowName(source.key, tenant))
+        result.counts["equal"] += 1
 
     def _otherwise(self, source: ScanRow, target: ScanRow) -> None:
         """Count a row that the source holds in another form than a copy, or the target in a wrong one."""
-        tenant = source.label
         expected = self._expecting.of(source)
-        if expected is None and source.content == target.content:
-            self.result.tenants[tenant].source.add(document_number(source.content))
-            self.result.tenants[target.label].target.add(document_number(target.content))
-            self.result.tenants[tenant].counts["undecodable"] += 1
-            self.result.undecodable.add(RowName(source.key, tenant))
-        elif expected is None or expected.content != target.content or not stands_beside(expected, target):
-            self._different(source, target, expected)
+        if isinstance(expected, Expected):
+            if expected.content == target.content and stands_beside(expected, target):
+                self._equivalent(source, expected)
+            else:
+                self._different(source, target, expected)
+        elif source.content == target.content:
+            self._undecodable(source, target)
         else:
-            self._equivalent(source, expected)
+            self._stale(source, target, expected)
+
+    def _undecodable(self, source: ScanRow, target: ScanRow) -> None:
+        """Count a row that no service can read, on either side."""
+        self.result.largest = max(self.result.largest, len(source.content))
+        self._digested(source, source.content, target)
+        refused = self._expecting.of(source)
+        reason = refused.reason if isinstance(refused, Refused) else None
+        self._name(
+            RowFinding(kind=FindingKind.UNDECODABLE, key=source.key, tenant=source.label, reason=reason)
+        )
+
+    def _stale(self, source: ScanRow, target: ScanRow, refused: Refused) -> None:
+        """Count a row of the target under the key of a source row that no copy takes."""
+        self._digested(source, source.content, target)
+        paths = self._paths(source.content, target)
+        self._name(_compared(FindingKind.STALE, source, source.content, target, paths, refused.reason))
 
     def _equivalent(self, source: ScanRow, expected: Expected) -> None:
         """Count a row that is right on the target and stored in another form in the source."""
@@ -287,55 +267,86 @@ class RowComparison:
         result.source.add(number)
         result.target.add(number)
         self.result.largest = max(self.result.largest, len(expected.content))
-        open_changes = [change for change in expected.changes if not is_harmless(change, self._looked_for)]
-        result.counts["unproved" if open_changes else "equal"] += 1
         result.equivalences.update({change.kind for change in expected.changes} or {"normalised"})
-        if open_changes:
-            paths = tuple(f"{change.path} ({change.kind})" for change in open_changes)
-            self.result.unproved.add(self._named(source, expected.content, expected.content, paths))
-
-    def _different(self, source: ScanRow, target: ScanRow, expected: Expected | None) -> None:
-        wanted = source.content if expected is None else expected.content
-        paths = differing_paths(orjson.loads(wanted), orjson.loads(target.content))
-        if not has_marks(target.content) and not self._expecting.accepts(target.content):
-            paths.insert(0, "doc (cannot be decoded in target)")
-        if expected is None:
-            paths.insert(0, "doc (cannot be copied from source)")
-        else:
-            paths += [f"beside.{name}" for name in misplaced(expected, target)]
-        self.result.tenants[source.label].source.add(document_number(wanted))
-        self.result.tenants[target.label].target.add(document_number(target.content + target.beside))
-        self.result.tenants[source.label].counts["different"] += 1
-        self.result.different.add(self._named(source, wanted, target.content, tuple(paths)))
-
-    @staticmethod
-    def _named(source: ScanRow, left: bytes, right: bytes, paths: tuple[str, ...]) -> RowDifference:
-        return RowDifference(
-            key=source.key or (),
-            tenant=source.label,
-            source_digest=document_digest(left),
-            target_digest=document_digest(right),
-            paths=paths[:PATHS],
-            path_count=len(paths),
+        open_changes = [change for change in expected.changes if not is_harmless(change, self._looked_for)]
+        if not open_changes:
+            result.counts["equal"] += 1
+            return
+        digest = document_digest(expected.content)
+        paths = [f"{change.path} ({change.kind})" for change in open_changes]
+        self._name(
+            RowFinding(
+                kind=FindingKind.UNPROVED,
+                key=source.key,
+                tenant=source.label,
+                paths=shown_paths(paths),
+                path_count=len(paths),
+                source_digest=digest,
+                target_digest=digest,
+            )
         )
 
+    def _different(self, source: ScanRow, target: ScanRow, expected: Expected) -> None:
+        self._digested(source, expected.content, target)
+        paths = self._paths(expected.content, target)
+        paths += [f"beside.{name}" for name in misplaced(expected, target)]
+        self._name(_compared(FindingKind.DIFFERENT, source, expected.content, target, paths))
+
+    def _paths(self, wanted: bytes, target: ScanRow) -> list[str]:
+        """Return where a row of the target is not as wanted."""
+        paths = differing_paths(orjson.loads(wanted), orjson.loads(target.content))
+        if not has_marks(target.content) and not self._expecting.accepts(target.content):
+            paths.insert(0, UNREADABLE_TARGET)
+        return paths
+
+    def _digested(self, source: ScanRow, wanted: bytes, target: ScanRow) -> None:
+        self.result.tenants[source.label].source.add(document_number(wanted))
+        # What nothing stands beside has the digest that the same content has in the source.
+        stored = target.content if target.beside == NOTHING_BESIDE else target.content + target.beside
+        self.result.tenants[target.label].target.add(document_number(stored))
+
     def _only_source(self, row: ScanRow) -> None:
-        tenant = row.label
         expected = self._expecting.of(row)
         # The copy keeps such a row back, so its absence in the target is known and not a loss.
-        if expected is None:
-            self.result.tenants[tenant].counts["quarantined"] += 1
-            self.result.quarantined.add(RowName(row.key, tenant))
+        if isinstance(expected, Refused):
+            self._quarantined(row, expected.reason)
             return
-        self.result.tenants[tenant].source.add(document_number(expected.content))
-        self.result.tenants[tenant].counts["missing"] += 1
-        self.result.missing.add(RowName(row.key, tenant))
+        self.result.tenants[row.label].source.add(document_number(expected.content))
+        digest = document_digest(expected.content)
+        self._name(RowFinding(kind=FindingKind.MISSING, key=row.key, tenant=row.label, source_digest=digest))
 
     def _only_target(self, row: ScanRow) -> None:
-        tenant = row.label
-        self.result.tenants[tenant].target.add(document_number(row.content))
-        self.result.tenants[tenant].counts["extra"] += 1
-        self.result.extra.add(RowName(row.key, tenant))
+        self.result.tenants[row.label].target.add(document_number(row.content))
+        digest = document_digest(row.content)
+        self._name(RowFinding(kind=FindingKind.EXTRA, key=row.key, tenant=row.label, target_digest=digest))
+
+    def _quarantined(self, row: ScanRow, reason: str) -> None:
+        self._name(RowFinding(kind=FindingKind.QUARANTINED, key=row.key, tenant=row.label, reason=reason))
+
+    def _name(self, finding: RowFinding) -> None:
+        self.result.tenants[finding.tenant].counts[finding.kind.value] += 1
+        self.result.findings.add(self._work.entity.name, finding)
+
+
+def _compared(  # noqa: PLR0917  # both sides, and what was found of them
+    kind: FindingKind,
+    source: ScanRow,
+    wanted: bytes,
+    target: ScanRow,
+    paths: Sequence[str],
+    reason: str | None = None,
+) -> RowFinding:
+    """Return the finding of a row that both sides have."""
+    return RowFinding(
+        kind=kind,
+        key=source.key,
+        tenant=source.label,
+        paths=shown_paths(paths),
+        path_count=len(paths),
+        source_digest=document_digest(wanted),
+        target_digest=document_digest(target.content),
+        reason=reason,
+    )
 
 
 def stands_beside(expected: Expected, target: ScanRow) -> bool:

@@ -8,22 +8,24 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from typing_extensions import override
 
-from twinstore.bulk import KeyRange
+from twinstore.bulk import Key, KeyRange
 from twinstore.modules import module_spec
 from twinstore_backfill.copy.retention import age_limit, cutoff
+from twinstore_backfill.ignoring import IgnoredPath, of_entity
 from twinstore_backfill.verify.lists import AnyStorage, ListFinding, compare_list
-from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_range
+from twinstore_backfill.verify.ranges import RangeComparison, RangeResult, compare_keys, compare_range
 from twinstore_backfill.verify.removals import OwnAges, Removals, ServerTime
 from twinstore_backfill.verify.sampling import compare_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from twinstore.catalog import Entity
     from twinstore.checks import ListQuery, ModuleChecks
     from twinstore_backfill.stores import Store
+    from twinstore_backfill.verify.options import RowChoice
 
-__all__ = ["ListResult", "ListTask", "RangeTask", "Task", "VerifyContext"]
+__all__ = ["KeyTask", "ListResult", "ListTask", "RangeTask", "Task", "VerifyContext", "key_tasks"]
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -36,6 +38,7 @@ class VerifyContext:
         absent: entities of which the source has no collection or table.
         own_ages: the ages at which the servers remove rows by themselves.
         since: when the verification began, by the clock of the source.
+        ignored: unknown properties that a copy drops.
         time: the time of both servers; each process asks for itself.
     """
 
@@ -46,6 +49,7 @@ class VerifyContext:
     absent: frozenset[str] = frozenset()
     own_ages: OwnAges = field(default_factory=OwnAges)
     since: datetime | None = None
+    ignored: tuple[IgnoredPath, ...] = ()
     time: ServerTime = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,6 +65,20 @@ class VerifyContext:
     def cutoff(self, entity: Entity) -> datetime | None:
         """Return the instant up to which rows of an entity are expired."""
         return cutoff(entity, self.target.options, self.as_of)
+
+    def comparison(self, name: str, tenant: str | None = None) -> RangeComparison:
+        """Return what compares rows of an entity."""
+        entity = self.entity(name)
+        return RangeComparison(
+            source=self.source.bulk,
+            target=self.target.bulk,
+            entity=entity,
+            tenant=tenant,
+            cutoff=self.cutoff(entity),
+            batch_size=self.batch_size,
+            removals=self.removals(entity),
+            ignored=of_entity(self.ignored, entity),
+        )
 
     def removals(self, entity: Entity) -> Removals:
         """Return which rows of an entity may be removed while they are compared."""
@@ -101,19 +119,23 @@ class RangeTask(Task[RangeResult]):
     @override
     def run(self, context: VerifyContext) -> RangeResult:
         """Compare."""
-        entity = context.entity(self.entity)
-        work = RangeComparison(
-            source=context.source.bulk,
-            target=context.target.bulk,
-            entity=entity,
-            tenant=self.tenant,
-            cutoff=context.cutoff(entity),
-            batch_size=context.batch_size,
-            removals=context.removals(entity),
-        )
+        work = context.comparison(self.entity, self.tenant)
         if self.rates is None:
             return compare_range(work, self.within)
         return compare_sample(work, self.within, self.rates, self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTask(Task[RangeResult]):
+    """Compare single rows."""
+
+    entity: str
+    keys: tuple[Key, ...]
+
+    @override
+    def run(self, context: VerifyContext) -> RangeResult:
+        """Compare."""
+        return compare_keys(context.comparison(self.entity), self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +174,19 @@ class ListTask(Task["ListResult"]):
         return result
 
 
+def key_tasks(entities: Iterable[str], only: RowChoice) -> Iterator[KeyTask]:
+    """Return the tasks that compare single rows."""
+    for name in entities:
+        yield from (KeyTask(name, keys) for keys in only.portions(name))
+
+
 @dataclass(slots=True)
 class ListResult:
-    """What the lists showed."""
+    """What the lists showed; ``note`` says of which tenants they were, where not of all."""
 
     lists: list[ListFinding]
     due: list[ListFinding] = field(default_factory=list[ListFinding])
+    note: str = ""
 
     def add(self, other: ListResult) -> None:
         """Add the lists of another tenant."""

@@ -1,0 +1,61 @@
+"""A document whose decoded values do not tell what is stored: the same values, with marks where they do not.
+
+Of a name that stands twice the client keeps one value, and some old types it replaces. A comparison that
+shows such a document has to say where.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+
+from twinstore.stored import marked
+from twinstore_mongo.raw import elements
+
+if TYPE_CHECKING:
+    from twinstore_mongo.connection import Document
+
+__all__ = ["exact_document"]
+
+STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+OBJECT: Final = 0x03
+ARRAY: Final = 0x04
+# Undefined, a pointer into another collection, and a symbol, which the client gives as something else.
+REPLACED: Final = frozenset({0x06, 0x0C, 0x0E})
+
+
+def exact_document(raw: bytes) -> Document:
+    """Return a document that the client can decode, with marks where the decoded values are not exact."""
+    found: Document = {}
+    repeated: dict[str, list[object]] = {}
+    for kind, name, value in members(raw):
+        if name in found:
+            repeated.setdefault(name, [found[name]]).append(value_of(kind, value))
+        else:
+            found[name] = value_of(kind, value)
+    return found | {name: marked("repeated", values) for name, values in repeated.items()}
+
+
+def value_of(kind: int, value: bytes) -> object:
+    """Return one value."""
+    if kind == OBJECT:
+        return exact_document(value)
+    if kind == ARRAY:
+        items = list(members(value))
+        values = [value_of(inner, item) for inner, _, item in items]
+        regular = [name for _, name, _ in items] == [str(number) for number in range(len(items))]
+        return values if regular else marked("array", values)
+    if kind in REPLACED:
+        return marked("bson", {"type": kind, "value": value.hex()})
+    element = bytes([kind]) + b"v\x00" + value
+    document = (len(element) + 5).to_bytes(4, "little") + element + b"\x00"
+    return bson.decode(document, STORED)["v"]
+
+
+def members(raw: bytes) -> list[tuple[int, str, bytes]]:
+    """Return type, name and bytes of each value of a document."""
+    return [(kind, name.decode(), raw[start:end]) for kind, name, start, end in elements(raw)]

@@ -1,0 +1,233 @@
+"""Changing documents past the driver, for the self-test of a verification; see :mod:`twinstore.planting`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import OperationFailure
+from typing_extensions import override
+
+from twinstore.planting import Doubled, Planter, PlantRefusedError, RawRow, Role, SchemaPart, StoredPlace
+from twinstore.resources import SharedResources
+from twinstore_mongo.connection import Connection
+from twinstore_mongo.derive import ID, VERSION, stored_names
+from twinstore_mongo.error_messages import ID_INDEX, violated_index
+from twinstore_mongo.errors import DUPLICATE_KEY
+from twinstore_mongo.stored_form import LEAST_SHORT, MOST_SHORT
+
+if TYPE_CHECKING:
+    from pymongo.collection import Collection
+
+    from twinstore.backend import BackendSettings
+    from twinstore.catalog import Entity
+    from twinstore.keys import Key
+    from twinstore_mongo.connection import Document
+    from twinstore_mongo.settings import MongoSettings
+
+__all__ = ["planter_of"]
+
+STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
+DROPPED_BY_SERVER: Final = frozenset({"v", "ns", "key"})
+
+
+@contextmanager
+def planter_of(settings: BackendSettings, entities: Sequence[Entity]) -> Iterator[Planter]:
+    """Open a planter of documents."""
+    del entities  # a collection needs no catalog
+    resources = SharedResources()
+    with closing(resources):
+        yield MongoPlanter(Connection(cast("MongoSettings", settings), resources))
+
+
+class MongoPlanter(Planter):
+    """Implements :class:`~twinstore.planting.Planter`; validators are passed by, as old documents did."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Take the connection."""
+        self._connection = connection
+
+    @property
+    @override
+    def tabular(self) -> bool:
+        return False
+
+    @override
+    def places(self, entity: Entity) -> tuple[StoredPlace, ...]:
+        """Return the names of the documents, those that only the description has last."""
+        named = {name: None for row in self.rows(entity) for name in row.values}
+        return tuple(place_of(entity, name) for name in dict.fromkeys((*named, *described(entity))))
+
+    @override
+    def rows(self, entity: Entity) -> list[RawRow]:
+        found = self._collection(entity).find({})
+        return [row_of(entity, document) for document in found]
+
+    @override
+    def change(
+        self, entity: Entity, row: RawRow | None, values: Mapping[str, object] | None
+    ) -> RawRow | None:
+        collection = self._collection(entity)
+        if values is None:
+            if row is not None:
+                collection.delete_one({ID: row.place})
+            return None
+        with refusals():
+            identity = insert(collection, values) if row is None else self._replace(collection, row, values)
+        found = collection.find_one({ID: identity})
+        return None if found is None else row_of(entity, found)
+
+    def _replace(self, collection: Collection[Document], row: RawRow, values: Mapping[str, object]) -> object:
+        new = encoded(values)
+        # As it is stored: of a name that stands twice the decoded values tell one.
+        old = collection.with_options(RAW).find_one({ID: row.place})
+        if old is None or old.raw == new.raw:
+            raise PlantRefusedError("BSON keeps it as it was")
+        identity = values.get(ID)
+        if bson.encode({ID: identity}) == bson.encode({ID: row.place}) and ID in values:
+            collection.replace_one({ID: identity}, new, bypass_document_validation=True)
+            return identity
+        # The server lets no identity change, so the document goes and comes again.
+        collection.delete_one({ID: row.place})
+        try:
+            return insert(collection, values)
+        except BaseException:
+            collection.insert_one(old, bypass_document_validation=True)
+            raise
+
+    @override
+    def forms(self, place: StoredPlace, value: object) -> Iterator[tuple[str, object]]:
+        """Return numbers of other types, and instants as text."""
+        del place
+        if isinstance(value, datetime):
+            yield "text", f"{value.isoformat(timespec='milliseconds')}+00:00"
+        elif isinstance(value, bool):
+            yield "int32", int(value)
+        elif isinstance(value, int):
+            short = LEAST_SHORT <= value <= MOST_SHORT
+            if isinstance(value, Int64) and short:
+                yield "int32", int(value)
+            elif not isinstance(value, Int64):
+                yield "int64", Int64(value)
+            if int(float(value)) == value:
+                yield "double", float(value)
+
+    @override
+    def parts(self, entity: Entity) -> Iterator[SchemaPart]:
+        """Return the indexes but that of the identity, which no collection can be without."""
+        for name, index in self._collection(entity).index_information().items():
+            if name != ID_INDEX:
+                yield SchemaPart(name, "unique index" if index.get("unique") else "index")
+
+    @override
+    def drop(self, entity: Entity, part: SchemaPart) -> Callable[[], None]:
+        collection = self._collection(entity)
+        index = dict(collection.index_information()[part.name])
+        keys = index["key"]
+        options = {name: value for name, value in index.items() if name not in DROPPED_BY_SERVER}
+        collection.drop_index(part.name)
+
+        def make() -> None:
+            collection.create_index(keys, name=part.name, **options)
+
+        return make
+
+    @override
+    def clear(self, entity: Entity) -> None:
+        self._collection(entity).delete_many({})
+
+    def _collection(self, entity: Entity) -> Collection[Document]:
+        name = self._connection.collection_name(entity)
+        return self._connection.store.database[name].with_options(STORED)
+
+
+def described(entity: Entity) -> tuple[str, ...]:
+    """Return the names that documents of an entity may have, as they are stored."""
+    names = tuple(stored_names(entity).values())
+    return (*names, ID, VERSION) if entity.versioned else (*names, ID)
+
+
+def place_of(entity: Entity, name: str) -> StoredPlace:
+    """Return what stands under a name at the top of documents."""
+    field = {stored: field for field, stored in stored_names(entity).items()}.get(name, name)
+    role = role_of(entity, name, field)
+    part = {Role.MARKER: "storage", Role.DERIVED: "beside", Role.IDENTITY: "beside", Role.COUNTER: "beside"}
+    head = "storage" if field in entity.markers else part.get(role, "doc")
+    return StoredPlace(name=name, field=field, part=head, role=role, nests=True)
+
+
+def role_of(entity: Entity, name: str, field: str) -> Role:
+    """Return what a name at the top of documents is for."""
+    if field in entity.key:
+        return Role.KEY
+    if field == entity.tenant_field:
+        return Role.TENANT
+    if field in entity.markers:
+        return Role.MARKER
+    if field in {item.name for item in entity.derived}:
+        return Role.DERIVED
+    return {ID: Role.IDENTITY, VERSION: Role.COUNTER}.get(name, Role.FIELD)
+
+
+def row_of(entity: Entity, document: Document) -> RawRow:
+    """Return a stored document."""
+    return RawRow(document.get(ID), key_of(entity, document), document)
+
+
+def key_of(entity: Entity, document: Document) -> Key | None:
+    """Return the key of a document, ``None`` where a part of it is missing or of another type."""
+    names = stored_names(entity)
+    values = (document.get(names[name]) for name in entity.key)
+    key = tuple(int(value) if isinstance(value, Int64) else value for value in values)
+    return cast("Key", key) if entity.admits_key(key) else None
+
+
+def insert(collection: Collection[Document], values: Mapping[str, object]) -> object:
+    """Insert a document and return its identity."""
+    added = encoded(with_id(values))
+    collection.insert_one(added, bypass_document_validation=True)
+    # The client does not tell it of a document that it did not encode.
+    return bson.decode(added.raw, STORED)[ID]
+
+
+def with_id(values: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a document with an identity, which the server would add otherwise."""
+    return values if ID in values else {ID: bson.ObjectId(), **values}
+
+
+def encoded(values: Mapping[str, object]) -> RawBSONDocument:
+    """Return the BSON of a document in which names may stand twice."""
+    elements = [bson.encode({name: plain(value)})[4:-1] for name, value in values.items()]
+    if isinstance(values, Doubled):
+        elements.append(bson.encode({values.name: plain(values[values.name])})[4:-1])
+    content = b"".join(elements)
+    return RawBSONDocument((len(content) + 5).to_bytes(4, "little") + content + b"\x00")
+
+
+def plain(value: object) -> object:
+    """Return a value that the client encodes: objects bring their BSON."""
+    if isinstance(value, dict):
+        return encoded(cast("dict[str, object]", value))
+    if isinstance(value, list):
+        return [plain(item) for item in cast("list[object]", value)]
+    return value
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn a refusal of the server into one of ours."""
+    try:
+        yield
+    except OperationFailure as error:
+        if error.code == DUPLICATE_KEY:
+            raise PlantRefusedError(violated_index(error) or ID_INDEX, unique=True) from error
+        raise PlantRefusedError(f"error {error.code} of the server") from error

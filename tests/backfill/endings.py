@@ -1,0 +1,202 @@
+"""Processes of the command line, how they end, and what must agree with their exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from xml.etree import ElementTree as ET
+
+from twinstore_backfill.outcome import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+__all__ = [
+    "PATIENCE",
+    "Case",
+    "Ended",
+    "agreement",
+    "command_of",
+    "end_of",
+    "files_of",
+    "interrupt_group",
+    "start",
+]
+
+PATIENCE: Final = 60
+STALE: Final = b'{"stale": true, "exit_code": 0}'
+COPY_REPORT: Final = "backfill-report.json"
+DIFFERENCES: Final = "differences.ndjson"
+PARITY_REPORTS: Final = tuple(f"parity-report.{suffix}" for suffix in ("json", "xml", "md", "html"))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One command line.
+
+    Attributes:
+        name: names it in the results.
+        arguments: what follows ``twinstore``; ``{out}`` is a directory of this case.
+        code: the exit code that it must have.
+        stdout: ``kept``, ``gone`` (closed by its reader), ``closed`` (by whoever started it), or ``full``.
+        stale: the directory holds reports of an earlier run.
+        full: no file may take a byte.
+        config: the settings file by name.
+        writes: it writes a report to the directory.
+    """
+
+    name: str
+    arguments: str
+    code: int
+    stdout: str = "kept"
+    stale: bool = False
+    full: bool = False
+    config: str = "good"
+    writes: bool = True
+
+    @property
+    def json(self) -> bool:
+        """Whether the result is to be JSON."""
+        return "--format json" in self.arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a process ended."""
+
+    code: int
+    out: str
+    err: str
+    files: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    made: bool = False
+
+
+def start(arguments: list[str], *, group: bool = False) -> subprocess.Popen[str]:
+    """Start a process whose output is kept, if asked in a group of its own."""
+    return subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=group
+    )
+
+
+def command_of(config: Path, arguments: str, out: Path) -> list[str]:
+    """Return the command of a process of its own."""
+    given = [part.replace("{out}", str(out)) for part in arguments.split()]
+    return [sys.executable, "-m", "twinstore_backfill", "--config", str(config), *given]
+
+
+def end_of(case: Case, configs: Mapping[str, Path], directory: Path) -> Ended:
+    """Run a case to its end."""
+    out = directory / case.name / "deep" / "report"
+    if case.stale:
+        out.mkdir(parents=True)
+        for name in (COPY_REPORT, DIFFERENCES, *PARITY_REPORTS):
+            (out / name).write_bytes(STALE)
+    with _stdout(case.stdout) as stdout:
+        process = subprocess.Popen(
+            [*_before(case), *command_of(configs[case.config], case.arguments, out)],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=directory,
+        )
+        shown, errors = process.communicate(timeout=PATIENCE)
+    return Ended(process.returncode, shown or "", errors, files_of(out), out.parent.exists())
+
+
+def files_of(out: Path) -> dict[str, bytes]:
+    """Return the files of a directory by name."""
+    return {path.name: path.read_bytes() for path in out.iterdir()} if out.is_dir() else {}
+
+
+@contextmanager
+def _stdout(kind: str) -> Iterator[int]:
+    if kind == "gone":
+        reading, writing = os.pipe()
+        os.close(reading)
+    elif kind == "full":
+        writing = os.open("/dev/full", os.O_WRONLY)
+    else:
+        yield subprocess.PIPE
+        return
+    try:
+        yield writing
+    finally:
+        os.close(writing)
+
+
+def _before(case: Case) -> list[str]:
+    """Return what a shell does before the command takes its place."""
+    limit = "ulimit -f 0; " if case.full else ""
+    stdout = " >&-" if case.stdout == "closed" else ""
+    return ["/bin/sh", "-c", f'{limit}exec "$@"{stdout}', "sh"]
+
+
+def agreement(case: Case, ended: Ended) -> None:
+    """Check that code, words and files of a process say the same."""
+    said = f"{case.name}: {ended.out}{ended.err}"
+    assert ended.code == case.code, said
+    assert "Traceback" not in ended.out + ended.err, said
+    failed = ended.code in {Exit.USAGE, Exit.FAILED, Exit.PREFLIGHT_REFUSED, Exit.LEASE_HELD, 130, 143}
+    in_json = case.json and case.stdout == "kept"
+    errors = [line for line in ended.err.splitlines() if line.startswith("error: ")]
+    # A command without its subcommand shows its help instead.
+    assert len(errors) == (failed and not case.json and " " in case.arguments), said
+    if in_json:
+        document = json.loads(ended.out)
+        assert ("error" in document) == failed, said
+        found = document["error"] if failed else document
+        assert found.get("exit_code", ended.code) == ended.code, said
+    if "{out}" in case.arguments and not case.writes:
+        assert not ended.made, case.name
+    elif "{out}" in case.arguments:
+        _files_agree(case, ended, failed=failed)
+
+
+def _files_agree(case: Case, ended: Ended, *, failed: bool) -> None:
+    files = ended.files
+    copied = " copy " in f" {case.arguments} "
+    names = (COPY_REPORT,) if copied else (DIFFERENCES, *PARITY_REPORTS)
+    mine = {name: content for name, content in files.items() if name in names}
+    assert STALE not in mine.values(), case.name
+    assert not [name for name in files if name.startswith(".")], f"{case.name}: {sorted(files)}"
+    if ended.code == Exit.USAGE or case.full:
+        assert not mine, case.name
+        assert case.stale or not ended.made, f"{case.name}: an empty directory is left"
+    elif copied:
+        report = json.loads(mine[COPY_REPORT])
+        states = {Exit.OK: "complete", Exit.DIFFERENT: "stopped", Exit.INCONCLUSIVE: "complete"}
+        states |= {Exit.PREFLIGHT_REFUSED: "refused", Exit.INTERRUPTED: "interrupted"}
+        states |= {Exit.TERMINATED: "interrupted"}
+        assert report["exit_code"] == ended.code
+        # Rows that only the target has are pending work of a copy that is complete.
+        wanted = "complete" if "extra" in report else states.get(Exit(ended.code), "failed")
+        assert report["state"] == wanted
+    else:
+        _parity_agrees(mine, ended.code, failed=failed)
+
+
+def _parity_agrees(files: Mapping[str, bytes], code: int, *, failed: bool) -> None:
+    root = ET.fromstring(files["parity-report.xml"])  # noqa: S314  # written by the command under test
+    bad = int(root.get("failures", "0")) + int(root.get("errors", "0"))
+    assert (bad > 0) == (code != Exit.OK)
+    if failed:
+        assert sorted(files) == ["parity-report.xml"]
+        assert root.get("tests") == "1"
+        values = [item.get("value") for item in root.iter("property") if item.get("name") == "exit_code"]
+        assert values == [str(code)]
+    else:
+        assert json.loads(files["parity-report.json"])["exit_code"] == code
+        # A fresh start compares nothing, so it has no list of differences.
+        assert sorted(files.keys() - {DIFFERENCES}) == sorted(PARITY_REPORTS)
+
+
+def interrupt_group(process: subprocess.Popen[str]) -> None:
+    """Send what Ctrl-C on a terminal sends: a signal to every process of the command."""
+    os.killpg(process.pid, signal.SIGINT)

@@ -1,0 +1,174 @@
+"""A verification or a copy with a fault: the self-test says so."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from tests.backfill.selftest.conftest import persistence_of
+from tests.backfill.toolkit import fill
+from twinstore.bulk import ScanRow
+from twinstore.catalog import Derived
+from twinstore.config import load_settings
+from twinstore.planting import Role
+from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, SCHEDULES
+from twinstore_backfill.selftest.herd import Herd
+from twinstore_backfill.selftest.judging import Line, judge
+from twinstore_backfill.selftest.kinds import Kind
+from twinstore_backfill.selftest.moving import copy_all, verified
+from twinstore_backfill.selftest.planning import Planned
+from twinstore_backfill.selftest.planting import Planted, plant
+from twinstore_backfill.selftest.preparing import surroundings
+from twinstore_backfill.selftest.scratch import ScratchSide, open_scratch
+from twinstore_backfill.stopping import StopSwitch
+from twinstore_backfill.verify.ranges import RowComparison
+from twinstore_mongo.bulk_view import MongoView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.databases import MongoDatabase, PostgresDatabase
+    from twinstore.bulk import KeyRange, Record
+    from twinstore.catalog import Entity
+    from twinstore.scheduler.storage import SchedulerStorage
+
+STOP = StopSwitch()
+
+
+@pytest.fixture
+def sides(
+    mongo_database: MongoDatabase, postgres_database: PostgresDatabase
+) -> Iterator[tuple[ScratchSide, ScratchSide]]:
+    """Open two scratch databases, the first with rows in it."""
+    persistence = {**persistence_of(mongo_database.config), **persistence_of(postgres_database.config)}
+    settings = load_settings({"Persistence": persistence}, environ={})
+    with (
+        open_scratch("scheduler", "Mongo", settings) as left,
+        open_scratch("scheduler", "Postgres", settings) as right,
+    ):
+        fill(cast("SchedulerStorage", left.store.storage))
+        yield left, right
+
+
+def planted(target: ScratchSide, entity: Entity, field: str, kind: Kind) -> Planted:
+    """Plant one corruption into the first row that it fits into."""
+    rows = {item.name: target.planter.rows(item) for item in target.entities}
+    around = surroundings(target, rows, Herd({}))[entity.name]
+    by_key = {row.key: row for row in rows[entity.name] if row.key is not None}
+    for key in sorted(by_key):
+        done = plant(around, by_key, Planned((field, kind.value, ""), key, key))
+        if isinstance(done, Planted):
+            return done
+    raise AssertionError(f"{kind} fits nowhere into {field}")
+
+
+def test_a_verification_that_ignores_case_is_caught(
+    sides: tuple[ScratchSide, ScratchSide], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, right = sides
+    copy_all(left, right, STOP)
+    item = planted(right, AUDIT, "doc.category", Kind.CASE)
+    assert judge([item], verified(left, right, STOP).lines).found == [item]
+    compare = RowComparison._both  # noqa: SLF001  # the fault is planted where pairs are judged
+
+    def lenient(self: RowComparison, source: ScanRow, target: ScanRow) -> None:
+        alike = source.content.lower() == target.content.lower()
+        compare(self, source, source if alike else target)
+
+    monkeypatch.setattr(RowComparison, "_both", lenient)
+    judgement = judge([item], verified(left, right, STOP).lines)
+    assert [missed for missed, _ in judgement.missed] == [item]
+    assert (judgement.found, judgement.false_alarms) == ([], [])
+
+
+def test_what_nobody_planted_is_a_false_alarm(sides: tuple[ScratchSide, ScratchSide]) -> None:
+    left, right = sides
+    copy_all(left, right, STOP)
+    item = planted(right, AUDIT, "doc.category", Kind.BLANK)
+    judgement = judge([], verified(left, right, STOP).lines)
+    assert judgement.false_alarms == [Line("audit", item.key, "different", ("doc.category",))]
+
+
+def test_another_field_of_the_right_row_is_not_enough(sides: tuple[ScratchSide, ScratchSide]) -> None:
+    left, right = sides
+    copy_all(left, right, STOP)
+    item = planted(right, AUDIT, "doc.category", Kind.STEP)
+    elsewhere = [Line("audit", item.key, "different", ("doc.message",))]
+    ((missed, problem),) = judge([item], elsewhere).missed
+    assert (missed, problem) == (item, "the field is not named: doc.message")
+    too_much = [Line("audit", item.key, "different", ("doc.category", "doc.message"))]
+    ((_, problem),) = judge([item], too_much).missed
+    assert problem == "other fields are named: doc.message"
+
+
+def test_a_wrong_normaliser_in_the_copy_is_found(
+    sides: tuple[ScratchSide, ScratchSide], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, right = sides
+    read = MongoView.records
+
+    def shouting(
+        self: MongoView,
+        entity: Entity,
+        within: KeyRange,
+        *,
+        tenant_id: str | None = None,
+        batch_size: int = 1000,
+    ) -> Iterator[list[Record]]:
+        for batch in read(self, entity, within, tenant_id=tenant_id, batch_size=batch_size):
+            for record in batch:
+                if entity == SCHEDULES and record.model is not None:
+                    record.model = record.model.evolve(name=cast("Any", record.model).name.upper())
+            yield batch
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MongoView, "records", shouting)
+        copy_all(left, right, STOP)
+    found = verified(left, right, STOP)
+    assert found.report.verdict == "FAIL"
+    assert {(line.entity, line.kind, line.paths) for line in found.lines} == {
+        ("schedules", "different", ("doc.name",))
+    }
+    assert len(found.lines) == len(right.planter.rows(SCHEDULES))
+
+
+def test_a_wrong_digest_function_in_the_copy_is_found(sides: tuple[ScratchSide, ScratchSide]) -> None:
+    left, right = sides
+    copy_all(left, right, STOP)
+    for entity in reversed(left.entities):
+        left.planter.clear(entity)
+    digest = next(item for item in IMPACT_SNAPSHOTS.derived if item.name == "contentDigest")
+    with other_function(digest):
+        copy_all(right, left, STOP)
+    found = verified(right, left, STOP)
+    assert found.report.verdict == "FAIL"
+    assert {(line.entity, line.kind, line.paths) for line in found.lines} == {
+        ("impact_snapshots", "different", ("beside.contentDigest",))
+    }
+    assert len(found.lines) == len(left.planter.rows(IMPACT_SNAPSHOTS))
+
+
+@contextmanager
+def other_function(derived: Derived) -> Iterator[None]:
+    """Compute a derived field wrongly for the length of a block."""
+    right = derived.value
+    # Frozen, because a description never changes; the fault is in the function that it names.
+    object.__setattr__(derived, "value", lambda _model, _storage: "sha256:wrong")
+    try:
+        yield
+    finally:
+        object.__setattr__(derived, "value", right)
+
+
+def test_the_least_change_of_a_place_is_told_by_its_role(sides: tuple[ScratchSide, ScratchSide]) -> None:
+    left, right = sides
+    copy_all(left, right, STOP)
+    item = planted(right, IMPACT_SNAPSHOTS, "beside.imageCount", Kind.STEP)
+    assert item.mutation.role is Role.DERIVED
+    assert item.after is not None
+    assert item.before is not None
+    assert item.after.values["image_count"] == cast("int", item.before.values["image_count"]) + 1
+    changed = {name for name, value in item.after.values.items() if value != item.before.values[name]}
+    assert changed == {"image_count"}

@@ -1,0 +1,236 @@
+"""Every command, verdict and interruption: exit code, words and files agree, and no traceback is shown."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import psutil
+import pytest
+
+from tests.backfill.ending_stores import Stores, prepared
+from tests.backfill.endings import (
+    PATIENCE,
+    Case,
+    Ended,
+    agreement,
+    command_of,
+    end_of,
+    files_of,
+    interrupt_group,
+    start,
+)
+from tests.backfill.toolkit import open_store
+from twinstore.config import load_settings
+from twinstore_backfill.outcome import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tests.databases import MongoDatabase, PostgresDatabase, PostgresServer
+
+# Processes at a time: the servers work as well.
+AT_ONCE: Final = 3
+INTERRUPTIONS: Final = 12
+# About as many audit events as a verification of these stores raises; most of them are imports.
+EVENTS: Final = 16_000
+SIDES: Final = "--module scheduler --from mongo --to postgres"
+ON: Final = "--module scheduler --backend"
+VERIFY: Final = f"backfill verify {SIDES}"
+COPY: Final = f"backfill copy {SIDES}"
+PLAN: Final = f"backfill plan {SIDES}"
+STATUS: Final = "backfill status --module scheduler --to postgres"
+FRESH: Final = "backfill verify --module scheduler --from none --to postgres --start-clean"
+DECIDED: Final = "--reason x --approved-by y"
+OUT: Final = "--out {out}"
+JSON: Final = "--format json"
+CASES: Final = (
+    Case("help", "--help", 0),
+    Case("backends", f"backends {JSON}", 0),
+    Case("config-show", f"config show {JSON}", 0),
+    Case("config-check", f"config check {ON} postgres {JSON}", 0),
+    Case("config-gone", f"config check {ON} mongo", 4, config="no-mongo"),
+    Case("status", f"{STATUS} {JSON}", 0),
+    Case("status-gone", f"{STATUS} {OUT} {JSON}", 4, config="no-postgres", writes=False),
+    Case("plan", f"{PLAN} {JSON}", 0),
+    Case("plan-gone", f"{PLAN} {JSON}", 4, config="no-mongo"),
+    Case("doctor", "backfill doctor", 2),
+    Case("no-command", "backfill", 2),
+    Case("migrated", f"migrate status {ON} postgres {JSON}", 0),
+    Case("pending", f"migrate status {ON} postgres {JSON}", 1, config="empty"),
+    Case("schema", f"migrate verify {ON} postgres {JSON}", 0),
+    Case("purge", f"purge {ON} postgres {JSON}", 0),
+    Case("purge-gone", f"purge {ON} postgres", 4, config="no-postgres"),
+    Case("report-nowhere", "backfill report --in nowhere.json", 2),
+    Case("pass", f"{VERIFY} --tenant acme {OUT} {JSON}", 0, stale=True),
+    Case("pass-by-two", f"{VERIFY} --tenant acme --jobs 2 --range-size 2 {OUT}", 0),
+    Case("fail", f"{VERIFY} {OUT} {JSON}", 1, stale=True),
+    Case("quarantined", f"{VERIFY} --tenant broken {OUT}", 3, stale=True),
+    Case("not-ready", f"{VERIFY} --tenant acme --require-cutover-ready {OUT} {JSON}", 3),
+    Case("start-clean", f"{FRESH} {DECIDED} {OUT} {JSON}", 1, stale=True),
+    Case("start-clean-no-name", f"{FRESH} {OUT}", 2, stale=True),
+    Case("verify-gone", f"{VERIFY} {OUT} {JSON}", 4, stale=True, config="no-mongo"),
+    Case("verify-cut", f"{VERIFY} {OUT}", 4, stale=True, config="cut-verify"),
+    Case("verify-refused", f"{VERIFY} {OUT}", 6, config="empty"),
+    Case("verify-tenant", f"{VERIFY} --tenant nobody {OUT}", 2, stale=True),
+    Case("verify-no-directory", f"{VERIFY} --out /dev/full", 2),
+    Case("verify-disk", f"{VERIFY} --tenant acme {OUT}", 4, full=True),
+    Case("verify-disk-stale", f"{VERIFY} --tenant acme {OUT}", 4, full=True, stale=True),
+    Case("dry", f"{COPY} --tenant acme {OUT} {JSON}", 0, stale=True),
+    Case("conflict", f"{COPY} --tenant umbrella --execute {OUT} {JSON}", 1, stale=True),
+    Case("copied", f"{COPY} --tenant acme --execute {OUT} {JSON}", 0),
+    Case("extra", f"{COPY} --tenant surplus --delete-extra {OUT} {JSON}", 1, stale=True),
+    Case("copied-in-part", f"{COPY} --tenant broken --execute {OUT}", 3, stale=True),
+    Case("copy-gone", f"{COPY} --execute {OUT} {JSON}", 4, stale=True, config="no-postgres"),
+    Case("copy-cut", f"{COPY} --tenant acme --tenant broken --execute {OUT}", 4, config="cut-copy"),
+    Case("copy-refused", f"{COPY} --execute {OUT}", 6, stale=True, config="superuser"),
+    Case("copy-unknown", f"{COPY} --nope", 2),
+    Case("copy-no-file", f"{COPY} --source-config nowhere.json {OUT} {JSON}", 2, stale=True),
+    Case("rate", f"{COPY} --max-rate nan --execute {OUT}", 2, stale=True),
+    Case("plan-gone-text", PLAN, 0, stdout="gone"),
+    Case("plan-closed", f"{PLAN} {JSON}", 0, stdout="closed"),
+    *(
+        Case(f"fail-{stdout}-{form}", f"{VERIFY} {OUT} --format {form}", 1, stdout=stdout)
+        for stdout in ("gone", "closed")
+        for form in ("text", "json")
+    ),
+    Case("pass-gone", f"{VERIFY} --tenant acme", 0, stdout="gone"),
+    Case("plan-full", PLAN, 4, stdout="full"),
+    Case("fail-full", f"{VERIFY} {OUT}", 1, stdout="full"),
+)
+
+
+@pytest.fixture(scope="module")
+def stores(
+    module_mongo_database: MongoDatabase,
+    module_postgres_database: PostgresDatabase,
+    postgres_server: PostgresServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Stores]:
+    directory = tmp_path_factory.mktemp("stores")
+    with (
+        postgres_server.empty_database() as empty,
+        prepared(module_mongo_database, module_postgres_database, empty, directory) as stores,
+    ):
+        yield stores
+
+
+@pytest.fixture(scope="module")
+def endings(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Ended]:
+    """Run every case, a few at a time."""
+    directory = tmp_path_factory.mktemp("endings")
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        ended = pool.map(lambda case: end_of(case, stores.configs, directory), CASES)
+        return {case.name: each for case, each in zip(CASES, ended, strict=True)}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_exit_code_words_and_files_agree(case: Case, endings: Mapping[str, Ended]) -> None:
+    agreement(case, endings[case.name])
+
+
+def test_a_reader_that_takes_one_line_gets_the_code_of_the_verdict(stores: Stores) -> None:
+    config = stores.configs["good"]
+    program = f"{sys.executable} -m twinstore_backfill --config {config} {VERIFY} --tenant acme"
+    line = f"{program} | head -1 >/dev/null; echo ${{PIPESTATUS[0]}}"
+    shell = ["/bin/bash", "-c", line]
+    done = subprocess.run(shell, check=True, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.stdout.strip(), "Traceback" in done.stderr) == ("0", False)
+
+
+INTERRUPTED: Final = """
+import os, signal, sys
+left = int(sys.argv.pop(1))
+def count(event, _):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGINT)
+from twinstore_backfill.cli import main
+sys.addaudithook(count)
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_at_any_moment_shows_no_traceback(stores: Stores, tmp_path: Path) -> None:
+    moments = random.Random(8).sample(range(1, EVENTS), INTERRUPTIONS)
+    config = str(stores.configs["good"])
+
+    def interrupted(moment: int) -> tuple[int, Ended]:
+        out = tmp_path / str(moment)
+        command = f"{VERIFY} --tenant acme --out {out} {JSON}".split()
+        given = [sys.executable, "-c", INTERRUPTED, str(moment), "--config", config, *command]
+        process = start(given)
+        shown, errors = process.communicate(timeout=PATIENCE)
+        return moment, Ended(process.returncode, shown, errors, files_of(out), out.exists())
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = dict(pool.map(interrupted, moments))
+    for moment, ended in found.items():
+        code = ended.code if ended.code == Exit.INTERRUPTED else 0
+        case = Case(f"moment {moment}", f"{VERIFY} {OUT} {JSON}", code)
+        # Before the command begins there is no directory yet.
+        agreement(case if ended.files else Case(case.name, f"{VERIFY} {JSON}", code), ended)
+    assert Exit.INTERRUPTED in {ended.code for ended in found.values()}
+
+
+def test_ctrl_c_reaches_every_process_of_a_verification(stores: Stores, tmp_path: Path) -> None:
+    arguments = f"{VERIFY} --jobs 3 --range-size 1 {OUT}"
+    process = start(command_of(stores.configs["good"], arguments, tmp_path / "out"), group=True)
+    # While the first worker process imports its modules.
+    with suppress(psutil.NoSuchProcess):
+        while process.poll() is None and not psutil.Process(process.pid).children():
+            pass
+        interrupt_group(process)
+    shown, errors = process.communicate(timeout=PATIENCE)
+    ended = Ended(process.returncode, shown, errors, files_of(tmp_path / "out"), made=True)
+    agreement(Case("group", f"{VERIFY} {OUT}", Exit.INTERRUPTED), ended)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_copy_in_progress_keeps_others_out_and_says_that_it_was_interrupted(
+    number: int, code: int, stores: Stores, tmp_path: Path
+) -> None:
+    slow = f"{COPY} --tenant acme --tenant umbrella --on-conflict overwrite --execute --max-rate 1 {OUT}"
+    given = [*slow.replace("{out}", str(tmp_path / "first")).split()]
+    process = start(
+        [sys.executable, "-m", "twinstore_backfill", "--config", str(stores.configs["good"]), *given]
+    )
+    _wait_for_lease(stores, process)
+    case = Case("second", slow, 7)
+    agreement(case, end_of(case, stores.configs, tmp_path))
+    process.send_signal(number)
+    shown, errors = process.communicate(timeout=PATIENCE)
+    ended = Ended(process.returncode, shown, errors, files_of(tmp_path / "first"), made=True)
+    agreement(Case("first", slow, code), ended)
+
+
+def _wait_for_lease(stores: Stores, process: subprocess.Popen[str]) -> None:
+    settings = load_settings(stores.configs["good"], environ={})
+    with open_store("scheduler", "postgres", settings) as target:
+        while process.poll() is None:
+            if any(
+                str(process.pid) in lease.holder
+                for job in target.ledger.jobs()
+                if (lease := target.ledger.lease(job.id))
+            ):
+                return
+
+
+def test_a_verification_stops_at_a_signal_while_its_server_is_silent(stores: Stores, tmp_path: Path) -> None:
+    case = Case("held", f"{VERIFY} {OUT}", 143, stale=True, config="held")
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(end_of, case, stores.configs, tmp_path)
+        assert stores.held.reached.wait(PATIENCE)
+        (command,) = (
+            child for child in psutil.Process().children() if "twinstore_backfill" in child.cmdline()
+        )
+        command.terminate()
+        stores.held.go_on.set()
+        agreement(case, ended.result(PATIENCE))

@@ -1,0 +1,121 @@
+"""Properties that no model has: dropped when somebody decides so, counted, and ready only with a reason."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+import psycopg
+import pytest
+from pymongo import MongoClient
+
+from tests.backfill.test_corruptions import merged_settings
+from tests.backfill.toolkit import Answer, fill, invoke, open_store, write_config
+from twinstore.config import load_settings
+from twinstore_backfill.outcome import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.databases import MongoDatabase, PostgresDatabase
+
+
+@pytest.fixture
+def run(
+    mongo_database: MongoDatabase,
+    postgres_database: PostgresDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., Answer]:
+    """Return a command on a source in which every third run has what others left."""
+    settings = merged_settings(mongo_database, postgres_database)
+    settings["Persistence"] = {**cast("dict[str, object]", settings["Persistence"]), "Scheduler": "Mongo"}
+    config = write_config(tmp_path / "settings.json", settings)
+    with open_store("scheduler", "mongo", load_settings(config, environ={})) as store:
+        store.storage.initializer.ensure_migrations()
+        fill(store.storage, ["acme", "globex"])
+    with MongoClient[dict[str, Any]](mongo_database.url) as client:
+        runs = client[mongo_database.name]["runs"]
+        for number in (0, 3, 6):
+            left = {"legacy": {"a": [1, None]}, "stats.old": 7}
+            assert runs.update_one({"_id": f"acme-run-{number}"}, {"$set": left}).modified_count
+
+    def command(name: str, *more: object, job_file: Path | None = None) -> Answer:
+        front = () if job_file is None else ("--job-file", job_file)
+        sides = ("--module", "scheduler", "--from", "mongo", "--to", "postgres", "--out", tmp_path / name)
+        return invoke(capsys, "--config", config, "backfill", *front, name, *sides, *more, "--format", "json")
+
+    return command
+
+
+PATHS = ("--ignore-unknown", "runs.legacy", "--ignore-unknown", "runs.stats.old")
+
+
+def test_without_a_decision_they_go_to_quarantine(run: Callable[..., Answer]) -> None:
+    assert run("copy", "--execute").json["quarantine"]["count"] == 3
+    assert run("verify").json["verdict"] == "INCONCLUSIVE"
+
+
+def test_they_are_dropped_and_without_a_reason_the_proof_stays_open(run: Callable[..., Answer]) -> None:
+    copied = run("copy", "--execute", *PATHS)
+    assert (copied.code, copied.json["quarantine"]["count"]) == (Exit.OK, 0)
+    assert copied.json["totals"]["written"] == copied.json["totals"]["read"]
+    answer = run("verify", *PATHS)
+    assert (answer.code, answer.json["verdict"]) == (Exit.INCONCLUSIVE, "INCONCLUSIVE")
+    assert {item["name"]: item["documents"] for item in answer.json["equivalences"]}["ignored"] == 3
+    (runs,) = (item for item in answer.json["entities"] if item["entity"] == "runs")
+    assert (runs["counts"]["unproved"], runs["counts"]["quarantined"]) == (3, 0)
+    assert answer.json["ignored"][0] == {"entity": "runs", "path": "legacy", "reason": None}
+
+
+def test_with_a_reason_in_the_job_file_all_is_equal_and_ready(
+    run: Callable[..., Answer], tmp_path: Path
+) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(
+        '[[ignore-unknown]]\npath = "runs.legacy"\nreason = "left by the old importer"\n'
+        '[[ignore-unknown]]\npath = "runs.stats.old"\nreason = "nobody reads it"\n'
+    )
+    assert run("copy", "--execute", job_file=job).code == Exit.OK
+    answer = run("verify", job_file=job)
+    assert (answer.code, answer.json["verdict"], answer.json["cutover_ready"]) == (Exit.OK, "PASS", True)
+    assert [item["reason"] for item in answer.json["ignored"]] == [
+        "left by the old importer",
+        "nobody reads it",
+    ]
+    checks = {item["id"]: item for item in answer.json["checks"]}
+    assert "that the source cannot answer because of ignored properties" in checks["C5"]["summary"]
+    assert "left by the old importer" in (tmp_path / "verify" / "parity-report.md").read_text()
+
+
+def test_what_differs_beside_them_is_still_found(
+    run: Callable[..., Answer], postgres_database: PostgresDatabase
+) -> None:
+    assert run("copy", "--execute", *PATHS).code == Exit.OK
+    with psycopg.connect(postgres_database.superuser_url, autocommit=True) as sql:
+        sql.execute("UPDATE scheduler.runs SET schedule_id = 'other' WHERE id = 'acme-run-3'")
+    answer = run("verify", *PATHS)
+    assert answer.code == Exit.DIFFERENT
+    (runs,) = (item for item in answer.json["entities"] if item["entity"] == "runs")
+    assert [item["key"] for item in runs["different"]["shown"]] == [["acme-run-3"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("runs", "names no property"),
+        ("runs.", "names no property"),
+        ("nothing.x", "no such entity"),
+        ("runs.error", "a property of the model"),
+        ("runs.stats", "a property of the model"),
+        ("audit.metadata.x", "a property of the model"),
+        ("runs.legacy.x", "all of 'legacy' is unknown"),
+    ],
+)
+def test_nothing_that_a_model_keeps_can_be_dropped(
+    path: str, problem: str, run: Callable[..., Answer]
+) -> None:
+    for name in ("copy", "verify"):
+        answer = run(name, "--ignore-unknown", path)
+        assert (answer.code, problem in json.dumps(answer.json)) == (Exit.USAGE, True), answer

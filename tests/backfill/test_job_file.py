@@ -1,0 +1,109 @@
+"""A job file says what options say; what runs at the end changes no exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.backfill.toolkit import fill, invoke, memory_pair, write_config
+from twinstore_backfill.outcome import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.backfill.toolkit import Answer, MemoryPair
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[MemoryPair]:
+    """Return two stores that hold the same."""
+    with memory_pair(tmp_path / "copy") as pair:
+        fill(pair.source.storage)
+        pair.copy()
+        yield pair
+
+
+def job_of(pair: MemoryPair, directory: Path, more: str = "") -> Path:
+    files = [
+        write_config(directory / f"{name}.json", {"Persistence": {"Memory": {"Store": name}}})
+        for name in pair.names
+    ]
+    job = directory / "job.toml"
+    job.write_text(
+        'module = "scheduler"\nfrom = "memory"\nto = "memory"\n'
+        f'source-config = "{files[0]}"\ntarget-config = "{files[1]}"\n{more}'
+    )
+    return job
+
+
+def verify(capsys: pytest.CaptureFixture[str], job: Path, *more: object) -> Answer:
+    return invoke(capsys, "backfill", "--job-file", job, "verify", *more)
+
+
+def test_options_come_from_the_file_and_the_command_line_goes_before_it(
+    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = job_of(pair, tmp_path, f'format = "json"\n[verify]\nentity = ["runs"]\nout = "{tmp_path}/r"\n')
+    answer = verify(capsys, job)
+    assert (answer.code, answer.json["entities_asked"]) == (Exit.OK, ["runs"])
+    assert (tmp_path / "r" / "parity-report.json").exists()
+    assert verify(capsys, job, "--entity", "audit").json["entities_asked"] == ["audit"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("jobz = 2\n", "unknown option jobz"),
+        ("[verify]\nmax-rate = 2\n", "unknown option max-rate"),
+        ("[nothing]\njobs = 2\n", "unknown command [nothing]"),
+        ("execute = true\n", "give --execute on the command line"),
+        ("[copy]\ndelete-extra = true\n", "give --delete-extra on the command line"),
+        ('jobs = "many"\n', "'--jobs'"),
+        ("jobs = \n", "is no TOML"),
+        ('[[ignore-unknown]]\npath = "runs.legacy"\n', "needs a path, such as runs.legacy, and a reason"),
+        ('ignore-unknown = "runs.legacy"\n', "needs a path"),
+    ],
+)
+def test_a_file_that_says_what_no_option_can_is_refused(
+    text: str, problem: str, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = verify(capsys, job_of(pair, tmp_path, text))
+    assert (answer.code, problem in answer.err) == (Exit.USAGE, True), answer.err
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = verify(capsys, tmp_path / "no.toml")
+    assert (answer.code, "no.toml cannot be read" in answer.err) == (Exit.USAGE, True)
+
+
+class TestOnFinish:
+    def test_it_runs_with_the_exit_code_and_without_a_shell(
+        self, pair: MemoryPair, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        code = "import os, sys; print(os.environ['TWINSTORE_EXIT_CODE'], sys.argv[1:])"
+        words = [sys.executable, "-c", code, "$HOME; false"]
+        job = job_of(pair, tmp_path, f"on-finish = {json.dumps(words)}\n")
+        answer = verify(capfd, job)
+        assert (answer.code, "0 ['$HOME; false']" in answer.err) == (Exit.OK, True)
+        answer = verify(capfd, job, "--entity", "nothing")
+        assert (answer.code, "2 ['$HOME; false']" in answer.err) == (Exit.USAGE, True)
+
+    @pytest.mark.parametrize(
+        ("command", "said"),
+        [("false", "ended with code 1"), ("/nothing/there", "could not be started: /nothing/there")],
+    )
+    def test_its_failure_is_said_and_changes_no_exit_code(  # fixtures and parameters
+        self, command: str, said: str, pair: MemoryPair, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        answer = verify(capfd, job_of(pair, tmp_path), "--on-finish", command)
+        assert (answer.code, said in answer.err) == (Exit.OK, True)
+
+    @pytest.mark.parametrize("command", ["", "'open"])
+    def test_what_names_no_command_is_refused(
+        self, command: str, pair: MemoryPair, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        assert verify(capfd, job_of(pair, tmp_path), "--on-finish", command).code == Exit.USAGE

@@ -1,0 +1,244 @@
+"""What people do with differences: look at one row, repair, remove, compare again; on real servers."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+import pytest
+from pymongo import MongoClient
+
+from tests.backfill.test_corruptions import merged_settings
+from tests.backfill.toolkit import Answer, fill, invoke, open_store, write_config
+from tests.databases import APP_ROLE
+from twinstore.config import load_settings
+from twinstore_backfill.outcome import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.databases import MongoDatabase, PostgresDatabase
+
+DAMAGE: Final = {
+    "runs": "UPDATE scheduler.runs SET state = 3 WHERE id = 'acme-run-1'",
+    "audit": "UPDATE scheduler.audit SET category = upper(category) WHERE id = 'acme-audit-1'",
+    "missing": "DELETE FROM scheduler.run_summaries WHERE tenant_id || schedule_id = 'acmeacme-schedule-1'",
+    "tenant": "UPDATE scheduler.runs SET tenant_id = 'globex' WHERE id = 'acme-run-2'",
+    "extra": 'INSERT INTO scheduler.runs SELECT (jsonb_populate_record(r, \'{"id": "extra"}\')).*'
+    " FROM scheduler.runs r WHERE id = 'acme-run-3'",
+    "extra trigger": "UPDATE scheduler.triggers SET enabled = NOT enabled WHERE tenant_id = 'acme'",
+}
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A copied pair of real stores and the commands on it."""
+
+    config: Path
+    directory: Path
+    capsys: pytest.CaptureFixture[str]
+    sql: psycopg.Connection
+    runs: Any
+
+    def __call__(self, command: str, *more: object) -> Answer:
+        sides = ("--module", "scheduler", "--from", "mongo", "--to", "postgres")
+        return invoke(self.capsys, "--config", self.config, "backfill", *command.split(), *sides, *more)
+
+    def on_target(self, command: str, *more: object) -> Answer:
+        return invoke(
+            self.capsys, "--config", self.config, "backfill", *command.split(), "--to", "postgres", *more
+        )
+
+    @property
+    def report(self) -> Path:
+        return self.directory / "report"
+
+
+@pytest.fixture
+def shop(
+    mongo_database: MongoDatabase,
+    postgres_database: PostgresDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> Iterator[Shop]:
+    """Return two servers that hold the same, and a connection past every rule to each."""
+    config = write_config(tmp_path / "settings.json", merged_settings(mongo_database, postgres_database))
+    with open_store("scheduler", "mongo", load_settings(config, environ={})) as store:
+        store.storage.initializer.ensure_migrations()
+        fill(store.storage, ["acme", "globex"])
+    with (
+        psycopg.connect(postgres_database.superuser_url, autocommit=True) as sql,
+        MongoClient[dict[str, Any]](mongo_database.url) as client,
+    ):
+        runs = client[mongo_database.name]["runs"]
+        shop = Shop(config, tmp_path, capsys, sql, runs)
+        assert shop("copy", "--execute", "--out", tmp_path / "copy").code == Exit.OK
+        yield shop
+
+
+def damaged(shop: Shop) -> Answer:
+    for statement in DAMAGE.values():
+        found: Any = statement
+        assert shop.sql.execute(found).rowcount
+    return shop("verify", "--out", shop.report)
+
+
+def rows_in(shop: Shop) -> list[Any]:
+    return shop.sql.execute("SELECT id, tenant_id, state FROM scheduler.runs ORDER BY id").fetchall()
+
+
+def test_a_repair_by_key_list_ends_with_an_equal_recheck_and_then_all_is_equal(shop: Shop) -> None:
+    assert damaged(shop).code == Exit.DIFFERENT
+    before = rows_in(shop)
+    dry = shop("repair", "--in", shop.report, "--format", "json")
+    assert (dry.code, dry.json["remove"], dry.json["without_key"]) == (Exit.DIFFERENT, {"runs": 1}, {})
+    assert dry.json["copy"] == {"triggers": 3, "runs": 2, "run_summaries": 1, "audit": 1}
+    assert rows_in(shop) == before
+    half = shop("repair", "--in", shop.report, "--execute", "--format", "json")
+    assert "recheck" in half.json, half
+    assert (half.code, half.json["recheck"]["verdict"]) == (Exit.DIFFERENT, "FAIL")
+    assert half.json["repaired"]["written"] == {"triggers": 3, "runs": 2, "run_summaries": 1}
+    # The application may append to the audit and nothing else, unless somebody allows it for the repair.
+    assert half.json["repaired"]["refused"]["audit"] == 1
+    assert "append-only" in half.json["repaired"]["reasons"][0]
+    shop.sql.execute(f"GRANT DELETE ON scheduler.audit TO {APP_ROLE}")
+    whole = shop("repair", "--in", shop.report, "--execute", "--delete-extra", "--format", "json")
+    shop.sql.execute(f"REVOKE DELETE ON scheduler.audit FROM {APP_ROLE}")
+    assert "recheck" in whole.json, whole
+    assert (whole.code, whole.json["recheck"]["verdict"]) == (Exit.OK, "PARTIAL")
+    assert whole.json["repaired"]["removed"] == {"runs": 1}
+    assert whole.json["repaired"]["written"] == {"triggers": 0, "runs": 0, "run_summaries": 0, "audit": 1}
+    again = shop("recheck", "--in", shop.report, "--out", shop.report, "--format", "json")
+    assert (again.code, again.json["verdict"], again.json["mode"]) == (Exit.OK, "PARTIAL", "recheck")
+    assert (again.json["cutover_ready"], again.json["documents_equal"]) == (False, 7)
+    assert shop("verify").code == Exit.OK
+
+
+def test_a_recheck_finds_what_still_differs_and_names_only_that(shop: Shop) -> None:
+    assert damaged(shop).code == Exit.DIFFERENT
+    shop.sql.execute("DELETE FROM scheduler.runs WHERE id = 'extra'")
+    answer = shop("recheck", "--in", shop.report / "differences.ndjson", "--out", shop.directory / "again")
+    assert answer.code == Exit.DIFFERENT
+    lines = (shop.directory / "again" / "differences.ndjson").read_text().splitlines()
+    assert {json.loads(line)["kind"] for line in lines} == {"different", "missing"}
+
+
+def test_a_row_that_the_source_has_by_now_is_not_removed(shop: Shop) -> None:
+    assert damaged(shop).code == Exit.DIFFERENT
+    found = shop.runs.find_one({"_id": "acme-run-3"})
+    shop.runs.insert_one({**found, "_id": "extra"})
+    answer = shop("repair", "--in", shop.report, "--execute", "--delete-extra", "--format", "json")
+    assert (answer.json["repaired"]["removed"], answer.json["repaired"]["kept"]) == ({"runs": 0}, {"runs": 1})
+
+
+def test_differences_of_other_stores_and_other_files_are_refused(shop: Shop) -> None:
+    assert damaged(shop).code == Exit.DIFFERENT
+    report = shop.report / "parity-report.json"
+    document = json.loads(report.read_text())
+    document["target"]["identity"] = "another"
+    report.write_text(json.dumps(document))
+    before = rows_in(shop)
+    answer = shop("repair", "--in", shop.report, "--execute", "--delete-extra")
+    assert (answer.code, "is of another target" in answer.err) == (Exit.USAGE, True)
+    assert shop("recheck", "--in", shop.directory / "nothing").code == Exit.USAGE
+    for line in (
+        "no json",
+        '{"entity": "runs", "kind": "extra"}',
+        '{"entity": "x", "kind": "extra", "key": ["a"]}',
+    ):
+        (shop.directory / "d.ndjson").write_text(f"{line}\n")
+        answer = shop("repair", "--in", shop.directory / "d.ndjson", "--execute", "--delete-extra")
+        assert (answer.code, "line 1" in answer.err) == (Exit.USAGE, True)
+    assert rows_in(shop) == before
+
+
+def test_a_copy_removes_what_only_the_target_has_on_request_alone(shop: Shop) -> None:
+    assert damaged(shop).code == Exit.DIFFERENT
+    overwriting = (
+        "copy",
+        "--on-conflict",
+        "overwrite",
+        "--max-conflicts",
+        99,
+        "--out",
+        shop.directory / "copy",
+    )
+    dry = shop(*overwriting, "--delete-extra", "--format", "json")
+    assert dry.json["extra"] == {"found": {"runs": 1}, "removed": {}, "without_key": 0, "recheck": None}
+    assert dry.code == Exit.DIFFERENT
+    assert ("extra", "acme", 3) in [(row[0], row[1], 3) for row in rows_in(shop)]
+    done = shop(*overwriting, "--delete-extra", "--execute", "--format", "json")
+    assert done.json["extra"]["removed"] == {"runs": 1}
+    assert done.json["extra"]["recheck"] == "PARTIAL"
+    assert "extra" not in [row[0] for row in rows_in(shop)]
+
+
+def test_one_row_is_shown_with_its_values_only_on_request(shop: Shop) -> None:
+    shop.sql.execute("UPDATE scheduler.runs SET error = 'planted-value' WHERE id = 'acme-run-1'")
+    plain = shop("diff", "--entity", "runs", "--key", "acme-run-1")
+    assert (plain.code, "error" in plain.out, "planted-value" in plain.out) == (Exit.DIFFERENT, True, False)
+    shown = shop("diff", "--entity", "runs", "--key", "acme-run-1", "--show-values", "--format", "json")
+    (place,) = shown.json["differences"]
+    assert (place["path"], place["source"], place["target"]) == (
+        "doc.error",
+        None,
+        "planted-value",
+    )
+    equal = shop("diff", "--entity", "runs", "--key", "acme-run-2")
+    assert (equal.code, equal.out.strip()) == (Exit.OK, "runs acme-run-2: equal")
+    two = ("--entity", "run_summaries", "--key", "acme", "--key", "acme-schedule-0")
+    assert shop("diff", *two).code == Exit.OK
+    assert shop("diff", "--entity", "run_summaries", "--key", "acme").code == Exit.USAGE
+    assert shop("diff", "--entity", "runs", "--key", "nobody").code == Exit.USAGE
+
+
+class TestQuarantine:
+    @pytest.fixture
+    def bad(self, shop: Shop) -> Shop:
+        found = shop.runs.find_one({"_id": "acme-run-3"})
+        shop.runs.insert_many([{**found, "_id": f"bad-{number}", "secret": "pl4nted"} for number in range(3)])
+        assert shop("copy", "--execute", "--out", shop.directory / "copy").code == Exit.INCONCLUSIVE
+        return shop
+
+    def test_it_is_listed_by_reason_without_values(self, bad: Shop) -> None:
+        answer = bad.on_target("quarantine list", "--format", "json")
+        assert (answer.code, answer.json["count"]) == (Exit.OK, 3)
+        (reason,) = answer.json["reasons"]
+        assert (reason["entity"], reason["documents"]) == ("runs", 3)
+        assert [item["key"] for item in answer.json["shown"]] == [["bad-0"], ["bad-1"], ["bad-2"]]
+        assert "pl4nted" not in answer.out
+
+    def test_one_is_shown_with_its_content_only_on_request(self, bad: Shop) -> None:
+        chosen = ("--entity", "runs", "--key", "bad-1")
+        assert "secret" in bad.on_target("quarantine show", *chosen).out
+        assert "pl4nted" not in bad.on_target("quarantine show", *chosen).out
+        assert "pl4nted" in bad.on_target("quarantine show", *chosen, "--show-values").out
+        assert bad.on_target("quarantine show", "--entity", "runs", "--key", "good").code == Exit.USAGE
+
+    def test_all_are_exported_to_a_private_file(self, bad: Shop) -> None:
+        file = bad.directory / "all.ndjson"
+        assert bad.on_target("quarantine export", "--out", file).code == Exit.OK
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert len(file.read_text().splitlines()) == 3
+
+    def test_they_are_tried_again_once_they_are_mended(self, bad: Shop) -> None:
+        bad.runs.update_many({"_id": {"$in": ["bad-0", "bad-1"]}}, {"$unset": {"secret": 1}})
+        dry = bad("quarantine retry")
+        assert (dry.code, "3" in dry.out) == (Exit.DIFFERENT, True)
+        out = ("--out", bad.directory / "copy")
+        assert bad("quarantine retry", *out, "--execute").code == Exit.INCONCLUSIVE
+        left = bad.on_target("quarantine list", "--format", "json")
+        assert [item["key"] for item in left.json["shown"]] == [["bad-2"]]
+        bad.runs.delete_one({"_id": "bad-2"})
+        assert bad("quarantine retry", *out, "--execute").code == Exit.OK
+        assert bad.on_target("quarantine list").out.strip() == "The quarantine is empty."
+        assert bad("verify").code == Exit.OK
+
+    def test_a_job_that_nobody_began_has_none(self, shop: Shop) -> None:
+        answer = shop("quarantine retry", "--entity", "runs", "--execute")
+        assert (answer.code, "No copy with these options" in answer.err) == (Exit.USAGE, True)
+        assert shop.on_target("quarantine list", "--job", "nobody").code == Exit.USAGE

@@ -1,0 +1,195 @@
+"""What is wrong is said first, and counted in one place, wherever people or pipelines look."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import orjson
+import pytest
+
+from tests.backfill.toolkit import AS_OF, fill, invoke, memory_pair, write_config
+from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
+from twinstore.testing.scheduler.builders import make_run
+from twinstore_backfill.cli.output import table
+from twinstore_backfill.report.texts import headline
+from twinstore_backfill.report.writing import ReportFormat, render
+from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.backfill.toolkit import MemoryPair
+    from twinstore_backfill.report.model import ParityReport
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[MemoryPair]:
+    """Return two stores that hold the same."""
+    with memory_pair(tmp_path / "copy") as pair:
+        fill(pair.source.storage, ["acme"])
+        pair.copy()
+        yield pair
+
+
+def damage(pair: MemoryPair, *, extra: int = 0) -> None:
+    """Change a schedule, make a run unreadable on the target, and plant rows that only the target has."""
+    schedule = stored_rows(pair.stores[1], SCHEDULES)["acme-schedule-1",]
+    plant(pair.stores[1], _with(schedule, name="Renamed"))
+    plant(pair.stores[1], _with(stored_rows(pair.stores[1], RUNS)["acme-run-1",], state="x"))
+    for number in range(extra):
+        plant(pair.stores[1], encode(RUNS, make_run("acme", f"extra-{number:02}")))
+
+
+def _with(row: DocumentRow, **changes: object) -> DocumentRow:
+    return DocumentRow(row.entity, row.key, {**row.document, **changes}, row.markers)
+
+
+def junit_of(report: ParityReport) -> ET.Element:
+    return ET.fromstring(render(report, ReportFormat.JUNIT))  # noqa: S314  # made a moment ago
+
+
+def verify(pair: MemoryPair, directory: Path, capsys: pytest.CaptureFixture[str], *more: object) -> list[str]:
+    files = [
+        write_config(directory / f"{name}.json", {"Persistence": {"Memory": {"Store": name}}})
+        for name in pair.names
+    ]
+    sides = ("--from", "memory", "--to", "memory", "--source-config", files[0], "--target-config", files[1])
+    command = ("backfill", "verify", "--module", "scheduler", *sides, "--as-of", AS_OF.isoformat(), *more)
+    return invoke(capsys, *command).out.splitlines()
+
+
+def test_a_failure_names_what_differs_before_what_is_equal(
+    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(pair, extra=2)
+    said = "The source and the target differ: 1 different in schedules; 2 extra, 1 different in runs."
+    assert headline(pair.verify()).startswith(said)
+    lines = verify(pair, tmp_path, capsys)
+    assert f"FAIL: {said} 19 documents equal." in lines
+
+
+def test_where_no_row_differs_the_checks_are_named(pair: MemoryPair) -> None:
+    report = pair.verify()
+    lists = next(check for check in report.checks if check.id == "C5")
+    failed = lists.model_copy(update={"result": "fail", "count": 1, "findings": ("runs: other order",)})
+    checks = tuple(failed if check is lists else check for check in report.checks)
+    changed = report.model_copy(update={"verdict": "FAIL", "exit_code": 1, "checks": checks})
+    assert headline(changed).startswith(
+        "The source and the target differ: C5 list order. 21 documents equal."
+    )
+
+
+def test_an_open_proof_names_its_gaps(pair: MemoryPair) -> None:
+    plant(pair.stores[0], _with(stored_rows(pair.stores[0], AUDIT)["acme-audit-0",], category=" schedule "))
+    assert headline(pair.verify()).endswith("the proof has gaps: C2 content.")
+
+
+def test_what_the_target_cannot_decode_is_named_by_the_check_of_decoding(pair: MemoryPair) -> None:
+    damage(pair)
+    check = next(check for check in pair.verify().checks if check.id == "C7")
+    assert (check.result, check.summary) == ("fail", "some documents cannot be decoded")
+    assert check.findings == ("runs: 1 cannot be decoded in target; they count as different",)
+
+
+def test_why_a_document_cannot_be_moved_stands_in_every_report(pair: MemoryPair) -> None:
+    row = stored_rows(pair.stores[0], RUNS)["acme-run-1",]
+    plant(pair.stores[0], DocumentRow(RUNS, ("bad",), {**row.document, "id": "bad", "state": "pl4nted"}, {}))
+    report = pair.verify()
+    (named,) = next(item for item in report.entities if item.entity == "runs").quarantined.shown
+    assert named.reason
+    assert "state" in named.reason
+    for output in ReportFormat:
+        shown = render(report, output).decode()
+        assert "pl4nted" not in shown
+        assert "bad" in shown
+        assert named.reason.split(":")[0] in shown.replace("\\", "")
+
+
+class TestJunit:
+    def test_says_what_failed_and_not_what_was_compared(self, pair: MemoryPair) -> None:
+        damage(pair, extra=2)
+        problems = {
+            case.get("name"): problem.get("message")
+            for case in junit_of(pair.verify()).iter("testcase")
+            for problem in case.findall("failure")
+        }
+        assert problems["C2 content"] == "schedules: 1 different (and 2 more)"
+        assert problems["C1 counts"] == "runs, tenant acme: 7 in source, 9 in target"
+
+    def test_says_when_where_how_long_and_of_what(self, pair: MemoryPair) -> None:
+        root = junit_of(pair.verify())
+        assert float(root.get("time", "x")) >= 0
+        for suite in root:
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+", suite.get("timestamp", ""))
+            assert suite.get("hostname")
+        given = {item.get("name"): item.get("value") for item in root[-1].iter("property")}
+        assert (given["Mode"], given["Verdict"], given["Exit code"]) == ("full", "PASS", "0")
+        assert given["Source"] != given["Target"]
+
+    def test_is_not_green_where_readiness_was_required(self, pair: MemoryPair) -> None:
+        root = junit_of(pair.verify(tenants=["acme"], require_ready=True))
+        (case,) = [case for case in root.iter("testcase") if case.find("error") is not None]
+        assert case.get("name") == "ready for cut-over"
+        assert junit_of(pair.verify(require_ready=True)).get("errors") == "0"
+
+
+class TestTerminal:
+    def test_says_how_many_more_there_are(
+        self, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        damage(pair, extra=13)
+        lines = verify(pair, tmp_path, capsys)
+        assert sum(line.startswith("extra runs") for line in lines) == 10
+        assert "… and 3 more extra in runs" in lines
+
+    @pytest.mark.parametrize(("terminal", "coloured"), [(True, True), (False, False)])
+    def test_has_colours_on_a_terminal_only(  # fixtures and parameters
+        self,
+        pair: MemoryPair,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        terminal: bool,
+        coloured: bool,
+    ) -> None:
+        monkeypatch.setenv("TERM", "xterm-256color")
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+        shown = "\n".join(verify(pair, tmp_path, capsys))
+        assert ("\x1b[1;32mPASS" in shown) == coloured
+        assert "PASS: 21 documents equal." in shown
+
+    def test_one_is_not_many(
+        self, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        plant(pair.stores[0], _with(stored_rows(pair.stores[0], AUDIT)["acme-audit-0",], message=" told "))
+        plant(pair.stores[1], _with(stored_rows(pair.stores[1], AUDIT)["acme-audit-0",], message="told"))
+        assert "Equal after normalisation: 1 document (whitespace)." in verify(pair, tmp_path, capsys)
+
+    def test_does_not_break_what_a_row_is_about(self) -> None:
+        (first, *_) = table(("setting", "value"), [("a" * 60, "b" * 60)]).columns
+        assert first.no_wrap
+
+
+def test_a_report_is_printed_as_the_command_printed_it(
+    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "report"
+    shown = verify(pair, tmp_path, capsys, "--out", out)
+    answer = invoke(capsys, "backfill", "report", "--in", out, "--format", "text")
+    assert answer.code == 0
+    assert answer.out.splitlines() == [line for line in shown if str(out) not in line]
+    assert orjson.loads(invoke(capsys, "backfill", "report", "--in", out, "--format", "json").out)
+
+
+def test_an_empty_source_has_no_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path / "c.json", {"Persistence": {"Memory": {"Store": "nothing-here"}}})
+    other = write_config(tmp_path / "o.json", {"Persistence": {"Memory": {"Store": "nor-here"}}})
+    sides = ("--from", "memory", "--to", "memory", "--source-config", config, "--target-config", other)
+    answer = invoke(capsys, "backfill", "plan", "--module", "scheduler", *sides)
+    assert "The source has no rows to copy." in answer.out

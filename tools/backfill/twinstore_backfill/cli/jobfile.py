@@ -1,0 +1,133 @@
+"""A job file: what the options of the commands say, in one TOML file that is reviewed and kept.
+
+    from = "Mongo"                      # for every command that has this option
+    to = "Postgres"
+    on-finish = ["notify", "ops"]
+
+    [copy]                              # for one command
+    jobs = 4
+
+    [[ignore-unknown]]                  # a decision about data, so it needs a reason
+    path = "runs.legacy"
+    reason = "left by the old importer, nobody reads it"
+
+What the command line says goes before the file.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from twinstore.errors import ConfigurationError
+
+__all__ = ["JobFile", "defaults", "read_job_file"]
+
+IGNORED: Final = "ignore-unknown"
+ON_FINISH: Final = "on-finish"
+# They change a store, so they are said where the command is given.
+ONLY_ON_THE_COMMAND_LINE: Final = frozenset({"execute", "delete-extra"})
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """What a job file says.
+
+    Attributes:
+        name: where it was read.
+        options: by name of the option, without its dashes, for every command that has it.
+        commands: the same for one command each.
+        reasons: by path of an ignored property, why it may be lost.
+    """
+
+    name: str
+    options: Table = field(default_factory=dict[str, Any])
+    commands: Mapping[str, Table] = field(default_factory=dict[str, Table])
+    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def read_job_file(path: Path) -> JobFile:
+    """Return what a file says.
+
+    Raises:
+        ConfigurationError: it cannot be read, is no TOML, or holds what no option can.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"The job file {path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"The job file {path} is no TOML: {error}.") from None
+    reasons = dict(_reasons(document.pop(IGNORED, []), str(path)))
+    tables = {name: value for name, value in document.items() if isinstance(value, dict)}
+    options = {name: value for name, value in document.items() if name not in tables}
+    return JobFile(
+        str(path), _plain(options), {name: _plain(table) for name, table in tables.items()}, reasons
+    )
+
+
+def _reasons(found: object, name: str) -> Iterator[tuple[str, str]]:
+    for item in found if isinstance(found, list) else [found]:
+        path, reason = (
+            (item.get(part) for part in ("path", "reason")) if isinstance(item, dict) else (None, None)
+        )
+        if not (isinstance(path, str) and isinstance(reason, str) and path and reason.strip()):
+            raise ConfigurationError(
+                f"The job file {name}: each [[{IGNORED}]] needs a path, such as runs.legacy, and a reason."
+            )
+        yield path, reason.strip()
+
+
+def _plain(table: Table) -> Table:
+    """Return options with the one that may be a list of words as the text that it stands for."""
+    words = table.get(ON_FINISH)
+    return {**table, ON_FINISH: shlex.join(map(str, words))} if isinstance(words, list) else table
+
+
+def defaults(job: JobFile, commands: Mapping[str, Mapping[str, str]]) -> dict[str, Table]:
+    """Return the value of each option by command and name of its parameter.
+
+    Args:
+        job: what the file says.
+        commands: by command the names of the parameters by those of the options.
+
+    Raises:
+        ConfigurationError: a command or an option is unknown, or belongs on the command line.
+    """
+    for name in job.commands:
+        if name not in commands:
+            raise _unknown(job, f"[{name}]", "command", commands)
+    every = {option for known in commands.values() for option in known}
+    for option in job.options:
+        _check(job, option, every)
+    for name, table in job.commands.items():
+        for option in table:
+            _check(job, option, commands[name])
+    return {
+        name: {
+            known[option]: value
+            for option, value in {**job.options, **job.commands.get(name, {})}.items()
+            if option in known
+        }
+        for name, known in commands.items()
+    }
+
+
+def _check(job: JobFile, option: str, known: Collection[str]) -> None:
+    if option in ONLY_ON_THE_COMMAND_LINE:
+        raise ConfigurationError(
+            f"The job file {job.name}: give --{option} on the command line; it changes data."
+        )
+    if option not in known:
+        raise _unknown(job, option, "option", known)
+
+
+def _unknown(job: JobFile, name: str, what: str, known: Iterable[str]) -> ConfigurationError:
+    return ConfigurationError(
+        f"The job file {job.name} has the unknown {what} {name}; known: {', '.join(sorted(known))}."
+    )

@@ -1,0 +1,127 @@
+"""``twinstore backfill diff``: one row on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from twinstore.catalog import Entity
+from twinstore.errors import ValidationError
+from twinstore.keys import Key
+from twinstore_backfill.cli.output import emit
+from twinstore_backfill.cli.params import (
+    AsOf,
+    Format,
+    FromBackend,
+    ModuleName,
+    OutputFormat,
+    SourceConfig,
+    TargetConfig,
+    ToBackend,
+    common,
+    instant_option,
+)
+from twinstore_backfill.cli.stores import both_sides, side_module
+from twinstore_backfill.copy.retention import instant_of_judgement
+from twinstore_backfill.outcome import Exit
+from twinstore_backfill.stores import select_entities
+from twinstore_backfill.verify.row import RowComparison, compare_row
+
+__all__ = ["KeyOption", "ShowValues", "diff", "key_option"]
+
+KeyOption = Annotated[
+    list[str],
+    typer.Option("--key", help="Key of the row; for a key of several parts once for each, in their order."),
+]
+ShowValues = Annotated[
+    bool, typer.Option("--show-values", help="Also print what is stored; customers' data, on request only.")
+]
+CODES = {
+    "equal": Exit.OK,
+    "unproved": Exit.INCONCLUSIVE,
+    "quarantined": Exit.INCONCLUSIVE,
+    "expired": Exit.OK,
+}
+
+
+def diff(  # noqa: PLR0917  # the options of a command
+    context: typer.Context,
+    source: FromBackend,
+    target: ToBackend,
+    entity: Annotated[str, typer.Option("--entity", help="Entity of the row.")],
+    key: KeyOption,
+    module: ModuleName = None,
+    source_config: SourceConfig = None,
+    target_config: TargetConfig = None,
+    as_of: AsOf = None,
+    show_values: ShowValues = False,  # noqa: FBT002  # Typer makes a flag of it  # Typer makes a flag of it
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Compare one row as a verification does, and say where it differs. Values are shown on request only."""
+    name = side_module(common(context), module, source_config, target_config)
+    asked = instant_option(as_of, "--as-of")
+    sides = both_sides(common(context), name, (source, source_config), (target, target_config))
+    with sides as (left, right):
+        (chosen,) = select_entities(left.bulk, [entity])
+        instant = instant_of_judgement(left.bulk, asked)
+        found = compare_row(left, right, chosen, key_option(chosen, key), instant)
+    emit(output, _document(found, show_values=show_values), *_texts(found, show_values=show_values))
+    raise typer.Exit(CODES.get(found.verdict, Exit.DIFFERENT))
+
+
+def key_option(entity: Entity, parts: Sequence[str]) -> Key:
+    """Return the key that an option gives in parts.
+
+    Raises:
+        ValidationError: it is no key of the entity.
+    """
+    wanted = entity.key_parts
+    if len(parts) == len(wanted):
+        try:
+            key = tuple(
+                int(text) if part.type.is_number else text for text, part in zip(parts, wanted, strict=True)
+            )
+        except ValueError:
+            key = ()
+        if key and entity.admits_key(key):
+            return key
+    described = ", ".join(f"{part.field} ({part.type.value})" for part in wanted)
+    raise ValidationError(
+        f"--key does not name a row of {entity.name}, whose key is {described}; give --key once for each."
+    )
+
+
+def _document(found: RowComparison, *, show_values: bool) -> dict[str, Any]:
+    places = [
+        {"path": item.path, **({"source": item.source, "target": item.target} if show_values else {})}
+        for item in found.places
+    ]
+    return {
+        "entity": found.entity,
+        "key": list(found.key),
+        "verdict": found.verdict,
+        "tenant_in_source": found.source_tenant,
+        "tenant_in_target": found.target_tenant,
+        "reason": found.reason,
+        "equivalences": list(found.equivalences),
+        "differences": places,
+    }
+
+
+def _texts(found: RowComparison, *, show_values: bool) -> Iterator[str]:
+    if found.reason is not None:
+        yield f"No copy takes the row of the source: {found.reason}."
+    yield from (f"Equal after normalisation: {text}." for text in found.equivalences)
+    for item in found.places:
+        yield item.path
+        if show_values:
+            yield f"  expected: {_shown(item.source)}"
+            yield f"  stored:   {_shown(item.target)}"
+    yield f"{found.entity} {'/'.join(map(str, found.key))}: {found.verdict}"
+
+
+def _shown(value: object) -> str:
+    return "(nothing)" if value is None else orjson.dumps(value).decode()

@@ -1,0 +1,150 @@
+"""``twinstore backfill selftest``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from twinstore.config import Settings, load_settings
+from twinstore.errors import ValidationError
+from twinstore.plugins import load_backend
+from twinstore_backfill.cli.output import emit, table
+from twinstore_backfill.cli.params import (
+    Format,
+    FromBackend,
+    ModuleName,
+    OutputFormat,
+    SourceConfig,
+    TargetConfig,
+    ToBackend,
+    common,
+    remembered,
+    side_settings,
+)
+from twinstore_backfill.cli.stores import side_module
+from twinstore_backfill.files import json_text, require_writable, write_whole
+from twinstore_backfill.selftest.document import document_of
+from twinstore_backfill.selftest.engine import run_selftest
+from twinstore_backfill.selftest.markdown import headline, markdown
+from twinstore_backfill.selftest.options import SelftestOptions
+from twinstore_backfill.selftest.scratch import embedded_settings, open_scratch, planted_drivers
+from twinstore_backfill.stopping import stop_on_signals
+from twinstore_backfill.stores import Store, open_store
+
+__all__ = ["selftest"]
+
+NAME = "selftest-report"
+
+
+def selftest(  # noqa: PLR0917  # the options of a command
+    context: typer.Context,
+    source: FromBackend,
+    target: ToBackend,
+    module: ModuleName = None,
+    source_config: SourceConfig = None,
+    target_config: TargetConfig = None,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(
+            "--scratch", help="Settings file that names two empty databases. Default: servers of its own."
+        ),
+    ] = None,
+    sample: Annotated[int, typer.Option("--sample", help="Rows of each entity to take.")] = 200,
+    seed: Annotated[int, typer.Option("--seed", help="Seed that chooses them.")] = 0,
+    thorough: Annotated[  # noqa: FBT002  # Typer makes a flag of it
+        bool, typer.Option("--thorough", help="Plant every corruption once more alone; takes long.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Directory for the report as JSON and Markdown.")
+    ] = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Corrupt a copy of a sample in every way there is, and count what the verification finds of it."""
+    name = side_module(common(context), module, source_config, target_config)
+    options = SelftestOptions(sample=sample, seed=seed, thorough=thorough)
+    planted_drivers(name, (source, target))
+    if out is not None:
+        clear(out)
+    origin = open_store(name, source, side_settings(common(context), source_config), read_only=True)
+    with stop_on_signals() as stop, origin as rows, scratch_settings(scratch) as settings:
+        if scratch is not None:
+            keep_apart(settings, rows, (name, source, target), side_settings(common(context), target_config))
+        with (
+            open_scratch(name, source, settings) as left,
+            open_scratch(name, target, settings) as right,
+        ):
+            outcome = run_selftest(rows, left, right, options, stop)
+        report = document_of(outcome, options, rows.described(), name)
+    if out is not None:
+        write_whole(out / f"{NAME}.json", json_text(report))
+        write_whole(out / f"{NAME}.md", markdown(report).encode())
+    emit(output, report, *_texts(report, out))
+    raise typer.Exit(report["exit_code"])
+
+
+def clear(directory: Path) -> None:
+    """Remove the reports of an earlier run, which must not be taken for those of a run that fails.
+
+    Raises:
+        ConfigurationError: nothing can be written to the directory.
+    """
+    require_writable(directory)
+    for suffix in ("json", "md"):
+        (directory / f"{NAME}.{suffix}").unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch_settings(file: Path | None) -> Iterator[Settings]:
+    """Yield the settings of the scratch databases: those of a file, or of servers that run until the end."""
+    if file is None:
+        with embedded_settings() as settings:
+            yield remembered(settings)
+    else:
+        # The environment may name the databases of the service, which are no place for this.
+        yield remembered(load_settings(file, environ={}))
+
+
+def keep_apart(scratch: Settings, source: Store, names: tuple[str, str, str], target: Settings) -> None:
+    """Refuse scratch databases that are the source, or the target where the settings name one.
+
+    Args:
+        scratch: the settings of the scratch databases.
+        source: the source.
+        names: module, driver of the source and driver of the target.
+        target: the settings of the target.
+
+    Raises:
+        ValidationError: names the place.
+    """
+    module, first, second = names
+    known = {source.bulk.identity}
+    if target.backend_section(module, load_backend(second, module=module).name):
+        with open_store(module, second, target, read_only=True) as store:
+            known.add(store.bulk.identity)
+    for backend in (first, second):
+        with open_store(module, backend, scratch, read_only=True) as store:
+            if store.bulk.identity in known:
+                raise ValidationError(
+                    f"The scratch database {store.bulk.place} is the source or the target itself; name "
+                    "another one."
+                )
+
+
+def _texts(report: dict[str, Any], out: Path | None) -> Iterator[RenderableType]:
+    yield table(
+        ("entity", "sampled", "made", "unreadable"),
+        [(item["entity"], item["sampled"], item["made"], item["unreadable"]) for item in report["entities"]],
+    )
+    for store in report["stores"]:
+        kinds = [(kind, counts["planted"], counts["found"]) for kind, counts in store["by_kind"].items()]
+        yield table(("kind", "planted", "found"), kinds, f"{store['source']} to {store['target']}")
+    yield from (f"Not tested: {name}, of which the source has no row." for name in report["untested"])
+    yield from report["problems"]
+    yield headline(report)
+    if out is not None:
+        yield f"Reports: {out}/{NAME}.json and .md."

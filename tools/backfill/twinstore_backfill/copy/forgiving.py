@@ -1,0 +1,37 @@
+"""Records that a copy takes once the unknown properties are dropped that somebody decided to lose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from twinstore.bulk import Record
+from twinstore_backfill.ignoring import of_entity
+from twinstore_backfill.verify.expected import Expecting
+
+if TYPE_CHECKING:
+    from twinstore.bulk import BulkPort
+    from twinstore.catalog import Entity
+    from twinstore_backfill.ignoring import IgnoredPath
+
+__all__ = ["Forgiving"]
+
+
+class Forgiving:
+    """Reads the records once more that cannot be decoded; of all others it takes no notice."""
+
+    def __init__(self, port: BulkPort, ignored: Sequence[IgnoredPath]) -> None:
+        """Take the source and what is ignored."""
+        self._port, self._ignored = port, ignored
+
+    def forgiven(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
+        """Return a batch in which what can be read without the ignored properties is read so."""
+        paths = of_entity(self._ignored, entity)
+        keys = [record.key for record in batch if record.error is not None and record.key is not None]
+        if not paths or not keys:
+            return list(batch)
+        # By the scan of a comparison: only there a document is seen property by property without its model.
+        expecting = Expecting(entity, paths)
+        with self._port.view() as view:
+            read = {row.key: expecting.record(row) for row in view.rows_of(entity, keys)}
+        return [record if record.error is None else (read.get(record.key) or record) for record in batch]

@@ -1,0 +1,111 @@
+"""Unknown properties that somebody decided to lose: left by others in a store, and not in the model.
+
+A copy drops them and a verification counts their documents as the equivalence ``ignored``. That is a decision
+about data, so without a reason, which only a job file can give, the proof stays open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from twinstore.errors import ValidationError
+from twinstore.shapes import Kind, shapes_of
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from twinstore.catalog import Entity
+
+__all__ = ["IgnoredPath", "check_ignored", "ignored_path", "ignored_paths", "of_entity", "without"]
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredPath:
+    """One property that no model has; list items on the way do not count."""
+
+    entity: str
+    path: tuple[str, ...]
+    reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The path as options and reports show it."""
+        return ".".join((self.entity, *self.path))
+
+
+def ignored_paths(texts: Iterable[str], reasons: Mapping[str, str]) -> tuple[IgnoredPath, ...]:
+    """Return the paths of the options and of the job file, each once, in order of their text."""
+    return tuple(ignored_path(text, reasons.get(text)) for text in sorted({*texts, *reasons}))
+
+
+def ignored_path(text: str, reason: str | None = None) -> IgnoredPath:
+    """Return the path of a text such as ``runs.stats.old``.
+
+    Raises:
+        ValidationError: it names no property of an entity.
+    """
+    entity, *path = text.split(".")
+    if not path or not all((entity, *path)):
+        raise ValidationError(
+            f"--ignore-unknown {text!r} names no property; give entity and path, such as runs.legacy."
+        )
+    return IgnoredPath(entity, tuple(path), reason)
+
+
+def of_entity(ignored: Sequence[IgnoredPath], entity: Entity) -> tuple[IgnoredPath, ...]:
+    """Return the paths of one entity."""
+    return tuple(item for item in ignored if item.entity == entity.name)
+
+
+def check_ignored(ignored: Sequence[IgnoredPath], entities: Iterable[Entity]) -> None:
+    """Refuse what would lose more than an unknown property.
+
+    Raises:
+        ValidationError: an entity is unknown, or a path names what a model keeps.
+    """
+    known = {entity.name: entity for entity in entities}
+    for item in ignored:
+        if item.entity not in known:
+            raise ValidationError(
+                f"--ignore-unknown {item.text}: there is no such entity; known: {', '.join(known)}."
+            )
+        _check_unknown(item, known[item.entity].model, item.path)
+
+
+def _check_unknown(item: IgnoredPath, model: type[BaseModel], path: tuple[str, ...]) -> None:
+    name, *rest = path
+    shape = next((shape for shape in shapes_of(model) if shape.wire == name), None)
+    if shape is None:
+        if rest:
+            raise ValidationError(
+                f"--ignore-unknown {item.text}: all of {name!r} is unknown; name it without what is below."
+            )
+        return
+    value = shape.value
+    while value.kind is Kind.LIST and value.item is not None:
+        value = value.item
+    if not rest or value.kind is not Kind.OBJECT:
+        raise ValidationError(
+            f"--ignore-unknown {item.text}: {name!r} is a property of the model, which a copy never drops."
+        )
+    _check_unknown(item, value.model, tuple(rest))
+
+
+def without(document: object, paths: Iterable[tuple[str, ...]]) -> object:
+    """Return a document without the named properties; the given one stays as it is."""
+    for path in paths:
+        document = _without(document, path)
+    return document
+
+
+def _without(value: object, path: tuple[str, ...]) -> object:
+    if isinstance(value, list):
+        return [_without(item, path) for item in value]
+    if not isinstance(value, dict) or path[0] not in value:
+        return value
+    name, *rest = path
+    if not rest:
+        return {key: item for key, item in value.items() if key != name}
+    return {**value, name: _without(value[name], tuple(rest))}

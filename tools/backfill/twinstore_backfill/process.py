@@ -1,0 +1,78 @@
+"""What a process of the command line does before and after its command, so that it always ends in order.
+
+It imports as little as possible: until the signals are in hand, Ctrl-C would show a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["begin", "end", "signals_to_python"]
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STANDARD_STREAMS = 3
+# These start and stop servers and clean up behind them, for which Python raises KeyboardInterrupt.
+CLEANS_UP = frozenset({"demo", "down", "up"})
+
+
+def begin() -> None:
+    """Take signals and standard streams in hand; called once, first of all."""
+    for number in SIGNALS:
+        # Ignored for us by whoever started the process, as a shell does for a job in the background.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end_at_once)
+    _fill_closed_streams()
+
+
+def signals_to_python() -> None:
+    """Let a command that cleans up do so at Ctrl-C; called when every module is imported."""
+    if CLEANS_UP.intersection(sys.argv[1:]) and signal.getsignal(signal.SIGINT) is _end_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def end() -> None:
+    """Ignore signals from now on: the outcome stands, and its exit code must not say otherwise."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _end_at_once(number: int, _frame: FrameType | None) -> None:
+    """End the process: whatever runs now holds nothing that a killed process would lose.
+
+    Nothing is raised, because an exception in the middle of an import or of a clean-up shows up anywhere.
+    """
+    name, code = signal.Signals(number).name, 128 + number
+    text, stream = f"error: Interrupted by {name}.\n", 2
+    if _wants_json(sys.argv[1:]):
+        stream = 1
+        text = (
+            '{\n  "error": {\n    "code": "interrupted",\n'
+            f'    "message": "Interrupted by {name}.",\n    "exit_code": {code}\n  }}\n}}\n'
+        )
+    with suppress(OSError):
+        # Not print, which refuses to write while it is writing.
+        os.write(stream, text.encode())
+    os._exit(code)
+
+
+def _wants_json(given: list[str]) -> bool:
+    return "--format=json" in given or ("--format", "json") in list(pairwise(given))
+
+
+def _fill_closed_streams() -> None:
+    """Open what was closed by whoever started the process, or a connection would take its number."""
+    while (handle := os.open(os.devnull, os.O_RDWR)) < STANDARD_STREAMS:
+        pass
+    os.close(handle)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))

@@ -1,0 +1,122 @@
+"""Planting one corruption at a time: a verification that finds a thousand says FAIL for the first of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from twinstore_backfill.selftest.judging import judge
+from twinstore_backfill.selftest.moving import verified
+from twinstore_backfill.selftest.planting import Planted, Refused, plant, undo
+from twinstore_backfill.selftest.preparing import surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from twinstore_backfill.selftest.herd import Herd
+    from twinstore_backfill.selftest.options import SelftestOptions
+    from twinstore_backfill.selftest.scratch import ScratchSide
+    from twinstore_backfill.stopping import StopSwitch
+
+__all__ = ["Single", "alone", "once_more"]
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """One corruption that stood alone.
+
+    Attributes:
+        planted: what was planted.
+        verdict: how the verification of its entity, and of its tenant unless that changed, ended.
+        ready: whether the report said that the switch may follow.
+        problem: what is wrong with that; empty when nothing is.
+    """
+
+    planted: Planted
+    verdict: str
+    ready: bool
+    problem: str
+
+
+def alone(
+    source: ScratchSide,
+    target: ScratchSide,
+    planted: Sequence[Planted],
+    options: SelftestOptions,
+    stop: StopSwitch,
+) -> list[Single]:
+    """Plant corruptions one by one and verify their entity each time.
+
+    Args:
+        source: the side that is right.
+        target: the side that is corrupted; it holds what was copied.
+        planted: what stood there together and was taken back.
+        options: tell whether all of them, or one of each kind.
+        stop: asks for the end.
+    """
+    chosen = planted if options.thorough else list(one_of_each(planted))
+    return [_judged(source, target, _again(target, item), stop) for item in chosen]
+
+
+def one_of_each(planted: Sequence[Planted]) -> Iterator[Planted]:
+    """Yield the first corruption of each kind."""
+    seen: set[tuple[str, bool]] = set()
+    for item in planted:
+        kind = (item.mutation.kind.value, bool(item.expected))
+        if kind not in seen:
+            seen.add(kind)
+            yield item
+
+
+def once_more(
+    source: ScratchSide, target: ScratchSide, refused: Sequence[Refused], herd: Herd, stop: StopSwitch
+) -> tuple[list[Single], list[Refused]]:
+    """Plant alone what was refused because another row was in the way, which may have been a planted one.
+
+    Returns:
+        what could be planted now, and what is still refused.
+    """
+    stored = {entity.name: target.planter.rows(entity) for entity in target.entities}
+    around = surroundings(target, stored, herd)
+    singles: list[Single] = []
+    left: list[Refused] = []
+    for item in refused:
+        rows = {row.key: row for row in stored[item.entity] if row.key is not None}
+        done = item if item.again is None else plant(around[item.entity], rows, item.again)
+        if isinstance(done, Planted):
+            singles.append(_judged(source, target, done, stop))
+            # What is taken back stands elsewhere in its table.
+            stored[item.entity] = target.planter.rows(done.entity)
+        else:
+            left.append(done or item)
+    return singles, left
+
+
+def _again(target: ScratchSide, item: Planted) -> Planted:
+    """Plant a corruption that was taken back."""
+    entity, change = item.entity, target.planter.change
+    row = None
+    if item.before is not None:
+        # Taking it back has moved the row.
+        row = next((row for row in target.planter.rows(entity) if row.key == item.key), None)
+    # Built again: of a name that stands twice the values that were read back tell one.
+    values = None if item.after is None else item.mutation.build(item.origin.values)
+    return replace(item, before=row, after=change(entity, row, values))
+
+
+def _judged(source: ScratchSide, target: ScratchSide, item: Planted, stop: StopSwitch) -> Single:
+    """Verify what is planted alone, and take it back."""
+    try:
+        tenants = () if item.tenant is None else (item.tenant,)
+        found = verified(source, target, stop, entities=(item.entity.name,), tenants=tenants)
+    finally:
+        undo(target.planter, [item])
+    judgement = judge([item], found.lines)
+    wanted = "FAIL" if item.expected else "PARTIAL"
+    problems = [text for _, text in judgement.missed]
+    problems += [f"{line.kind} {line.key} is a false alarm" for line in judgement.false_alarms]
+    if found.report.verdict != wanted:
+        problems.append(f"the verdict is {found.report.verdict}, not {wanted}")
+    if item.expected and found.report.cutover_ready:
+        problems.append("the report says that the switch may follow")
+    return Single(item, found.report.verdict, found.report.cutover_ready, "; ".join(problems))

@@ -1,0 +1,29 @@
+"""What a self-test is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twinstore.errors import ValidationError
+
+__all__ = ["SelftestOptions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelftestOptions:
+    """Options of a self-test.
+
+    Attributes:
+        sample: rows of each entity to take from the source, spread over the tenants.
+        seed: chooses them; the same seed chooses the same rows.
+        thorough: plant every corruption once more alone, not only one of each kind.
+    """
+
+    sample: int = 200
+    seed: int = 0
+    thorough: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a sample of nothing."""
+        if self.sample < 1:
+            raise ValidationError(f"--sample should be at least 1, not {self.sample}.")
