@@ -46,9 +46,10 @@ class Ledger(RangeLedger):
         for conflict in conflicts:
             access.insert(CONFLICTS, ALL_TENANTS, Row(conflict))
 
-    def quarantined(self, job_id: str) -> Iterator[QuarantineLine]:
+    def quarantined(self, job_id: str, entity: str | None = None) -> Iterator[QuarantineLine]:
         """Return the quarantined documents of a job by range and line, each in one or more parts."""
-        where = (Equals("jobId", job_id),)
+        where = [Equals("jobId", job_id)]
+        where += [] if entity is None else [Equals("entity", entity)]
         rows = self._all(QUARANTINE, where, key_order(QUARANTINE), PAGE_OF_LINES)
         return (row.model for row in rows)
 

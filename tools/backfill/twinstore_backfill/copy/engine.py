@@ -290,10 +290,14 @@ class Copy:
         if self._options.on_conflict != "overwrite":
             return False
         sides = self._source.bulk, self._target.bulk
-        return self._patience.outlast(
+        moves = self._patience.outlast(
             f"Settling {entity.name}",
             lambda: settle_moves(*sides, self._ledger, keeper.refresh(), entity),
         )
+        if not moves.settled:
+            # Nothing frees these any more, so that they count like all the others now.
+            self._limits.give_up(moves.waiting)
+        return bool(moves.settled)
 
     def _conclude(self, lease: Lease) -> str:
         """Complete the job when every range is live; return why it was stopped."""
