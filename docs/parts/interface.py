@@ -32,6 +32,7 @@ DRIVER_PARTS: Final = (
     "twinstore.migrations",
     "twinstore.module_storage",
     "twinstore.modules",
+    "twinstore.moving",
     "twinstore.options",
     "twinstore.paging",
     "twinstore.planting",

@@ -9,7 +9,7 @@ import pytest
 from tests.backfill.toolkit import MemoryPair, memory_pair
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.verify import sampling, tasks
-from twinstore_backfill.verify.sampling import LARGEST, LIST_TENANTS, tenants_for_lists
+from twinstore_backfill.verify.sampling import LARGEST, LIST_TENANTS, ChosenTenants, tenants_for_lists
 from twinstore_backfill.verify.tasks import ListTask
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ def pair(tmp_path: Path) -> Iterator[MemoryPair]:
 
 def test_few_tenants_are_all_chosen_and_of_many_the_largest_with_a_seeded_choice() -> None:
     rows = {f"t-{number:04}": 5 for number in range(LIST_TENANTS)}
-    assert tenants_for_lists(rows, 1) == sorted(rows)
+    assert tenants_for_lists(rows, 1) == ChosenTenants(tuple(sorted(rows)))
     large = {f"large-{number:02}": 1000 + number for number in range(LARGEST)}
     many = {f"t-{number:04}": 5 for number in range(3000)} | large
     chosen = tenants_for_lists(many, 1)
-    assert len(chosen) == LIST_TENANTS
-    assert set(large) <= set(chosen)
+    assert len(chosen.tenants) == LIST_TENANTS
+    assert set(large) <= set(chosen.tenants)
     assert chosen == tenants_for_lists(dict(reversed(many.items())), 1)
     assert chosen != tenants_for_lists(many, 2)
 

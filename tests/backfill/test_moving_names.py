@@ -144,3 +144,17 @@ def test_without_overwriting_the_reason_names_the_holder_too(pair: Pair) -> None
     assert "name" in reason
     assert "'s-5' exists already" not in reason
     assert result.totals.of(SCHEDULES.name)["quarantined"] == 1
+
+
+def test_a_limit_of_the_quarantine_counts_what_nothing_frees_and_only_that(pair: Pair) -> None:
+    circle, size = MOVES["circle over ranges"]
+    rename(pair.source.storage, circle)
+    strict = {"on_conflict": "overwrite", "range_size": size, "max_quarantine": 0}
+    assert pair.copy(**strict).exit is Exit.OK  # type: ignore[arg-type]  # options of a copy
+    pair.target.storage.schedules.upsert(make_schedule(T, "mine", name="new"))
+    rename(pair.source.storage, {"s-4": "new"})
+    stopped = pair.copy(**strict)  # type: ignore[arg-type]  # the same
+    assert (stopped.complete, stopped.stopped) == (
+        False,
+        "more than 0 quarantined documents (--max-quarantine)",
+    )

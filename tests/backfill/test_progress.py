@@ -98,7 +98,7 @@ def test_at_a_limited_rate_every_second_tells_something(pair: MemoryPair, *, exe
     heard = Heard(StopSwitch(), after=RUNS + 1)
     copied(pair, heard, Impatient(), max_rate=7.9, execute=execute, range_size=1000)
     assert heard.steps == [7] * 7 + [1]
-    assert CopyOptions(max_rate=1e9).paced_batch == CopyOptions().batch_size
+    assert CopyOptions(max_rate=1e9).rows_per_batch == CopyOptions().batch_size
 
 
 def test_an_empty_entity_is_not_shown(pair: MemoryPair) -> None:

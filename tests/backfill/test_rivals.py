@@ -23,11 +23,9 @@ from twinstore.errors import ConcurrencyError, LeaseLostError
 from twinstore.ledger import JobState, Ledger
 from twinstore.scheduler.catalog import AUDIT
 from twinstore_backfill.copy import engine, patience
-from twinstore_backfill.copy import options as options_module
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.holder import Holder
 from twinstore_backfill.copy.lease import LeaseKeeper
-from twinstore_backfill.copy.limiter import RateLimiter
 from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings
 from twinstore_backfill.copy.patience import PATIENCE_SECONDS, Patience
 from twinstore_backfill.outcome import Exit, InterruptedRunError
@@ -303,20 +301,6 @@ class TestLateRenewals:
             assert stop._event.wait(20)  # noqa: SLF001  # the switch has no other way to wait
         assert isinstance(keeper.lost, LeaseLostError)
         assert outcomes == []
-
-
-def test_a_slow_rate_makes_small_batches_so_that_no_cursor_waits_for_minutes(
-    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert CopyOptions(max_rate=1).paced_batch == 60
-    assert CopyOptions(max_rate=1000).paced_batch == CopyOptions().paced_batch == 1000
-    taken: list[int] = []
-    monkeypatch.setattr(RateLimiter, "take", lambda _, count: taken.append(count))
-    monkeypatch.setattr(options_module, "LONGEST_PAUSE", 2)
-    pair.copy(max_rate=1, range_size=1000)
-    pair.copy(max_rate=1, range_size=1000, execute=False)
-    assert taken
-    assert max(taken) == 2
 
 
 class TestTheNextCopy:

@@ -310,7 +310,10 @@ class MongoRangeWriter(RangeWriter):
                 return
 
     def _exchange(self, context: RepositoryContext, writes: Sequence[DocumentWrite]) -> int:
-        """Remove the documents that are replaced and insert all, so that every value is free when wanted."""
+        """Remove the documents that are replaced and insert all, so that every value is free when wanted.
+
+        Without transactions a crash in between leaves some out until the range is copied again.
+        """
         if self._check is not None:
             self._check(GuardedAccess(MongoAccess(context, self._entities)))
         collection, store = context.collection(self._entity), context.store

@@ -82,23 +82,41 @@ def surveyed(connection: Connection, entity: Entity, real: Mapping[str, Any] | N
         indexes = list(connection.store.collection(name).list_indexes())
     return Survey(
         entity=entity.name,
-        warnings=tuple(warnings_of(connection, entity, indexes)),
+        warnings=(
+            *warnings_of(connection, entity, indexes),
+            *removals_by_others(name, entity, indexes),
+        ),
         removed_after=removed_after(entity, indexes),
     )
 
 
+def ages_of(indexes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, timedelta]]:
+    """Yield the field of each TTL index with the age at which the server removes documents by it."""
+    for index in indexes:
+        # An age may be no number at all, in which case releases disagree about what the server does.
+        if index.get(AGE) is not None and not isnan(index[AGE]):
+            yield next(iter(index["key"])), timedelta(seconds=index[AGE])
+
+
 def removed_after(entity: Entity, indexes: Sequence[Mapping[str, Any]]) -> timedelta | None:
     """Return the age at which a TTL index removes documents by the field of their retention."""
-    if entity.retention is None:
-        return None
-    wanted = [stored_names(entity)[entity.retention.field]]
-    # An age may be no number at all, in which case releases disagree about what the server does.
-    ages = [
-        index[AGE]
-        for index in indexes
-        if index.get(AGE) is not None and not isnan(index[AGE]) and list(index["key"]) == wanted
-    ]
-    return timedelta(seconds=min(ages)) if ages else None
+    wanted = retention_field(entity)
+    return min((age for field, age in ages_of(indexes) if field == wanted), default=None)
+
+
+def retention_field(entity: Entity) -> str | None:
+    """Return the stored name of the instant that retention judges by."""
+    return None if entity.retention is None else stored_names(entity)[entity.retention.field]
+
+
+def removals_by_others(name: str, entity: Entity, indexes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what the server removes by an instant that no retention of ours looks at."""
+    for field, age in ages_of(indexes):
+        if field != retention_field(entity):
+            yield (
+                f"The server removes documents of {name} by itself, {age.total_seconds():,.0f} s after their "
+                f"{field}; what it removes between a copy and the end of a verification is named as extra."
+            )
 
 
 def warnings_of(

@@ -80,9 +80,10 @@ class Ledger(RangeLedger):
         """Return the numbers of the ranges whose lines count."""
         return frozenset(item.number for item in self.ranges(job_id, state=RangeState.LIVE))
 
-    def quarantined(self, job_id: str) -> Iterator[QuarantineLine]:
+    def quarantined(self, job_id: str, entity: str | None = None) -> Iterator[QuarantineLine]:
         """Return the quarantined documents of a job by range and line, each in one or more parts."""
-        where = (Equals("jobId", job_id),)
+        where = [Equals("jobId", job_id)]
+        where += [] if entity is None else [Equals("entity", entity)]
         rows = self._all(QUARANTINE, where, key_order(QUARANTINE), PAGE_OF_LINES)
         return (row.model for row in rows)
 

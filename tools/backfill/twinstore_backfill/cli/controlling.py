@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -20,7 +20,7 @@ from twinstore_backfill.cli.params import (
     common,
     side_settings,
 )
-from twinstore_backfill.copy.control import chosen_job
+from twinstore_backfill.copy.control import HIGHEST_RATE, chosen_job
 from twinstore_backfill.stores import chosen_module, open_store
 
 __all__ = ["pause", "rate", "resume"]
@@ -28,7 +28,8 @@ __all__ = ["pause", "rate", "resume"]
 Job = Annotated[
     str | None, typer.Option("--job", help="The job. Default: the only one that is not complete.")
 ]
-NONE = "none"
+NONE: Final = "none"
+LONGEST: Final = len(str(HIGHEST_RATE))
 
 
 def pause(  # noqa: PLR0917  # the options of a command
@@ -86,9 +87,13 @@ def rate_argument(text: str) -> int | None:
     """
     if text.lower() == NONE:
         return None
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        raise ValidationError(f"The rate should be a whole number of at least 1, or {NONE}, not {text!r}.")
-    return int(text)
+    # Bounded in length first: turning very many digits into a number takes long.
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= LONGEST else 0
+    if not 1 <= number <= HIGHEST_RATE:
+        raise ValidationError(
+            f"The rate should be a whole number from 1 to {HIGHEST_RATE}, or {NONE}, not {text!r}."
+        )
+    return number
 
 
 def _changed(

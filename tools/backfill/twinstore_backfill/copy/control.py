@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logging import getLogger
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import ValidationError
 from twinstore.ledger import JobState
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from twinstore_backfill.copy.limiter import RateLimiter
     from twinstore_backfill.stores import Store
 
-__all__ = ["Control", "chosen_job"]
+__all__ = ["HIGHEST_RATE", "Control", "chosen_job"]
 
 log = getLogger(__name__)
+
+# Documents per second; nothing comes near it, and every store can hold it.
+HIGHEST_RATE: Final = 1_000_000_000
 
 
 class Control:

@@ -110,7 +110,7 @@ class DryRun:
         self._source, self._target, self._options = source, target, options
         self._progress, self._stop = progress, stop
         self._limiter = RateLimiter(options.max_rate, stop)
-        self._rows = SourceRows(source.bulk, options.tenants, options.paced_batch, options.ignored)
+        self._rows = SourceRows(source.bulk, options.tenants, options.rows_per_batch, options.ignored)
         self._compared = is_migrated(target)
         self._totals = Totals()
         self._lines = FirstLines()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import TwinstoreError
 from twinstore.ledger import JobState, RangeState
-from twinstore_backfill.copy.control import Control
+from twinstore_backfill.copy.control import HIGHEST_RATE, Control
 from twinstore_backfill.copy.dry import DryRun
 from twinstore_backfill.copy.holder import worker_id
 from twinstore_backfill.copy.lease import LeaseKeeper, acquire, dismiss_dead_workers
@@ -149,7 +149,7 @@ class Copy:
         self._ledger = target.ledger
         self._limits = Limits(options, stop)
         self._patience = Patience(stop, target.bulk.end_abandoned)
-        self._rows = SourceRows(source.bulk, options.tenants, options.paced_batch, options.ignored)
+        self._rows = SourceRows(source.bulk, options.tenants, options.rows_per_batch, options.ignored)
         self._exported = ExportedLines()
 
     def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:
@@ -197,7 +197,7 @@ class Copy:
         lease = self._patience.outlast("Taking the job", take)
         job = self._job(entities, as_of, begin=True)
         # What somebody asked of an earlier run ends with it: the command line says what counts now.
-        rate = None if self._options.max_rate is None else int(self._options.max_rate)
+        rate = None if self._options.max_rate is None else min(int(self._options.max_rate), HIGHEST_RATE)
         return (job if job.max_rate == rate else self._ledger.set_rate(job.id, rate)), lease
 
     def _job(self, entities: Sequence[Entity], as_of: datetime, *, begin: bool) -> CopyJob:
@@ -290,10 +290,14 @@ class Copy:
         if self._options.on_conflict != "overwrite":
             return False
         sides = self._source.bulk, self._target.bulk
-        return self._patience.outlast(
+        moves = self._patience.outlast(
             f"Settling {entity.name}",
             lambda: settle_moves(*sides, self._ledger, keeper.refresh(), entity),
         )
+        if not moves.settled:
+            # Nothing frees these any more, so that they count like all the others now.
+            self._limits.give_up(moves.waiting)
+        return bool(moves.settled)
 
     def _conclude(self, lease: Lease) -> str:
         """Complete the job when every range is live; return why it was stopped."""

@@ -37,6 +37,12 @@ class Limits:
             self._quarantined += sum(tally.quarantined.values()) - (waiting if self._overwrite else 0)
             self._judge()
 
+    def give_up(self, waiting: int) -> None:
+        """Count rows that waited for others in vain."""
+        with self._lock:
+            self._quarantined += waiting
+            self._judge()
+
     def reopen(self, live: Iterable[RangeProgress]) -> set[int]:
         """Return the numbers of the finished ranges that are to be looked at once more.
 

@@ -7,6 +7,7 @@ ranges are opened again: they find their rows as they should be.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from logging import getLogger
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,21 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity, Key
     from twinstore.ledger import Lease, Ledger
 
-__all__ = ["settle_moves"]
+__all__ = ["Moves", "settle_moves"]
 
 log = getLogger(__name__)
 
 
-def settle_moves(source: BulkPort, target: BulkPort, ledger: Ledger, lease: Lease, entity: Entity) -> bool:
-    """Write together what was refused for a taken value; tell whether ranges are open again for it.
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What became of the rows that waited: how many were written, and how many still wait."""
+
+    settled: int = 0
+    waiting: int = 0
+
+
+def settle_moves(source: BulkPort, target: BulkPort, ledger: Ledger, lease: Lease, entity: Entity) -> Moves:
+    """Write together what was refused for a taken value, and open the ranges of these rows again.
 
     Raises:
         ConcurrencyError: the transaction lost against another writer; nothing was written.
@@ -34,25 +43,23 @@ def settle_moves(source: BulkPort, target: BulkPort, ledger: Ledger, lease: Leas
     """
     waiting = dict(refused_rows(ledger, lease.job_id, entity)) if entity.uniques else {}
     if not waiting:
-        return False
+        return Moves()
     with source.view() as view, target.writer(entity, on_conflict="overwrite") as writer:
         writer.write(sorted(view.records_of(entity, list(waiting)), key=in_order))
         rejected = {item.record.key for item in writer.flush().rejected}
-        settled = sorted({number for key, number in waiting.items() if key not in rejected})
+        settled = {key: number for key, number in waiting.items() if key not in rejected}
         if settled:
             # In the transaction of the rows: a range that is open again is copied, whoever does it.
-            ledger.open_in(writer.access, lease, settled)
+            ledger.open_in(writer.access, lease, sorted(set(settled.values())))
             writer.commit()
-    log.info(
-        "%d of %d rows of %s whose unique values moved are written", len(settled), len(waiting), entity.name
-    )
-    return bool(settled)
+    log.info("%d rows of %s of %d got a value that is free now", len(settled), entity.name, len(waiting))
+    return Moves(len(settled), len(waiting) - len(settled))
 
 
 def refused_rows(ledger: Ledger, job_id: str, entity: Entity) -> Iterator[tuple[Key, int]]:
     """Yield the key and the range of each row that was refused for a taken value."""
-    for line in ledger.quarantined(job_id):
-        key = key_of_json(line.key) if line.part == 0 and line.entity == entity.name else None
+    for line in ledger.quarantined(job_id, entity.name):
+        key = key_of_json(line.key) if line.part == 0 else None
         if key is not None and line.reason.startswith(HELD):
             yield key, line.number
 

@@ -33,8 +33,6 @@ __all__ = [
 
 # A range is one transaction on PostgreSQL, and what an interruption throws away.
 LARGEST_RANGE: Final = 1_000_000
-# Seconds between two batches: MongoDB forgets a cursor that nobody has asked for ten minutes.
-LONGEST_PAUSE: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +91,12 @@ class CopyOptions:
             raise ValidationError(f"--range-size should be at most {LARGEST_RANGE}, not {self.range_size}.")
 
     @property
-    def paced_batch(self) -> int:
-        """The rows per batch: with a limited rate no more than may be read in :data:`LONGEST_PAUSE`."""
-        if self.max_rate is None:
-            return self.batch_size
-        return max(1, min(self.batch_size, int(self.max_rate * LONGEST_PAUSE)))
+    def rows_per_batch(self) -> int:
+        """How many rows are read at a time: at a limited rate no more than those of a second.
+
+        A whole batch is waited for at once, while a server may close the cursor and nobody sees progress.
+        """
+        return self.batch_size if self.max_rate is None else min(self.batch_size, int(self.max_rate))
 
 
 def refuse_same_store(source: BulkPort, target: BulkPort) -> None:

@@ -16,7 +16,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
 from twinstore import jsontext
-from twinstore.tenancy import names_tenant
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.reporting import left_out_counts
 from twinstore_backfill.copy.retention import instant_of_judgement
@@ -57,7 +56,7 @@ from twinstore_backfill.verify.checks import (
 from twinstore_backfill.verify.pool import run_tasks
 from twinstore_backfill.verify.ranges import RangeResult
 from twinstore_backfill.verify.removals import OwnAges
-from twinstore_backfill.verify.sampling import sample_rates, tenants_for_lists
+from twinstore_backfill.verify.sampling import rows_of_tenants, sample_rates, tenants_for_lists
 from twinstore_backfill.verify.schema import SCHEMA, schema_check
 from twinstore_backfill.verify.tasks import ListResult, ListTask, RangeTask, Task, VerifyContext, key_tasks
 
@@ -160,17 +159,16 @@ class Verification:
     def compare(self, entities: Sequence[Entity]) -> None:
         """Compare the documents and the lists."""
         counted = {entity.name: self._counted(entity) for entity in entities}
-        of_tenants = rows_of_tenants(counted.values())
-        tenants = tenants_for_lists(of_tenants, self._options.seed)
+        chosen = tenants_for_lists(rows_of_tenants(counted.values()), self._options.seed)
         findings = {entity.name: EntityFindings(entity, counted[entity.name]) for entity in entities}
         rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
-        lists = self._collect(findings, self._tasks(entities, counted, tenants), rows)
-        self._measure(counted, tenants)
+        lists = self._collect(findings, self._tasks(entities, counted, chosen.tenants), rows)
+        self._measure(counted, chosen.tenants)
         respelled = {name for name, found in findings.items() if found.equivalences}
         judgement = ListJudgement(
             respelled=respelled | {item.entity for item in self._entities if item.counts.quarantined},
             approved=self._approved(findings),
-            chosen=choice_text(len(tenants), len(of_tenants), self._options.seed),
+            chosen=chosen.note,
         )
         self.checks = [
             count_check(self._entities, sampled=self._sampled),
@@ -372,19 +370,6 @@ class Verification:
             for check in self.checks
             if check.result in {"fail", "inconclusive"}
         )
-
-
-def rows_of_tenants(counted: Iterable[Mapping[str, tuple[int, int]]]) -> Counter[str]:
-    """Return the rows of each tenant over all entities, on the side that has more of them."""
-    rows = Counter[str]()
-    for counts in counted:
-        rows.update({label: max(pair) for label, pair in counts.items() if names_tenant(label)})
-    return rows
-
-
-def choice_text(chosen: int, tenants: int, seed: int) -> str:
-    """Say how many tenants the lists were of, where not of all."""
-    return "" if chosen == tenants else f", of {chosen:,} of {tenants:,} tenants (seed {seed})"
 
 
 def _grouped(report: EntityReport, groups: Mapping[str, str]) -> EntityReport:

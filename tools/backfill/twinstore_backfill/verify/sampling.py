@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
+from twinstore.tenancy import names_tenant
 from twinstore_backfill.verify.ranges import RangeResult, RowComparison
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from twinstore.bulk import BulkView, KeyRange, ScanRow
     from twinstore.catalog import Entity
     from twinstore.keys import Key
     from twinstore_backfill.verify.ranges import RangeComparison
 
-__all__ = ["compare_sample", "sample_rates", "tenants_for_lists"]
+__all__ = ["ChosenTenants", "compare_sample", "rows_of_tenants", "sample_rates", "tenants_for_lists"]
 
 # Rows of the target are fetched by key: so many at a time keep round trips few and statements short.
 FETCHED: Final = 500
@@ -33,7 +36,23 @@ def sample_rates(counts: Mapping[str, int], sample_size: int) -> dict[str, float
     return {tenant: min(1.0, quota / count) for tenant, count in counts.items() if count}
 
 
-def tenants_for_lists(rows: Mapping[str, int], seed: int) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class ChosenTenants:
+    """The tenants whose lists are asked for; ``note`` says how they were chosen, where not all were."""
+
+    tenants: tuple[str, ...]
+    note: str = ""
+
+
+def rows_of_tenants(counted: Iterable[Mapping[str, tuple[int, int]]]) -> Counter[str]:
+    """Return the rows of each tenant over all entities, on the side that has more of them."""
+    rows = Counter[str]()
+    for counts in counted:
+        rows.update({label: max(pair) for label, pair in counts.items() if names_tenant(label)})
+    return rows
+
+
+def tenants_for_lists(rows: Mapping[str, int], seed: int) -> ChosenTenants:
     """Return the tenants whose lists are asked for: all, or of very many the largest and a seeded choice.
 
     Every document is compared whatever is chosen here. The lists of one tenant take a dozen questions on each
@@ -44,11 +63,12 @@ def tenants_for_lists(rows: Mapping[str, int], seed: int) -> list[str]:
         seed: the same one chooses the same tenants.
     """
     if len(rows) <= LIST_TENANTS:
-        return sorted(rows)
+        return ChosenTenants(tuple(sorted(rows)))
     # By name where two have as many rows, so that nothing depends on the order in which they were counted.
     largest = sorted(rows, key=lambda tenant: (-rows[tenant], tenant))[:LARGEST]
     others = sorted(rows.keys() - set(largest), key=lambda tenant: hashed(str(seed), tenant))
-    return sorted([*largest, *others[: LIST_TENANTS - LARGEST]])
+    chosen = sorted([*largest, *others[: LIST_TENANTS - LARGEST]])
+    return ChosenTenants(tuple(chosen), f", of {len(chosen):,} of {len(rows):,} tenants (seed {seed})")
 
 
 def compare_sample(

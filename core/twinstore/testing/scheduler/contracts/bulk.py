@@ -28,7 +28,7 @@ __all__ = ["SchedulerBulkContract"]
 
 
 class SchedulerBulkContract(SchedulerCases, capability="bulk"):
-    """The instant by which each row expires, as a scan tells it."""
+    """The instant by which each row expires, as a scan tells it, and names that move between rows."""
 
     def test_the_instant_of_retention_is_scanned(self, workspace: SchedulerWorkspace) -> None:
         self.populate(workspace)
