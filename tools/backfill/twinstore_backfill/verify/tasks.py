@@ -193,11 +193,10 @@ def key_tasks(entities: Iterable[str], only: RowChoice) -> Iterator[KeyTask]:
 
 @dataclass(slots=True)
 class ListResult:
-    """What the lists showed; ``note`` says of which tenants they were, where not of all."""
+    """What the lists showed."""
 
     lists: list[ListFinding]
     due: list[ListFinding] = field(default_factory=list[ListFinding])
-    note: str = ""
 
     def add(self, other: ListResult) -> None:
         """Add the lists of another tenant."""
