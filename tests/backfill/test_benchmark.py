@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -138,6 +138,6 @@ def test_every_text_shows_the_times(
         ({"benchmark": True, "approval": Approval("x", "y")}, "compares two sides"),
     ],
 )
-def test_what_does_not_belong_together_is_refused(options: dict[str, object], problem: str) -> None:
+def test_what_does_not_belong_together_is_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
-        VerifyOptions(**options)  # type: ignore[arg-type]  # the options of a test
+        VerifyOptions(**options)
