@@ -27,7 +27,9 @@ from twinstore_backfill.cli.params import (
     side_settings,
 )
 from twinstore_backfill.cli.stores import side_module
-from twinstore_backfill.files import json_text, require_writable, write_whole
+from twinstore_backfill.files import json_text, write_whole
+from twinstore_backfill.provenance import tool_identity
+from twinstore_backfill.report.failing import Failure, failures_reported
 from twinstore_backfill.selftest.document import document_of
 from twinstore_backfill.selftest.engine import run_selftest
 from twinstore_backfill.selftest.markdown import headline, markdown
@@ -39,6 +41,7 @@ from twinstore_backfill.stores import Store, open_store
 __all__ = ["selftest"]
 
 NAME = "selftest-report"
+FILES = (f"{NAME}.json", f"{NAME}.md")
 
 
 def selftest(  # noqa: PLR0917  # the options of a command
@@ -65,37 +68,31 @@ def selftest(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Corrupt a copy of a sample in every way there is, and count what the verification finds of it."""
-    name = side_module(common(context), module, source_config, target_config)
-    options = SelftestOptions(sample=sample, seed=seed, thorough=thorough)
-    planted_drivers(name, (source, target))
-    if out is not None:
-        clear(out)
-    origin = open_store(name, source, side_settings(common(context), source_config), read_only=True)
-    with stop_on_signals() as stop, origin as rows, scratch_settings(scratch) as settings:
-        if scratch is not None:
-            keep_apart(settings, rows, (name, source, target), side_settings(common(context), target_config))
-        with (
-            open_scratch(name, source, settings) as left,
-            open_scratch(name, target, settings) as right,
-        ):
-            outcome = run_selftest(rows, left, right, options, stop)
-        report = document_of(outcome, options, rows.described(), name)
-    if out is not None:
-        write_whole(out / f"{NAME}.json", json_text(report))
-        write_whole(out / f"{NAME}.md", markdown(report).encode())
-    emit(output, report, *_texts(report, out))
+    # From here on, so that the report agrees with the exit code at every moment.
+    with failures_reported(out, FILES, _failure_file), stop_on_signals() as stop:
+        name = side_module(common(context), module, source_config, target_config)
+        options = SelftestOptions(sample=sample, seed=seed, thorough=thorough)
+        planted_drivers(name, (source, target))
+        origin = open_store(name, source, side_settings(common(context), source_config), read_only=True)
+        with origin as rows, scratch_settings(scratch) as settings:
+            if scratch is not None:
+                aside = side_settings(common(context), target_config)
+                keep_apart(settings, rows, (name, source, target), aside)
+            with (
+                open_scratch(name, source, settings) as left,
+                open_scratch(name, target, settings) as right,
+            ):
+                outcome = run_selftest(rows, left, right, options, stop)
+            report = document_of(outcome, options, rows.described(), name)
+        if out is not None:
+            write_whole(out / f"{NAME}.json", json_text(report))
+            write_whole(out / f"{NAME}.md", markdown(report).encode())
+        emit(output, report, *_texts(report, out), kept=out)
     raise typer.Exit(report["exit_code"])
 
 
-def clear(directory: Path) -> None:
-    """Remove the reports of an earlier run, which must not be taken for those of a run that fails.
-
-    Raises:
-        ConfigurationError: nothing can be written to the directory.
-    """
-    require_writable(directory)
-    for suffix in ("json", "md"):
-        (directory / f"{NAME}.{suffix}").unlink(missing_ok=True)
+def _failure_file(failure: Failure) -> tuple[str, bytes]:
+    return f"{NAME}.json", json_text({"tool": tool_identity(), **failure.document()})
 
 
 @contextmanager
