@@ -60,7 +60,9 @@ def test_a_scratch_database_with_a_row_of_ours_is_refused(
         assert (answer.code, answer.out) == (Exit.PREFLIGHT_REFUSED, "")
         assert "holds 6 rows of schedules" in answer.err
         assert {entity.name: store.bulk.counts(entity) for entity in store.bulk.entities()} == before
-    assert list((tmp_path / "out").iterdir()) == []
+    (file,) = (tmp_path / "out").iterdir()
+    report = json.loads(file.read_text())
+    assert (report["state"], report["exit_code"]) == ("refused", Exit.PREFLIGHT_REFUSED)
 
 
 def test_the_source_itself_is_no_scratch_database(
