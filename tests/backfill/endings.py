@@ -34,6 +34,7 @@ PATIENCE: Final = 60
 STALE: Final = b'{"stale": true, "exit_code": 0}'
 COPY_REPORT: Final = "backfill-report.json"
 DIFFERENCES: Final = "differences.ndjson"
+SELFTEST_REPORT: Final = "selftest-report.json"
 PARITY_REPORTS: Final = tuple(f"parity-report.{suffix}" for suffix in ("json", "xml", "md", "html"))
 
 
@@ -87,7 +88,7 @@ def start(arguments: list[str], *, group: bool = False) -> subprocess.Popen[str]
 
 def command_of(config: Path, arguments: str, out: Path) -> list[str]:
     """Return the command of a process of its own."""
-    places = {"out": str(out), "given": str(config.parent / "report")}
+    places = {"out": str(out), "given": str(config.parent / "report"), "here": str(config)}
     given = [part.format(**places) for part in arguments.split()]
     return [sys.executable, "-m", "twinstore_backfill", "--config", str(config), *given]
 
@@ -97,7 +98,7 @@ def end_of(case: Case, configs: Mapping[str, Path], directory: Path) -> Ended:
     out = directory / case.name / "deep" / "report"
     if case.stale:
         out.mkdir(parents=True)
-        for name in (COPY_REPORT, DIFFERENCES, *PARITY_REPORTS):
+        for name in (COPY_REPORT, DIFFERENCES, SELFTEST_REPORT, *PARITY_REPORTS):
             (out / name).write_bytes(STALE)
     with _stdout(case.stdout) as stdout:
         process = subprocess.Popen(
@@ -164,12 +165,16 @@ def _files_agree(case: Case, ended: Ended, *, failed: bool) -> None:
     files = ended.files
     copied = " copy " in f" {case.arguments} "
     names = (COPY_REPORT,) if copied else (DIFFERENCES, *PARITY_REPORTS)
+    if " selftest " in case.arguments:
+        names = (SELFTEST_REPORT,)
     mine = {name: content for name, content in files.items() if name in names}
     assert STALE not in mine.values(), case.name
     assert not [name for name in files if name.startswith(".")], f"{case.name}: {sorted(files)}"
     if ended.code == Exit.USAGE or case.full:
         assert not mine, case.name
         assert case.stale or not ended.made, f"{case.name}: an empty directory is left"
+    elif " selftest " in case.arguments:
+        assert json.loads(mine[SELFTEST_REPORT])["exit_code"] == ended.code
     elif copied:
         report = json.loads(mine[COPY_REPORT])
         states = {Exit.OK: "complete", Exit.DIFFERENT: "stopped", Exit.INCONCLUSIVE: "complete"}

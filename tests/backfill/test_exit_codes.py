@@ -88,6 +88,8 @@ CASES: Final = (
     Case("diff", f"backfill diff {SIDES} --entity runs --key acme-run-1 {JSON}", 0),
     Case("diff-gone", f"backfill diff {SIDES} --entity runs --key acme-run-1", 4, config="no-mongo"),
     Case("quarantine", f"backfill quarantine list {ON[:-10]} --to postgres {JSON}", 0),
+    Case("selftest-gone", f"backfill selftest {SIDES} --scratch {{given}}.json {OUT}", 2, stale=True),
+    Case("selftest-away", f"backfill selftest {SIDES} --scratch {{here}} {OUT}", 4, config="no-mongo"),
     Case("dry", f"{COPY} --tenant acme {OUT} {JSON}", 0, stale=True),
     Case("conflict", f"{COPY} --tenant umbrella --execute {OUT} {JSON}", 1, stale=True),
     Case("copied", f"{COPY} --tenant acme --execute {OUT} {JSON}", 0),

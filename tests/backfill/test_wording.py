@@ -92,7 +92,7 @@ def test_what_the_target_cannot_decode_is_named_by_the_check_of_decoding(pair: M
     damage(pair)
     check = next(check for check in pair.verify().checks if check.id == "C7")
     assert (check.result, check.summary) == ("fail", "some documents cannot be decoded")
-    assert check.findings == ("runs: 1 cannot be decoded in target; they count as different",)
+    assert check.findings == ("runs: 1 cannot be decoded in target (counted as different)",)
 
 
 def test_why_a_document_cannot_be_moved_stands_in_every_report(pair: MemoryPair) -> None:

@@ -60,7 +60,9 @@ def test_a_scratch_database_with_a_row_of_ours_is_refused(
         assert (answer.code, answer.out) == (Exit.PREFLIGHT_REFUSED, "")
         assert "holds 6 rows of schedules" in answer.err
         assert {entity.name: store.bulk.counts(entity) for entity in store.bulk.entities()} == before
-    assert [path.name for path in (tmp_path / "out").iterdir()] == [selftest.JSON]
+    (file,) = (tmp_path / "out").iterdir()
+    report = json.loads(file.read_text())
+    assert (report["state"], report["exit_code"]) == ("refused", Exit.PREFLIGHT_REFUSED)
 
 
 def test_the_source_itself_is_no_scratch_database(
@@ -99,21 +101,23 @@ def test_what_cannot_be_tested_is_refused_before_anything_is_opened(
     assert told in answer.err
 
 
-def test_an_empty_source_has_nothing_to_test_with(
-    capsys: pytest.CaptureFixture[str], scratch: tuple[Path, Settings], source: Path, tmp_path: Path
+def test_an_empty_source_leaves_nothing_to_find_and_does_not_pass(
+    capsys: pytest.CaptureFixture[str], scratch: tuple[Path, Settings], source: Path
 ) -> None:
-    answer = asked(capsys, source, "--scratch", scratch[0], "--out", tmp_path / "out")
-    assert (answer.code, answer.out) == (Exit.PREFLIGHT_REFUSED, "")
-    assert "has no row to test with" in answer.err
-    failure = json.loads((tmp_path / "out" / selftest.JSON).read_text())
-    assert (failure["state"], failure["exit_code"]) == ("refused", Exit.PREFLIGHT_REFUSED)
+    answer = asked(capsys, source, "--scratch", scratch[0], "--format", "json")
+    assert answer.code == Exit.DIFFERENT
+    report = answer.json
+    assert report["passed"] is False
+    assert report["untested"] == [item["entity"] for item in report["entities"]]
+    # The schema is there without rows.
+    assert report["found"] == report["planted"] > 0
 
 
 def test_reports_of_an_earlier_run_are_gone_when_a_run_fails(
     capsys: pytest.CaptureFixture[str], scratch: tuple[Path, Settings], tmp_path: Path
 ) -> None:
-    for name in selftest.FILES:
-        (tmp_path / name).write_text(json.dumps({"passed": True}))
+    for suffix in ("json", "md"):
+        (tmp_path / f"{selftest.NAME}.{suffix}").write_text(json.dumps({"passed": True}))
     answer = asked(capsys, scratch[0], "--scratch", scratch[0], "--out", tmp_path)
     assert answer.code == Exit.USAGE
-    assert [name for name in selftest.FILES if (tmp_path / name).exists()] == []
+    assert list(tmp_path.glob(f"{selftest.NAME}.*")) == []

@@ -246,7 +246,7 @@ def decode_check(entities: Sequence[EntityReport]) -> Check:
         if item.undecodable.count
     ]
     bad += [
-        f"{item.entity}: {field.documents} cannot be decoded in target; they count as {field.kind}"
+        f"{item.entity}: {field.documents} cannot be decoded in target (counted as {field.kind})"
         for item in entities
         for field in item.fields
         if field.path == UNREADABLE_TARGET
