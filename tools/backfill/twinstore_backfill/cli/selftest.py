@@ -28,6 +28,7 @@ from twinstore_backfill.cli.params import (
 )
 from twinstore_backfill.cli.stores import side_module
 from twinstore_backfill.files import json_text, write_whole
+from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.failing import Failure, failures_reported
 from twinstore_backfill.selftest.document import FORMAT, document_of
 from twinstore_backfill.selftest.engine import run_selftest
@@ -81,8 +82,9 @@ def selftest(  # noqa: PLR0917  # the options of a command
             with (
                 open_scratch(name, source, settings) as left,
                 open_scratch(name, target, settings) as right,
+                progress_on() as progress,
             ):
-                outcome = run_selftest(rows, left, right, options, stop)
+                outcome = run_selftest(rows, left, right, options, progress, stop)
             report = document_of(outcome, options, rows.described(), name)
         if out is not None:
             write_whole(out / JSON, json_text(report))

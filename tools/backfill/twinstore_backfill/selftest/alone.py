@@ -12,7 +12,7 @@ from twinstore_backfill.selftest.planting import Planted, Refused, plant, undo
 from twinstore_backfill.selftest.preparing import surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from twinstore_backfill.selftest.herd import Herd
@@ -42,7 +42,7 @@ class Single:
 def alone(
     source: ScratchSide,
     target: ScratchSide,
-    planted: Sequence[Planted],
+    planted: Iterable[Planted],
     stop: StopSwitch,
 ) -> list[Single]:
     """Plant corruptions one by one and verify their entity each time.

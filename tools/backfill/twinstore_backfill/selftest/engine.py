@@ -20,14 +20,16 @@ from twinstore_backfill.selftest.planting import Planted, Refused, plant, undo
 from twinstore_backfill.selftest.preparing import plans_for, surroundings
 from twinstore_backfill.selftest.sampling import sampled
 from twinstore_backfill.selftest.schema import DroppedPart, schema_dropped
-from twinstore_backfill.selftest.watch import Watch
+from twinstore_backfill.selftest.watch import Watch, told
 from twinstore_backfill.stopping import StopRequestedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from twinstore.keys import Key
+    from twinstore_backfill.progress import Progress
     from twinstore_backfill.selftest.options import SelftestOptions
+    from twinstore_backfill.selftest.planning import Planned
     from twinstore_backfill.selftest.preparing import SidePlan
     from twinstore_backfill.selftest.sampling import Sample
     from twinstore_backfill.selftest.scratch import ScratchSide
@@ -93,10 +95,23 @@ class Outcome:
     seconds: float
 
 
-def run_selftest(
-    source: Store, left: ScratchSide, right: ScratchSide, options: SelftestOptions, stop: StopSwitch
+def run_selftest(  # noqa: PLR0917  # the three stores, what is asked, and who is told
+    source: Store,
+    left: ScratchSide,
+    right: ScratchSide,
+    options: SelftestOptions,
+    progress: Progress,
+    stop: StopSwitch,
 ) -> Outcome:
-    """Run the self-test between two empty scratch databases; the source is only read.
+    """Run the self-test between two empty scratch databases.
+
+    Args:
+        source: gives the sample; it is only read.
+        left: the scratch database of the source's driver.
+        right: that of the target's.
+        options: what is asked.
+        progress: who is told.
+        stop: who may stop it.
 
     Raises:
         PreflightError: the source has no row that a copy takes.
@@ -108,7 +123,9 @@ def run_selftest(
         samples = sampled(source.bulk, options.sample, options.seed)
         require_rows(source, samples)
         herd = Herd(samples)
-        sides = _both(herd, left, right, options, stop)
+        plans, copies = _prepared(herd, (left, right), stop)
+        test = Selftest(herd, copies, options, progress, stop)
+        sides = _both(test, *plans)
     except StopRequestedError:
         stop.raise_if_interrupted("The scratch databases were emptied; run the same command again.")
         raise
@@ -128,19 +145,22 @@ def require_rows(source: Store, samples: Mapping[str, Sample]) -> None:
         )
 
 
-def _both(
-    herd: Herd, left: ScratchSide, right: ScratchSide, options: SelftestOptions, stop: StopSwitch
-) -> list[SideOutcome]:
-    """Corrupt each side once."""
+def _prepared(
+    herd: Herd, sides: tuple[ScratchSide, ScratchSide], stop: StopSwitch
+) -> tuple[tuple[SidePlan, SidePlan], dict[tuple[str, Key, int], Key]]:
+    """Bring the rows to both sides and plan for them."""
     herd.vary()
-    settle(herd, left, right, stop)
-    plans, copies = plans_for((left, right), herd, stop)
-    test = Selftest(herd, copies, options, stop)
-    forth = test.of(plans[1], plans[0], 0)
-    for entity in reversed(left.entities):
-        left.planter.clear(entity)
-    copy_all(right, left, stop)
-    return [forth, test.of(plans[0], plans[1], 1)]
+    settle(herd, *sides, stop)
+    return plans_for(sides, herd, stop)
+
+
+def _both(test: Selftest, left: SidePlan, right: SidePlan) -> list[SideOutcome]:
+    """Corrupt each side once, each as it was copied into."""
+    forth = test.of(right, left, 0)
+    for entity in reversed(left.side.entities):
+        left.side.planter.clear(entity)
+    copy_all(right.side, left.side, test.stop)
+    return [forth, test.of(left, right, 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +170,7 @@ class Selftest:
     herd: Herd
     copies: Mapping[tuple[str, Key, int], Key]
     options: SelftestOptions
+    progress: Progress
     stop: StopSwitch
 
     def of(self, plan: SidePlan, other: SidePlan, turn: int) -> SideOutcome:
@@ -167,6 +188,7 @@ class Selftest:
         )
         everyone = self.options.thorough
         chosen = planted if everyone else list(one_of_each(planted, other.kinds, turn))
+        singles = told(self.progress, f"planting alone into {target.store.backend}", chosen)
         return SideOutcome(
             source=source.store.backend,
             target=target.store.backend,
@@ -177,7 +199,7 @@ class Selftest:
             free=[item for item in planted if not item.expected],
             unplaced=unplaced,
             apart=apart,
-            singles=watch.timed("alone", lambda: alone(source, target, chosen, self.stop)),
+            singles=watch.timed("alone", lambda: alone(source, target, singles, self.stop)),
             schema=watch.timed("schema", lambda: schema_dropped(source, target, self.stop)),
             seconds=watch.seconds,
         )
@@ -189,20 +211,22 @@ class Selftest:
         planted: list[Planted] = []
         refused: list[Refused] = []
         unplaced: list[Unplaced] = []
-        for entity in side.entities:
-            rows = {row.key: row for row in stored[entity.name] if row.key is not None}
-            own = {
-                (like, number): key
-                for (name, like, number), key in self.copies.items()
-                if name == entity.name
-            }
-            for item in plan.plans[entity.name].settled(own):
-                self.stop.check()
-                done = plant(around[entity.name], rows, item)
-                if isinstance(done, Planted):
-                    planted.append(done)
-                elif done is not None:
-                    refused.append(done)
-                else:
-                    unplaced.append(Unplaced(entity.name, item.identity))
+        rows = {
+            name: {row.key: row for row in found if row.key is not None} for name, found in stored.items()
+        }
+        todo = [(entity.name, item) for entity in side.entities for item in self._settled(plan, entity.name)]
+        for name, item in told(self.progress, f"planting into {side.store.backend}", todo):
+            self.stop.check()
+            done = plant(around[name], rows[name], item)
+            if isinstance(done, Planted):
+                planted.append(done)
+            elif done is not None:
+                refused.append(done)
+            else:
+                unplaced.append(Unplaced(name, item.identity))
         return planted, refused, unplaced
+
+    def _settled(self, plan: SidePlan, entity: str) -> list[Planned]:
+        """Return what is planted into an entity, with the rows that were made for it."""
+        own = {(like, number): key for (name, like, number), key in self.copies.items() if name == entity}
+        return plan.plans[entity].settled(own)

@@ -1,4 +1,4 @@
-"""How long each step took."""
+"""How long each step took, and how far one is."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Watch"]
+    from twinstore_backfill.progress import Progress
+
+__all__ = ["Watch", "told"]
 
 T = TypeVar("T")
 
@@ -26,3 +28,12 @@ class Watch:
         result = step()
         self.seconds[name] = round(monotonic() - started, 3)
         return result
+
+
+def told(progress: Progress, name: str, items: Sequence[T]) -> Iterator[T]:
+    """Yield the items, and say how many are done."""
+    progress.start(name, len(items))
+    for item in items:
+        yield item
+        progress.advance(name, 1)
+    progress.finish(name)
