@@ -106,8 +106,8 @@ class Target:
         port = f":{parts['port']}" if "port" in parts else ""
         return f"{host}{port}/{parts.get('dbname') or parts.get('user') or ''}"
 
-    def connect(self) -> Connection:
-        """Open a connection.
+    def connect(self, *, qualified: bool = False) -> Connection:
+        """Open a connection, ``qualified`` for statements that name the schema of everything.
 
         Raises:
             ConfigurationError: wrong password, role, database or option; says what to change.
@@ -115,18 +115,21 @@ class Target:
         """
         try:
             # Statements come again and again, so each is prepared at its first use, not at the fifth.
-            connection = psycopg.connect(self._own_path, autocommit=True, prepare_threshold=0)
+            connection = psycopg.connect(
+                self._without_path if qualified else self.conninfo, autocommit=True, prepare_threshold=0
+            )
         except psycopg.Error as error:
             raise self.explain(error) from error
         adopt(connection)
         return connection
 
     @property
-    def _own_path(self) -> str:
-        """The connection string for statements of ours alone, which name the schema of everything.
+    def _without_path(self) -> str:
+        """The connection string of connections that look nowhere for what has no schema.
 
         What the catalog shows of indexes and policies depends on the path, and so does which function a name
-        means. Connections of the pool keep their path, because hosts borrow them.
+        means. Connections of the pool keep theirs, because hosts borrow them, and so do those of migrations,
+        which may call what somebody has installed.
         """
         options = conninfo.conninfo_to_dict(self.conninfo)["options"]
         return conninfo.make_conninfo(self.conninfo, options=f"{options} -c search_path=")

@@ -98,13 +98,13 @@ class PostgresInitializer(Initializer, TakesSnapshots):
         Raises:
             MigrationError: tables of somebody else stand where ours should be.
         """
-        with closing(self._connect()) as connection, translated():
+        with closing(self._connect(qualified=True)) as connection, translated():
             known = migrator.applied_migrations(connection, self.module)
             return hidden_rows(connection, self.module, self._pending(connection, known, release=release))
 
     @override
     def status(self) -> tuple[MigrationStatus, ...]:
-        with closing(self._connect()) as connection, translated():
+        with closing(self._connect(qualified=True)) as connection, translated():
             applied = migrator.applied_migrations(connection, self.module)
             adopted = [item for item in migrator.shipped_migrations(self.module) if item.name in applied]
             foreign = bool(taken_over(connection, self.module, applied, adopted))
@@ -112,7 +112,7 @@ class PostgresInitializer(Initializer, TakesSnapshots):
 
     @override
     def verify(self, *, additions: bool = True) -> tuple[str, ...]:
-        with closing(self._connect()) as connection, translated():
+        with closing(self._connect(qualified=True)) as connection, translated():
             role = self._settings.application_role
             return schema_differences(connection, self.module, role, additions=additions)
 
@@ -124,7 +124,7 @@ class PostgresInitializer(Initializer, TakesSnapshots):
     @override
     def snapshot(self) -> SchemaSnapshot:
         """Return what the server holds; see :class:`~twinstore.migrations.TakesSnapshots`."""
-        with closing(self._connect()) as connection, translated():
+        with closing(self._connect(qualified=True)) as connection, translated():
             return snapshot_of(connection, self.module, self._settings.application_role)
 
     def check_applied(self, connection: Connection) -> None:
@@ -171,13 +171,15 @@ class PostgresInitializer(Initializer, TakesSnapshots):
         check_takeover(connection, self.module, known, wanted)
         return [item for item in wanted if item.name not in known]
 
-    def _connect(self) -> Connection:
+    def _connect(self, *, qualified: bool = False) -> Connection:
+        """Connect as the owner, ``qualified`` to look at the catalog, which shows names by the path."""
         settings = self._settings
         # Only the owner of the schemas may change them, and requests are answered by another role.
         secret = settings.owner_connection_string or settings.connection_string
         if secret is None and settings.pool is not None:
-            return self._server.target.connect()
-        return target_of(secret, settings, purpose="The connection string of the owner role").connect()
+            return self._server.target.connect(qualified=qualified)
+        owner = target_of(secret, settings, purpose="The connection string of the owner role")
+        return owner.connect(qualified=qualified)
 
     def _check_role(self, connection: Connection) -> None:
         role = self._settings.application_role

@@ -137,7 +137,7 @@ class ServerConnections(ConnectionSource, Renewable):
     def connect(self) -> Connection:
         """Open a connection beside the pool; the caller closes it."""
         self._open()
-        return self.target.connect()
+        return self.target.connect(qualified=True)
 
     @override
     def renew(self) -> None:
