@@ -58,4 +58,8 @@ def value_of(kind: int, value: bytes) -> object:
 
 def members(raw: bytes) -> list[tuple[int, str, bytes]]:
     """Return type, name and bytes of each value of a document."""
-    return [(kind, name.decode(), raw[start:end]) for kind, name, start, end in elements(raw)]
+    # The client does not look at the names in a list, which may be any bytes.
+    return [
+        (kind, name.decode(errors="backslashreplace"), raw[start:end])
+        for kind, name, start, end in elements(raw)
+    ]
