@@ -69,7 +69,7 @@ def value_of(kind: int, value: bytes, depth: int) -> object:
 
 def members(raw: bytes) -> list[tuple[int, str, bytes]]:
     """Return type, name and bytes of each value of a document."""
-    # What the client decodes with broken bytes in a name shows here as it can.
+    # The client does not look at the names in a list, which may be any bytes.
     return [
         (kind, name.decode(errors="backslashreplace"), raw[start:end])
         for kind, name, start, end in elements(raw)

@@ -27,8 +27,8 @@ from twinstore.bulk import (
     Rejected,
     Survey,
 )
-from twinstore.catalog import TenancyKind
 from twinstore.documents.access import HeldRow, discard, hold, store
+from twinstore.documents.asking import batched, scope_of, unowned
 from twinstore.documents.content import content, record_of, scan_row
 from twinstore.documents.rows import encode
 from twinstore.documents.steps import OneUnit
@@ -40,7 +40,7 @@ from twinstore.migrations import MigrationState
 from twinstore.moving import obstacles, reason_of_obstacle
 from twinstore.query import Query, key_order
 from twinstore.scope import UNBOUND
-from twinstore.tenancy import ALL_TENANTS, Tenant, label_of
+from twinstore.tenancy import ALL_TENANTS, label_of
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from twinstore.documents.unit import DocumentUnit
     from twinstore.migrations import Initializer
     from twinstore.scope import Scope
-    from twinstore.tenancy import Tenants
 
 __all__ = ["DocumentBulk", "DocumentView", "DocumentWriter"]
 
@@ -395,19 +394,3 @@ def as_stored(record: Record) -> dict[str, object]:
         name: parse_timestamp(value) if isinstance(value, datetime) else value
         for name, value in record.storage.items()
     }
-
-
-def scope_of(tenant_id: str | None) -> Tenants:
-    """Return whose rows a tool asks for."""
-    return ALL_TENANTS if tenant_id is None else Tenant(tenant_id)
-
-
-def unowned(entity: Entity, tenant_id: str | None) -> bool:
-    """Whether rows are asked for of a tenant although none has one."""
-    return tenant_id is not None and entity.tenancy.kind is TenancyKind.NONE
-
-
-def batched(items: Iterator[T], size: int) -> Iterator[list[T]]:
-    """Yield the items in order, at most ``size`` at a time."""
-    while batch := list(islice(items, size)):
-        yield batch

@@ -9,9 +9,11 @@ import pytest
 
 from tests.backfill.hostile.documents import ENTITIES
 from tests.backfill.hostile.judging import Figures
-from tests.backfill.hostile.planting import GOOD, figures_of_rows
+from tests.backfill.hostile.planting import GOOD, figures_of_rows, tell
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.databases import MongoServer, PostgresServer
 
 # One copy and one verification each, so that little is spent on starting them.
@@ -33,19 +35,25 @@ def test_thousands_of_hostile_rows_are_copied_or_kept_back(
     assert figures.quarantined.total() > figures.tried / 10
 
 
+@pytest.fixture(scope="module")
+def whole(request: pytest.FixtureRequest) -> Iterator[Figures]:
+    """Collect the figures of all batches, and tell them at the end."""
+    figures = Figures()
+    yield figures
+    if figures.tried:
+        tell(request.config, f"PostgreSQL to MongoDB: {figures.text()}")
+
+
 @pytest.mark.long
+@pytest.mark.parametrize("seed", SEEDS_OF_LONG)
 def test_half_a_million_hostile_rows_are_copied_or_kept_back(
+    seed: int,
     mongo_server: MongoServer,
     postgres_server: PostgresServer,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    whole: Figures,
 ) -> None:
-    whole = Figures()
-    for seed in SEEDS_OF_LONG:
-        whole.add(run(mongo_server, postgres_server, tmp_path / str(seed), each=EACH_OF_LONG, seed=seed))
-    with capsys.disabled():
-        print(f"\nPostgreSQL to MongoDB: {whole.text()}")  # noqa: T201  # the figures are what is run for
-    assert whole.tried > 500_000  # as the name promises
+    whole.add(run(mongo_server, postgres_server, tmp_path, each=EACH_OF_LONG, seed=seed))
 
 
 def run(mongo: MongoServer, postgres: PostgresServer, directory: Path, *, each: int, seed: int) -> Figures:

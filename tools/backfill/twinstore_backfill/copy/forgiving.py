@@ -35,9 +35,7 @@ class Forgiving:
         expecting = Expecting(entity, paths)
         with self._port.view() as view:
             read = {row.key: expecting.record(row) for row in view.rows_of(entity, keys)}
-        return [
-            record if record.error is None else _instead(record, read.get(record.key)) for record in batch
-        ]
+        return [_instead(record, read.get(record.key)) if record.error else record for record in batch]
 
 
 def _instead(record: Record, read: Record | None) -> Record:

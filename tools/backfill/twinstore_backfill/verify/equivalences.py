@@ -82,8 +82,7 @@ def _changes(path: str, field: str, given: object, stored: object) -> Iterator[C
     elif isinstance(given, dict) and isinstance(stored, dict):
         yield from _changes_of_objects(path, field, given, stored)
     elif isinstance(given, list) and isinstance(stored, list) and len(given) == len(stored):
-        unordered = sorted(map(orjson.dumps, given)) == sorted(map(orjson.dumps, stored))
-        if unordered:
+        if _is_reordered(given, stored):
             yield Change("set_order", path, field)
             return
         for number, (one, other) in enumerate(zip(given, stored, strict=True)):
@@ -162,6 +161,14 @@ def _kind_of_absent(given: object) -> str:
     if isinstance(given, str) and given and not given.strip():
         return "whitespace"
     return "null_for_absent" if given in (None, "", [], {}) else OTHER
+
+
+def _is_reordered(given: Sequence[object], stored: Sequence[object]) -> bool:
+    """Whether two lists of one length have the same members in another order, texts but for outer blanks."""
+    if sorted(map(orjson.dumps, given)) == sorted(map(orjson.dumps, stored)):
+        return True
+    texts = [item.strip() for item in given if isinstance(item, str)]
+    return len(texts) == len(given) and texts != stored and sorted(texts) == sorted(map(str, stored))
 
 
 def _same_members(given: Sequence[object], stored: Sequence[object]) -> bool:
