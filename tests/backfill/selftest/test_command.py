@@ -116,8 +116,8 @@ def test_an_empty_source_leaves_nothing_to_find_and_does_not_pass(
 def test_reports_of_an_earlier_run_are_gone_when_a_run_fails(
     capsys: pytest.CaptureFixture[str], scratch: tuple[Path, Settings], tmp_path: Path
 ) -> None:
-    for suffix in ("json", "md"):
-        (tmp_path / f"{selftest.NAME}.{suffix}").write_text(json.dumps({"passed": True}))
+    for name in selftest.FILES:
+        (tmp_path / name).write_text(json.dumps({"passed": True}))
     answer = asked(capsys, scratch[0], "--scratch", scratch[0], "--out", tmp_path)
     assert answer.code == Exit.USAGE
-    assert list(tmp_path.glob(f"{selftest.NAME}.*")) == []
+    assert not any((tmp_path / name).exists() for name in selftest.FILES)
