@@ -96,6 +96,6 @@ def planted(database: Any, entity: Entity, count: int, seed: int) -> Counter[byt
 
 def tell(config: pytest.Config, text: str) -> None:
     """Show a text to whoever runs the tests, also from a worker process and without an option."""
-    capture = config.pluginmanager.getplugin("capturemanager")
+    capture: Any = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture is not None else nullcontext():
         sys.stderr.write(f"\n{text}\n")
