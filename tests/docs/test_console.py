@@ -42,7 +42,9 @@ def check_twinstore(words: Sequence[str]) -> None:
         else:
             assert has_arguments(command), f"{word!r} is one too many"
     assert not subcommands(command), f"{' '.join(words)} names a group only"
-    check_required(command, given)
+    # What is required may stand in the job file.
+    if "--job-file" not in words:
+        check_required(command, given)
 
 
 def known_options(command: Command) -> Mapping[str, Parameter]:
