@@ -205,9 +205,9 @@ class Exporter:
         try:
             document, stored = decode(raw, NAIVE), decode(raw, STORED)
         except InvalidBSON:
-            return self.first_of(raw, BROKEN)
+            return self.by_first_values(raw, BROKEN)
         if encode(stored) != raw or encode(self.own(document)) != encode(self.own(stored)):
-            return self.first_of(raw, ALTERED)
+            return self.by_first_values(raw, ALTERED)
         return self.record(document, raw)
 
     def own(self, document: Document) -> Document:
@@ -215,7 +215,7 @@ class Exporter:
         identity = None if self.codec.entity.single_key is None else ID
         return {name: value for name, value in document.items() if name[:1] != "_" or name == identity}
 
-    def first_of(self, raw: bytes, reason: str) -> Record:
+    def by_first_values(self, raw: bytes, reason: str) -> Record:
         """Return the record of a document that the client cannot give, with the first values of its names.
 
         By those the server finds it.

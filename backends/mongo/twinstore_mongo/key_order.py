@@ -86,12 +86,11 @@ def has_key_index(collection: Collection[Any], order: Order) -> bool:
 def fitting_batch(collection: Collection[Any], batch_size: int) -> int:
     """Return how many documents to ask for at a time: fewer where they are large, so that few wait here."""
     try:
-        (stats,) = collection.aggregate([{"$collStats": {"storageStats": {"scale": 1}}}])
+        stats = collection.database.command("collStats", collection.name)
     # A view has none, and a role that may only find may not ask.
-    except (OperationFailure, ValueError):
+    except OperationFailure:
         return batch_size
-    average = stats["storageStats"].get("avgObjSize") or 1
-    return max(1, min(batch_size, BATCH_BYTES // int(average)))
+    return max(1, min(batch_size, BATCH_BYTES // max(1, int(stats.get("avgObjSize", 1)))))
 
 
 def next_batch(store: OpenDatabase, cursor: Iterator[Any], *, indexed: bool) -> bytes | None:
