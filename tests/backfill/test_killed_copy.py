@@ -247,6 +247,8 @@ def test_a_stopped_worker_that_wakes_up_too_late_cannot_commit(config: Path, tar
         process.kill()
         process.wait()
     assert process.returncode == Exit.LEASE_HELD
-    assert errors.startswith(("error: ", "runs", "schedules"))
+    # Whether a range or the lease is found lost first depends on who wakes up first.
+    assert errors.splitlines()[-1].startswith("error: The lease of ")
+    assert "Traceback" not in errors
     assert len(committing) <= JOBS
     assert {number: item for number, item in live(target).items() if number not in committing} == before
