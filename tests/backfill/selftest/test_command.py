@@ -101,16 +101,12 @@ def test_what_cannot_be_tested_is_refused_before_anything_is_opened(
     assert told in answer.err
 
 
-def test_an_empty_source_leaves_nothing_to_find_and_does_not_pass(
+def test_an_empty_source_has_nothing_to_test_with(
     capsys: pytest.CaptureFixture[str], scratch: tuple[Path, Settings], source: Path
 ) -> None:
     answer = asked(capsys, source, "--scratch", scratch[0], "--format", "json")
-    assert answer.code == Exit.DIFFERENT
-    report = answer.json
-    assert report["passed"] is False
-    assert report["untested"] == [item["entity"] for item in report["entities"]]
-    # The schema is there without rows.
-    assert report["found"] == report["planted"] > 0
+    assert answer.code == Exit.PREFLIGHT_REFUSED
+    assert "has no row to test with" in answer.json["error"]["message"]
 
 
 def test_reports_of_an_earlier_run_are_gone_when_a_run_fails(
