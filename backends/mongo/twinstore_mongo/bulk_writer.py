@@ -24,7 +24,6 @@ from twinstore_mongo.bulk_documents import DocumentWrite, UnfitError, encoded, i
 from twinstore_mongo.bulk_export import conditions_of
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.context import translating
-from twinstore_mongo.derive import ID
 from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY, violated_index
 from twinstore_mongo.key_order import SIMPLE
 from twinstore_mongo.raw import documents_of, first_of
@@ -319,7 +318,9 @@ class MongoRangeWriter(RangeWriter):
         collection, store = context.collection(self._entity), context.store
         replaced = [write.replaces for write in writes if write.replaces is not None]
         with translating(store.where.of(self._entity)), store.limited():
-            collection.delete_many({ID: {"$in": replaced}}, collation=SIMPLE, session=context.session)
+            # By the filters as they are: an _id may be of any type.
+            if replaced:
+                collection.delete_many({"$or": replaced}, collation=SIMPLE, session=context.session)
         return self._send(context, [replace(write, replaces=None) for write in writes], ())
 
     def _send(
