@@ -89,9 +89,11 @@ class Expecting:
             return True
         value = orjson.loads(content)
         try:
-            self._model(value["doc"])
-            self._markers(value["storage"])
+            model = self._model(value["doc"])
+            markers = self._markers(value["storage"])
         except ValueError:
+            return False
+        if self._entity.storage and marker_not_normal(self._entity, markers, model) is not None:
             return False
         return True
 
