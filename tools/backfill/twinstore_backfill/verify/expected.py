@@ -93,9 +93,7 @@ class Expecting:
             markers = self._markers(value["storage"])
         except ValueError:
             return False
-        if self._entity.storage and marker_not_normal(self._entity, markers, model) is not None:
-            return False
-        return True
+        return not self._entity.storage or marker_not_normal(self._entity, markers, model) is None
 
     def of(self, row: ScanRow) -> Expected | Refused:
         """Return what a copy stores for a source row, or why it goes to quarantine."""
