@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
@@ -48,13 +48,22 @@ if TYPE_CHECKING:
 Step = str
 Database = dict[str, Any]
 RETENTION: Final = timedelta(days=180)
-# By the clocks of the servers the rows are due already; they are copied and compared by an instant before.
-DUE_AT: Final = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=1)
-AS_OF: Final = DUE_AT - timedelta(minutes=1)
+# By the clocks of the servers rows are due already; they are copied and compared by an instant before.
 PATIENCE: Final = 60.0
 DUE = [f"due-{number:02}" for number in range(12)]
 KEPT = [f"kept-{number:02}" for number in range(8)]
 COUNTED, COMPARED = "after the rows were counted", "before the lists are asked for"
+
+
+@cache
+def due_at() -> datetime:
+    """Return when rows fell due: a minute before the first test, which may come long after the import."""
+    return datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=1)
+
+
+def as_of() -> datetime:
+    """Return the instant by which they are compared."""
+    return due_at() - timedelta(minutes=1)
 
 
 def store_finished(storage: SchedulerStorage, name: str, finished: datetime) -> None:
@@ -67,9 +76,9 @@ def store_finished(storage: SchedulerStorage, name: str, finished: datetime) -> 
 def fill(storage: SchedulerStorage) -> None:
     """Store runs that are due since a moment, and others that stay for months."""
     for name in DUE:
-        store_finished(storage, name, DUE_AT - RETENTION)
+        store_finished(storage, name, due_at() - RETENTION)
     for name in KEPT:
-        store_finished(storage, name, DUE_AT - timedelta(days=1))
+        store_finished(storage, name, due_at() - timedelta(days=1))
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +131,12 @@ class Sides:
         admin.command("setParameter", 1, ttlMonitorEnabled=False)
 
     def copy(self, directory: Path) -> None:
-        options = CopyOptions(execute=True, out=directory, as_of=AS_OF)
+        options = CopyOptions(execute=True, out=directory, as_of=as_of())
         result = run_copy(self.source, self.target, options, SilentProgress(), StopSwitch())
         assert result.exit == 0
 
     def verify(self, progress: SilentProgress, **options: Any) -> ParityReport:  # noqa: ANN401  # options
-        given = VerifyOptions(as_of=AS_OF, **options)
+        given = VerifyOptions(as_of=as_of(), **options)
         return run_verify(self.source, self.target, given, progress, StopSwitch())
 
 
@@ -206,8 +215,8 @@ def test_a_ttl_of_the_source_alone_explains_what_goes_meanwhile(
 ) -> None:
     """The source keeps runs for 30 days, the target for 180."""
     with sides_of(busy, postgres_database, "mongo") as sides:
-        store_finished(sides.source.storage, "short", DUE_AT - timedelta(days=30))
-        store_finished(sides.source.storage, "gone", DUE_AT - timedelta(days=31))
+        store_finished(sides.source.storage, "short", due_at() - timedelta(days=30))
+        store_finished(sides.source.storage, "gone", due_at() - timedelta(days=31))
         age = {"keyPattern": {"finishedAt": 1}, "expireAfterSeconds": 30 * 86_400}
         sides.runs.database.command("collMod", "runs", index=age)
         sides.copy(tmp_path)
@@ -219,7 +228,7 @@ def test_a_ttl_of_the_source_alone_explains_what_goes_meanwhile(
 
 def test_what_a_purge_removes_meanwhile_counts_as_expired(tmp_path: Path) -> None:
     """No server removes anything here; the clock of the stores goes on while they are compared."""
-    clock = ManualClock(DUE_AT - timedelta(seconds=1))
+    clock = ManualClock(due_at() - timedelta(seconds=1))
     with memory_pair(tmp_path) as pair:
         for store in pair.stores:
             store.clock = clock
@@ -228,7 +237,7 @@ def test_what_a_purge_removes_meanwhile_counts_as_expired(tmp_path: Path) -> Non
 
         def purge() -> None:
             clock.advance(timedelta(seconds=2))
-            assert pair.source.storage.runs.purge_finished(DUE_AT - RETENTION) == len(DUE)
+            assert pair.source.storage.runs.purge_finished(due_at() - RETENTION) == len(DUE)
 
         for progress in (Hook(COUNTED, purge), SilentProgress()):
             report = run_verify(pair.source, pair.target, VerifyOptions(), progress, StopSwitch())
@@ -238,7 +247,7 @@ def test_what_a_purge_removes_meanwhile_counts_as_expired(tmp_path: Path) -> Non
         late = run_verify(
             pair.source,
             pair.target,
-            VerifyOptions(as_of=DUE_AT - timedelta(1)),
+            VerifyOptions(as_of=due_at() - timedelta(1)),
             SilentProgress(),
             StopSwitch(),
         )
