@@ -94,7 +94,8 @@ class Record:
     storage: Mapping[str, object] = field(default_factory=dict[str, object])
     text_timestamp: bool = False
     error: str | None = None
-    original: Original | str | None = None
+    # Not compared: it tells in pieces what the other attributes say, and is another object at each read.
+    original: Original | str | None = field(default=None, compare=False)
 
     @property
     def label(self) -> str:
@@ -103,8 +104,8 @@ class Record:
 
     @property
     def raw(self) -> str | None:
-        """What is stored as one text, for rows that are known to be small."""
-        return None if self.original is None else str(self.original)
+        """With ``error`` what is stored as one text, for rows that are known to be small."""
+        return None if self.error is None or self.original is None else str(self.original)
 
 
 @dataclass(frozen=True, slots=True)
