@@ -81,7 +81,7 @@ def test_a_table_may_be_named_without_its_schema_and_workers_may_have_a_group(tm
             {"a": {"jobs": "scheduler.runs"}},
             "'jobs' for the table 'runs', whose collection is 'runs'",
         ),
-        ({"a": "runs"}, "group 'a' should map collections to tables, such as runs to scheduler.runs."),
+        ({"a": "runs"}, "group 'a' should map collections to tables, such as books to library.books."),
         ({"a": {}}, "should map collections to tables"),
         ({"a": {"runs": 1}}, "should map collections to tables"),
         ({" ": PLAN}, "should map collections to tables"),

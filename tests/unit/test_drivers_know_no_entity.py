@@ -26,9 +26,22 @@ SPECIAL: Final = sorted(
     path.relative_to(ROOT) for path in (ROOT / "backends").rglob("*.py") if "special" in path.parts
 )
 LONGEST_SPECIAL: Final = 200
-# Fields that mean the same outside every entity.
+# Fields that mean the same outside every entity, or that a server has too (MongoDB tells its processId).
 PLAIN_WORDS: Final = frozenset(
-    {"action", "enabled", "error", "id", "message", "mode", "name", "reason", "state", "total", "trigger"}
+    {
+        "action",
+        "enabled",
+        "error",
+        "id",
+        "message",
+        "mode",
+        "name",
+        "processId",
+        "reason",
+        "state",
+        "total",
+        "trigger",
+    }
 )
 
 

@@ -37,6 +37,8 @@ ESCAPED: Final = (
 )
 # A value beyond it is left out of the readable form, so that the names and the small values find room.
 LARGEST_SHOWN: Final = 4096
+# Of a longer one: enough to recognise it.
+SHOWN_BEGIN: Final = 64
 DEEPEST_SHOWN: Final = 100
 
 
@@ -105,7 +107,8 @@ def shown(column: Column, text: bytes | None) -> str:
     if text is None:
         return "null"
     if len(text) > LARGEST_SHOWN:
-        return f'{{"$omitted":{len(text)}}}'
+        begin = json.dumps(text[:SHOWN_BEGIN].decode(errors="backslashreplace"), ensure_ascii=False)
+        return f'{{"$omitted":{len(text)},"begin":{begin}}}'
     # As it is, unless a reader could meet its limit of depth in it.
     if column.sql_type == "jsonb" and text.count(b"[") + text.count(b"{") <= DEEPEST_SHOWN:
         return text.decode()

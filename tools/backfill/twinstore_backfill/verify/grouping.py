@@ -24,7 +24,7 @@ def read_groups(path: Path, module: str) -> dict[str, str]:
 
     Args:
         path: the file: an object per group, from name of collection to name of table.
-        module: the module; a table may be written with its schema, ``scheduler.runs``.
+        module: the module; a table may be written with its schema, ``library.books``.
 
     Raises:
         ConfigurationError: the file cannot be read; a group is none; a table is unknown, named twice or
@@ -62,7 +62,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _example(group: str) -> str:
-    return f"group {group!r} should map collections to tables, such as runs to scheduler.runs."
+    return f"group {group!r} should map collections to tables, such as books to library.books."
 
 
 def _check_collection(path: Path, group: str, collection: str, entity: Entity) -> None:
