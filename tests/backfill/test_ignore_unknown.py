@@ -43,8 +43,10 @@ def run(
 
     def command(name: str, *more: object, job_file: Path | None = None) -> Answer:
         front = () if job_file is None else ("--job-file", job_file)
-        sides = ("--module", "scheduler", "--from", "mongo", "--to", "postgres", "--out", tmp_path / name)
-        return invoke(capsys, "--config", config, "backfill", *front, name, *sides, *more, "--format", "json")
+        sides = ("--module", "scheduler", "--from", "mongo", "--to", "postgres")
+        out = () if name == "diff" else ("--out", tmp_path / name)
+        all_options = (*sides, *out, *more, "--format", "json")
+        return invoke(capsys, "--config", config, "backfill", *front, name, *all_options)
 
     return command
 
@@ -87,6 +89,17 @@ def test_with_a_reason_in_the_job_file_all_is_equal_and_ready(
     checks = {item["id"]: item for item in answer.json["checks"]}
     assert "that the source cannot answer because of ignored properties" in checks["C5"]["summary"]
     assert "left by the old importer" in (tmp_path / "verify" / "parity-report.md").read_text()
+
+
+def test_one_such_row_is_shown_as_equal(run: Callable[..., Answer], tmp_path: Path) -> None:
+    assert run("copy", "--execute", *PATHS).code == Exit.OK
+    row = ("--entity", "runs", "--key", "acme-run-3")
+    assert run("diff", *row).json["verdict"] == "stale"
+    assert run("diff", *row, *PATHS).json["verdict"] == "unproved"
+    job = tmp_path / "job.toml"
+    tables = (f'[[ignore-unknown]]\npath = "{path}"\nreason = "left"\n' for path in PATHS[1::2])
+    job.write_text("".join(tables))
+    assert run("diff", *row, job_file=job).json["verdict"] == "equal"
 
 
 def test_what_differs_beside_them_is_still_found(

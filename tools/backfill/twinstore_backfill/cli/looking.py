@@ -16,16 +16,19 @@ from twinstore_backfill.cli.params import (
     AsOf,
     Format,
     FromBackend,
+    IgnoreUnknown,
     ModuleName,
     OutputFormat,
     SourceConfig,
     TargetConfig,
     ToBackend,
     common,
+    ignored_option,
     instant_option,
 )
 from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.retention import instant_of_judgement
+from twinstore_backfill.ignoring import check_ignored, of_entity
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.stores import select_entities
 from twinstore_backfill.verify.row import RowComparison, compare_row
@@ -58,6 +61,7 @@ def diff(  # noqa: PLR0917  # the options of a command
     target_config: TargetConfig = None,
     as_of: AsOf = None,
     show_values: ShowValues = False,  # noqa: FBT002  # Typer makes a flag of it  # Typer makes a flag of it
+    ignore_unknown: IgnoreUnknown = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Compare one row as a verification does, and say where it differs. Values are shown on request only."""
@@ -67,7 +71,10 @@ def diff(  # noqa: PLR0917  # the options of a command
     with sides as (left, right):
         (chosen,) = select_entities(left.bulk, [entity])
         instant = instant_of_judgement(left.bulk, asked)
-        found = compare_row(left, right, chosen, key_option(chosen, key), instant)
+        ignored = ignored_option(context, ignore_unknown)
+        check_ignored(ignored, left.bulk.entities())
+        row = key_option(chosen, key)
+        found = compare_row(left, right, chosen, row, instant, of_entity(ignored, chosen))
     emit(output, _document(found, show_values=show_values), *_texts(found, show_values=show_values))
     raise typer.Exit(CODES.get(found.verdict, Exit.DIFFERENT))
 

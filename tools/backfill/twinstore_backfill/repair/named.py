@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["NamedRows", "named_rows", "no_rows", "require_same_stores"]
 
 REPORT: Final = "parity-report.json"
-# Rows of one transaction or one task, all of them in memory.
-ROWS_AT_ONCE: Final = 100
+# Rows of one transaction or one task. All of them are in memory, of both sides, and each may be as large as a
+# document may be.
+ROWS_AT_ONCE: Final = 10
 
 
 class NamedRows:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from twinstore.bulk import BulkPort, ScanRow
     from twinstore.catalog import Entity
     from twinstore.keys import Key
+    from twinstore_backfill.ignoring import IgnoredPath
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.ranges import RangeResult
 
@@ -57,8 +58,15 @@ class RowComparison:
     places: Sequence[Place]
 
 
-def compare_row(source: Store, target: Store, entity: Entity, key: Key, as_of: datetime) -> RowComparison:
-    """Compare one row.
+def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
+    source: Store,
+    target: Store,
+    entity: Entity,
+    key: Key,
+    as_of: datetime,
+    ignored: tuple[IgnoredPath, ...] = (),
+) -> RowComparison:
+    """Compare one row, without the unknown properties that a copy drops.
 
     Raises:
         ValidationError: neither side has it.
@@ -69,8 +77,9 @@ def compare_row(source: Store, target: Store, entity: Entity, key: Key, as_of: d
         raise ValidationError(f"Neither side has a row of {entity.name} with the key {text!r}.")
     limit = cutoff(entity, target.options, as_of)
     # By the code of a verification, so that the two never tell different things.
-    judged = compare_keys(RangeComparison(source.bulk, target.bulk, entity, None, limit), [key])
-    expecting = Expecting(entity)
+    work = RangeComparison(source.bulk, target.bulk, entity, None, limit, ignored=ignored)
+    judged = compare_keys(work, [key])
+    expecting = Expecting(entity, ignored)
     expected = None if left is None else expecting.of(left)
     wanted = expected.content if isinstance(expected, Expected) else None if left is None else left.content
     places: list[Place] = []
