@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
 from logging import getLogger
+from types import NoneType
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, overload
 
 import pydantic_core
@@ -33,7 +34,7 @@ T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
 SortValue = str | int | datetime | None
 
-SORTED: Final = (str, int, datetime, type(None))
+SORTED: Final = (str, int, datetime, NoneType)
 log = getLogger("twinstore.undecodable")
 
 # In the token, because clients keep tokens over an upgrade of the service.
@@ -254,7 +255,7 @@ def _token_after(
     shown: Sequence[R],
     entity: str,
     print_: str,
-    key: Callable[[R], Sequence[SortValue]],
+    key: Callable[[R], Sequence[object]],
     broken: DocumentDecodeError | None,
 ) -> str:
     """Return the token that continues after the last row that has a place in the order.
@@ -267,6 +268,8 @@ def _token_after(
         except pydantic_core.PydanticCustomError:
             # Only a row that cannot be decoded holds such a value.
             continue
-        if all(isinstance(value, SORTED) for value in values):
-            return encode_token(entity, print_, values)
+        parts = [value for value in values if isinstance(value, SORTED)]
+        # Rows of a store tell whatever is there; a row that can be decoded tells what sorts it.
+        if len(parts) == len(values):
+            return encode_token(entity, print_, parts)
     raise broken or _malformed()

@@ -22,6 +22,7 @@ from twinstore.testing.scheduler.cases import SchedulerCases
 
 if TYPE_CHECKING:
     from twinstore.paging import Page
+    from twinstore.scheduler.runs import Run
     from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
 __all__ = ["BrokenRowContract"]
@@ -80,7 +81,9 @@ class BrokenRowContract(SchedulerCases):
         runs = [here.storage.runs.create(here.run(str(number), created_at=at(number))) for number in range(6)]
         for broken in (runs[1], runs[2], runs[4]):
             here.probe.poison(RUNS, (broken.id,), CONTENT)
-        found, passed, token = [], [], None
+        found: list[Run] = []
+        passed: list[str] = []
+        token: str | None = None
         while True:
             page = here.storage.runs.list_by_state(RunState.PLANNING, limit=2, page_token=token)
             assert len(page) + len(page.undecodable) <= 2
