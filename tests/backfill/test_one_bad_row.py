@@ -42,6 +42,7 @@ BAD: Final[dict[str, tuple[str, str]]] = {
     "a tenant that is null": ("impact_snapshots", "tenant_id = NULL"),
     "a tenant with outer blanks": ("impact_snapshots", "tenant_id = ' acme'"),
     "a snapshot id with outer blanks": ("impact_snapshots", "snapshot_id = 'snap-1 '"),
+    "an id in a payload that is a list": ("impact_snapshots", "payload = payload || '{\"snapshotId\": [1]}'"),
     "names of a map that differ in case": ("audit", """metadata = '{"KEY": "2", "key": "1"}'"""),
     "a list with two dimensions": ("schedules", "subscribers = '{{a,b},{c,d}}'"),
     "a list with a null": ("schedules", "subscribers = '{a,NULL}'"),

@@ -23,6 +23,16 @@ CASES: Final[dict[str, tuple[Members, Members, list[tuple[str, str]]]]] = {
     ),
     "the order alone": ([{"a": 1}, {"a": 0}], [{"a": 0}, {"a": 1}], [("set_order", "doc.m")]),
     "a spelling alone": ([{"a": "X"}], [{"a": "x"}], [("case", "doc.m[0].a")]),
+    "an instant in another spelling": (
+        [{"at": "2025-10-26T16:05:00+02:00"}, {"at": "2025-10-26T14:05:00.0004Z"}],
+        [{"at": "2025-10-26T14:05:00+00:00"}, {"at": "2025-10-26T14:05:00+00:00"}],
+        [("text_timestamp", "doc.m[0].at"), ("text_timestamp", "doc.m[1].at")],
+    ),
+    "an instant in another spelling at another place": (
+        [{"at": "2025-10-26T14:05:00Z", "id": "b"}, {"at": "2025-10-26T14:04:00+00:00", "id": "a"}],
+        [{"at": "2025-10-26T14:04:00+00:00", "id": "a"}, {"at": "2025-10-26T14:05:00+00:00", "id": "b"}],
+        [("set_order", "doc.m"), ("text_timestamp", "doc.m[0].at")],
+    ),
     "values that no rule explains": (
         [{"a": 1}, {"a": 2}],
         [{"a": 2}, {"a": 3}],

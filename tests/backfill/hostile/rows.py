@@ -192,7 +192,8 @@ def json_text(rng: Random, old: str | None) -> str:
     if old is None or len(old) > LARGEST_CHANGED or rng.random() < 0.2:  # a share
         return scalar(rng)
     try:
-        return dumped(changed_json(rng, json.loads(old)), rng)
+        # Numbers as they are written: what stood there before may be larger than any float.
+        return dumped(changed_json(rng, json.loads(old, parse_float=Spelled, parse_int=Spelled)), rng)
     except RecursionError:  # it was nested by the change before
         return old
 
@@ -218,7 +219,7 @@ def changed_json(rng: Random, value: Any) -> Any:  # noqa: ANN401  # free JSON
     if isinstance(value, list) and value and rng.random() < 0.8:  # a share
         place = rng.randrange(len(value))
         return [*value[:place], changed_json(rng, value[place]), *value[place + 1 :]]
-    if isinstance(value, str) and rng.random() < 0.5:  # a share
+    if isinstance(value, str) and not isinstance(value, Spelled) and rng.random() < 0.5:  # a share
         return text(rng, value)
     # Nested already by a change before.
     return Spelled(scalar(rng))

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from twinstore.fields import parse_timestamp
 from twinstore.stored import NUMBERS, unmarked
 from twinstore_backfill.verify.differences import member
-from twinstore_backfill.verify.pairing import paired
+from twinstore_backfill.verify.pairing import is_instant, paired
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
@@ -98,14 +99,19 @@ def _changes_of_lists(
         return
     numbers = range(len(given))
     found = _changes_of_members(path, field, given, stored, numbers, again=again)
-    if again and any(change.kind == OTHER for change in found):
+    if again and (unnamed := _unnamed(found)):
         places = paired(given, stored)
         # Once only: each list inside it in two orders would be looked at twice as often for each depth.
         moved = _changes_of_members(path, field, given, stored, places or numbers, again=False)
-        if places is not None and all(change.kind != OTHER for change in moved):
+        if places is not None and _unnamed(moved) < unnamed:
             yield Change("set_order", path, field)
             found = moved
     yield from found
+
+
+def _unnamed(found: Sequence[Change]) -> int:
+    """Return how many changes no rule explains."""
+    return sum(change.kind == OTHER for change in found)
 
 
 def _changes_of_members(
@@ -186,6 +192,8 @@ def _kind_of_texts(given: str, stored: str) -> str:
         return "whitespace"
     if len(given) > LONGEST_INSTANT > len(stored) - 1 and given[:19] == stored[:19]:
         return "sub_millisecond"
+    if is_instant(given) and is_instant(stored) and parse_timestamp(given) == parse_timestamp(stored):
+        return "text_timestamp"
     return "case" if given.strip().casefold() == stored.casefold() else OTHER
 
 

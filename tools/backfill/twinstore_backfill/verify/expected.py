@@ -171,6 +171,8 @@ class Expecting:
         if single is not None and ID in document and document[ID] != known.setdefault(single, document[ID]):
             raise RefusedError("two ids differ")
         key = known.pop(single, None) if derive is not None and single is not None else None
+        if key is not None and not isinstance(key, str):
+            raise RefusedError("the id is not a text")
         model = self._model(known)
         for name, own in self._identity:
             if name in known and known[name] != getattr(model, own):
@@ -179,7 +181,7 @@ class Expecting:
             raise RefusedError("names of a map would lose a value")
         wire = model.wire()
         if derive is not None and single is not None and row.key is not None:
-            own_key = key if isinstance(key, str) else row.key[0]
+            own_key = key if key is not None else row.key[0]
             if derive(markers, jsontext.dumps(wire)) != own_key:
                 model = model.evolve(**{self._entity.shapes[single].name: own_key})
                 wire = model.wire()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pydantic_core
+
+from twinstore.fields import parse_timestamp
+from twinstore.jsontext import format_timestamp
 from twinstore.stored import unmarked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["paired"]
+__all__ = ["is_instant", "paired"]
 
 # Each member is compared with each other one.
 MOST: Final = 200
@@ -50,5 +54,18 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
     elif isinstance(value, list):
         for item in value:
             yield from _leaves(f"{path}[]", item)
+    elif isinstance(value, str) and is_instant(value):
+        yield path, format_timestamp(parse_timestamp(value))
     else:
         yield path, str(value).strip().casefold()
+
+
+def is_instant(text: str) -> bool:
+    """Whether a text is an instant in any spelling that the models read."""
+    if not text[:4].isdigit():
+        return False
+    try:
+        parse_timestamp(text)
+    except pydantic_core.PydanticCustomError:
+        return False
+    return True
