@@ -6,7 +6,7 @@ Every wire form is written and read here: by the drivers, the backfill, the pari
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, Unpack, cast
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -102,12 +102,12 @@ class CanonicalJsonSerializer:
     @staticmethod
     def serialize(model: CanonicalModel) -> bytes:
         """Return the compact canonical bytes of a model."""
-        return jsontext.dumps(model.wire())
+        return jsontext.dumps(_encodable(model))
 
     @staticmethod
     def serialize_pretty(model: CanonicalModel) -> bytes:
         """Return the canonical JSON with two blanks of indent and one final line feed."""
-        return jsontext.dumps_pretty(model.wire())
+        return jsontext.dumps_pretty(_encodable(model))
 
     @staticmethod
     def deserialize(model: type[M], data: bytes | str) -> M:
@@ -130,6 +130,15 @@ class CanonicalJsonSerializer:
     def digest(model: CanonicalModel) -> str:
         """Return ``sha256:`` and the lower-case hex SHA-256 of the compact canonical bytes."""
         return content_digest(CanonicalJsonSerializer.serialize(model))
+
+
+def _encodable(model: CanonicalModel) -> object:
+    """Return the wire form of a model, with the floats that it may hold in their canonical spelling."""
+    from twinstore.shapes import has_floats  # noqa: PLC0415  # it needs this module
+
+    wire = model.wire()
+    # Only where one may be: the walk through all values costs more than the JSON.
+    return jsontext.encodable(cast("jsontext.JsonValue", wire)) if has_floats(type(model)) else wire
 
 
 def content_digest(data: bytes) -> str:

@@ -10,18 +10,20 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import AfterValidator, PlainSerializer, PlainValidator, StringConstraints
+from pydantic import AfterValidator, JsonValue, PlainSerializer, PlainValidator, StringConstraints
 from pydantic.types import Strict
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from twinstore.instants import plain_utc, truncated
-from twinstore.jsontext import format_timestamp
+from twinstore.jsontext import format_timestamp, normalised_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import ErrorDetails
+
+    from twinstore.jsontext import JsonObject
 
 __all__ = [
     "INT32_MAX",
@@ -33,6 +35,7 @@ __all__ = [
     "DigestSet",
     "DigestText",
     "Flag",
+    "FreeObject",
     "Id",
     "Int64",
     "LowerKeyMap",
@@ -190,6 +193,11 @@ def lower_key_map(values: Mapping[str, str]) -> dict[str, str]:
     return sorted_map({key.lower(): value for key, value in values.items() if key})
 
 
+def free_object(values: dict[str, JsonValue]) -> JsonObject:
+    """Return free JSON in canonical form, at every depth."""
+    return normalised_object(values)
+
+
 def empty_to_none(value: str | None) -> str | None:
     """Turn an empty text into ``None``."""
     return value or None
@@ -258,6 +266,8 @@ StringSet = Annotated[tuple[Trimmed, ...], AfterValidator(string_set)]
 DigestSet = Annotated[tuple[DigestText, ...], AfterValidator(string_set)]
 TextMap = Annotated[dict[Text, Text], AfterValidator(sorted_map)]
 LowerKeyMap = Annotated[dict[Trimmed, Trimmed], AfterValidator(lower_key_map)]
+# JSON of any shape; only normalised, because what it means is known to the caller alone.
+FreeObject = Annotated[dict[str, JsonValue], AfterValidator(free_object)]
 Int64 = Annotated[int, WholeNumber()]
 Count = Annotated[int, WholeNumber(minimum=0)]
 PositiveInt = Annotated[int, WholeNumber(minimum=1)]

@@ -14,7 +14,16 @@ from twinstore.instants import plain_utc
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["JsonObject", "JsonValue", "dumps", "dumps_pretty", "format_timestamp", "parse_json"]
+__all__ = [
+    "DEEPEST",
+    "JsonObject",
+    "JsonValue",
+    "dumps",
+    "dumps_pretty",
+    "format_timestamp",
+    "normalised_object",
+    "parse_json",
+]
 
 JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
 JsonObject = dict[str, JsonValue]
@@ -23,6 +32,8 @@ JsonObject = dict[str, JsonValue]
 SMALLEST_PLAIN_FLOAT: Final = 1e-4
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
+# MongoDB takes a hundred levels, of which the document around free JSON needs some.
+DEEPEST: Final = 90
 
 
 def format_timestamp(value: datetime) -> str:
@@ -88,11 +99,12 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a finite number")  # becomes the message of a ValidationError
 
 
-def normalise(value: JsonValue) -> JsonValue:
+def normalise(value: JsonValue, *, level: int = 1) -> JsonValue:
     """Return free JSON in canonical form: keys sorted, whole floats as integers, finite numbers only.
 
     Raises:
-        ValueError: a number that one of the stores would change, or text with U+0000 or a lone surrogate.
+        ValueError: a number that one of the stores would change, text with U+0000 or a lone surrogate, or
+            more than :data:`DEEPEST` levels.
     """
     if isinstance(value, str):
         return _checked_text(value)
@@ -101,13 +113,16 @@ def normalise(value: JsonValue) -> JsonValue:
         return value
     if isinstance(value, (int, float)):
         return _checked_number(value)
+    if level > DEEPEST:
+        raise ValueError(f"nested deeper than {DEEPEST} levels")  # becomes a ValidationError
     if isinstance(value, dict):
-        return _normalised_object(value)
-    return [normalise(item) for item in value]
+        return normalised_object(value, level=level)
+    return [normalise(item, level=level + 1) for item in value]
 
 
-def _normalised_object(value: Mapping[str, JsonValue]) -> JsonObject:
-    return {_checked_text(key): normalise(value[key]) for key in sorted(value)}
+def normalised_object(value: Mapping[str, JsonValue], *, level: int = 1) -> JsonObject:
+    """Return an object of free JSON in canonical form; see :func:`normalise`."""
+    return {_checked_text(key): normalise(value[key], level=level + 1) for key in sorted(value)}
 
 
 def _checked_text(value: str) -> str:

@@ -14,6 +14,7 @@ from twinstore.errors import TenantScopeError, ValidationError
 from twinstore.fields import (
     SYSTEM_TENANT,
     Actor,
+    Count,
     Count32,
     Id,
     OptionalReference,
@@ -36,6 +37,7 @@ __all__ = [
     "optional_reference_argument",
     "system_scope_openings",
     "text_argument",
+    "whole_argument",
 ]
 
 log = logging.getLogger("twinstore.system_scope")
@@ -46,6 +48,7 @@ ID_ADAPTER: Final = TypeAdapter[str](Id)
 TEXT_ADAPTER: Final = TypeAdapter[str](Actor)
 OPTIONAL_REFERENCE_ADAPTER: Final = TypeAdapter[str | None](OptionalReference)
 COUNT_ADAPTER: Final = TypeAdapter[int](Count32)
+WHOLE_ADAPTER: Final = TypeAdapter[int](Count)
 
 _openings: Counter[str] = Counter()
 # A Counter adds in two steps, between which another thread may come.
@@ -176,6 +179,11 @@ def instant_argument(value: datetime, name: str) -> datetime:
 def count_argument(value: int, name: str) -> int:
     """Return a whole number from 0 of at most 32 bits, or raise ``ValidationError`` naming the argument."""
     return _argument(COUNT_ADAPTER, value, name)
+
+
+def whole_argument(value: int, name: str) -> int:
+    """Return a whole number from 0 of at most 64 bits, or raise ``ValidationError`` naming the argument."""
+    return _argument(WHOLE_ADAPTER, value, name)
 
 
 def model_argument(value: object, cls: type[T], name: str) -> T:

@@ -48,7 +48,12 @@ def example_of(model: type[CanonicalModel]) -> Example:
 
 SAMPLES: Final = {name: example_of(model) for name, model in samples_of(MODULE).items()}
 # What is written with another entity has no write of its own, so its sample is imported.
-WRITABLE: Final = tuple(name for name, item in SAMPLES.items() if item.drawn is not None)
+WRITABLE: Final = tuple(
+    name
+    for entity in SCHEDULER.entities  # parents first
+    for name, item in SAMPLES.items()
+    if item.entity == entity and item.drawn is not None
+)
 
 
 def sample(name: str) -> CanonicalModel:

@@ -30,11 +30,13 @@ from twinstore.testing.scheduler.builders import (
     rich_run,
     rich_schedule,
 )
+from twinstore.testing.scheduler.examples import make_log_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from twinstore.scheduler.audit import AuditEvent, AuditRecord
+    from twinstore.scheduler.execution_logs import ExecutionLogEntry
     from twinstore.scheduler.impact_snapshots import ImpactSet
     from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.runs import Run
@@ -166,6 +168,16 @@ class ValueGenerator(Random):
     def a_record(self) -> AuditRecord:
         build = self.choice((make_audit_record, make_audit_record, rich_audit_record))
         return build(self.a_tenant(), self.an_id(), occurred_at=self.a_moment(), **self.a_subject())
+
+    def an_entry(self) -> ExecutionLogEntry:
+        return make_log_entry(
+            self.a_tenant(),
+            self.an_id(),
+            sequence=self.choice((None, None, None, 1, 2, 7)),
+            logged_at=self.a_moment(),
+            message=self.choice(("m", "m", "n")),
+            data=self.choice(({}, {}, {"b": [1.5, None], "a.b": {"$c": 1e-7}})),
+        )
 
     def an_event(self) -> AuditEvent:
         """With an id, because a random one differs on each side."""

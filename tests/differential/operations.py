@@ -216,6 +216,17 @@ def retry(generator: ValueGenerator) -> Operation:
     return MethodCall("runs.retry", args, {"new_run_id": new_id})
 
 
+def append_log(generator: ValueGenerator) -> Operation:
+    entries = [generator.an_entry() for _ in range(generator.choice((0, 1, 1, 2, 3)))]
+    return MethodCall("execution_logs.append", (generator.mostly((entries,), (["x"],)),))
+
+
+def list_log(generator: ValueGenerator) -> Operation:
+    after = generator.mostly((0, 0, 1, 2), (-1, "1", 2**63))
+    options = {"after_sequence": after, "limit": generator.limit()}
+    return MethodCall("execution_logs.list", (generator.tenant(), generator.id()), options)
+
+
 def upsert_snapshot(generator: ValueGenerator) -> Operation:
     snapshot = generator.mostly((generator.a_snapshot(),), (None, "x"))
     options = {"run_id": generator.id()} if generator.randrange(2) else {}
@@ -311,6 +322,8 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[ValueGenerator], Operation]]]] 
     "move_run": (5, move_run),
     "list_runs": (3, list_runs),
     "retry": (2, retry),
+    "append_log": (4, append_log),
+    "list_log": (2, list_log),
     "upsert_snapshot": (4, upsert_snapshot),
     "get_latest_snapshot": (
         1,

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
         AuditRepository,
         SchedulerAuditService,
     )
-    from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode, SelectorScope, SeverityRank
+    from twinstore.scheduler.enums import (
+        LogLevel,
+        RunState,
+        RunTrigger,
+        ScheduleMode,
+        SelectorScope,
+        SeverityRank,
+    )
+    from twinstore.scheduler.execution_logs import ExecutionLogEntry, ExecutionLogRepository
     from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet, ImpactSnapshotRepository
     from twinstore.scheduler.run_summaries import (
         RunSnapshot,
@@ -55,10 +63,13 @@ __all__ = [
     "AuditRecord",
     "AuditRepository",
     "DeltaSummary",
+    "ExecutionLogEntry",
+    "ExecutionLogRepository",
     "ImpactImage",
     "ImpactSet",
     "ImpactSnapshotRepository",
     "LabelFilter",
+    "LogLevel",
     "Run",
     "RunQueryOptions",
     "RunReason",
@@ -101,6 +112,7 @@ if not TYPE_CHECKING:
         (
             "audit",
             "enums",
+            "execution_logs",
             "impact_snapshots",
             "run_summaries",
             "runs",

@@ -18,10 +18,12 @@ from twinstore.catalog import (
     Retention,
     StoreKind,
     Tenancy,
+    int64,
     text,
 )
 from twinstore.query import Equals, IsNull, IsPresent, OneOf
 from twinstore.scheduler.audit import AuditRecord
+from twinstore.scheduler.execution_logs import ExecutionLogEntry
 from twinstore.scheduler.impact_snapshots import ImpactSet, derived_snapshot_key
 from twinstore.scheduler.run_summaries import RunSummary
 from twinstore.scheduler.runs import Run
@@ -32,6 +34,7 @@ from twinstore.shapes import Kind
 
 __all__ = [
     "AUDIT",
+    "EXECUTION_LOGS",
     "IMPACT_SNAPSHOTS",
     "RUNS",
     "RUN_SUMMARIES",
@@ -124,6 +127,30 @@ RUNS: Final = Entity(
     retention=Retention(field="finishedAt", option="run_retention_days"),
     versioned=True,
 )
+EXECUTION_LOGS: Final = Entity(
+    name="execution_logs",
+    singular="execution log entry",
+    module=MODULE,
+    model=ExecutionLogEntry,
+    key_parts=(text("runId"), int64("sequence")),
+    tenancy=Tenancy.required(),
+    group="job_history",
+    parent=Parent(entity=RUNS, field="runId"),
+    indexes=(
+        Index(fields=("tenantId", "runId", "sequence"), name="tenant_run"),
+        Index(fields=("loggedAt", "runId", "sequence"), name="logged", stores=TABLES),
+        Index(
+            fields=("loggedAt",),
+            name="logged",
+            expires=True,
+            stores=DOCUMENTS,
+            document_name="ttl_loggedAt",
+        ),
+    ),
+    retention=Retention(field="loggedAt", option="run_retention_days"),
+    append_only=True,
+    sequence="sequence",
+)
 
 
 def content_digest_of(model: CanonicalModel, storage: Mapping[str, object]) -> str:
@@ -213,5 +240,6 @@ WORKERS: Final = Entity(
 )
 
 SCHEDULER: Final = Module(
-    name=MODULE, entities=(SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT, RUN_SUMMARIES, WORKERS)
+    name=MODULE,
+    entities=(SCHEDULES, TRIGGERS, RUNS, EXECUTION_LOGS, IMPACT_SNAPSHOTS, AUDIT, RUN_SUMMARIES, WORKERS),
 )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from twinstore.scheduler.audit import AuditRecord
+    from twinstore.scheduler.execution_logs import ExecutionLogEntry
     from twinstore.scheduler.impact_snapshots import ImpactSet
     from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.runs import Run
@@ -57,7 +58,9 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
         yield from self._runs(tenant)
         yield from self._runs_of(tenant, _first_schedules(source, tenant))
         yield from self._records(tenant)
-        yield from self._snapshots_of(tenant, _first_runs(source, tenant))
+        runs = _first_runs(source, tenant)
+        yield from self._snapshots_of(tenant, runs)
+        yield from (self._log_of(tenant, run) for run in runs)
         yield self._next_fires(tenant)
 
     @override
@@ -166,6 +169,20 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
             ),
             ("impact_snapshots",),
         )
+
+    def _log_of(self, tenant: str, run: str) -> SchedulerList:
+        def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
+            after = int(token or 0)
+            found = side.execution_logs.list(tenant, run, after_sequence=after, limit=self._page)
+            last = found[-1].sequence if len(found) == self._page else None
+            return paged(Page(found, None if last is None else str(last)), self._entry_row)
+
+        return ListQuery(f"log of run {run} of {tenant}", ask, ("execution_logs",))
+
+    def _entry_row(self, entry: ExecutionLogEntry) -> ListedRow | None:
+        limit = self._cutoffs.get("execution_logs")
+        expired = limit is not None and entry.logged_at <= limit
+        return None if expired else (entry.run_id, str(entry.sequence))
 
     def _run_rows(self, page: Page[Run]) -> Page[ListedRow | None]:
         limit = self._cutoffs.get("runs")

@@ -11,6 +11,7 @@ from twinstore.enums import NumberedEnum
 __all__ = [
     "SEVERITY_ORDER",
     "TERMINAL_STATES",
+    "LogLevel",
     "RunState",
     "RunTrigger",
     "ScheduleMode",
@@ -98,6 +99,16 @@ class SeverityRank(NumberedEnum):
     HIGH = "high"
     CRITICAL = "critical"
     UNKNOWN = "unknown"
+
+
+class LogLevel(NumberedEnum):
+    """Severity of a log entry."""
+
+    TRACE = "trace"
+    DEBUG = "debug"
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
 
 
 FIRST_TERMINAL: Final = RunState.COMPLETED.number

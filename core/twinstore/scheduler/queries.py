@@ -13,7 +13,13 @@ from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.scheduler.workers import WorkerStatus
-from twinstore.scope import instant_argument, tenant_argument, text_argument
+from twinstore.scope import (
+    id_argument,
+    instant_argument,
+    tenant_argument,
+    text_argument,
+    whole_argument,
+)
 from twinstore.tenancy import ALL_TENANTS, Tenants
 
 if TYPE_CHECKING:
@@ -128,6 +134,19 @@ def runs_by_state(state: RunState, limit: int, page_token: str | None) -> Query:
         limit=limit,
         maximum=200,
         page_token=page_token,
+    )
+
+
+def execution_log(scope: Tenants, run_id: str, after_sequence: int, limit: int) -> Query:
+    """Return the query of ``ExecutionLogRepository.list``."""
+    after = whole_argument(after_sequence, "after_sequence")
+    return build_query(
+        "execution_logs",
+        scope=scope,
+        where=(Equals("runId", id_argument(run_id, "run_id")), After("sequence", after)),
+        order=(SortKey("runId"), SortKey("sequence", number=True)),
+        limit=limit,
+        maximum=5000,
     )
 
 

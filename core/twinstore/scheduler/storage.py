@@ -15,6 +15,7 @@ from twinstore.scheduler.services import AuditService, SummaryService
 if TYPE_CHECKING:
     from twinstore.clock import Clock
     from twinstore.scheduler.audit import AuditRepository, SchedulerAuditService
+    from twinstore.scheduler.execution_logs import ExecutionLogRepository
     from twinstore.scheduler.impact_snapshots import ImpactSnapshotRepository
     from twinstore.scheduler.run_summaries import RunSummaryRepository, RunSummaryService
     from twinstore.scheduler.runs import RunRepository
@@ -34,6 +35,7 @@ class SchedulerSession:
     schedules: ScheduleRepository
     triggers: TriggerRepository
     runs: RunRepository
+    execution_logs: ExecutionLogRepository
     impact_snapshots: ImpactSnapshotRepository
     audit: AuditRepository
     run_summaries: RunSummaryRepository
@@ -62,6 +64,7 @@ class SchedulerSession:
             schedules=repositories.schedules,
             triggers=repositories.triggers,
             runs=repositories.runs,
+            execution_logs=repositories.execution_logs,
             impact_snapshots=repositories.impact_snapshots,
             audit=repositories.audit,
             run_summaries=repositories.run_summaries,
@@ -98,6 +101,11 @@ class SchedulerStorage(ModuleStorage[Repositories, SchedulerSession]):
     def runs(self) -> RunRepository:
         """Runs."""
         return self.unbound.runs
+
+    @property
+    def execution_logs(self) -> ExecutionLogRepository:
+        """Logs of runs."""
+        return self.unbound.execution_logs
 
     @property
     def impact_snapshots(self) -> ImpactSnapshotRepository:

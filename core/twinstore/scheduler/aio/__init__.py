@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from twinstore.aio.storage import AsyncModuleStorage
 from twinstore.scheduler.aio.audit import AsyncAuditRepository, AsyncSchedulerAuditService
+from twinstore.scheduler.aio.execution_logs import AsyncExecutionLogRepository
 from twinstore.scheduler.aio.impact_snapshots import AsyncImpactSnapshotRepository
 from twinstore.scheduler.aio.run_summaries import AsyncRunSummaryRepository, AsyncRunSummaryService
 from twinstore.scheduler.aio.runs import AsyncRunRepository
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncAuditRepository",
+    "AsyncExecutionLogRepository",
     "AsyncImpactSnapshotRepository",
     "AsyncRunRepository",
     "AsyncRunSummaryRepository",
@@ -42,6 +44,7 @@ class AsyncSchedulerSession:
         self.schedules = AsyncScheduleRepository(session.schedules, threads)
         self.triggers = AsyncTriggerRepository(session.triggers, threads)
         self.runs = AsyncRunRepository(session.runs, threads)
+        self.execution_logs = AsyncExecutionLogRepository(session.execution_logs, threads)
         self.impact_snapshots = AsyncImpactSnapshotRepository(session.impact_snapshots, threads)
         self.audit = AsyncAuditRepository(session.audit, threads)
         self.run_summaries = AsyncRunSummaryRepository(session.run_summaries, threads)

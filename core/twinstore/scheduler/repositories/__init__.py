@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from twinstore.scheduler.repositories.audit import AuditRecords
+from twinstore.scheduler.repositories.execution_logs import ExecutionLogs
 from twinstore.scheduler.repositories.impact_snapshots import ImpactSnapshots
 from twinstore.scheduler.repositories.run_summaries import RunSummaries
 from twinstore.scheduler.repositories.runs import Runs
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AuditRecords",
+    "ExecutionLogs",
     "ImpactSnapshots",
     "Repositories",
     "RunSummaries",
@@ -35,6 +37,7 @@ class Repositories:
     schedules: Schedules
     triggers: Triggers
     runs: Runs
+    execution_logs: ExecutionLogs
     impact_snapshots: ImpactSnapshots
     audit: AuditRecords
     run_summaries: RunSummaries
@@ -47,6 +50,7 @@ class Repositories:
             schedules=Schedules(access),
             triggers=Triggers(access),
             runs=Runs(access),
+            execution_logs=ExecutionLogs(access),
             impact_snapshots=ImpactSnapshots(access),
             audit=AuditRecords(access),
             run_summaries=RunSummaries(access),

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.errors import DuplicateError, NotFoundError
-from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES
+from twinstore.scheduler.catalog import (
+    AUDIT,
+    EXECUTION_LOGS,
+    IMPACT_SNAPSHOTS,
+    RUN_SUMMARIES,
+    RUNS,
+    SCHEDULES,
+)
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.calls import TenantCall
 from twinstore.testing.examples import OneOfEach
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity, Key
     from twinstore.scheduler.audit import AuditRecord
+    from twinstore.scheduler.execution_logs import ExecutionLogEntry
     from twinstore.scheduler.impact_snapshots import ImpactSet
     from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.runs import Run
@@ -47,6 +55,11 @@ class StoredExamples(OneOfEach):
     def run(self) -> Run:
         """The run."""
         return self[RUNS]
+
+    @property
+    def entry(self) -> ExecutionLogEntry:
+        """The one entry in the log of the run."""
+        return self[EXECUTION_LOGS]
 
     @property
     def snapshot(self) -> ImpactSet:
@@ -115,6 +128,13 @@ TENANT_CALLS: Final = (
     called("runs.retry", lambda s, t, h: s.runs.retry(t, h.run.id, "x", at()), NotFoundError),
     called("runs.purge_finished", lambda s, t, _: s.runs.purge_finished(at(9999), tenant_id=t), 0),
     called(
+        "execution_logs.append",
+        lambda s, t, h: s.execution_logs.append([h.entry.evolve(tenant_id=t)]),
+        NotFoundError,
+    ),
+    called("execution_logs.list", lambda s, t, h: s.execution_logs.list(t, h.run.id), ()),
+    called("execution_logs.purge", lambda s, t, _: s.execution_logs.purge(at(9999), tenant_id=t), 0),
+    called(
         "impact_snapshots.upsert", lambda s, t, h: s.impact_snapshots.upsert(t, h.snapshot), DuplicateError
     ),
     called(
@@ -165,6 +185,7 @@ TENANT_CALLS: Final = (
 SYSTEM_CALLS: Final = (
     called("schedules.get_due_schedules", lambda s, _, __: s.schedules.get_due_schedules(at(-9999)), ()),
     called("runs.purge_finished", lambda s, _, __: s.runs.purge_finished(at().replace(year=2)), 0),
+    called("execution_logs.purge", lambda s, _, __: s.execution_logs.purge(at().replace(year=2)), 0),
     called(
         "impact_snapshots.purge_generated",
         lambda s, _, __: s.impact_snapshots.purge_generated(at().replace(year=2)),

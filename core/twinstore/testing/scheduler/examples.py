@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from twinstore.fields import PositiveInt
 from twinstore.scheduler.audit import AuditRecord, AuditRepository
 from twinstore.scheduler.catalog import (
     AUDIT,
+    EXECUTION_LOGS,
     IMPACT_SNAPSHOTS,
     RUN_SUMMARIES,
     RUNS,
@@ -15,7 +17,8 @@ from twinstore.scheduler.catalog import (
     TRIGGERS,
     WORKERS,
 )
-from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.enums import LogLevel, RunState
+from twinstore.scheduler.execution_logs import ExecutionLogEntry, ExecutionLogRepository
 from twinstore.scheduler.impact_snapshots import (
     ImpactSet,
     ImpactSnapshotRepository,
@@ -29,7 +32,7 @@ from twinstore.scheduler.selectors import selector_digest
 from twinstore.scheduler.storage import SchedulerSession
 from twinstore.scheduler.triggers import Trigger, TriggerRepository
 from twinstore.scheduler.workers import Worker, WorkerRepository, WorkerStatus
-from twinstore.testing.drawing import rows
+from twinstore.testing.drawing import rows, values
 from twinstore.testing.examples import TIES, Example, ModuleExamples, example
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler import strategies
@@ -53,8 +56,10 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
+    from twinstore.jsontext import JsonObject
 
-__all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN", "make_worker"]
+
+__all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN", "make_log_entry", "make_worker"]
 
 Session = SchedulerSession
 # The run to which every snapshot of the kit belongs, and with it every row of the lists by run.
@@ -136,6 +141,44 @@ def purge_run(session: Session, tenant: str, run: Run) -> int:
     """Finish a run and purge it."""
     session.runs.update(moved(run, RunState.CANCELLED))
     return session.runs.purge_finished(at(10_000), tenant_id=tenant)
+
+
+def make_log_entry(tenant_id: str, run_id: str, **changes: object) -> ExecutionLogEntry:
+    """Return the first entry of the log of a run."""
+    values = {"sequence": 1, "logged_at": at(), "message": "planned"}
+    return ExecutionLogEntry.model_validate({"tenant_id": tenant_id, "run_id": run_id, **values, **changes})
+
+
+def rich_log_entry(tenant_id: str, run_id: str) -> ExecutionLogEntry:
+    """Return an entry with a value in every field."""
+    data: JsonObject = {
+        "z": [1.0, 0.1, -1e-7, True, None, {"b.c": [], "$a": {}}],
+        "\N{BUG}": {"": 2**63 - 1},
+        "A": "\t",
+    }
+    texts = {"logger": "planner", "message": " line one\nline two \N{COLLISION SYMBOL} "}
+    return make_log_entry(tenant_id, run_id, logged_at=at(0.001), level=LogLevel.ERROR, data=data, **texts)
+
+
+def store_log_entry(session: Session, tenant: str, entry: ExecutionLogEntry) -> ExecutionLogEntry:
+    """Append an entry to the log of its run, which is created where it is absent."""
+    if session.runs.get(tenant, entry.run_id) is None:
+        session.runs.create(make_run(tenant, entry.run_id))
+    (stored,) = session.execution_logs.append([entry])
+    return stored
+
+
+def find_log_entry(session: Session, tenant: str, entry: ExecutionLogEntry) -> ExecutionLogEntry | None:
+    """Return the entry that the log of a run has under the number of this one."""
+    before = (entry.sequence or 1) - 1
+    for found in session.execution_logs.list(tenant, entry.run_id, after_sequence=before, limit=1):
+        return found if found.sequence == entry.sequence else None
+    return None
+
+
+def numbered_log_entries(tenant: str, key: str) -> SearchStrategy[ExecutionLogEntry]:
+    """Return entries that have their number already."""
+    return rows(EXECUTION_LOGS, tenant, key, sequence=values(PositiveInt))
 
 
 def small_snapshot(tenant: str, name: str) -> ImpactSet:
@@ -248,6 +291,15 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         vary=listed_run,
         remove=purge_run,
         drawn=beginning_runs,
+    ),
+    example(
+        entity=EXECUTION_LOGS,
+        protocol=ExecutionLogRepository,
+        small=make_log_entry,
+        rich=rich_log_entry,
+        store=store_log_entry,
+        drawn=numbered_log_entries,
+        find=find_log_entry,
     ),
     example(
         entity=IMPACT_SNAPSHOTS,

@@ -12,7 +12,15 @@ from twinstore.errors import (
     TwinstoreError,
     ValidationError,
 )
-from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
+from twinstore.scheduler.catalog import (
+    AUDIT,
+    EXECUTION_LOGS,
+    IMPACT_SNAPSHOTS,
+    RUN_SUMMARIES,
+    RUNS,
+    SCHEDULES,
+    TRIGGERS,
+)
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.scheduler.storage import SchedulerSession
@@ -111,6 +119,10 @@ TOUCHES: Final = (
     touching("recalculate", TRIGGERS, lambda s, t, h: s.triggers.recalculate(t, h.schedule.id, at())),
     touching("upsert", TRIGGERS, lambda s, _, h: s.schedules.upsert(h.schedule.evolve(updated_at=at(9)))),
     touching("update", RUNS, update_run, repeatable=True),
+    touching(
+        "list", EXECUTION_LOGS, lambda s, t, h: s.execution_logs.list(t, h.entry.run_id), repeatable=True
+    ),
+    touching("append", EXECUTION_LOGS, lambda s, _, h: s.execution_logs.append([h.entry]), repeatable=True),
     touching("retry", RUNS, lambda s, t, h: s.runs.retry(t, h.run.id, "x", at())),
     touching("rebuild", RUNS, lambda s, t, h: s.run_summary_service.rebuild(t, h.schedule.id)),
     touching(

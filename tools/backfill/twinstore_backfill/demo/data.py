@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.scheduler import (
     DeltaSummary,
+    ExecutionLogEntry,
     ImpactImage,
     ImpactSet,
+    LogLevel,
     Run,
     RunReason,
     RunState,
@@ -29,7 +31,7 @@ from twinstore.scheduler import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["TENANTS", "RunHistory", "runs_of", "schedules_of", "snapshot_of"]
+__all__ = ["TENANTS", "RunHistory", "log_of", "runs_of", "schedules_of", "snapshot_of"]
 
 TENANTS: Final = ("aurora-labs", "borealis", "Çelik-Werke", "delta.zürich")
 EPOCH: Final = datetime(2025, 9, 1, tzinfo=UTC)
@@ -164,3 +166,19 @@ def snapshot_of(run: Run) -> ImpactSet:
     )
     selector = Selector(scope=SelectorScope.BY_NAMESPACE, namespaces=("checkout",))
     return ImpactSet(selector=selector, images=images, generated_at=run.created_at)
+
+
+def log_of(history: RunHistory) -> tuple[ExecutionLogEntry, ...]:
+    """Return the log of a run: one entry for each of its states, numbered by the store."""
+    return tuple(
+        ExecutionLogEntry(
+            tenant_id=step.tenant_id,
+            run_id=step.id,
+            logged_at=step.finished_at or step.started_at or step.created_at,
+            level=LogLevel.ERROR if step.state is RunState.ERROR else LogLevel.INFO,
+            logger="planner",
+            message=step.error or f"the run is {step.state} · 状態",
+            data={"stats": {"queued": step.stats.queued, "share": step.stats.deduped / 8}, "tags": ["demo"]},
+        )
+        for step in history.steps
+    )
