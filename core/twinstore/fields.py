@@ -15,7 +15,7 @@ from pydantic.types import Strict
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from twinstore.instants import plain_utc, truncated
-from twinstore.jsontext import format_timestamp, normalised_object
+from twinstore.jsontext import checked_number, format_timestamp, normalised_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,9 @@ __all__ = [
     "Id",
     "Int64",
     "LowerKeyMap",
+    "LowerKeyObject",
     "Name",
+    "Number",
     "OptionalReference",
     "OptionalText",
     "PositiveInt",
@@ -198,6 +200,11 @@ def free_object(values: dict[str, JsonValue]) -> JsonObject:
     return normalised_object(values)
 
 
+def lower_key_object(values: dict[str, JsonValue]) -> JsonObject:
+    """Return the same with the names of the first level in lower case; of two equal ones the last wins."""
+    return free_object({key.lower(): value for key, value in values.items()})
+
+
 def empty_to_none(value: str | None) -> str | None:
     """Turn an empty text into ``None``."""
     return value or None
@@ -266,8 +273,10 @@ StringSet = Annotated[tuple[Trimmed, ...], AfterValidator(string_set)]
 DigestSet = Annotated[tuple[DigestText, ...], AfterValidator(string_set)]
 TextMap = Annotated[dict[Text, Text], AfterValidator(sorted_map)]
 LowerKeyMap = Annotated[dict[Trimmed, Trimmed], AfterValidator(lower_key_map)]
+Number = Annotated[float, Strict(), AfterValidator(checked_number)]
 # JSON of any shape; only normalised, because what it means is known to the caller alone.
 FreeObject = Annotated[dict[str, JsonValue], AfterValidator(free_object)]
+LowerKeyObject = Annotated[dict[str, JsonValue], AfterValidator(lower_key_object)]
 Int64 = Annotated[int, WholeNumber()]
 Count = Annotated[int, WholeNumber(minimum=0)]
 PositiveInt = Annotated[int, WholeNumber(minimum=1)]

@@ -18,6 +18,7 @@ __all__ = [
     "DEEPEST",
     "JsonObject",
     "JsonValue",
+    "checked_number",
     "dumps",
     "dumps_pretty",
     "format_timestamp",
@@ -112,7 +113,7 @@ def normalise(value: JsonValue, *, level: int = 1) -> JsonValue:
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, (int, float)):
-        return _checked_number(value)
+        return checked_number(value)
     if level > DEEPEST:
         raise ValueError(f"nested deeper than {DEEPEST} levels")  # becomes a ValidationError
     if isinstance(value, dict):
@@ -133,7 +134,12 @@ def _checked_text(value: str) -> str:
     return value
 
 
-def _checked_number(value: float) -> int | float:
+def checked_number(value: float) -> int | float:
+    """Return a finite number, as an integer where it is whole.
+
+    Raises:
+        ValueError: it is not finite, or whole and beyond 64 bits.
+    """
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError("number is not finite")  # becomes a ValidationError

@@ -18,6 +18,7 @@ from twinstore.fields import (
     Count32,
     Id,
     OptionalReference,
+    OptionalText,
     TenantText,
     explain,
     parse_timestamp,
@@ -35,6 +36,7 @@ __all__ = [
     "id_argument",
     "instant_argument",
     "optional_reference_argument",
+    "optional_text_argument",
     "system_scope_openings",
     "text_argument",
     "whole_argument",
@@ -47,6 +49,7 @@ TENANT_TEXT_ADAPTER: Final = TypeAdapter[str](TenantText)
 ID_ADAPTER: Final = TypeAdapter[str](Id)
 TEXT_ADAPTER: Final = TypeAdapter[str](Actor)
 OPTIONAL_REFERENCE_ADAPTER: Final = TypeAdapter[str | None](OptionalReference)
+OPTIONAL_TEXT_ADAPTER: Final = TypeAdapter[str | None](OptionalText)
 COUNT_ADAPTER: Final = TypeAdapter[int](Count32)
 WHOLE_ADAPTER: Final = TypeAdapter[int](Count)
 
@@ -166,6 +169,11 @@ def text_argument(value: str, name: str) -> str:
 def optional_reference_argument(value: str | None, name: str) -> str | None:
     """Return a trimmed foreign id or ``None``, or raise ``ValidationError`` naming the argument."""
     return _argument(OPTIONAL_REFERENCE_ADAPTER, value, name)
+
+
+def optional_text_argument(value: str | None, name: str) -> str | None:
+    """Return trimmed text or ``None``, or raise ``ValidationError`` naming the argument."""
+    return _argument(OPTIONAL_TEXT_ADAPTER, value, name)
 
 
 def instant_argument(value: datetime, name: str) -> datetime:

@@ -113,7 +113,7 @@ class MongoAccess(AccessDefaults, Access):
 
     @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
-        if not can_set(entity):
+        if not can_set(entity, sets):
             return super().mark(entity, query, sets)
         mark = mark_first if query.limit == 1 else mark_all
         return mark(self._context, entity, query, sets)

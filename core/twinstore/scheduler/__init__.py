@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     )
     from twinstore.scheduler.enums import (
         LogLevel,
+        PolicyRunExecutionStatus,
+        PolicyRunJobStatus,
+        PolicyRunMode,
+        PolicyRunPriority,
         RunState,
         RunTrigger,
         ScheduleMode,
@@ -25,6 +29,19 @@ if TYPE_CHECKING:
     )
     from twinstore.scheduler.execution_logs import ExecutionLogEntry, ExecutionLogRepository
     from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet, ImpactSnapshotRepository
+    from twinstore.scheduler.policy_jobs import (
+        PolicyJobQueryOptions,
+        PolicyJobRepository,
+        PolicyRunJob,
+        policy_job_id,
+    )
+    from twinstore.scheduler.policy_runs import (
+        PolicyRunInputs,
+        PolicyRunRequest,
+        PolicyRunService,
+        PolicyRunStats,
+        PolicyRunStatus,
+    )
     from twinstore.scheduler.run_summaries import (
         RunSnapshot,
         RunSummary,
@@ -70,6 +87,18 @@ __all__ = [
     "ImpactSnapshotRepository",
     "LabelFilter",
     "LogLevel",
+    "PolicyJobQueryOptions",
+    "PolicyJobRepository",
+    "PolicyRunExecutionStatus",
+    "PolicyRunInputs",
+    "PolicyRunJob",
+    "PolicyRunJobStatus",
+    "PolicyRunMode",
+    "PolicyRunPriority",
+    "PolicyRunRequest",
+    "PolicyRunService",
+    "PolicyRunStats",
+    "PolicyRunStatus",
     "Run",
     "RunQueryOptions",
     "RunReason",
@@ -100,6 +129,7 @@ __all__ = [
     "Worker",
     "WorkerRepository",
     "WorkerStatus",
+    "policy_job_id",
     "selector_digest",
     "trigger_id",
 ]
@@ -114,6 +144,8 @@ if not TYPE_CHECKING:
             "enums",
             "execution_logs",
             "impact_snapshots",
+            "policy_jobs",
+            "policy_runs",
             "run_summaries",
             "runs",
             "schedules",

@@ -23,8 +23,10 @@ from twinstore.catalog import (
 )
 from twinstore.query import Equals, IsNull, IsPresent, OneOf
 from twinstore.scheduler.audit import AuditRecord
+from twinstore.scheduler.enums import PolicyRunJobStatus
 from twinstore.scheduler.execution_logs import ExecutionLogEntry
 from twinstore.scheduler.impact_snapshots import ImpactSet, derived_snapshot_key
+from twinstore.scheduler.policy_jobs import PolicyRunJob
 from twinstore.scheduler.run_summaries import RunSummary
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule
@@ -36,6 +38,7 @@ __all__ = [
     "AUDIT",
     "EXECUTION_LOGS",
     "IMPACT_SNAPSHOTS",
+    "POLICY_JOBS",
     "RUNS",
     "RUN_SUMMARIES",
     "SCHEDULER",
@@ -239,7 +242,87 @@ WORKERS: Final = Entity(
     life=LifeInCopy.LEFT_OUT,
 )
 
+
+def priority_rank_of(model: CanonicalModel, storage: Mapping[str, object]) -> int:
+    """Return the number of the priority of a policy job, by which it is leased."""
+    del storage
+    return cast("PolicyRunJob", model).priority.number
+
+
+AVAILABLE: Final = Equals("status", PolicyRunJobStatus.PENDING.value)
+POLICY_JOBS: Final = Entity(
+    name="policy_jobs",
+    singular="policy job",
+    module=MODULE,
+    model=PolicyRunJob,
+    key_parts=(text("id"),),
+    tenancy=Tenancy.required(),
+    group="job_history",
+    layout=Layout.PAYLOAD,
+    beside=(
+        "id",
+        "tenantId",
+        "policyId",
+        "policyVersion",
+        "mode",
+        "priority",
+        "runId",
+        "correlationId",
+        "status",
+        "attemptCount",
+        "createdAt",
+        "updatedAt",
+        "availableAt",
+        "leaseOwner",
+        "leaseExpiresAt",
+    ),
+    narrow=("policyVersion", "attemptCount"),
+    derived=(
+        Derived(
+            name="priorityRank", kind=Kind.INTEGER, value=priority_rank_of, bits=32, number_of="priority"
+        ),
+    ),
+    indexes=(
+        Index(
+            fields=("tenantId", "runId"),
+            name="tenant_run",
+            unique=True,
+            where=(IsPresent("runId"),),
+            noun="run",
+        ),
+        Index(fields=("tenantId", "status", "-createdAt", "id"), name="tenant_status"),
+        # Lists without a status or with several, and those of one policy, would sort otherwise.
+        Index(fields=("tenantId", "-createdAt", "id"), name="tenant_created"),
+        Index(fields=("tenantId", "policyId", "-createdAt", "id"), name="tenant_policy"),
+        Index(
+            fields=("-priorityRank", "availableAt", "createdAt", "id"), name="available", where=(AVAILABLE,)
+        ),
+        # For workers of one tenant: another one may have ten thousand jobs in front.
+        Index(
+            fields=("tenantId", "-priorityRank", "availableAt", "createdAt", "id"),
+            name="tenant_available",
+            where=(AVAILABLE,),
+        ),
+        Index(
+            fields=("leaseExpiresAt",),
+            name="lease",
+            where=(Equals("status", PolicyRunJobStatus.DISPATCHING.value),),
+        ),
+    ),
+    versioned=True,
+)
+
 SCHEDULER: Final = Module(
     name=MODULE,
-    entities=(SCHEDULES, TRIGGERS, RUNS, EXECUTION_LOGS, IMPACT_SNAPSHOTS, AUDIT, RUN_SUMMARIES, WORKERS),
+    entities=(
+        SCHEDULES,
+        TRIGGERS,
+        RUNS,
+        EXECUTION_LOGS,
+        IMPACT_SNAPSHOTS,
+        AUDIT,
+        RUN_SUMMARIES,
+        WORKERS,
+        POLICY_JOBS,
+    ),
 )

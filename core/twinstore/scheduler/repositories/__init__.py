@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from twinstore.scheduler.repositories.audit import AuditRecords
 from twinstore.scheduler.repositories.execution_logs import ExecutionLogs
 from twinstore.scheduler.repositories.impact_snapshots import ImpactSnapshots
+from twinstore.scheduler.repositories.policy_jobs import PolicyJobs
 from twinstore.scheduler.repositories.run_summaries import RunSummaries
 from twinstore.scheduler.repositories.runs import Runs
 from twinstore.scheduler.repositories.schedules import Schedules
@@ -21,6 +22,7 @@ __all__ = [
     "AuditRecords",
     "ExecutionLogs",
     "ImpactSnapshots",
+    "PolicyJobs",
     "Repositories",
     "RunSummaries",
     "Runs",
@@ -42,6 +44,7 @@ class Repositories:
     audit: AuditRecords
     run_summaries: RunSummaries
     workers: Workers
+    policy_jobs: PolicyJobs
 
     @classmethod
     def over(cls, access: Access) -> Self:
@@ -55,4 +58,5 @@ class Repositories:
             audit=AuditRecords(access),
             run_summaries=RunSummaries(access),
             workers=Workers(access),
+            policy_jobs=PolicyJobs(access),
         )

@@ -11,6 +11,7 @@ from twinstore.scheduler.catalog import (
     AUDIT,
     EXECUTION_LOGS,
     IMPACT_SNAPSHOTS,
+    POLICY_JOBS,
     RUN_SUMMARIES,
     RUNS,
     SCHEDULES,
@@ -25,6 +26,7 @@ from twinstore.scheduler.impact_snapshots import (
     derived_snapshot_id,
 )
 from twinstore.scheduler.module import MODULE
+from twinstore.scheduler.policy_jobs import PolicyJobRepository, PolicyRunJob
 from twinstore.scheduler.run_summaries import RunSummary, RunSummaryRepository
 from twinstore.scheduler.runs import Run, RunRepository, RunStats
 from twinstore.scheduler.schedules import Schedule, ScheduleRepository
@@ -50,6 +52,7 @@ from twinstore.testing.scheduler.builders import (
     rich_run_summary,
     rich_schedule,
 )
+from twinstore.testing.scheduler.policy_builders import make_policy_job, rich_policy_job, store_policy_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -250,6 +253,11 @@ def active_workers(tenant: str, key: str) -> SearchStrategy[Worker]:
     return rows(WORKERS, tenant, key).map(lambda worker: worker.evolve(status=WorkerStatus.ACTIVE))
 
 
+def pending_jobs(tenant: str, key: str) -> SearchStrategy[PolicyRunJob]:
+    """Return policy jobs as they may be created."""
+    return strategies.policy_jobs(tenant, key)
+
+
 def beginning_runs(tenant: str, key: str) -> SearchStrategy[Run]:
     """Return runs as they may be created."""
     return strategies.runs(tenant, key, tuple(BEGINNINGS))
@@ -339,6 +347,16 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         orders={"list": "lastHeartbeatAt id"},
         remove="remove",
         drawn=active_workers,
+    ),
+    example(
+        entity=POLICY_JOBS,
+        protocol=PolicyJobRepository,
+        small=make_policy_job,
+        rich=rich_policy_job,
+        store=store_policy_job,
+        orders={"list": "-createdAt id"},
+        remove="delete",
+        drawn=pending_jobs,
     ),
 )
 SCHEDULER_EXAMPLES: Final = ModuleExamples(MODULE, EXAMPLES, chosen=RUNS)

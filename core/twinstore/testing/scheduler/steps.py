@@ -16,12 +16,13 @@ from twinstore.scheduler.catalog import (
     AUDIT,
     EXECUTION_LOGS,
     IMPACT_SNAPSHOTS,
+    POLICY_JOBS,
     RUN_SUMMARIES,
     RUNS,
     SCHEDULES,
     TRIGGERS,
 )
-from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.enums import PolicyRunJobStatus, RunState
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.scheduler.storage import SchedulerSession
 from twinstore.testing.calls import Touch
@@ -123,6 +124,24 @@ TOUCHES: Final = (
         "list", EXECUTION_LOGS, lambda s, t, h: s.execution_logs.list(t, h.entry.run_id), repeatable=True
     ),
     touching("append", EXECUTION_LOGS, lambda s, _, h: s.execution_logs.append([h.entry]), repeatable=True),
+    touching(
+        "get_by_run",
+        POLICY_JOBS,
+        lambda s, t, h: s.policy_jobs.get_by_run(t, h.job.run_id or ""),
+        repeatable=True,
+    ),
+    touching(
+        "try_replace",
+        POLICY_JOBS,
+        lambda s, _, h: s.policy_jobs.try_replace(h.job, PolicyRunJobStatus.PENDING),
+        repeatable=True,
+    ),
+    touching("modify", POLICY_JOBS, lambda s, t, h: s.policy_jobs.modify(t, h.job.id, lambda old: old)),
+    touching(
+        "request_cancellation",
+        POLICY_JOBS,
+        lambda s, t, h: s.policy_run_service.request_cancellation(t, h.job.run_id or "", None),
+    ),
     touching("retry", RUNS, lambda s, t, h: s.runs.retry(t, h.run.id, "x", at())),
     touching("rebuild", RUNS, lambda s, t, h: s.run_summary_service.rebuild(t, h.schedule.id)),
     touching(

@@ -14,6 +14,10 @@ from twinstore.scheduler import (
     ImpactImage,
     ImpactSet,
     LogLevel,
+    PolicyRunInputs,
+    PolicyRunMode,
+    PolicyRunPriority,
+    PolicyRunRequest,
     Run,
     RunReason,
     RunState,
@@ -31,7 +35,9 @@ from twinstore.scheduler import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["TENANTS", "RunHistory", "log_of", "runs_of", "schedules_of", "snapshot_of"]
+    from pydantic import JsonValue
+
+__all__ = ["TENANTS", "RunHistory", "log_of", "request_of", "runs_of", "schedules_of", "snapshot_of"]
 
 TENANTS: Final = ("aurora-labs", "borealis", "Çelik-Werke", "delta.zürich")
 EPOCH: Final = datetime(2025, 9, 1, tzinfo=UTC)
@@ -181,4 +187,18 @@ def log_of(history: RunHistory) -> tuple[ExecutionLogEntry, ...]:
             data={"stats": {"queued": step.stats.queued, "share": step.stats.deduped / 8}, "tags": ["demo"]},
         )
         for step in history.steps
+    )
+
+
+def request_of(run: Run) -> PolicyRunRequest:
+    """Return the request to evaluate a policy after a run."""
+    number = int(run.id[-5:])
+    environment: dict[str, JsonValue] = {"Region": "eu", "Weights": [0.5, 1, {"väst": None}]}
+    return PolicyRunRequest(
+        tenant_id=run.tenant_id,
+        policy_id=f"policy-{number % 3}",
+        mode=PolicyRunMode.INCREMENTAL,
+        priority=list(PolicyRunPriority)[number // 20 % 3],
+        run_id=f"policy:{run.id}",
+        inputs=PolicyRunInputs(sbom_set=(f"sbom:{run.id}",), environment=environment),
     )

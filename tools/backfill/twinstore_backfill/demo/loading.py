@@ -21,7 +21,7 @@ from twinstore.scheduler import (
     Schedule,
 )
 from twinstore.scheduler.run_summaries import WINDOW
-from twinstore_backfill.demo.data import TENANTS, log_of, runs_of, schedules_of, snapshot_of
+from twinstore_backfill.demo.data import TENANTS, log_of, request_of, runs_of, schedules_of, snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -137,6 +137,7 @@ def _load_runs(histories: tuple[RunHistory, ...], unit: SchedulerSession) -> Non
         if int(created.id[-5:]) % SNAPSHOT_EVERY == 0:
             unit.impact_snapshots.upsert(created.tenant_id, snapshot_of(created), run_id=created.id)
             unit.execution_logs.append(log_of(history))
+            unit.policy_run_service.enqueue(request_of(created), now=created.created_at)
 
 
 def _audit_of(history: RunHistory) -> AuditEvent:

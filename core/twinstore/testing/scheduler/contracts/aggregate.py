@@ -13,6 +13,9 @@ from twinstore.testing.scheduler.contracts.impact_snapshots import ImpactSnapsho
 from twinstore.testing.scheduler.contracts.isolation import SchedulerIsolationContract
 from twinstore.testing.scheduler.contracts.joining import SchedulerJoiningContract
 from twinstore.testing.scheduler.contracts.paging import FilteredListContract
+from twinstore.testing.scheduler.contracts.policy_claims import PolicyClaimContract
+from twinstore.testing.scheduler.contracts.policy_jobs import PolicyJobContract
+from twinstore.testing.scheduler.contracts.policy_runs import PolicyRunServiceContract
 from twinstore.testing.scheduler.contracts.probe import SchedulerProbeContract
 from twinstore.testing.scheduler.contracts.races import SchedulerRaceContract
 from twinstore.testing.scheduler.contracts.range_writer import SchedulerRangeWriterContract
@@ -45,6 +48,9 @@ class SchedulerContract(
     RunSummaryRepositoryContract,
     RunSummaryServiceContract,
     WorkerRepositoryContract,
+    PolicyJobContract,
+    PolicyClaimContract,
+    PolicyRunServiceContract,
     SchedulerBulkContract,
     SchedulerCapabilitiesContract,
     BrokenRowContract,
