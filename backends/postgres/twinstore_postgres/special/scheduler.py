@@ -13,6 +13,7 @@ from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.derive import listed, table_of
 from twinstore_postgres.errors import Subject
 from twinstore_postgres.owners import setting
+from twinstore_postgres.special import scheduler_claims
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,4 +49,4 @@ def due_schedules(access: PostgresAccess, query: Query) -> tuple[Schedule, ...]:
     return tuple(TABLE.decode(values) for values in found.rows)
 
 
-OPERATIONS: Final[Mapping[str, Special]] = {DUE: due_schedules}
+OPERATIONS: Final[Mapping[str, Special]] = {DUE: due_schedules, **scheduler_claims.OPERATIONS}

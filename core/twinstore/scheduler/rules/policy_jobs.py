@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from twinstore.errors import LeaseLostError, ValidationError
+from twinstore.errors import LeaseLostError, TwinstoreError, ValidationError
 from twinstore.failures import forbidden_move
 from twinstore.scheduler.enums import PolicyRunJobStatus
 from twinstore.scheduler.policy_jobs import PolicyRunJob
@@ -18,10 +19,19 @@ from twinstore.scheduler.states import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-__all__ = ["check_create", "check_move", "released", "replaced", "revised"]
+__all__ = [
+    "Settled",
+    "check_create",
+    "check_move",
+    "lease_rank",
+    "released",
+    "replaced",
+    "revised",
+    "settle",
+]
 
 ENTITY: Final = "policy_jobs"
 # What was asked for: a repeated request is compared with it.
@@ -161,3 +171,59 @@ def released(stored: PolicyRunJob, now: datetime) -> PolicyRunJob | None:
     if stored.cancellation_requested:
         return stored.evolve(**free, status=CANCELLED, cancelled_at=now)
     return stored.evolve(**free, status=PENDING, available_at=now)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of a batch.
+
+    Attributes:
+        answers: one for each job, in the order given; shorter where an error ended the batch.
+        changed: the jobs to be stored, by id.
+        error: what ended the batch; the jobs before are stored all the same.
+    """
+
+    answers: tuple[bool, ...]
+    changed: Mapping[str, PolicyRunJob]
+    error: TwinstoreError | None = None
+
+    def outcome(self) -> tuple[bool, ...]:
+        """Return the answers, or raise what ended the batch."""
+        if self.error is not None:
+            raise self.error
+        return self.answers
+
+
+def settle(
+    stored: Mapping[str, PolicyRunJob],
+    jobs: Sequence[PolicyRunJob],
+    expected: PolicyRunJobStatus,
+    lease_owner: str | None,
+    now: datetime,
+) -> Settled:
+    """Return what replacing some jobs one after the other makes of those that are stored.
+
+    ``stored`` are all that the caller sees, by id; a job that names another tenant than the stored one is
+    absent.
+    """
+    answers: list[bool] = []
+    changed: dict[str, PolicyRunJob] = {}
+    for job in jobs:
+        found = changed.get(job.id) or stored.get(job.id)
+        if found is not None and found.tenant_id != job.tenant_id:
+            found = None
+        try:
+            after = replaced(found, job, expected, lease_owner, now)
+        except LeaseLostError:
+            after = None
+        except TwinstoreError as error:
+            return Settled(tuple(answers), changed, error)
+        if after is not None and after != found:
+            changed[job.id] = after
+        answers.append(after is not None)
+    return Settled(tuple(answers), changed)
+
+
+def lease_rank(job: PolicyRunJob) -> tuple[object, ...]:
+    """Return the place of a job in the order of leases."""
+    return (-job.priority.number, job.available_at, job.created_at, job.id)
