@@ -125,7 +125,7 @@ def road(request: pytest.FixtureRequest) -> Iterator[tuple[str, SchedulerStorage
 
 
 def test_every_entity_has_a_sample() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == set(SAMPLES)
+    assert {path.name for path in FOLDER.iterdir()} == set(samples_of(MODULE))
     assert {item.entity for item in SAMPLES.values()} == set(SCHEDULER.entities)
 
 

@@ -33,7 +33,6 @@ COMPLETE: Final = "complete_policy_jobs"
 MILLISECOND: Final = timedelta(milliseconds=1)
 ONE_PER_RUN: Final = POLICY_JOBS.unique("tenant_run")
 
-Change = Callable[[PolicyRunJob], PolicyRunJob | None]
 Jobs = tuple[PolicyRunJob, ...]
 
 
@@ -83,7 +82,9 @@ class PolicyJobs(Repository, PolicyJobRepository):
         return self._replace(job, status, owner, instant)
 
     @override
-    def modify(self, tenant_id: str, job_id: str, change: Change) -> PolicyRunJob | None:
+    def modify(
+        self, tenant_id: str, job_id: str, change: Callable[[PolicyRunJob], PolicyRunJob | None]
+    ) -> PolicyRunJob | None:
         scope, key = self._admit(tenant_id), (id_argument(job_id, "job_id"),)
 
         def revised(stored: PolicyRunJob | None) -> PolicyRunJob | None:
