@@ -26,6 +26,12 @@ NEVER_FILLED: Final = {
     f"run_summaries: doc.{place}.{field}"
     for place in ("lastRun", "recent[]")
     for field in ("error", "startedAt")
+} | {
+    # Those of a policy job come and go with its status.
+    "policy_jobs: beside.leaseOwner",
+    "policy_jobs: doc.leaseOwner",
+    "policy_jobs: doc.leaseExpiresAt",
+    "policy_jobs: doc.cancelledAt",
 }
 # BSON alone holds a name twice, and a table tells a missing value by null only.
 ONE_STORE: Final = {Kind.KEY_DOUBLED: "Mongo", Kind.POLICY: "Postgres"}
