@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 from pydantic import AfterValidator, JsonValue, PlainSerializer, PlainValidator, StringConstraints
 from pydantic.types import Strict
@@ -195,14 +195,19 @@ def lower_key_map(values: Mapping[str, str]) -> dict[str, str]:
     return sorted_map({key.lower(): value for key, value in values.items() if key})
 
 
-def free_object(values: dict[str, JsonValue]) -> JsonObject:
-    """Return free JSON in canonical form, at every depth."""
-    return normalised_object(values)
+def free_object(value: object) -> JsonObject:
+    """Return an object of free JSON in canonical form, at every depth."""
+    # All of it here: the schema that pydantic has for JSON calls a function for each value, too.
+    if not isinstance(value, dict):
+        raise PydanticCustomError("json_object", "Input should be a JSON object")
+    return normalised_object(cast("dict[object, object]", value))
 
 
-def lower_key_object(values: dict[str, JsonValue]) -> JsonObject:
+def lower_key_object(value: object) -> JsonObject:
     """Return the same with the names of the first level in lower case; of two equal ones the last wins."""
-    return free_object({key.lower(): value for key, value in values.items()})
+    found = free_object(value)
+    lower = {name.lower(): item for name, item in found.items()}
+    return found if lower.keys() == found.keys() else dict(sorted(lower.items()))
 
 
 def empty_to_none(value: str | None) -> str | None:
@@ -275,8 +280,8 @@ TextMap = Annotated[dict[Text, Text], AfterValidator(sorted_map)]
 LowerKeyMap = Annotated[dict[Trimmed, Trimmed], AfterValidator(lower_key_map)]
 Number = Annotated[float, Strict(), AfterValidator(checked_number)]
 # JSON of any shape; only normalised, because what it means is known to the caller alone.
-FreeObject = Annotated[dict[str, JsonValue], AfterValidator(free_object)]
-LowerKeyObject = Annotated[dict[str, JsonValue], AfterValidator(lower_key_object)]
+FreeObject = Annotated[dict[str, JsonValue], PlainValidator(free_object)]
+LowerKeyObject = Annotated[dict[str, JsonValue], PlainValidator(lower_key_object)]
 Int64 = Annotated[int, WholeNumber()]
 Count = Annotated[int, WholeNumber(minimum=0)]
 PositiveInt = Annotated[int, WholeNumber(minimum=1)]

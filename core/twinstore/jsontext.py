@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 import orjson
 
@@ -100,14 +100,14 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a finite number")  # becomes the message of a ValidationError
 
 
-def normalise(value: JsonValue, *, level: int = 1) -> JsonValue:
+def normalise(value: object, *, level: int = 1) -> JsonValue:
     """Return free JSON in canonical form: keys sorted, whole floats as integers, finite numbers only.
 
     Raises:
-        ValueError: a number that one of the stores would change, text with U+0000 or a lone surrogate, or
-            more than :data:`DEEPEST` levels.
+        ValueError: no JSON, a number that one of the stores would change, text with U+0000 or a lone
+            surrogate, or more than :data:`DEEPEST` levels.
     """
-    if isinstance(value, str):
+    if type(value) is str:
         return _checked_text(value)
     # Before the numbers, since a bool is an int.
     if isinstance(value, bool) or value is None:
@@ -116,14 +116,26 @@ def normalise(value: JsonValue, *, level: int = 1) -> JsonValue:
         return checked_number(value)
     if level > DEEPEST:
         raise ValueError(f"nested deeper than {DEEPEST} levels")  # becomes a ValidationError
-    if isinstance(value, dict):
-        return normalised_object(value, level=level)
-    return [normalise(item, level=level + 1) for item in value]
+    if type(value) is dict:
+        return normalised_object(cast("dict[object, object]", value), level=level)
+    if type(value) is list:
+        return [normalise(item, level=level + 1) for item in cast("list[object]", value)]
+    raise ValueError(f"{type(value).__name__} is no JSON value")  # becomes a ValidationError
 
 
-def normalised_object(value: Mapping[str, JsonValue], *, level: int = 1) -> JsonObject:
+def normalised_object(value: Mapping[object, object], *, level: int = 1) -> JsonObject:
     """Return an object of free JSON in canonical form; see :func:`normalise`."""
-    return {_checked_text(key): normalise(value[key], level=level + 1) for key in sorted(value)}
+    if not value:
+        return {}
+    names = [_checked_name(name) for name in value]
+    # Most objects have one name, or are sorted already; sorting costs little then.
+    return {name: normalise(value[name], level=level + 1) for name in sorted(names)}
+
+
+def _checked_name(name: object) -> str:
+    if type(name) is not str:
+        raise ValueError(f"{type(name).__name__} is no name of a JSON object")  # becomes a ValidationError
+    return _checked_text(name)
 
 
 def _checked_text(value: str) -> str:
@@ -145,7 +157,8 @@ def checked_number(value: float) -> int | float:
             raise ValueError("number is not finite")  # becomes a ValidationError
         if not value.is_integer():
             return value
-        value = int(value)
+    # A driver may have a class of its own for integers of 64 bits.
+    value = int(value)
     if not INT64_MIN <= value <= INT64_MAX:
         raise ValueError("whole number does not fit into 64 bits")  # becomes a ValidationError
     return value

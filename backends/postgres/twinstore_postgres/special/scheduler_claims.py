@@ -10,9 +10,11 @@ from psycopg import sql
 
 from twinstore import jsontext
 from twinstore.access import Add
+from twinstore.canonical import decode_stored
 from twinstore.errors import DocumentDecodeError
 from twinstore.query import AtMost
 from twinstore.scheduler.catalog import POLICY_JOBS
+from twinstore.scheduler.policy_jobs import PolicyRunJob
 from twinstore.scheduler.repositories.policy_jobs import CLAIM, COMPLETE
 from twinstore.scheduler.rules.policy_jobs import lease_rank, settle
 from twinstore_postgres import statements
@@ -20,6 +22,7 @@ from twinstore_postgres.codec import Json
 from twinstore_postgres.derive import listed, table_of
 from twinstore_postgres.errors import Subject
 from twinstore_postgres.owners import ScopeKind, owner_condition, owner_values, scope_kind, setting
+from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     from twinstore.access import Sets
     from twinstore.query import Query
     from twinstore.scheduler.enums import PolicyRunJobStatus
-    from twinstore.scheduler.policy_jobs import PolicyRunJob
     from twinstore.tenancy import Tenants
     from twinstore_postgres.access import PostgresAccess, Special
     from twinstore_postgres.codec import Row
@@ -53,7 +55,7 @@ UPDATE scheduler.policy_jobs AS job
        updated_at = %s, lease_owner = %s, lease_expires_at = %s,
        payload = job.payload || %s || jsonb_build_object('attemptCount', job.attempt_count + 1)
   FROM due WHERE job.id = due.id
-RETURNING {columns}
+RETURNING job.id, job.payload
 """
 # In the order of their ids, so that two holders of the same jobs do not deadlock.
 HOLD: Final = """
@@ -70,7 +72,7 @@ def owned(kind: ScopeKind) -> sql.Composable:
 @lru_cache(maxsize=64)
 def lease_statement(kind: ScopeKind, limit: int) -> bytes:
     """Return the statement that leases so many jobs."""
-    return TABLE.statement(LEASE, owner=owned(kind), limit=sql.Literal(limit), columns=COLUMNS)
+    return TABLE.statement(LEASE, owner=owned(kind), limit=sql.Literal(limit))
 
 
 @lru_cache(maxsize=4)
@@ -96,9 +98,9 @@ def claim(access: PostgresAccess, query: Query, sets: Sets) -> tuple[PolicyRunJo
 
 def decoded(rows: Iterable[Row]) -> Iterable[PolicyRunJob]:
     """Yield the jobs of some rows; one that cannot be read is left to the end of its lease."""
-    for values in rows:
+    for key, payload in rows:
         try:
-            yield TABLE.decode(values)
+            yield decode_stored(PolicyRunJob, payload, entity=POLICY_JOBS.name, key=key, driver=DRIVER)
         except DocumentDecodeError as error:
             log.error("A policy job was leased and passed over: %s", error.message)  # noqa: TRY400  # says it all
 
