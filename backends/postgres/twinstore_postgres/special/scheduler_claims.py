@@ -102,7 +102,13 @@ def decoded(rows: Iterable[Row]) -> Iterable[PolicyRunJob]:
         try:
             yield decode_stored(PolicyRunJob, payload, entity=POLICY_JOBS.name, key=key, driver=DRIVER)
         except DocumentDecodeError as error:
-            log.error("A policy job was leased and passed over: %s", error.message)  # noqa: TRY400  # says it all
+            tell(error.message)
+
+
+@lru_cache(maxsize=1000)
+def tell(problem: str) -> None:
+    """Log a job that is passed over, once; the same one is met again at the end of each lease."""
+    log.error("A policy job was passed over: %s", problem)
 
 
 def complete(  # noqa: PLR0917  # the arguments of the general way
