@@ -9,6 +9,7 @@ from twinstore.testing.scheduler.contracts.capabilities import SchedulerCapabili
 from twinstore.testing.scheduler.contracts.decoding import BrokenRowContract
 from twinstore.testing.scheduler.contracts.due import DueScheduleContract
 from twinstore.testing.scheduler.contracts.execution_logs import ExecutionLogContract
+from twinstore.testing.scheduler.contracts.firing import FiringContract
 from twinstore.testing.scheduler.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.scheduler.contracts.isolation import SchedulerIsolationContract
 from twinstore.testing.scheduler.contracts.joining import SchedulerJoiningContract
@@ -39,6 +40,7 @@ class SchedulerContract(
     ScheduleRepositoryContract,
     DueScheduleContract,
     TriggerRepositoryContract,
+    FiringContract,
     RunRepositoryContract,
     RunStateContract,
     ExecutionLogContract,
