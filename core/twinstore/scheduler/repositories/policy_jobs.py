@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +11,8 @@ from typing_extensions import override
 
 from twinstore.access import Add, Row, UniqueKey
 from twinstore.errors import LeaseLostError, ValidationError
-from twinstore.paging import Page
+from twinstore.paging import Page, decode_token
+from twinstore.query import Equals
 from twinstore.repository import Repository
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import POLICY_JOBS
@@ -142,8 +144,8 @@ class PolicyJobs(Repository, PolicyJobRepository):
         instant = instant_argument(now, "now")
         self._check_writable()
         freed = 0
-        for row in self._access.page(POLICY_JOBS, query):
-            freed += self._release(scope, row.model.id, instant)
+        for key in self._first(query):
+            freed += self._release(scope, key, instant)
         return freed
 
     @override
@@ -180,7 +182,27 @@ class PolicyJobs(Repository, PolicyJobRepository):
         return self._special(CLAIM, self._claim)(query, sets)
 
     def _claim(self, query: Query, sets: Sets) -> Jobs:
-        return tuple(row.model for row in self._access.mark(POLICY_JOBS, query, sets))
+        """Lease the first jobs of a list one after the other, each only while it is still due."""
+        while True:
+            keys = self._first(query)
+            ones = (replace(query, where=(*query.where, Equals("id", key)), limit=1) for key in keys)
+            leased = [row.model for one in ones for row in self._access.mark(POLICY_JOBS, one, sets)]
+            # Where rivals were faster with all of them, others may be due.
+            if leased or not keys:
+                return tuple(leased)
+
+    def _first(self, query: Query) -> tuple[str, ...]:
+        """Return the keys of the first jobs of a list that can be read, as many as it asks for."""
+        found: tuple[str, ...] = ()
+        while True:
+            page = self._access.page(POLICY_JOBS, query)
+            found += tuple(row.model.id for row in page)
+            token = page.next_page_token
+            # A page of all tenants is shorter by what it passed over.
+            if token is None or len(found) >= query.limit:
+                return found[: query.limit]
+            after = decode_token(token, query.entity, query.fingerprint, query.order)
+            query = replace(query, after=after)
 
     def _scope_of(self, jobs: Jobs) -> Tenants:
         """Return the scope of some jobs: their one tenant, or the system."""

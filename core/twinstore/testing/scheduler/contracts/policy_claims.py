@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from twinstore.errors import InvalidTransitionError, TwinstoreError, ValidationError
+from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore.scheduler.enums import PolicyRunJobStatus, PolicyRunPriority
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.cases import SchedulerCases
@@ -242,6 +243,26 @@ class PolicyClaimContract(SchedulerCases):
         assert jobs.lease_next("behind", at(1)) is None
         assert jobs.release_expired(at(1)) == 0
         assert jobs.complete_many(submitted([job]), DISPATCHING, lease_owner="ahead", now=at(2)) == (True,)
+
+    def test_a_job_that_cannot_be_read_keeps_no_other_from_a_worker_of_all_tenants(
+        self, isolated_workspace: SchedulerWorkspace
+    ) -> None:
+        jobs = isolated_workspace.storage.policy_jobs
+        broken = queued(isolated_workspace, "a", "b", "c")
+        queued(isolated_workspace, "d", "e", "f")
+        (held,) = jobs.lease_many("w", at(0), limit=1)
+        for job in broken:
+            isolated_workspace.probe.poison(POLICY_JOBS, (job.id,), "s3cr3t")
+        one = jobs.lease_next("w", at(1))
+        assert one is not None
+        assert ids([one, *jobs.lease_many("w", at(1))]) == [
+            isolated_workspace.id(name) for name in ("d", "e", "f")
+        ]
+        # The lease of one that nobody can read stays; those of the others end.
+        assert held.id == broken[0].id
+        assert jobs.release_expired(at(999), limit=2) <= 2
+        assert jobs.release_expired(at(999)) <= 1
+        assert jobs.count_by_status(isolated_workspace.tenant)[PENDING] >= 3
 
     @pytest.mark.parametrize("lease", [timedelta(0), timedelta(seconds=-1), timedelta(days=3_000_000)])
     def test_an_unacceptable_lease_owner_or_limit_is_refused(
