@@ -24,7 +24,9 @@ __all__ = ["BenchmarkDatabases", "open_databases"]
 
 SOURCE: Final = "twinstore_bench"
 RETURN: Final = "twinstore_bench_return"
-EMPTY: Final = "TRUNCATE scheduler.runs, scheduler.backfill_ranges, scheduler.backfill_jobs"
+EMPTY: Final = (
+    "TRUNCATE scheduler.runs, scheduler.execution_logs, scheduler.backfill_ranges, scheduler.backfill_jobs"
+)
 
 
 @dataclass(frozen=True, slots=True)

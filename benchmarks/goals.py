@@ -47,6 +47,7 @@ TENTH: Final = "copy, a tenth there"
 EQUAL: Final = "verify, equal"
 UNEQUAL: Final = "verify, ten differences"
 SECOND: Final = "second copy, identical"
+QUEUE: Final = "postgres-claims"
 GOALS: Final = (
     Goal("idempotent copy, of the two-connection COPY", "copy", TENTH, ROOFLINE, 0.45),
     Goal("idempotent copy, of the typical script", "copy", TENTH, SCRIPT, 2.5),
@@ -60,13 +61,20 @@ GOALS: Final = (
     Goal("MongoDB upsert, of bare pymongo", "mongo", "upsert", "bare upsert", 0.80),
     Goal("PostgreSQL get, of bare psycopg", "postgres", "get", "bare get", 0.80),
     Goal("PostgreSQL upsert, of bare psycopg", "postgres", "upsert", "bare upsert", 0.80),
+    Goal("MongoDB lease of one job, of bare pymongo", "mongo-claims", "lease, one", "bare, one", 0.75),
+    Goal("MongoDB lease of 100 jobs, of bare pymongo", "mongo-claims", "lease, 100", "bare, 100", 0.75),
+    Goal("PostgreSQL lease of one job, of bare psycopg", QUEUE, "lease, one", "bare, one", 0.75),
+    Goal("PostgreSQL lease of 100 jobs, of bare psycopg", QUEUE, "lease, 100", "bare, 100", 0.75),
+    Goal("PostgreSQL lease of one job, of procrastinate", QUEUE, "lease, one", "procrastinate, one", 3.0),
+    Goal("PostgreSQL lease of 100 jobs, of procrastinate", QUEUE, "lease, 100", "procrastinate, one", 20.0),
 )
 
 
 def judge(measured: Mapping[str, Samples]) -> Iterator[GoalResult]:
-    """Return every goal whose group was measured."""
+    """Return every goal whose group was measured, with what it is compared with."""
     for goal in GOALS:
-        if samples := measured.get(goal.group):
+        samples = measured.get(goal.group)
+        if samples is not None and goal.reference in samples.by_case:
             yield GoalResult(goal.text, samples.ratio(goal.case, goal.reference).middle, goal.wanted)
     peaks = [samples.peak(case) for samples in measured.values() for case in samples.by_case]
     known = [peak for peak in peaks if peak is not None]

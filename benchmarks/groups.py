@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from psycopg_pool import ConnectionPool
 
 from benchmarks import mongo_limits, postgres_limits
+from benchmarks.claims import mongo_claims, postgres_claims
 from benchmarks.cli_cases import CliCases, Differences
 from benchmarks.mongo_singles import BareMongo
 from benchmarks.postgres_singles import BarePostgres
@@ -162,4 +163,6 @@ GROUPS: Final = {
     "return": returning,
     "mongo": mongo_singles,
     "postgres": postgres_singles,
+    "mongo-claims": mongo_claims,
+    "postgres-claims": postgres_claims,
 }

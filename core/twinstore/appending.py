@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from twinstore.access import Row
 from twinstore.canonical import CanonicalModel
-from twinstore.failures import not_found, sequence_taken
+from twinstore.failures import no_number_left, not_found, sequence_taken
+from twinstore.jsontext import INT64_MAX
 from twinstore.paging import SortKey
 from twinstore.query import Equals, Query
 
@@ -124,7 +125,7 @@ class Log(Generic[M]):
         """Return an entry as it is stored, or will be: with a number of its own.
 
         Raises:
-            ConflictError: its key is taken by other content.
+            ConflictError: its key is taken by other content, or there is no number left for it.
         """
         key = key_of(self._entity, row)
         if key is not None and key in self._known:
@@ -153,5 +154,7 @@ class Log(Generic[M]):
         if self._next is None:
             given = (sequence_of(self._entity, row) or 0 for row in self.new)
             self._next = max(self._last(), *given, 0) + 1
+        if self._next > INT64_MAX:
+            raise no_number_left(self._entity, self._driver)
         self._next += 1
         return self._next - 1

@@ -6,7 +6,7 @@ Every wire form is written and read here: by the drivers, the backfill, the pari
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar, Unpack, cast
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -20,11 +20,15 @@ from twinstore.modelrules import ModelRule
 from twinstore.rulechecks import check_fields, validator_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic_core import ErrorDetails
 
 __all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure"]
 
 M = TypeVar("M", bound="CanonicalModel")
+# What stands in every small number as the writer of JSON spells it, and seldom in anything else.
+SMALL_FLOAT: Final = b"e-"
 
 
 class CanonicalModel(BaseModel):
@@ -102,12 +106,16 @@ class CanonicalJsonSerializer:
     @staticmethod
     def serialize(model: CanonicalModel) -> bytes:
         """Return the compact canonical bytes of a model."""
-        return jsontext.dumps(model.wire())
+        wire = model.wire()
+        text = jsontext.dumps(wire)
+        # Rarely more than this: the walk through all values costs more than the JSON.
+        return jsontext.dumps(_encodable(wire)) if SMALL_FLOAT in text and _may_hold(model) else text
 
     @staticmethod
     def serialize_pretty(model: CanonicalModel) -> bytes:
         """Return the canonical JSON with two blanks of indent and one final line feed."""
-        return jsontext.dumps_pretty(model.wire())
+        wire = model.wire()
+        return jsontext.dumps_pretty(_encodable(wire) if _may_hold(model) else wire)
 
     @staticmethod
     def deserialize(model: type[M], data: bytes | str) -> M:
@@ -130,6 +138,18 @@ class CanonicalJsonSerializer:
     def digest(model: CanonicalModel) -> str:
         """Return ``sha256:`` and the lower-case hex SHA-256 of the compact canonical bytes."""
         return content_digest(CanonicalJsonSerializer.serialize(model))
+
+
+def _may_hold(model: CanonicalModel) -> bool:
+    """Whether a model may hold floating-point numbers."""
+    from twinstore.shapes import has_floats  # noqa: PLC0415  # it needs this module
+
+    return has_floats(type(model))
+
+
+def _encodable(wire: Mapping[str, object]) -> object:
+    """Return a wire form with its floating-point numbers in their canonical spelling."""
+    return jsontext.encodable(cast("jsontext.JsonValue", wire))
 
 
 def content_digest(data: bytes) -> str:

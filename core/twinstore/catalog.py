@@ -80,6 +80,8 @@ class Derived:
         value: computes it.
         of_content: computes the same from the canonical JSON of the model, for stores that make it anyway.
         bits: of an integer column.
+        number_of: the field whose number of an enumeration this is. A table sorts by the column of that field
+            and has none for this; documents hold the text of the field, which sorts otherwise.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Derived:
     value: Callable[[CanonicalModel, Mapping[str, object]], object]
     of_content: Callable[[bytes], object] | None = None
     bits: int = 64
+    number_of: str | None = None
 
 
 class Layout(Enum):

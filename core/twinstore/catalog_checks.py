@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from twinstore.query import IsNull
+from twinstore.shapes import Kind
 from twinstore.tenancy import TenancyKind
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ def problems(entity: Entity) -> Iterator[str]:
     if unknown:
         yield f"has no field {', '.join(unknown)}"
     yield from _problems_of_parent(entity)
+    for derived in entity.derived:
+        source = entity.shapes.get(derived.number_of or "")
+        if derived.number_of is not None and (
+            source is None or source.value.kind is not Kind.NUMBERED or source.wire not in entity.queried
+        ):
+            yield f"sorts by the number of {derived.number_of}, which has no column with numbers"
     parent = None if entity.parent is None else entity.parent.entity
     if entity.sequence is not None and (parent is None or not parent.versioned):
         # Two appends wait for each other because both write the parent.

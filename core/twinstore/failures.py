@@ -25,6 +25,7 @@ __all__ = [
     "duplicate_value",
     "forbidden_move",
     "lost_race",
+    "no_number_left",
     "not_found",
     "required",
     "sequence_taken",
@@ -112,5 +113,15 @@ def sequence_taken(entity: Entity, key: str, driver: str) -> ConflictError:
         module=entity.module,
         entity=entity.name,
         key=key,
+        driver=driver,
+    )
+
+
+def no_number_left(entity: Entity, driver: str) -> ConflictError:
+    """Return the error of a log whose last entry has the highest number there is."""
+    return ConflictError(
+        f"The last {entity.singular} of this log has the highest number there is, so none can follow it.",
+        module=entity.module,
+        entity=entity.name,
         driver=driver,
     )

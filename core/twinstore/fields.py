@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
-from pydantic import AfterValidator, PlainSerializer, PlainValidator, StringConstraints
+from pydantic import AfterValidator, JsonValue, PlainSerializer, PlainValidator, StringConstraints
 from pydantic.types import Strict
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from twinstore.instants import plain_utc, truncated
-from twinstore.jsontext import format_timestamp
+from twinstore.jsontext import checked_number, format_timestamp, normalised_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import ErrorDetails
+
+    from twinstore.jsontext import JsonObject
 
 __all__ = [
     "INT32_MAX",
@@ -33,10 +35,13 @@ __all__ = [
     "DigestSet",
     "DigestText",
     "Flag",
+    "FreeObject",
     "Id",
     "Int64",
     "LowerKeyMap",
+    "LowerKeyObject",
     "Name",
+    "Number",
     "OptionalReference",
     "OptionalText",
     "PositiveInt",
@@ -190,6 +195,21 @@ def lower_key_map(values: Mapping[str, str]) -> dict[str, str]:
     return sorted_map({key.lower(): value for key, value in values.items() if key})
 
 
+def free_object(value: object) -> JsonObject:
+    """Return an object of free JSON in canonical form, at every depth."""
+    # All of it here: the schema that pydantic has for JSON calls a function for each value, too.
+    if not isinstance(value, dict):
+        raise PydanticCustomError("json_object", "Input should be a JSON object")
+    return normalised_object(cast("dict[object, object]", value))
+
+
+def lower_key_object(value: object) -> JsonObject:
+    """Return the same with the names of the first level in lower case; of two equal ones the last wins."""
+    found = free_object(value)
+    lower = {name.lower(): item for name, item in found.items()}
+    return found if lower.keys() == found.keys() else dict(sorted(lower.items()))
+
+
 def empty_to_none(value: str | None) -> str | None:
     """Turn an empty text into ``None``."""
     return value or None
@@ -258,6 +278,10 @@ StringSet = Annotated[tuple[Trimmed, ...], AfterValidator(string_set)]
 DigestSet = Annotated[tuple[DigestText, ...], AfterValidator(string_set)]
 TextMap = Annotated[dict[Text, Text], AfterValidator(sorted_map)]
 LowerKeyMap = Annotated[dict[Trimmed, Trimmed], AfterValidator(lower_key_map)]
+Number = Annotated[float, Strict(), AfterValidator(checked_number)]
+# JSON of any shape; only normalised, because what it means is known to the caller alone.
+FreeObject = Annotated[dict[str, JsonValue], PlainValidator(free_object)]
+LowerKeyObject = Annotated[dict[str, JsonValue], PlainValidator(lower_key_object)]
 Int64 = Annotated[int, WholeNumber()]
 Count = Annotated[int, WholeNumber(minimum=0)]
 PositiveInt = Annotated[int, WholeNumber(minimum=1)]

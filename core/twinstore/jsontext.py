@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 import orjson
 
@@ -14,7 +14,17 @@ from twinstore.instants import plain_utc
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["JsonObject", "JsonValue", "dumps", "dumps_pretty", "format_timestamp", "parse_json"]
+__all__ = [
+    "DEEPEST",
+    "JsonObject",
+    "JsonValue",
+    "checked_number",
+    "dumps",
+    "dumps_pretty",
+    "format_timestamp",
+    "normalised_object",
+    "parse_json",
+]
 
 JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
 JsonObject = dict[str, JsonValue]
@@ -23,6 +33,8 @@ JsonObject = dict[str, JsonValue]
 SMALLEST_PLAIN_FLOAT: Final = 1e-4
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
+# MongoDB takes a hundred levels, of which the document around free JSON needs some.
+DEEPEST: Final = 90
 
 
 def format_timestamp(value: datetime) -> str:
@@ -88,26 +100,42 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a finite number")  # becomes the message of a ValidationError
 
 
-def normalise(value: JsonValue) -> JsonValue:
+def normalise(value: object, *, level: int = 1) -> JsonValue:
     """Return free JSON in canonical form: keys sorted, whole floats as integers, finite numbers only.
 
     Raises:
-        ValueError: a number that one of the stores would change, or text with U+0000 or a lone surrogate.
+        ValueError: no JSON, a number that one of the stores would change, text with U+0000 or a lone
+            surrogate, or more than :data:`DEEPEST` levels.
     """
-    if isinstance(value, str):
+    if type(value) is str:
         return _checked_text(value)
     # Before the numbers, since a bool is an int.
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, (int, float)):
-        return _checked_number(value)
-    if isinstance(value, dict):
-        return _normalised_object(value)
-    return [normalise(item) for item in value]
+        return checked_number(value)
+    if level > DEEPEST:
+        raise ValueError(f"nested deeper than {DEEPEST} levels")  # becomes a ValidationError
+    if type(value) is dict:
+        return normalised_object(cast("dict[object, object]", value), level=level)
+    if type(value) is list:
+        return [normalise(item, level=level + 1) for item in cast("list[object]", value)]
+    raise ValueError(f"{type(value).__name__} is no JSON value")  # becomes a ValidationError
 
 
-def _normalised_object(value: Mapping[str, JsonValue]) -> JsonObject:
-    return {_checked_text(key): normalise(value[key]) for key in sorted(value)}
+def normalised_object(value: Mapping[object, object], *, level: int = 1) -> JsonObject:
+    """Return an object of free JSON in canonical form; see :func:`normalise`."""
+    if not value:
+        return {}
+    names = [_checked_name(name) for name in value]
+    # Most objects have one name, or are sorted already; sorting costs little then.
+    return {name: normalise(value[name], level=level + 1) for name in sorted(names)}
+
+
+def _checked_name(name: object) -> str:
+    if type(name) is not str:
+        raise ValueError(f"{type(name).__name__} is no name of a JSON object")  # becomes a ValidationError
+    return _checked_text(name)
 
 
 def _checked_text(value: str) -> str:
@@ -118,13 +146,19 @@ def _checked_text(value: str) -> str:
     return value
 
 
-def _checked_number(value: float) -> int | float:
+def checked_number(value: float) -> int | float:
+    """Return a finite number, as an integer where it is whole.
+
+    Raises:
+        ValueError: it is not finite, or whole and beyond 64 bits.
+    """
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError("number is not finite")  # becomes a ValidationError
         if not value.is_integer():
             return value
-        value = int(value)
+    # A driver may have a class of its own for integers of 64 bits.
+    value = int(value)
     if not INT64_MIN <= value <= INT64_MAX:
         raise ValueError("whole number does not fit into 64 bits")  # becomes a ValidationError
     return value

@@ -14,9 +14,11 @@ from twinstore.errors import TenantScopeError, ValidationError
 from twinstore.fields import (
     SYSTEM_TENANT,
     Actor,
+    Count,
     Count32,
     Id,
     OptionalReference,
+    OptionalText,
     TenantText,
     explain,
     parse_timestamp,
@@ -34,8 +36,10 @@ __all__ = [
     "id_argument",
     "instant_argument",
     "optional_reference_argument",
+    "optional_text_argument",
     "system_scope_openings",
     "text_argument",
+    "whole_argument",
 ]
 
 log = logging.getLogger("twinstore.system_scope")
@@ -45,7 +49,9 @@ TENANT_TEXT_ADAPTER: Final = TypeAdapter[str](TenantText)
 ID_ADAPTER: Final = TypeAdapter[str](Id)
 TEXT_ADAPTER: Final = TypeAdapter[str](Actor)
 OPTIONAL_REFERENCE_ADAPTER: Final = TypeAdapter[str | None](OptionalReference)
+OPTIONAL_TEXT_ADAPTER: Final = TypeAdapter[str | None](OptionalText)
 COUNT_ADAPTER: Final = TypeAdapter[int](Count32)
+WHOLE_ADAPTER: Final = TypeAdapter[int](Count)
 
 _openings: Counter[str] = Counter()
 # A Counter adds in two steps, between which another thread may come.
@@ -165,6 +171,11 @@ def optional_reference_argument(value: str | None, name: str) -> str | None:
     return _argument(OPTIONAL_REFERENCE_ADAPTER, value, name)
 
 
+def optional_text_argument(value: str | None, name: str) -> str | None:
+    """Return trimmed text or ``None``, or raise ``ValidationError`` naming the argument."""
+    return _argument(OPTIONAL_TEXT_ADAPTER, value, name)
+
+
 def instant_argument(value: datetime, name: str) -> datetime:
     """Return an aware UTC instant in whole milliseconds, or raise ``ValidationError`` naming the argument."""
     try:
@@ -176,6 +187,11 @@ def instant_argument(value: datetime, name: str) -> datetime:
 def count_argument(value: int, name: str) -> int:
     """Return a whole number from 0 of at most 32 bits, or raise ``ValidationError`` naming the argument."""
     return _argument(COUNT_ADAPTER, value, name)
+
+
+def whole_argument(value: int, name: str) -> int:
+    """Return a whole number from 0 of at most 64 bits, or raise ``ValidationError`` naming the argument."""
+    return _argument(WHOLE_ADAPTER, value, name)
 
 
 def model_argument(value: object, cls: type[T], name: str) -> T:

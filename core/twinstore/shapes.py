@@ -20,7 +20,15 @@ from pydantic.fields import FieldInfo
 from twinstore.canonical import CanonicalModel
 from twinstore.enums import NumberedEnum
 
-__all__ = ["FieldShape", "Kind", "free_maps", "instant_paths", "left_out_when_empty", "shapes_of"]
+__all__ = [
+    "FieldShape",
+    "Kind",
+    "free_maps",
+    "has_floats",
+    "instant_paths",
+    "left_out_when_empty",
+    "shapes_of",
+]
 
 FieldPath = tuple[str, ...]
 
@@ -127,6 +135,17 @@ def free_maps(model: type[BaseModel]) -> tuple[FieldPath, ...]:
 def left_out_when_empty(model: type[BaseModel]) -> tuple[str, ...]:
     """Return the wire names of the lists and maps that the wire form leaves out when they are empty."""
     return tuple(shape.wire for shape in shapes_of(model) if shape.left_out)
+
+
+@cache
+def has_floats(model: type[BaseModel]) -> bool:
+    """Whether a model may hold floating-point numbers, in fields of its own, nested ones or free JSON."""
+    for shape in shapes_of(model):
+        value = _innermost(shape.value)
+        is_free = value.kind is Kind.MAP and value.item is None
+        if is_free or value.kind is Kind.NUMBER or (value.kind is Kind.OBJECT and has_floats(value.model)):
+            return True
+    return False
 
 
 def _field(name: str, info: FieldInfo) -> FieldShape:

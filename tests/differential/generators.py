@@ -12,7 +12,14 @@ from random import Random
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.errors import ValidationError
-from twinstore.scheduler.enums import RunState, RunTrigger, SelectorScope
+from twinstore.scheduler.enums import (
+    PolicyRunJobStatus,
+    PolicyRunMode,
+    PolicyRunPriority,
+    RunState,
+    RunTrigger,
+    SelectorScope,
+)
 from twinstore.scheduler.runs import RunStats
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import (
@@ -30,12 +37,23 @@ from twinstore.testing.scheduler.builders import (
     rich_run,
     rich_schedule,
 )
+from twinstore.testing.scheduler.examples import make_log_entry
+from twinstore.testing.scheduler.policy_builders import (
+    as_dispatched,
+    as_ended,
+    as_submitted,
+    make_policy_job,
+    make_policy_request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from twinstore.scheduler.audit import AuditEvent, AuditRecord
+    from twinstore.scheduler.execution_logs import ExecutionLogEntry
     from twinstore.scheduler.impact_snapshots import ImpactSet
+    from twinstore.scheduler.policy_jobs import PolicyRunJob
+    from twinstore.scheduler.policy_runs import PolicyRunRequest
     from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.runs import Run
     from twinstore.scheduler.schedules import Schedule
@@ -166,6 +184,38 @@ class ValueGenerator(Random):
     def a_record(self) -> AuditRecord:
         build = self.choice((make_audit_record, make_audit_record, rich_audit_record))
         return build(self.a_tenant(), self.an_id(), occurred_at=self.a_moment(), **self.a_subject())
+
+    def a_job(self, statuses: Sequence[PolicyRunJobStatus] = (PolicyRunJobStatus.PENDING,)) -> PolicyRunJob:
+        key = self.an_id()
+        job = make_policy_job(
+            self.a_tenant(),
+            key,
+            run_id=self.choice((key, key, None, self.an_id())),
+            priority=self.choice(list(PolicyRunPriority)),
+            available_at=self.a_moment(),
+        )
+        status = self.choice(statuses)
+        if status is PolicyRunJobStatus.PENDING:
+            return job
+        job = as_dispatched(job, self.a_moment()).evolve(lease_owner=self.choice(("ada", "grace")))
+        if status is PolicyRunJobStatus.DISPATCHING:
+            return job
+        job = as_submitted(job, self.a_moment())
+        return job if status is PolicyRunJobStatus.SUBMITTED else as_ended(job, status, self.a_moment())
+
+    def a_request(self) -> PolicyRunRequest:
+        mode = self.choice((PolicyRunMode.FULL, PolicyRunMode.FULL, PolicyRunMode.SIMULATE))
+        return make_policy_request(self.a_tenant(), self.an_id(), mode=mode)
+
+    def an_entry(self) -> ExecutionLogEntry:
+        return make_log_entry(
+            self.a_tenant(),
+            self.an_id(),
+            sequence=self.choice((None, None, None, 1, 2, 7)),
+            logged_at=self.a_moment(),
+            message=self.choice(("m", "m", "n")),
+            data=self.choice(({}, {}, {"b": [1.5, None], "a.b": {"$c": 1e-7}})),
+        )
 
     def an_event(self) -> AuditEvent:
         """With an id, because a random one differs on each side."""

@@ -9,12 +9,20 @@ from hypothesis import strategies as st
 
 from tests.differential.generators import ValueGenerator
 from twinstore.scheduler.audit import AuditQueryOptions
-from twinstore.scheduler.enums import TERMINAL_STATES, RunState
+from twinstore.scheduler.enums import TERMINAL_STATES, PolicyRunJobStatus, RunState
+from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
 from twinstore.scheduler.runs import RunQueryOptions, RunStats
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.shapes import Kind
+from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import moved
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing.scheduler.policy_builders import (
+    as_dispatched,
+    as_ended,
+    as_submitted,
+    make_policy_job,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +38,7 @@ OPTIONS: Final[dict[str, Callable[..., object]]] = {
     for listed in item.lists
     if listed.method.options is not None
 }
+PENDING, DISPATCHING, SUBMITTED, COMPLETED, FAILED, CANCELLED = PolicyRunJobStatus
 LATEST_SEED: Final = 2**32 - 1
 
 
@@ -216,6 +225,62 @@ def retry(generator: ValueGenerator) -> Operation:
     return MethodCall("runs.retry", args, {"new_run_id": new_id})
 
 
+def append_log(generator: ValueGenerator) -> Operation:
+    entries = [generator.an_entry() for _ in range(generator.choice((0, 1, 1, 2, 3)))]
+    return MethodCall("execution_logs.append", (generator.mostly((entries,), (["x"],)),))
+
+
+def list_log(generator: ValueGenerator) -> Operation:
+    after = generator.mostly((0, 0, 1, 2), (-1, "1", 2**63))
+    options = {"after_sequence": after, "limit": generator.limit()}
+    return MethodCall("execution_logs.list", (generator.tenant(), generator.id()), options)
+
+
+def replace_job(generator: ValueGenerator) -> Operation:
+    options: dict[str, object] = {}
+    if generator.randrange(2):
+        options["now"] = generator.moment()
+    if generator.randrange(3) == 0:
+        options["lease_owner"] = generator.actor()
+    args = (generator.a_job(list(PolicyRunJobStatus)), generator.choice(list(PolicyRunJobStatus)))
+    return MethodCall("policy_jobs.try_replace", args, options)
+
+
+def complete_jobs(generator: ValueGenerator) -> Operation:
+    jobs = [generator.a_job(list(PolicyRunJobStatus)) for _ in range(generator.randrange(4))]
+    options = {"lease_owner": generator.choice((None, "ada", "ada")), "now": generator.moment()}
+    expected = generator.choice(list(PolicyRunJobStatus))
+    return MethodCall("policy_jobs.complete_many", (jobs, expected), options)
+
+
+def lease_jobs(generator: ValueGenerator) -> Operation:
+    options: dict[str, object] = {"tenant_id": generator.tenant()} if generator.randrange(3) else {}
+    args = (generator.actor(), generator.moment())
+    if generator.randrange(2):
+        return MethodCall("policy_jobs.lease_next", args, options)
+    return MethodCall("policy_jobs.lease_many", args, {**options, "limit": generator.limit()})
+
+
+def list_jobs(generator: ValueGenerator) -> Operation:
+    statuses = generator.sample(list(PolicyRunJobStatus), generator.randrange(4))
+    values: dict[str, Any] = {
+        "statuses": generator.rarely(lambda: generator.mostly((statuses,), (("no status",),))),
+        "policy_id": generator.rarely(lambda: "policy-1"),
+        **paged(generator),
+    }
+    options = PolicyJobQueryOptions(**values)
+    return MethodCall("policy_jobs.list", (generator.tenant(), generator.choice((None, options, options))))
+
+
+def on_run(method: str, *more: Callable[[ValueGenerator], object]) -> Callable[[ValueGenerator], Operation]:
+    """Return calls of the service about one run."""
+    return lambda generator: MethodCall(
+        f"policy_run_service.{method}",
+        (generator.tenant(), generator.id(), *(value(generator) for value in more)),
+        {"now": generator.moment()},
+    )
+
+
 def upsert_snapshot(generator: ValueGenerator) -> Operation:
     snapshot = generator.mostly((generator.a_snapshot(),), (None, "x"))
     options = {"run_id": generator.id()} if generator.randrange(2) else {}
@@ -236,7 +301,15 @@ def project(generator: ValueGenerator) -> Operation:
 
 # What is asked through filters, or in more ways than one, below.
 WRITTEN_OUT: Final = frozenset(
-    {"schedules.get", "schedules.get_required", "schedules.list", "runs.list", "audit.list"}
+    {
+        "schedules.get",
+        "schedules.get_required",
+        "schedules.list",
+        "runs.list",
+        "audit.list",
+        "policy_jobs.list",
+        "policy_jobs.get_by_run",
+    }
 )
 
 
@@ -317,6 +390,35 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[ValueGenerator], Operation]]]] 
     "move_run": (5, move_run),
     "list_runs": (3, list_runs),
     "retry": (2, retry),
+    "append_log": (4, append_log),
+    "list_log": (2, list_log),
+    "create_job": (4, written("policy_jobs.create", ValueGenerator.a_job)),
+    "replace_job": (3, replace_job),
+    "complete_jobs": (3, complete_jobs),
+    "lease_jobs": (4, lease_jobs),
+    "list_jobs": (2, list_jobs),
+    "get_job_by_run": (1, keyed("policy_jobs.get_by_run")),
+    "delete_job": (1, keyed("policy_jobs.delete")),
+    "count_jobs": (1, lambda generator: MethodCall("policy_jobs.count_by_status", (generator.tenant(),))),
+    "release_expired": (
+        2,
+        lambda generator: MethodCall(
+            "policy_jobs.release_expired", (generator.moment(),), {"limit": generator.limit()}
+        ),
+    ),
+    "enqueue": (
+        3,
+        lambda generator: MethodCall(
+            "policy_run_service.enqueue", (generator.a_request(),), {"now": generator.moment()}
+        ),
+    ),
+    "cancel_run": (2, on_run("request_cancellation", lambda generator: generator.choice((None, " why ")))),
+    "retry_run": (2, on_run("retry")),
+    "get_run_status": (1, keyed("policy_run_service.get")),
+    "list_run_statuses": (
+        1,
+        lambda generator: MethodCall("policy_run_service.list", (generator.tenant(),)),
+    ),
     "upsert_snapshot": (4, upsert_snapshot),
     "get_latest_snapshot": (
         1,
@@ -349,7 +451,7 @@ WEIGHTS: Final = [weight for weight, _ in OPERATIONS.values()]
 def any_operation(generator: ValueGenerator) -> list[Operation]:
     """Return one operation, or the life of one row up to some point."""
     if generator.randrange(5) == 0:
-        return generator.choice((schedule_life, run_life))(generator)
+        return generator.choice((schedule_life, run_life, job_life))(generator)
     return [generator.choices(MAKERS, WEIGHTS)[0](generator)]
 
 
@@ -371,6 +473,23 @@ def run_life(generator: ValueGenerator) -> list[Operation]:
     run = generator.a_run((RunState.PLANNING,), tenant, key)
     states = (RunState.QUEUED, RunState.RUNNING, end)[: generator.choice((0, 1, 2, 3, 3, 3))]
     return [MethodCall("runs.create", (run,)), *(Move(tenant, key, state, project=True) for state in states)]
+
+
+def job_life(generator: ValueGenerator) -> list[Operation]:
+    """Return the life of a policy job: created, leased, submitted, ended."""
+    tenant, key = generator.a_tenant(), generator.an_id()
+    job = make_policy_job(tenant, key, run_id=key)
+    leased = as_dispatched(job, at(0)).evolve(lease_owner="ada")
+    submitted = as_submitted(leased, at(1))
+    ended = as_ended(submitted, generator.choice((COMPLETED, FAILED, CANCELLED)), at(1))
+    held = {"lease_owner": "ada", "now": at(1)}
+    steps: Sequence[Operation] = (
+        MethodCall("policy_jobs.create", (job,)),
+        MethodCall("policy_jobs.lease_many", ("ada", at(0)), {"tenant_id": tenant}),
+        MethodCall("policy_jobs.complete_many", ([submitted], DISPATCHING), held),
+        MethodCall("policy_jobs.try_replace", (ended, SUBMITTED)),
+    )
+    return list(steps[: generator.randint(1, 4)])
 
 
 seeds: Final = st.integers(0, LATEST_SEED)

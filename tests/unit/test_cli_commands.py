@@ -112,12 +112,12 @@ def test_purging_counts_first_and_removes_with_execute(
     with open_store("scheduler", "memory", load_settings(config, environ={})) as store:
         fill(store.storage)
     purge = ("--config", config, "purge", "--module", "scheduler", "--format", "json")
-    assert [item["rows"] for item in invoke(capsys, *purge).json["entities"]] == [6, 0]
+    assert [item["rows"] for item in invoke(capsys, *purge).json["entities"]] == [6, 2, 0]
     only = invoke(capsys, *purge, "--tenant", "acme", "--before", "2025-11-01T00:00:00Z")
-    assert [item["rows"] for item in only.json["entities"]] == [3, 2]
+    assert [item["rows"] for item in only.json["entities"]] == [3, 1, 2]
     done = invoke(capsys, *purge, "--execute")
-    assert [item["rows"] for item in done.json["entities"]] == [6, 0]
-    assert [item["rows"] for item in invoke(capsys, *purge).json["entities"]] == [0, 0]
+    assert [item["rows"] for item in done.json["entities"]] == [6, 2, 0]
+    assert [item["rows"] for item in invoke(capsys, *purge).json["entities"]] == [0, 0, 0]
 
 
 COPY = ("backfill", "copy", "--module", "scheduler", "--from", "Memory", "--to", "Memory")

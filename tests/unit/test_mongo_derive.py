@@ -130,6 +130,15 @@ def test_a_joined_id_is_that_of_the_release() -> None:
     assert joined_id((7,)) == "7"
 
 
+def test_a_number_stands_behind_the_text_that_it_counts_below() -> None:
+    assert joined_id(("run:tenant:nightly:20251026T140500Z", 12)) == "run:tenant:nightly:20251026T140500Z:12"
+
+
+def test_no_two_keys_of_a_text_and_a_number_have_the_same_joined_id() -> None:
+    keys = [*product(["", ":", "a", "a:", ":1", "a:1", "1", "-1", "2:1:"], [1, -1, 11, 2**62])]
+    assert len({joined_id(key) for key in keys}) == len(keys)
+
+
 def test_no_two_keys_have_the_same_joined_id() -> None:
     parts = ["", ":", "a", "a:", ":a", "a:b", "1", "1:a", "2:1:", "b"]
     keys = [*product(parts, repeat=2), *product(parts, repeat=3)]

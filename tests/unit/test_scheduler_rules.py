@@ -14,7 +14,7 @@ import twinstore
 from twinstore.canonical import CanonicalModel, describe_failure
 from twinstore.fieldtypes import FieldTypes
 from twinstore.ordering import Ordered
-from twinstore.scheduler.enums import RunState, SelectorScope
+from twinstore.scheduler.enums import PolicyRunJobStatus, RunState, SelectorScope
 from twinstore.scheduler.run_summaries import RunSummaryCounters
 from twinstore.scheduler.runs import DeltaSummary, RunReason, RunStats
 from twinstore.testing.instants import at
@@ -27,6 +27,7 @@ from twinstore.testing.scheduler.builders import (
     make_selector,
     make_trigger,
 )
+from twinstore.testing.scheduler.policy_builders import as_dispatched, as_ended, as_submitted, make_policy_job
 
 PLANNED: Final = make_run("t-1", "r-1")
 RUNNING: Final = make_run("t-1", "r-1", state=RunState.RUNNING)
@@ -36,6 +37,7 @@ SELECTOR: Final = make_selector()
 SUMMARY: Final = make_run_summary("t-1", "s-1", [PLANNED])
 Case = tuple[CanonicalModel, dict[str, object], str]
 
+JOB = make_policy_job("t-1", "j-1")
 BROKEN: Final[list[Case]] = [
     (RunStats(), {"deduped": 1}, "deduped should not exceed candidates"),
     (RunStats(), {"completed": 1}, "completed should not exceed queued"),
@@ -88,6 +90,41 @@ BROKEN: Final[list[Case]] = [
         make_trigger("t-1", "s-1"),
         {"enabled": False},
         "nextFireAt should be present exactly when enabled is true",
+    ),
+    (
+        JOB,
+        {"lease_owner": "w"},
+        "leaseOwner and leaseExpiresAt should be present together or not at all",
+    ),
+    (
+        JOB,
+        {"lease_owner": "w", "lease_expires_at": at(1)},
+        "a lease should be present exactly in status dispatching",
+    ),
+    (
+        as_dispatched(JOB),
+        {"last_attempt_at": None},
+        "lastAttemptAt should be present in status dispatching",
+    ),
+    (
+        as_submitted(JOB),
+        {"submitted_at": None},
+        "submittedAt should be present in the statuses submitted and completed",
+    ),
+    (
+        as_submitted(JOB),
+        {"completed_at": at(1)},
+        "completedAt should be present exactly in the statuses completed and failed",
+    ),
+    (
+        as_ended(JOB, PolicyRunJobStatus.CANCELLED),
+        {"cancelled_at": None},
+        "cancelledAt should be present exactly in status cancelled",
+    ),
+    (
+        as_ended(JOB, PolicyRunJobStatus.FAILED),
+        {"last_error": None},
+        "lastError should be present in status failed",
     ),
     (make_impact_set(), {"total": 0}, "total should be at least the number of images"),
     (SUMMARY, {"last_run": None}, "lastRun should be the newest entry of recent"),

@@ -7,9 +7,12 @@ belong to a transaction that somebody else ends. Servers without transactions wr
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
 
@@ -27,7 +30,7 @@ from twinstore_mongo.removing import remove
 from twinstore_mongo.writes import overwrite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from twinstore.access import Ref, Row, Rows, Rule, Sets, UniqueKey
     from twinstore.catalog import Entity, Key
@@ -36,18 +39,27 @@ if TYPE_CHECKING:
     from twinstore.tenancy import Tenants
     from twinstore_mongo.context import RepositoryContext
 
-__all__ = ["MongoAccess"]
+__all__ = ["MongoAccess", "Special"]
 
 M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
+Special = Callable[..., object]
+"""A statement of this driver for a hot operation; takes the context and the arguments of the general way."""
+NO_SPECIALS: Final[Mapping[str, Special]] = MappingProxyType({})
 
 
 class MongoAccess(AccessDefaults, Access):
     """Implements :class:`~twinstore.access.Access`."""
 
-    def __init__(self, context: RepositoryContext, entities: Sequence[Entity]) -> None:
+    def __init__(
+        self,
+        context: RepositoryContext,
+        entities: Sequence[Entity],
+        specials: Mapping[str, Special] = NO_SPECIALS,
+    ) -> None:
         self._context = context
         self._entities = entities
+        self._specials = specials
         # Every call asks for it several times.
         self._alone = Binding(DRIVER, context.scope, context.state, read_only=context.read_only)
         self._in_unit = replace(self._alone, in_unit=True)
@@ -113,7 +125,7 @@ class MongoAccess(AccessDefaults, Access):
 
     @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
-        if not can_set(entity):
+        if not can_set(entity, sets):
             return super().mark(entity, query, sets)
         mark = mark_first if query.limit == 1 else mark_all
         return mark(self._context, entity, query, sets)
@@ -132,7 +144,12 @@ class MongoAccess(AccessDefaults, Access):
             return
         capabilities.require("transactions")
         with self._context.opened() as context:
-            yield MongoAccess(context, self._entities)
+            yield MongoAccess(context, self._entities, self._specials)
+
+    @override
+    def special(self, operation: str) -> Callable[..., object] | None:
+        found = self._specials.get(operation)
+        return None if found is None else partial(found, self._context)
 
     def _repeat(self, action: Callable[[], T]) -> T:
         """Repeat a step after lost races; in a transaction only the whole of it can be repeated."""

@@ -54,9 +54,11 @@ def joined_id(key: Key) -> str:
     """Return the ``_id`` of a row whose key is not a single text; no two keys have the same.
 
     Where a colon inside a part, or an empty part, would make two keys look alike, each part tells its length.
+    A number has no colon, so a text in front of one ends at the last of them, whatever it holds.
     """
     *heads, last = map(str, key)
-    if all(head and JOIN not in head for head in heads):
+    is_plain = len(heads) == 1 and type(key[-1]) is int
+    if is_plain or all(head and JOIN not in head for head in heads):
         return JOIN.join((*heads, last))
     return JOIN + JOIN.join(f"{len(part)}{JOIN}{part}" for part in (*heads, last))
 

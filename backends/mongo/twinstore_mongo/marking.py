@@ -31,9 +31,9 @@ M = TypeVar("M", bound=CanonicalModel)
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-def can_set(entity: Entity) -> bool:
-    """Whether the server can set fields by itself: derived ones it could not compute anew."""
-    return not entity.derived
+def can_set(entity: Entity, sets: Sets) -> bool:
+    """Whether the server can set fields by itself: those from which others derive it could not."""
+    return all(item.number_of is not None and item.number_of not in sets for item in entity.derived)
 
 
 def mark_first(context: RepositoryContext, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:

@@ -13,7 +13,8 @@ from psycopg.adapt import Dumper, Loader
 from pydantic import TypeAdapter
 from typing_extensions import override
 
-from twinstore.canonical import CanonicalModel
+from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.shapes import has_floats
 
 if TYPE_CHECKING:
     from psycopg.abc import AdaptContext, Buffer
@@ -113,6 +114,8 @@ def register_loaders(context: AdaptContext) -> None:
 
 def json_of(model: type[M]) -> Callable[[M], Json]:
     """Return a function that encodes a nested model, or a whole one, as canonical JSON."""
+    if has_floats(model):
+        return lambda part: Json(CanonicalJsonSerializer.serialize(part))  # a whole float is an integer there
     to_json = model.__pydantic_serializer__.to_json  # bound once: every row of a copy pays for the look-up
     return lambda part: Json(to_json(part, by_alias=True, exclude_none=True))
 

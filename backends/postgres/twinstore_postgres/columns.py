@@ -123,7 +123,8 @@ def _columns(entity: Entity) -> Iterator[Column]:
     for marker in entity.storage:
         yield _marker(entity, marker)
     for derived in entity.derived:
-        yield _derived(derived)
+        if derived.number_of is None:
+            yield _derived(derived)
     if entity.layout is Layout.PAYLOAD:
         yield Column(name=PAYLOAD, sql_type="jsonb", field=PAYLOAD, origin=Origin.PAYLOAD)
 

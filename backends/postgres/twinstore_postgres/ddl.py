@@ -156,8 +156,13 @@ def row_security(entity: Entity) -> str | None:
 
 
 def grants(entity: Entity) -> tuple[str, ...]:
-    """Return the privileges of the application role; nobody changes rows of an append-only entity."""
-    return ("SELECT", "INSERT") if entity.append_only else ("SELECT", "INSERT", "UPDATE", "DELETE")
+    """Return the privileges of the application role.
+
+    Nobody changes rows of an append-only entity, and nobody removes them but for their age.
+    """
+    if entity.append_only:
+        return ("SELECT", "INSERT") if entity.retention is None else ("SELECT", "INSERT", "DELETE")
+    return ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
 def text(part: sql.Composable) -> str:

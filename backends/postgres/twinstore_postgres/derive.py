@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Generic, LiteralString, cast
 
@@ -69,7 +69,13 @@ class Table(Generic[M]):
     @cached_property
     def by_field(self) -> dict[str, Column]:
         """The columns by wire name, storage marker or derived field."""
-        return {column.field: column for column in self.columns if column.origin is not Origin.PAYLOAD}
+        columns = {column.field: column for column in self.columns if column.origin is not Origin.PAYLOAD}
+        numbers = {
+            derived.name: replace(columns[derived.number_of], field=derived.name, numbers=None)
+            for derived in self.entity.derived
+            if derived.number_of is not None
+        }
+        return columns | numbers
 
     def column(self, field: str) -> Column:
         """Return the column of a wire name, storage marker or derived field.
@@ -212,8 +218,8 @@ class Table(Generic[M]):
 
     def taker(self, fields: Sequence[str]) -> Callable[[Values], Values]:
         """Return a function that takes the values of some fields out of a row."""
-        names = [column.field for column in self.columns]
-        positions = [names.index(field) for field in fields]
+        names = [column.name for column in self.columns]
+        positions = [names.index(self.column(field).name) for field in fields]
         return lambda values: tuple(values[position] for position in positions)
 
     @cached_property

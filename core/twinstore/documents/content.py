@@ -122,11 +122,11 @@ def is_canonical(value: datetime) -> bool:
 
 
 def number_or_other(value: object) -> object:
-    """Return a number in its canonical spelling, and anything else under a mark."""
+    """Return a number that a model may hold as it is, and anything else under a mark."""
     if isinstance(value, int) and jsontext.INT64_MIN <= value <= jsontext.INT64_MAX:
         return value
     if isinstance(value, float) and math.isfinite(value) and not value.is_integer():
-        return jsontext.encodable(value)
+        return value
     if isinstance(value, float):
         return marked("double", repr(value))
     if isinstance(value, (bytes, bytearray)):

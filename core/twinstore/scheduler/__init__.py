@@ -15,8 +15,33 @@ if TYPE_CHECKING:
         AuditRepository,
         SchedulerAuditService,
     )
-    from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode, SelectorScope, SeverityRank
+    from twinstore.scheduler.enums import (
+        LogLevel,
+        PolicyRunExecutionStatus,
+        PolicyRunJobStatus,
+        PolicyRunMode,
+        PolicyRunPriority,
+        RunState,
+        RunTrigger,
+        ScheduleMode,
+        SelectorScope,
+        SeverityRank,
+    )
+    from twinstore.scheduler.execution_logs import ExecutionLogEntry, ExecutionLogRepository
     from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet, ImpactSnapshotRepository
+    from twinstore.scheduler.policy_jobs import (
+        PolicyJobQueryOptions,
+        PolicyJobRepository,
+        PolicyRunJob,
+        policy_job_id,
+    )
+    from twinstore.scheduler.policy_runs import (
+        PolicyRunInputs,
+        PolicyRunRequest,
+        PolicyRunService,
+        PolicyRunStats,
+        PolicyRunStatus,
+    )
     from twinstore.scheduler.run_summaries import (
         RunSnapshot,
         RunSummary,
@@ -55,10 +80,25 @@ __all__ = [
     "AuditRecord",
     "AuditRepository",
     "DeltaSummary",
+    "ExecutionLogEntry",
+    "ExecutionLogRepository",
     "ImpactImage",
     "ImpactSet",
     "ImpactSnapshotRepository",
     "LabelFilter",
+    "LogLevel",
+    "PolicyJobQueryOptions",
+    "PolicyJobRepository",
+    "PolicyRunExecutionStatus",
+    "PolicyRunInputs",
+    "PolicyRunJob",
+    "PolicyRunJobStatus",
+    "PolicyRunMode",
+    "PolicyRunPriority",
+    "PolicyRunRequest",
+    "PolicyRunService",
+    "PolicyRunStats",
+    "PolicyRunStatus",
     "Run",
     "RunQueryOptions",
     "RunReason",
@@ -89,6 +129,7 @@ __all__ = [
     "Worker",
     "WorkerRepository",
     "WorkerStatus",
+    "policy_job_id",
     "selector_digest",
     "trigger_id",
 ]
@@ -101,7 +142,10 @@ if not TYPE_CHECKING:
         (
             "audit",
             "enums",
+            "execution_logs",
             "impact_snapshots",
+            "policy_jobs",
+            "policy_runs",
             "run_summaries",
             "runs",
             "schedules",

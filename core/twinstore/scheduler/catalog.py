@@ -18,11 +18,15 @@ from twinstore.catalog import (
     Retention,
     StoreKind,
     Tenancy,
+    int64,
     text,
 )
 from twinstore.query import Equals, IsNull, IsPresent, OneOf
 from twinstore.scheduler.audit import AuditRecord
+from twinstore.scheduler.enums import PolicyRunJobStatus
+from twinstore.scheduler.execution_logs import ExecutionLogEntry
 from twinstore.scheduler.impact_snapshots import ImpactSet, derived_snapshot_key
+from twinstore.scheduler.policy_jobs import PolicyRunJob
 from twinstore.scheduler.run_summaries import RunSummary
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule
@@ -32,7 +36,9 @@ from twinstore.shapes import Kind
 
 __all__ = [
     "AUDIT",
+    "EXECUTION_LOGS",
     "IMPACT_SNAPSHOTS",
+    "POLICY_JOBS",
     "RUNS",
     "RUN_SUMMARIES",
     "SCHEDULER",
@@ -124,6 +130,30 @@ RUNS: Final = Entity(
     retention=Retention(field="finishedAt", option="run_retention_days"),
     versioned=True,
 )
+EXECUTION_LOGS: Final = Entity(
+    name="execution_logs",
+    singular="execution log entry",
+    module=MODULE,
+    model=ExecutionLogEntry,
+    key_parts=(text("runId"), int64("sequence")),
+    tenancy=Tenancy.required(),
+    group="job_history",
+    parent=Parent(entity=RUNS, field="runId"),
+    indexes=(
+        Index(fields=("tenantId", "runId", "sequence"), name="tenant_run"),
+        Index(fields=("loggedAt", "runId", "sequence"), name="logged", stores=TABLES),
+        Index(
+            fields=("loggedAt",),
+            name="logged",
+            expires=True,
+            stores=DOCUMENTS,
+            document_name="ttl_loggedAt",
+        ),
+    ),
+    retention=Retention(field="loggedAt", option="run_retention_days"),
+    append_only=True,
+    sequence="sequence",
+)
 
 
 def content_digest_of(model: CanonicalModel, storage: Mapping[str, object]) -> str:
@@ -212,6 +242,87 @@ WORKERS: Final = Entity(
     life=LifeInCopy.LEFT_OUT,
 )
 
+
+def priority_rank_of(model: CanonicalModel, storage: Mapping[str, object]) -> int:
+    """Return the number of the priority of a policy job, by which it is leased."""
+    del storage
+    return cast("PolicyRunJob", model).priority.number
+
+
+AVAILABLE: Final = Equals("status", PolicyRunJobStatus.PENDING.value)
+POLICY_JOBS: Final = Entity(
+    name="policy_jobs",
+    singular="policy job",
+    module=MODULE,
+    model=PolicyRunJob,
+    key_parts=(text("id"),),
+    tenancy=Tenancy.required(),
+    group="job_history",
+    layout=Layout.PAYLOAD,
+    beside=(
+        "id",
+        "tenantId",
+        "policyId",
+        "policyVersion",
+        "mode",
+        "priority",
+        "runId",
+        "correlationId",
+        "status",
+        "attemptCount",
+        "createdAt",
+        "updatedAt",
+        "availableAt",
+        "leaseOwner",
+        "leaseExpiresAt",
+    ),
+    narrow=("policyVersion", "attemptCount"),
+    derived=(
+        Derived(
+            name="priorityRank", kind=Kind.INTEGER, value=priority_rank_of, bits=32, number_of="priority"
+        ),
+    ),
+    indexes=(
+        Index(
+            fields=("tenantId", "runId"),
+            name="tenant_run",
+            unique=True,
+            where=(IsPresent("runId"),),
+            noun="run",
+        ),
+        Index(fields=("tenantId", "status", "-createdAt", "id"), name="tenant_status"),
+        # Lists without a status or with several, and those of one policy, would sort otherwise.
+        Index(fields=("tenantId", "-createdAt", "id"), name="tenant_created"),
+        Index(fields=("tenantId", "policyId", "-createdAt", "id"), name="tenant_policy"),
+        Index(
+            fields=("-priorityRank", "availableAt", "createdAt", "id"), name="available", where=(AVAILABLE,)
+        ),
+        # For workers of one tenant: another one may have ten thousand jobs in front.
+        Index(
+            fields=("tenantId", "-priorityRank", "availableAt", "createdAt", "id"),
+            name="tenant_available",
+            where=(AVAILABLE,),
+        ),
+        Index(
+            fields=("leaseExpiresAt",),
+            name="lease",
+            where=(Equals("status", PolicyRunJobStatus.DISPATCHING.value),),
+        ),
+    ),
+    versioned=True,
+)
+
 SCHEDULER: Final = Module(
-    name=MODULE, entities=(SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT, RUN_SUMMARIES, WORKERS)
+    name=MODULE,
+    entities=(
+        SCHEDULES,
+        TRIGGERS,
+        RUNS,
+        EXECUTION_LOGS,
+        IMPACT_SNAPSHOTS,
+        AUDIT,
+        RUN_SUMMARIES,
+        WORKERS,
+        POLICY_JOBS,
+    ),
 )

@@ -15,7 +15,8 @@ from twinstore.jsontext import format_timestamp
 from twinstore.paging import Page, encode_token
 from twinstore.scheduler import queries
 from twinstore.scheduler.audit import AuditQueryOptions
-from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.enums import PolicyRunJobStatus, RunState
+from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.scheduler.storage import SchedulerStorage
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from twinstore.scheduler.audit import AuditRecord
+    from twinstore.scheduler.execution_logs import ExecutionLogEntry
     from twinstore.scheduler.impact_snapshots import ImpactSet
     from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.runs import Run
@@ -39,6 +41,11 @@ NEXT: Final = 100
 FILTER_IDS: Final = 2
 FIRST_INSTANT: Final = datetime(1, 1, 1, tzinfo=UTC)
 LAST_INSTANT: Final = datetime(9999, 12, 31, tzinfo=UTC)
+OPEN_JOBS: Final = (
+    PolicyRunJobStatus.PENDING,
+    PolicyRunJobStatus.DISPATCHING,
+    PolicyRunJobStatus.SUBMITTED,
+)
 OPEN_STATES: Final = (RunState.PLANNING, RunState.QUEUED, RunState.RUNNING)
 
 
@@ -57,7 +64,10 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
         yield from self._runs(tenant)
         yield from self._runs_of(tenant, _first_schedules(source, tenant))
         yield from self._records(tenant)
-        yield from self._snapshots_of(tenant, _first_runs(source, tenant))
+        yield from self._jobs(tenant)
+        runs = _first_runs(source, tenant)
+        yield from self._snapshots_of(tenant, runs)
+        yield from (self._log_of(tenant, run) for run in runs)
         yield self._next_fires(tenant)
 
     @override
@@ -156,6 +166,18 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
             ("impact_snapshots",),
         )
 
+    def _jobs(self, tenant: str) -> Iterator[SchedulerList]:
+        for statuses in (None, OPEN_JOBS):
+            name = "policy jobs" if statuses is None else "open policy jobs"
+            yield self._job_list(f"{name} of {tenant}", tenant, PolicyJobQueryOptions(statuses=statuses))
+
+    def _job_list(self, name: str, tenant: str, options: PolicyJobQueryOptions) -> SchedulerList:
+        def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
+            asked = replace(options, limit=self._page, page_token=token)
+            return paged(side.policy_jobs.list(tenant, asked), lambda job: (job.id, job.status.value))
+
+        return ListQuery(name, ask, ("policy_jobs",))
+
     def _snapshots_of(self, tenant: str, runs: Iterable[str]) -> Iterator[SchedulerList]:
         for run in runs:
             yield self._snapshots_of_run(tenant, run)
@@ -168,6 +190,20 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
             ),
             ("impact_snapshots",),
         )
+
+    def _log_of(self, tenant: str, run: str) -> SchedulerList:
+        def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
+            after = int(token or 0)
+            found = side.execution_logs.list(tenant, run, after_sequence=after, limit=self._page)
+            last = found[-1].sequence if len(found) == self._page else None
+            return paged(Page(found, None if last is None else str(last)), self._entry_row)
+
+        return ListQuery(f"log of run {run} of {tenant}", ask, ("execution_logs",))
+
+    def _entry_row(self, entry: ExecutionLogEntry) -> ListedRow | None:
+        limit = self._cutoffs.get("execution_logs")
+        expired = limit is not None and entry.logged_at <= limit
+        return None if expired else (entry.run_id, str(entry.sequence))
 
     def _run_rows(self, page: Page[Run]) -> Page[ListedRow | None]:
         limit = self._cutoffs.get("runs")

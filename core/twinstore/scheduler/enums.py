@@ -11,6 +11,11 @@ from twinstore.enums import NumberedEnum
 __all__ = [
     "SEVERITY_ORDER",
     "TERMINAL_STATES",
+    "LogLevel",
+    "PolicyRunExecutionStatus",
+    "PolicyRunJobStatus",
+    "PolicyRunMode",
+    "PolicyRunPriority",
     "RunState",
     "RunTrigger",
     "ScheduleMode",
@@ -98,6 +103,66 @@ class SeverityRank(NumberedEnum):
     HIGH = "high"
     CRITICAL = "critical"
     UNKNOWN = "unknown"
+
+
+class LogLevel(NumberedEnum):
+    """Severity of a log entry."""
+
+    TRACE = "trace"
+    DEBUG = "debug"
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+
+
+class PolicyRunMode(NumberedEnum):
+    """How a policy is evaluated."""
+
+    FULL = "full"
+    INCREMENTAL = "incremental"
+    SIMULATE = "simulate"
+
+
+class PolicyRunPriority(NumberedEnum):
+    """Which policy runs come first; a higher number goes before a lower one."""
+
+    NORMAL = "normal"
+    HIGH = "high"
+    EMERGENCY = "emergency"
+
+
+class PolicyRunExecutionStatus(NumberedEnum):
+    """Where a policy run stands, as callers are told."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    REPLAY_PENDING = "replay_pending"
+
+    @classmethod
+    @override
+    def aliases(cls) -> dict[str, str]:
+        """Accept the British spelling."""
+        return {"cancelled": "canceled"}
+
+
+class PolicyRunJobStatus(NumberedEnum):
+    """Where a policy job stands in the queue."""
+
+    PENDING = "pending"
+    DISPATCHING = "dispatching"
+    SUBMITTED = "submitted"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @classmethod
+    @override
+    def aliases(cls) -> dict[str, str]:
+        """Accept the American spelling."""
+        return {"canceled": "cancelled"}
 
 
 FIRST_TERMINAL: Final = RunState.COMPLETED.number

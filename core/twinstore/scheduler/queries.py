@@ -6,14 +6,22 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import ValidationError
+from twinstore.fields import INT32_MAX
 from twinstore.paging import SortKey
 from twinstore.query import After, AtMost, Before, Condition, Equals, IsNull, OneOf, Query, build_query
 from twinstore.scheduler.audit import AuditQueryOptions
-from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.enums import PolicyRunJobStatus, RunState
+from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.scheduler.workers import WorkerStatus
-from twinstore.scope import instant_argument, tenant_argument, text_argument
+from twinstore.scope import (
+    id_argument,
+    instant_argument,
+    tenant_argument,
+    text_argument,
+    whole_argument,
+)
 from twinstore.tenancy import ALL_TENANTS, Tenants
 
 if TYPE_CHECKING:
@@ -27,6 +35,13 @@ NEWEST_SNAPSHOTS: Final = (SortKey("generatedAt", descending=True, time=True), S
 # Every order ends with the key, or the tenant and the key: only a total order pages without gaps.
 NEXT_TRIGGERS: Final = (SortKey("nextFireAt", time=True, nullable=True), SortKey("id"))
 SILENT_WORKERS: Final = (SortKey("lastHeartbeatAt", time=True), SortKey("id"))
+LEASE_ORDER: Final = (
+    SortKey("priorityRank", descending=True, number=True),
+    SortKey("availableAt", time=True),
+    SortKey("createdAt", time=True),
+    SortKey("id"),
+)
+LEASE_ENDS: Final = (SortKey("leaseExpiresAt", time=True), SortKey("id"))
 DUE_TRIGGERS: Final = (SortKey("nextFireAt", time=True), SortKey("tenantId"), SortKey("id"))
 
 
@@ -143,6 +158,19 @@ def runs_by_state(state: RunState, limit: int, page_token: str | None) -> Query:
     )
 
 
+def execution_log(scope: Tenants, run_id: str, after_sequence: int, limit: int) -> Query:
+    """Return the query of ``ExecutionLogRepository.list``."""
+    after = whole_argument(after_sequence, "after_sequence")
+    return build_query(
+        "execution_logs",
+        scope=scope,
+        where=(Equals("runId", id_argument(run_id, "run_id")), After("sequence", after)),
+        order=(SortKey("runId"), SortKey("sequence", number=True)),
+        limit=limit,
+        maximum=5000,
+    )
+
+
 def snapshots(scope: Tenants, limit: int, page_token: str | None, run_id: str | None = None) -> Query:
     """Return the query of ``ImpactSnapshotRepository.list`` and ``list_by_run``."""
     where = () if run_id is None else (Equals("runId", text_argument(run_id, "run_id")),)
@@ -166,6 +194,52 @@ def latest_snapshot(scope: Tenants, digest: str) -> Query:
         order=NEWEST_SNAPSHOTS,
         limit=1,
         maximum=1,
+    )
+
+
+def policy_jobs(scope: Tenants, options: PolicyJobQueryOptions | None) -> Query:
+    """Return the query of ``PolicyJobRepository.list``."""
+    options = options or PolicyJobQueryOptions()
+    where: list[Condition] = []
+    if options.statuses is not None:
+        where.append(OneOf("status", member_texts(options.statuses, PolicyRunJobStatus, "statuses")))
+    if options.policy_id is not None:
+        where.append(Equals("policyId", id_argument(options.policy_id, "policy_id")))
+    return build_query(
+        "policy_jobs",
+        scope=scope,
+        where=where,
+        order=(SortKey("createdAt", descending=True, time=True), SortKey("id")),
+        limit=options.limit,
+        maximum=200,
+        page_token=options.page_token,
+    )
+
+
+def policy_jobs_of(scope: Tenants) -> Query:
+    """Return the query behind ``PolicyJobRepository.count_by_status``."""
+    return build_query("policy_jobs", scope=scope, where=(), order=(SortKey("id"),), limit=1, maximum=1)
+
+
+def available_jobs(scope: Tenants, now: datetime, limit: int) -> Query:
+    """Return the query behind ``PolicyJobRepository.lease_many``: what is due, in the order of leases."""
+    where = (
+        Equals("status", PolicyRunJobStatus.PENDING.value),
+        AtMost("availableAt", now),
+        # A job whose attempts cannot be counted on would end every step that is to lease it.
+        Before("attemptCount", INT32_MAX),
+    )
+    return build_query("policy_jobs", scope=scope, where=where, order=LEASE_ORDER, limit=limit, maximum=1000)
+
+
+def expired_leases(now: datetime, limit: int) -> Query:
+    """Return the query behind ``PolicyJobRepository.release_expired``, over all tenants."""
+    where = (
+        Equals("status", PolicyRunJobStatus.DISPATCHING.value),
+        AtMost("leaseExpiresAt", instant_argument(now, "now")),
+    )
+    return build_query(
+        "policy_jobs", scope=ALL_TENANTS, where=where, order=LEASE_ENDS, limit=limit, maximum=1000
     )
 
 

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.enums import PolicyRunJobStatus, RunState
 
-__all__ = ["RUN_MOVES", "run_move_allowed"]
+__all__ = ["POLICY_JOB_MOVES", "RUN_MOVES", "policy_job_move_allowed", "run_move_allowed"]
+
+PENDING, DISPATCHING, SUBMITTED, COMPLETED, FAILED, CANCELLED = PolicyRunJobStatus
+POLICY_JOB_MOVES: Final[dict[PolicyRunJobStatus, frozenset[PolicyRunJobStatus]]] = {
+    PENDING: frozenset({DISPATCHING, CANCELLED}),
+    DISPATCHING: frozenset({SUBMITTED, PENDING, FAILED, CANCELLED}),
+    SUBMITTED: frozenset({COMPLETED, FAILED, CANCELLED}),
+    COMPLETED: frozenset(),
+    FAILED: frozenset({PENDING}),
+    CANCELLED: frozenset(),
+}
 
 RUN_MOVES: Final[dict[RunState, frozenset[RunState]]] = {
     RunState.PLANNING: frozenset({RunState.QUEUED, RunState.COMPLETED, RunState.ERROR, RunState.CANCELLED}),
@@ -21,3 +31,9 @@ RUN_MOVES: Final[dict[RunState, frozenset[RunState]]] = {
 def run_move_allowed(origin: RunState, target: RunState) -> bool:
     """Whether a run may move; staying is allowed in the states that are not terminal."""
     return target in RUN_MOVES[origin] or (origin is target and not origin.terminal)
+
+
+def policy_job_move_allowed(origin: PolicyRunJobStatus, target: PolicyRunJobStatus) -> bool:
+    """Whether a policy job may move; staying is allowed where another status may follow."""
+    moves = POLICY_JOB_MOVES[origin]
+    return target in moves or (origin is target and bool(moves))

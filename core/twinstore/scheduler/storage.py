@@ -9,13 +9,17 @@ from typing_extensions import override
 
 from twinstore.module_storage import ModuleSessions, ModuleStorage
 from twinstore.scheduler.options import SchedulerOptions
+from twinstore.scheduler.policy_service import PolicyRuns
 from twinstore.scheduler.repositories import Repositories
 from twinstore.scheduler.services import AuditService, SummaryService
 
 if TYPE_CHECKING:
     from twinstore.clock import Clock
     from twinstore.scheduler.audit import AuditRepository, SchedulerAuditService
+    from twinstore.scheduler.execution_logs import ExecutionLogRepository
     from twinstore.scheduler.impact_snapshots import ImpactSnapshotRepository
+    from twinstore.scheduler.policy_jobs import PolicyJobRepository
+    from twinstore.scheduler.policy_runs import PolicyRunService
     from twinstore.scheduler.run_summaries import RunSummaryRepository, RunSummaryService
     from twinstore.scheduler.runs import RunRepository
     from twinstore.scheduler.schedules import ScheduleRepository
@@ -34,12 +38,15 @@ class SchedulerSession:
     schedules: ScheduleRepository
     triggers: TriggerRepository
     runs: RunRepository
+    execution_logs: ExecutionLogRepository
     impact_snapshots: ImpactSnapshotRepository
     audit: AuditRepository
     run_summaries: RunSummaryRepository
     workers: WorkerRepository
+    policy_jobs: PolicyJobRepository
     run_summary_service: RunSummaryService
     audit_service: SchedulerAuditService
+    policy_run_service: PolicyRunService
 
     @classmethod
     def over(
@@ -62,14 +69,17 @@ class SchedulerSession:
             schedules=repositories.schedules,
             triggers=repositories.triggers,
             runs=repositories.runs,
+            execution_logs=repositories.execution_logs,
             impact_snapshots=repositories.impact_snapshots,
             audit=repositories.audit,
             run_summaries=repositories.run_summaries,
             workers=repositories.workers,
+            policy_jobs=repositories.policy_jobs,
             run_summary_service=SummaryService(
                 repositories.run_summaries, repositories.runs, clock, in_unit=in_unit
             ),
             audit_service=AuditService(repositories.audit, clock, options.audit_metadata),
+            policy_run_service=PolicyRuns(repositories.policy_jobs, clock, in_unit=in_unit),
         )
 
 
@@ -100,6 +110,11 @@ class SchedulerStorage(ModuleStorage[Repositories, SchedulerSession]):
         return self.unbound.runs
 
     @property
+    def execution_logs(self) -> ExecutionLogRepository:
+        """Logs of runs."""
+        return self.unbound.execution_logs
+
+    @property
     def impact_snapshots(self) -> ImpactSnapshotRepository:
         """Impact snapshots."""
         return self.unbound.impact_snapshots
@@ -120,6 +135,11 @@ class SchedulerStorage(ModuleStorage[Repositories, SchedulerSession]):
         return self.unbound.workers
 
     @property
+    def policy_jobs(self) -> PolicyJobRepository:
+        """Policy jobs."""
+        return self.unbound.policy_jobs
+
+    @property
     def run_summary_service(self) -> RunSummaryService:
         """Projects run updates into run summaries."""
         return self.unbound.run_summary_service
@@ -128,3 +148,8 @@ class SchedulerStorage(ModuleStorage[Repositories, SchedulerSession]):
     def audit_service(self) -> SchedulerAuditService:
         """Stamps and writes audit records."""
         return self.unbound.audit_service
+
+    @property
+    def policy_run_service(self) -> PolicyRunService:
+        """Takes requests for policy runs and tells where they stand."""
+        return self.unbound.policy_run_service

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar, Union, cast, get_ar
 
 import pydantic
 from hypothesis import strategies as st
-from pydantic import StringConstraints
+from pydantic import JsonValue, StringConstraints
 
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog import KeyType
@@ -89,6 +89,8 @@ def values(annotation: object, metadata: Sequence[object] = ()) -> Drawn:
     if get_origin(annotation) is Annotated:
         inner, *more = get_args(annotation)
         return values(inner, [*more, *metadata])
+    if annotation is JsonValue:
+        return scalars.free_values()
     arguments = get_args(annotation)
     if get_origin(annotation) in {Union, types.UnionType}:
         return st.one_of([values(part, metadata) for part in arguments])

@@ -45,6 +45,7 @@ Store = Callable[[S, str, M], M]
 Draw = Callable[[str, str], "SearchStrategy[M]"]
 Markers = Callable[[str, M], Mapping[str, object]]
 Remove = Callable[[S, str, M], object]
+Find = Callable[[S, str, M], M | None]
 
 NO_ORDERS: Final[Mapping[str, str]] = MappingProxyType({})
 # So many rows of a list share an instant, so that the id decides; the next lie a millisecond later.
@@ -76,6 +77,8 @@ class Example:
         remove: makes a stored row disappear from the lists, where the module can do that.
         markers: the storage markers of a model of a tenant.
         drawn: a strategy of models of a tenant and a key, ``None`` where another entity's covers it.
+        find: finds the stored row of a model of a tenant through a session, where no method of the repository
+            does that by its key.
     """
 
     entity: Entity
@@ -90,6 +93,7 @@ class Example:
     remove: Remove[object, CanonicalModel] | None
     markers: Markers[CanonicalModel]
     drawn: Draw[CanonicalModel] | None
+    find: Find[object, CanonicalModel] | None
 
     @property
     def name(self) -> str:
@@ -145,6 +149,8 @@ class Example:
         self, session: object, tenant: str, model: CanonicalModel, lookup: Lookup | None = None
     ) -> object:
         """Return what a look-up of a model answers to a tenant; default: the first one."""
+        if lookup is None and self.find is not None:
+            return self.find(session, tenant, model)
         chosen = lookup or self.lookups[0]
         return chosen(getattr(session, self.repository), tenant, self.value(tenant, model))
 
@@ -173,6 +179,7 @@ def example(
     remove: Remove[S, M] | str | None = None,
     markers: Markers[M] | None = None,
     drawn: Draw[M] | Literal["derived"] | None = "derived",
+    find: Find[S, M] | None = None,
 ) -> Example:
     """Return the example of an entity; see :class:`Example`. What is left out is derived.
 
@@ -197,6 +204,7 @@ def example(
         remove=cast("Remove[object, CanonicalModel] | None", remove),
         markers=cast("Markers[CanonicalModel]", markers or no_markers),
         drawn=cast("Draw[CanonicalModel] | None", partial(rows, entity) if drawn == "derived" else drawn),
+        find=cast("Find[object, CanonicalModel] | None", find),
     )
 
 

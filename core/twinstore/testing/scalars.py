@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from twinstore.canonical import CanonicalModel
-from twinstore.fields import INT64_MAX
+from twinstore.fields import INT64_MAX, INT64_MIN
 
 __all__ = [
     "EARLIEST",
@@ -23,6 +24,7 @@ __all__ = [
     "digest_text",
     "digests",
     "filled_texts",
+    "free_values",
     "ids",
     "instants",
     "names",
@@ -130,6 +132,20 @@ def string_sets() -> st.SearchStrategy[tuple[str, ...]]:
 def text_maps() -> st.SearchStrategy[dict[str, str]]:
     """Return maps of text."""
     return st.dictionaries(texts(), texts(), max_size=4)
+
+
+def free_values() -> st.SearchStrategy[JsonValue]:
+    """Return free JSON: numbers at the limits of both stores, names that mean something to one of them."""
+    whole = st.integers(INT64_MIN, INT64_MAX) | st.sampled_from((INT64_MIN, INT64_MAX, 2**31, 2**53 + 1))
+    # A whole float is the integer; the canonical form knows no other, and no store keeps them apart.
+    broken = st.floats(allow_nan=False, allow_infinity=False).filter(lambda value: not value.is_integer())
+    names = texts(max_size=8) | st.sampled_from(("$ref", "$id", "a.b", "", "_id", "$set"))
+    leaves: st.SearchStrategy[JsonValue] = st.none() | st.booleans() | whole | broken | texts(max_size=8)
+    return st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+        max_leaves=5,
+    )
 
 
 def built(cls: type[M], **fields: st.SearchStrategy[object]) -> st.SearchStrategy[M]:

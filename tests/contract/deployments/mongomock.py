@@ -88,7 +88,8 @@ class MongomockDeployment(DeploymentDefaults):
         options = load_settings({}).with_options({self._module.name: kept}).options(self._module.name)
         resources = SharedResources()
         connection = Connection(self._settings, resources)
-        backend = MongomockBackend(self._module, connection, options, validators=False)
+        # It knows the few calls that every entity is stored by, and none that one entity has for itself.
+        backend = MongomockBackend(self._module, connection, options, validators=False, special=False)
         assert self._module.storage is not None
         return self._module.storage(backend, clock or SystemClock(), resources, options)
 

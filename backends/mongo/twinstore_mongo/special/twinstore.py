@@ -54,11 +54,7 @@ def key_json(field: str) -> Document:
 
 def range_id() -> Document:
     """Return the ``_id`` of a range from job and number, as :func:`twinstore_mongo.derive.joined_id` does."""
-    number = {"$toString": {"$add": ["$number", 1]}}
-    plain = {"$and": [{"$ne": ["$jobId", ""]}, {"$eq": [{"$indexOfCP": ["$jobId", ":"]}, -1]}]}
-    lengths = [{"$toString": {"$strLenCP": part}} for part in ("$jobId", number)]
-    long_form = joined(":", lengths[0], ":", "$jobId", ":", lengths[1], ":", number)
-    return {"$cond": [plain, joined("$jobId", ":", number), long_form]}
+    return joined("$jobId", ":", {"$toString": {"$add": ["$number", 1]}})
 
 
 def tally_lines() -> Document:

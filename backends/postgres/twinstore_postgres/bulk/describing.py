@@ -66,7 +66,7 @@ def scan_of(connection: Connection, entity: Entity) -> TableScan:
         entity=entity,
         fields=parts(entity, types, [PAYLOAD] if payload else list(entity.shapes)),
         markers=parts(entity, types, entity.markers),
-        beside=parts(entity, types, [*repeated, *(item.name for item in entity.derived)]),
+        beside=parts(entity, types, [*repeated, *own_columns(entity)]),
         counter=part(entity, VERSION, types[VERSION]) if entity.versioned and VERSION in types else None,
         payload=payload,
         optional_lists=left_out_when_empty(entity.model),
@@ -103,8 +103,12 @@ def check_columns(entity: Entity, types: dict[str, str]) -> None:
 def stored_names(entity: Entity) -> tuple[str, ...]:
     """Return every name for which there should be a column."""
     model = (*entity.beside, PAYLOAD) if entity.layout is Layout.PAYLOAD else tuple(entity.shapes)
-    derived = tuple(item.name for item in entity.derived)
-    return (*model, *entity.markers, *derived, *((VERSION,) if entity.versioned else ()))
+    return (*model, *entity.markers, *own_columns(entity), *((VERSION,) if entity.versioned else ()))
+
+
+def own_columns(entity: Entity) -> tuple[str, ...]:
+    """Return the derived fields that have a column; a number of an enumeration is that of its field."""
+    return tuple(item.name for item in entity.derived if item.number_of is None)
 
 
 def parts(entity: Entity, types: dict[str, str], names: Sequence[str]) -> tuple[SelectedColumn, ...]:

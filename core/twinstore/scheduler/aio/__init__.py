@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 from twinstore.aio.storage import AsyncModuleStorage
 from twinstore.scheduler.aio.audit import AsyncAuditRepository, AsyncSchedulerAuditService
+from twinstore.scheduler.aio.execution_logs import AsyncExecutionLogRepository
 from twinstore.scheduler.aio.impact_snapshots import AsyncImpactSnapshotRepository
+from twinstore.scheduler.aio.policy_jobs import AsyncPolicyJobRepository
+from twinstore.scheduler.aio.policy_runs import AsyncPolicyRunService
 from twinstore.scheduler.aio.run_summaries import AsyncRunSummaryRepository, AsyncRunSummaryService
 from twinstore.scheduler.aio.runs import AsyncRunRepository
 from twinstore.scheduler.aio.schedules import AsyncScheduleRepository
@@ -21,7 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncAuditRepository",
+    "AsyncExecutionLogRepository",
     "AsyncImpactSnapshotRepository",
+    "AsyncPolicyJobRepository",
+    "AsyncPolicyRunService",
     "AsyncRunRepository",
     "AsyncRunSummaryRepository",
     "AsyncRunSummaryService",
@@ -42,12 +48,15 @@ class AsyncSchedulerSession:
         self.schedules = AsyncScheduleRepository(session.schedules, threads)
         self.triggers = AsyncTriggerRepository(session.triggers, threads)
         self.runs = AsyncRunRepository(session.runs, threads)
+        self.execution_logs = AsyncExecutionLogRepository(session.execution_logs, threads)
         self.impact_snapshots = AsyncImpactSnapshotRepository(session.impact_snapshots, threads)
         self.audit = AsyncAuditRepository(session.audit, threads)
         self.run_summaries = AsyncRunSummaryRepository(session.run_summaries, threads)
         self.workers = AsyncWorkerRepository(session.workers, threads)
+        self.policy_jobs = AsyncPolicyJobRepository(session.policy_jobs, threads)
         self.run_summary_service = AsyncRunSummaryService(session.run_summary_service, threads)
         self.audit_service = AsyncSchedulerAuditService(session.audit_service, threads)
+        self.policy_run_service = AsyncPolicyRunService(session.policy_run_service, threads)
 
 
 class AsyncSchedulerStorage(

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from twinstore.scheduler.repositories.audit import AuditRecords
+from twinstore.scheduler.repositories.execution_logs import ExecutionLogs
 from twinstore.scheduler.repositories.impact_snapshots import ImpactSnapshots
+from twinstore.scheduler.repositories.policy_jobs import PolicyJobs
 from twinstore.scheduler.repositories.run_summaries import RunSummaries
 from twinstore.scheduler.repositories.runs import Runs
 from twinstore.scheduler.repositories.schedules import Schedules
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AuditRecords",
+    "ExecutionLogs",
     "ImpactSnapshots",
+    "PolicyJobs",
     "Repositories",
     "RunSummaries",
     "Runs",
@@ -35,10 +39,12 @@ class Repositories:
     schedules: Schedules
     triggers: Triggers
     runs: Runs
+    execution_logs: ExecutionLogs
     impact_snapshots: ImpactSnapshots
     audit: AuditRecords
     run_summaries: RunSummaries
     workers: Workers
+    policy_jobs: PolicyJobs
 
     @classmethod
     def over(cls, access: Access) -> Self:
@@ -47,8 +53,10 @@ class Repositories:
             schedules=Schedules(access),
             triggers=Triggers(access),
             runs=Runs(access),
+            execution_logs=ExecutionLogs(access),
             impact_snapshots=ImpactSnapshots(access),
             audit=AuditRecords(access),
             run_summaries=RunSummaries(access),
             workers=Workers(access),
+            policy_jobs=PolicyJobs(access),
         )

@@ -13,11 +13,15 @@ from twinstore.testing.scheduler.contracts.bulk import SchedulerBulkContract
 from twinstore.testing.scheduler.contracts.capabilities import SchedulerCapabilitiesContract
 from twinstore.testing.scheduler.contracts.decoding import BrokenRowContract
 from twinstore.testing.scheduler.contracts.due import DueScheduleContract
+from twinstore.testing.scheduler.contracts.execution_logs import ExecutionLogContract
 from twinstore.testing.scheduler.contracts.firing import FiringContract
 from twinstore.testing.scheduler.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.scheduler.contracts.isolation import SchedulerIsolationContract
 from twinstore.testing.scheduler.contracts.joining import SchedulerJoiningContract
 from twinstore.testing.scheduler.contracts.paging import FilteredListContract
+from twinstore.testing.scheduler.contracts.policy_claims import PolicyClaimContract
+from twinstore.testing.scheduler.contracts.policy_jobs import PolicyJobContract
+from twinstore.testing.scheduler.contracts.policy_runs import PolicyRunServiceContract
 from twinstore.testing.scheduler.contracts.probe import SchedulerProbeContract
 from twinstore.testing.scheduler.contracts.races import SchedulerRaceContract
 from twinstore.testing.scheduler.contracts.range_writer import SchedulerRangeWriterContract
@@ -42,9 +46,13 @@ __all__ = [
     "AuditServiceContract",
     "BrokenRowContract",
     "DueScheduleContract",
+    "ExecutionLogContract",
     "FilteredListContract",
     "FiringContract",
     "ImpactSnapshotRepositoryContract",
+    "PolicyClaimContract",
+    "PolicyJobContract",
+    "PolicyRunServiceContract",
     "RunRepositoryContract",
     "RunStateContract",
     "RunSummaryRepositoryContract",

@@ -6,20 +6,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.errors import DuplicateError, NotFoundError
-from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES
-from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.catalog import (
+    AUDIT,
+    EXECUTION_LOGS,
+    IMPACT_SNAPSHOTS,
+    POLICY_JOBS,
+    RUN_SUMMARIES,
+    RUNS,
+    SCHEDULES,
+)
+from twinstore.scheduler.enums import PolicyRunJobStatus, RunState
 from twinstore.testing.calls import TenantCall
 from twinstore.testing.examples import OneOfEach
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_event, make_run_summary, make_selector, moved
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing.scheduler.policy_builders import as_dispatched, make_policy_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from twinstore.catalog import Entity, Key
     from twinstore.scheduler.audit import AuditRecord
+    from twinstore.scheduler.execution_logs import ExecutionLogEntry
     from twinstore.scheduler.impact_snapshots import ImpactSet
+    from twinstore.scheduler.policy_jobs import PolicyRunJob
     from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.runs import Run
     from twinstore.scheduler.schedules import Schedule
@@ -30,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["SYSTEM_CALLS", "TENANT_CALLS", "StoredExamples", "store_one_of_each"]
 
 NAME: Final = "living"
+PENDING: Final = PolicyRunJobStatus.PENDING
+FIRST: Final = at().replace(year=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,11 @@ class StoredExamples(OneOfEach):
         return self[RUNS]
 
     @property
+    def entry(self) -> ExecutionLogEntry:
+        """The one entry in the log of the run."""
+        return self[EXECUTION_LOGS]
+
+    @property
     def snapshot(self) -> ImpactSet:
         """The snapshot, which has an own id."""
         return self[IMPACT_SNAPSHOTS]
@@ -57,6 +75,11 @@ class StoredExamples(OneOfEach):
     def record(self) -> AuditRecord:
         """The audit record."""
         return self[AUDIT]
+
+    @property
+    def job(self) -> PolicyRunJob:
+        """The policy job, which is pending."""
+        return self[POLICY_JOBS]
 
     @property
     def summary(self) -> RunSummary:
@@ -92,7 +115,54 @@ def count_of(summary: RunSummary | None) -> int:
     return 0 if summary is None else summary.counters.total
 
 
+JOB_CALLS: Final = (
+    called(
+        "policy_jobs.create", lambda s, t, h: s.policy_jobs.create(h.job.evolve(tenant_id=t)), DuplicateError
+    ),
+    called("policy_jobs.get_by_run", lambda s, t, h: s.policy_jobs.get_by_run(t, h.job.run_id or ""), None),
+    called(
+        "policy_jobs.try_replace",
+        lambda s, t, h: s.policy_jobs.try_replace(as_dispatched(h.job.evolve(tenant_id=t)), PENDING),
+        answer=False,
+    ),
+    called("policy_jobs.modify", lambda s, t, h: s.policy_jobs.modify(t, h.job.id, as_dispatched), None),
+    called(
+        "policy_jobs.lease_next", lambda s, t, _: s.policy_jobs.lease_next("w", at(9999), tenant_id=t), None
+    ),
+    called(
+        "policy_jobs.lease_many", lambda s, t, _: s.policy_jobs.lease_many("w", at(9999), tenant_id=t), ()
+    ),
+    called(
+        "policy_jobs.complete_many",
+        lambda s, t, h: s.policy_jobs.complete_many(
+            [as_dispatched(h.job.evolve(tenant_id=t))], PENDING, lease_owner=None, now=at(9)
+        ),
+        (False,),
+    ),
+    called("policy_jobs.count_by_status", lambda s, t, _: s.policy_jobs.count_by_status(t), {}),
+    called("policy_jobs.delete", lambda s, t, h: s.policy_jobs.delete(t, h.job.id), answer=False),
+    called(
+        "policy_run_service.enqueue",
+        lambda s, t, h: (
+            s.policy_run_service.enqueue(make_policy_request(t, h.job.run_id), now=at()).tenant_id == t
+        ),
+        answer=True,
+    ),
+    called("policy_run_service.get", lambda s, t, h: s.policy_run_service.get(t, h.job.run_id or ""), None),
+    called("policy_run_service.list", lambda s, t, _: tuple(s.policy_run_service.list(t)), ()),
+    called(
+        "policy_run_service.request_cancellation",
+        lambda s, t, h: s.policy_run_service.request_cancellation(t, h.job.run_id or "", None),
+        NotFoundError,
+    ),
+    called(
+        "policy_run_service.retry",
+        lambda s, t, h: s.policy_run_service.retry(t, h.job.run_id or ""),
+        NotFoundError,
+    ),
+)
 TENANT_CALLS: Final = (
+    *JOB_CALLS,
     called("schedules.get", lambda s, t, h: s.schedules.get(t, h.gone.id, include_deleted=True), None),
     called("schedules.get_deletion", lambda s, t, h: s.schedules.get_deletion(t, h.gone.id), None),
     called(
@@ -115,6 +185,13 @@ TENANT_CALLS: Final = (
     called("runs.update", lambda s, t, h: s.runs.update(h.run.evolve(tenant_id=t)), answer=False),
     called("runs.retry", lambda s, t, h: s.runs.retry(t, h.run.id, "x", at()), NotFoundError),
     called("runs.purge_finished", lambda s, t, _: s.runs.purge_finished(at(9999), tenant_id=t), 0),
+    called(
+        "execution_logs.append",
+        lambda s, t, h: s.execution_logs.append([h.entry.evolve(tenant_id=t)]),
+        NotFoundError,
+    ),
+    called("execution_logs.list", lambda s, t, h: s.execution_logs.list(t, h.run.id), ()),
+    called("execution_logs.purge", lambda s, t, _: s.execution_logs.purge(at(9999), tenant_id=t), 0),
     called(
         "impact_snapshots.upsert", lambda s, t, h: s.impact_snapshots.upsert(t, h.snapshot), DuplicateError
     ),
@@ -165,7 +242,11 @@ TENANT_CALLS: Final = (
 # What sees all tenants; nobody is asked for what it answers.
 SYSTEM_CALLS: Final = (
     called("schedules.get_due_schedules", lambda s, _, __: s.schedules.get_due_schedules(at(-9999)), ()),
+    called("policy_jobs.lease_next", lambda s, _, __: s.policy_jobs.lease_next("w", FIRST), None),
+    called("policy_jobs.lease_many", lambda s, _, __: s.policy_jobs.lease_many("w", FIRST), ()),
+    called("policy_jobs.release_expired", lambda s, _, __: s.policy_jobs.release_expired(FIRST), 0),
     called("runs.purge_finished", lambda s, _, __: s.runs.purge_finished(at().replace(year=2)), 0),
+    called("execution_logs.purge", lambda s, _, __: s.execution_logs.purge(at().replace(year=2)), 0),
     called(
         "impact_snapshots.purge_generated",
         lambda s, _, __: s.impact_snapshots.purge_generated(at().replace(year=2)),

@@ -5,23 +5,28 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from twinstore.fields import PositiveInt
 from twinstore.scheduler.audit import AuditRecord, AuditRepository
 from twinstore.scheduler.catalog import (
     AUDIT,
+    EXECUTION_LOGS,
     IMPACT_SNAPSHOTS,
+    POLICY_JOBS,
     RUN_SUMMARIES,
     RUNS,
     SCHEDULES,
     TRIGGERS,
     WORKERS,
 )
-from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.enums import LogLevel, RunState
+from twinstore.scheduler.execution_logs import ExecutionLogEntry, ExecutionLogRepository
 from twinstore.scheduler.impact_snapshots import (
     ImpactSet,
     ImpactSnapshotRepository,
     derived_snapshot_id,
 )
 from twinstore.scheduler.module import MODULE
+from twinstore.scheduler.policy_jobs import PolicyJobRepository, PolicyRunJob
 from twinstore.scheduler.run_summaries import RunSummary, RunSummaryRepository
 from twinstore.scheduler.runs import Run, RunRepository, RunStats
 from twinstore.scheduler.schedules import Schedule, ScheduleRepository
@@ -29,7 +34,7 @@ from twinstore.scheduler.selectors import selector_digest
 from twinstore.scheduler.storage import SchedulerSession
 from twinstore.scheduler.triggers import Trigger, TriggerRepository
 from twinstore.scheduler.workers import Worker, WorkerRepository, WorkerStatus
-from twinstore.testing.drawing import rows
+from twinstore.testing.drawing import rows, values
 from twinstore.testing.examples import TIES, Example, ModuleExamples, example
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler import strategies
@@ -47,14 +52,17 @@ from twinstore.testing.scheduler.builders import (
     rich_run_summary,
     rich_schedule,
 )
+from twinstore.testing.scheduler.policy_builders import make_policy_job, rich_policy_job, store_policy_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hypothesis.strategies import SearchStrategy
 
+    from twinstore.jsontext import JsonObject
 
-__all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN", "make_worker"]
+
+__all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN", "make_log_entry", "make_worker"]
 
 Session = SchedulerSession
 # The run to which every snapshot of the kit belongs, and with it every row of the lists by run.
@@ -138,6 +146,44 @@ def purge_run(session: Session, tenant: str, run: Run) -> int:
     return session.runs.purge_finished(at(10_000), tenant_id=tenant)
 
 
+def make_log_entry(tenant_id: str, run_id: str, **changes: object) -> ExecutionLogEntry:
+    """Return the first entry of the log of a run."""
+    values = {"sequence": 1, "logged_at": at(), "message": "planned"}
+    return ExecutionLogEntry.model_validate({"tenant_id": tenant_id, "run_id": run_id, **values, **changes})
+
+
+def rich_log_entry(tenant_id: str, run_id: str) -> ExecutionLogEntry:
+    """Return an entry with a value in every field."""
+    data: JsonObject = {
+        "z": [1.0, 0.1, -1e-7, True, None, {"b.c": [], "$a": {}}],
+        "\N{BUG}": {"": 2**63 - 1},
+        "A": "\t",
+    }
+    texts = {"logger": "planner", "message": " line one\nline two \N{COLLISION SYMBOL} "}
+    return make_log_entry(tenant_id, run_id, logged_at=at(0.001), level=LogLevel.ERROR, data=data, **texts)
+
+
+def store_log_entry(session: Session, tenant: str, entry: ExecutionLogEntry) -> ExecutionLogEntry:
+    """Append an entry to the log of its run, which is created where it is absent."""
+    if session.runs.get(tenant, entry.run_id) is None:
+        session.runs.create(make_run(tenant, entry.run_id))
+    (stored,) = session.execution_logs.append([entry])
+    return stored
+
+
+def find_log_entry(session: Session, tenant: str, entry: ExecutionLogEntry) -> ExecutionLogEntry | None:
+    """Return the entry that the log of a run has under the number of this one."""
+    before = (entry.sequence or 1) - 1
+    for found in session.execution_logs.list(tenant, entry.run_id, after_sequence=before, limit=1):
+        return found if found.sequence == entry.sequence else None
+    return None
+
+
+def numbered_log_entries(tenant: str, key: str) -> SearchStrategy[ExecutionLogEntry]:
+    """Return entries that have their number already."""
+    return rows(EXECUTION_LOGS, tenant, key, sequence=values(PositiveInt))
+
+
 def small_snapshot(tenant: str, name: str) -> ImpactSet:
     """Return a snapshot of one image; its tenant stands beside it."""
     del tenant
@@ -207,6 +253,11 @@ def active_workers(tenant: str, key: str) -> SearchStrategy[Worker]:
     return rows(WORKERS, tenant, key).map(lambda worker: worker.evolve(status=WorkerStatus.ACTIVE))
 
 
+def pending_jobs(tenant: str, key: str) -> SearchStrategy[PolicyRunJob]:
+    """Return policy jobs as they may be created."""
+    return strategies.policy_jobs(tenant, key)
+
+
 def beginning_runs(tenant: str, key: str) -> SearchStrategy[Run]:
     """Return runs as they may be created."""
     return strategies.runs(tenant, key, tuple(BEGINNINGS))
@@ -250,6 +301,15 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         drawn=beginning_runs,
     ),
     example(
+        entity=EXECUTION_LOGS,
+        protocol=ExecutionLogRepository,
+        small=make_log_entry,
+        rich=rich_log_entry,
+        store=store_log_entry,
+        drawn=numbered_log_entries,
+        find=find_log_entry,
+    ),
+    example(
         entity=IMPACT_SNAPSHOTS,
         protocol=ImpactSnapshotRepository,
         small=small_snapshot,
@@ -287,6 +347,16 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         orders={"list": "lastHeartbeatAt id"},
         remove="remove",
         drawn=active_workers,
+    ),
+    example(
+        entity=POLICY_JOBS,
+        protocol=PolicyJobRepository,
+        small=make_policy_job,
+        rich=rich_policy_job,
+        store=store_policy_job,
+        orders={"list": "-createdAt id"},
+        remove="delete",
+        drawn=pending_jobs,
     ),
 )
 SCHEDULER_EXAMPLES: Final = ModuleExamples(MODULE, EXAMPLES, chosen=RUNS)

@@ -12,8 +12,17 @@ from twinstore.errors import (
     TwinstoreError,
     ValidationError,
 )
-from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
-from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.catalog import (
+    AUDIT,
+    EXECUTION_LOGS,
+    IMPACT_SNAPSHOTS,
+    POLICY_JOBS,
+    RUN_SUMMARIES,
+    RUNS,
+    SCHEDULES,
+    TRIGGERS,
+)
+from twinstore.scheduler.enums import PolicyRunJobStatus, RunState
 from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.scheduler.storage import SchedulerSession
 from twinstore.testing.calls import Touch
@@ -113,6 +122,28 @@ TOUCHES: Final = (
     touching("fire", TRIGGERS, lambda s, t, h: s.triggers.fire(t, h.schedule.id, at(99_999))),
     touching("upsert", TRIGGERS, lambda s, _, h: s.schedules.upsert(h.schedule.evolve(updated_at=at(9)))),
     touching("update", RUNS, update_run, repeatable=True),
+    touching(
+        "list", EXECUTION_LOGS, lambda s, t, h: s.execution_logs.list(t, h.entry.run_id), repeatable=True
+    ),
+    touching("append", EXECUTION_LOGS, lambda s, _, h: s.execution_logs.append([h.entry]), repeatable=True),
+    touching(
+        "get_by_run",
+        POLICY_JOBS,
+        lambda s, t, h: s.policy_jobs.get_by_run(t, h.job.run_id or ""),
+        repeatable=True,
+    ),
+    touching(
+        "try_replace",
+        POLICY_JOBS,
+        lambda s, _, h: s.policy_jobs.try_replace(h.job, PolicyRunJobStatus.PENDING),
+        repeatable=True,
+    ),
+    touching("modify", POLICY_JOBS, lambda s, t, h: s.policy_jobs.modify(t, h.job.id, lambda old: old)),
+    touching(
+        "request_cancellation",
+        POLICY_JOBS,
+        lambda s, t, h: s.policy_run_service.request_cancellation(t, h.job.run_id or "", None),
+    ),
     touching("retry", RUNS, lambda s, t, h: s.runs.retry(t, h.run.id, "x", at())),
     touching("rebuild", RUNS, lambda s, t, h: s.run_summary_service.rebuild(t, h.schedule.id)),
     touching(

@@ -14,6 +14,7 @@ from twinstore.fields import INT64_MAX
 from twinstore.scheduler.audit import AuditRecord
 from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode, SelectorScope
 from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet
+from twinstore.scheduler.policy_jobs import PolicyRunJob
 from twinstore.scheduler.run_summaries import WINDOW, RunSnapshot, RunSummary
 from twinstore.scheduler.runs import Attestation, DeltaSummary, Run, RunReason, RunStats, TopFinding
 from twinstore.scheduler.schedules import Schedule, ScheduleLimits, ScheduleNotify, ScheduleOnlyIf
@@ -32,10 +33,12 @@ from twinstore.testing.scalars import (
     string_sets,
     texts,
 )
+from twinstore.testing.scheduler.policy_builders import UNSET_IN_NEW_JOBS
 
 __all__ = [
     "audit_records",
     "impact_sets",
+    "policy_jobs",
     "run_stats",
     "run_summaries",
     "runs",
@@ -237,3 +240,12 @@ def fillers(number: int) -> list[RunSnapshot]:
         )
         for index in range(number)
     ]
+
+
+def policy_jobs(tenant_id: str = "tenant", job_id: str | None = None) -> st.SearchStrategy[PolicyRunJob]:
+    """Return policy jobs as they may be created: pending, and without a trace of an attempt."""
+    new = {name: st.just(PolicyRunJob.model_fields[name].default) for name in UNSET_IN_NEW_JOBS}
+    key = {} if job_id is None else {"id": st.just(job_id)}
+    # Not before the instant at which calls of the kit look for something to do and find nothing.
+    due = instants(datetime(3, 1, 1, tzinfo=UTC))
+    return models(PolicyRunJob, tenant_id=st.just(tenant_id), available_at=due, **key, **new)

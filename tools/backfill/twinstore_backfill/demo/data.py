@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.scheduler import (
     DeltaSummary,
+    ExecutionLogEntry,
     ImpactImage,
     ImpactSet,
+    LogLevel,
+    PolicyRunInputs,
+    PolicyRunMode,
+    PolicyRunPriority,
+    PolicyRunRequest,
     Run,
     RunReason,
     RunState,
@@ -29,7 +35,9 @@ from twinstore.scheduler import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["TENANTS", "RunHistory", "runs_of", "schedules_of", "snapshot_of"]
+    from pydantic import JsonValue
+
+__all__ = ["TENANTS", "RunHistory", "log_of", "request_of", "runs_of", "schedules_of", "snapshot_of"]
 
 TENANTS: Final = ("aurora-labs", "borealis", "Çelik-Werke", "delta.zürich")
 EPOCH: Final = datetime(2025, 9, 1, tzinfo=UTC)
@@ -164,3 +172,33 @@ def snapshot_of(run: Run) -> ImpactSet:
     )
     selector = Selector(scope=SelectorScope.BY_NAMESPACE, namespaces=("checkout",))
     return ImpactSet(selector=selector, images=images, generated_at=run.created_at)
+
+
+def log_of(history: RunHistory) -> tuple[ExecutionLogEntry, ...]:
+    """Return the log of a run: one entry for each of its states, numbered by the store."""
+    return tuple(
+        ExecutionLogEntry(
+            tenant_id=step.tenant_id,
+            run_id=step.id,
+            logged_at=step.finished_at or step.started_at or step.created_at,
+            level=LogLevel.ERROR if step.state is RunState.ERROR else LogLevel.INFO,
+            logger="planner",
+            message=step.error or f"the run is {step.state} · 状態",
+            data={"stats": {"queued": step.stats.queued, "share": step.stats.deduped / 8}, "tags": ["demo"]},
+        )
+        for step in history.steps
+    )
+
+
+def request_of(run: Run) -> PolicyRunRequest:
+    """Return the request to evaluate a policy after a run."""
+    number = int(run.id[-5:])
+    environment: dict[str, JsonValue] = {"Region": "eu", "Weights": [0.5, 1, {"väst": None}]}
+    return PolicyRunRequest(
+        tenant_id=run.tenant_id,
+        policy_id=f"policy-{number % 3}",
+        mode=PolicyRunMode.INCREMENTAL,
+        priority=list(PolicyRunPriority)[number // 20 % 3],
+        run_id=f"policy:{run.id}",
+        inputs=PolicyRunInputs(sbom_set=(f"sbom:{run.id}",), environment=environment),
+    )

@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.canonical import CanonicalJsonSerializer
 from twinstore.errors import ConfigurationError
-from twinstore.scheduler import AuditActor, AuditEvent, AuditRecord, ImpactSet, Run, RunState, Schedule
+from twinstore.scheduler import (
+    AuditActor,
+    AuditEvent,
+    AuditRecord,
+    ExecutionLogEntry,
+    ImpactSet,
+    Run,
+    RunState,
+    Schedule,
+)
 from twinstore.scheduler.run_summaries import WINDOW
-from twinstore_backfill.demo.data import TENANTS, runs_of, schedules_of, snapshot_of
+from twinstore_backfill.demo.data import TENANTS, log_of, request_of, runs_of, schedules_of, snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,7 +59,8 @@ def load_samples(scheduler: SchedulerStorage) -> int:
     scheduler.impact_snapshots.upsert(schedule.tenant_id, _sample("impact-set.json", ImpactSet))
     _store_run(scheduler, _sample("run-no-deltas.json", Run))
     _live_through(scheduler, _sample("run.json", Run))
-    return 6
+    scheduler.execution_logs.append([_sample("execution-log.json", ExecutionLogEntry)])
+    return 7
 
 
 def _sample(name: str, model: type[M]) -> M:
@@ -126,6 +136,8 @@ def _load_runs(histories: tuple[RunHistory, ...], unit: SchedulerSession) -> Non
             unit.audit_service.write(_audit_of(history))
         if int(created.id[-5:]) % SNAPSHOT_EVERY == 0:
             unit.impact_snapshots.upsert(created.tenant_id, snapshot_of(created), run_id=created.id)
+            unit.execution_logs.append(log_of(history))
+            unit.policy_run_service.enqueue(request_of(created), now=created.created_at)
 
 
 def _audit_of(history: RunHistory) -> AuditEvent:

@@ -8,11 +8,15 @@ from twinstore.testing.scheduler.contracts.bulk import SchedulerBulkContract
 from twinstore.testing.scheduler.contracts.capabilities import SchedulerCapabilitiesContract
 from twinstore.testing.scheduler.contracts.decoding import BrokenRowContract
 from twinstore.testing.scheduler.contracts.due import DueScheduleContract
+from twinstore.testing.scheduler.contracts.execution_logs import ExecutionLogContract
 from twinstore.testing.scheduler.contracts.firing import FiringContract
 from twinstore.testing.scheduler.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.scheduler.contracts.isolation import SchedulerIsolationContract
 from twinstore.testing.scheduler.contracts.joining import SchedulerJoiningContract
 from twinstore.testing.scheduler.contracts.paging import FilteredListContract
+from twinstore.testing.scheduler.contracts.policy_claims import PolicyClaimContract
+from twinstore.testing.scheduler.contracts.policy_jobs import PolicyJobContract
+from twinstore.testing.scheduler.contracts.policy_runs import PolicyRunServiceContract
 from twinstore.testing.scheduler.contracts.probe import SchedulerProbeContract
 from twinstore.testing.scheduler.contracts.races import SchedulerRaceContract
 from twinstore.testing.scheduler.contracts.range_writer import SchedulerRangeWriterContract
@@ -39,12 +43,16 @@ class SchedulerContract(
     FiringContract,
     RunRepositoryContract,
     RunStateContract,
+    ExecutionLogContract,
     ImpactSnapshotRepositoryContract,
     AuditRepositoryContract,
     AuditServiceContract,
     RunSummaryRepositoryContract,
     RunSummaryServiceContract,
     WorkerRepositoryContract,
+    PolicyJobContract,
+    PolicyClaimContract,
+    PolicyRunServiceContract,
     SchedulerBulkContract,
     SchedulerCapabilitiesContract,
     BrokenRowContract,
