@@ -40,6 +40,7 @@ __all__ = [
     "Marker",
     "Module",
     "Parent",
+    "Release",
     "Retention",
     "StoreKind",
     "Tenancy",
@@ -113,6 +114,24 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """How a row that somebody may hold is copied, so that nobody holds the copy.
+
+    A comparison looks at key, tenant and fence alone, because the rest belongs to whoever held it last; the
+    fence is the one value in which a target may be ahead.
+
+    Attributes:
+        end: the instant until which it is held; the copy has ``beginning`` there.
+        beginning: the instant from which it was held.
+        fence: the integer that grows with every new holder; of two stores the higher one counts.
+    """
+
+    end: str
+    beginning: str
+    fence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """Rows whose instant in ``field`` is older than the option allows are due for removal.
 
@@ -153,6 +172,8 @@ class Entity(Generic[M_co]):
         versioned: stores count the changes of each row, so that writing an equal row again still conflicts
             with another writer.
         life: what a copy does with the rows.
+        release: of rows that are copied as released: how.
+        kept_apart: keys of rows that each store keeps to itself: neither copied, compared nor counted.
         sequence: the integer field of an ordered log that :meth:`~twinstore.access.Access.append` assigns.
         collection: name of the collection; default: ``name``.
         collection_setting: the setting of the driver that may replace the name of the collection.
@@ -178,6 +199,8 @@ class Entity(Generic[M_co]):
     append_only: bool = False
     versioned: bool = False
     life: LifeInCopy = LifeInCopy.COPIED
+    release: Release | None = None
+    kept_apart: tuple[Key, ...] = ()
     sequence: str | None = None
     collection: str = ""
     collection_setting: str | None = None

@@ -7,9 +7,12 @@ belong to a transaction that somebody else ends. Servers without transactions wr
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
 
@@ -27,7 +30,7 @@ from twinstore_mongo.removing import remove
 from twinstore_mongo.writes import overwrite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from twinstore.access import Ref, Row, Rows, Rule, Sets, UniqueKey
     from twinstore.catalog import Entity, Key
@@ -36,18 +39,27 @@ if TYPE_CHECKING:
     from twinstore.tenancy import Tenants
     from twinstore_mongo.context import RepositoryContext
 
-__all__ = ["MongoAccess"]
+__all__ = ["MongoAccess", "Special"]
 
 M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
+Special = Callable[..., object]
+"""A statement of this driver for a hot operation; takes the access and the arguments of the general way."""
+NO_SPECIALS: Final[Mapping[str, Special]] = MappingProxyType({})
 
 
 class MongoAccess(AccessDefaults, Access):
     """Implements :class:`~twinstore.access.Access`."""
 
-    def __init__(self, context: RepositoryContext, entities: Sequence[Entity]) -> None:
-        self._context = context
+    def __init__(
+        self,
+        context: RepositoryContext,
+        entities: Sequence[Entity],
+        specials: Mapping[str, Special] = NO_SPECIALS,
+    ) -> None:
+        self.context = context
         self._entities = entities
+        self._specials = specials
         # Every call asks for it several times.
         self._alone = Binding(DRIVER, context.scope, context.state, read_only=context.read_only)
         self._in_unit = replace(self._alone, in_unit=True)
@@ -55,28 +67,28 @@ class MongoAccess(AccessDefaults, Access):
     @property
     @override
     def binding(self) -> Binding:
-        return self._in_unit if self._context.in_transaction else self._alone
+        return self._in_unit if self.context.in_transaction else self._alone
 
     @override
     def find(
         self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[Row[M] | None, ...]:
         if len(keys) != 1:
-            return many(self._context, entity, scope, keys) if keys else ()
-        document = one(self._context, entity, scope, keys[0])
+            return many(self.context, entity, scope, keys) if keys else ()
+        document = one(self.context, entity, scope, keys[0])
         return (None if document is None else codec_of(entity).decode(document),)
 
     @override
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
-        return page(self._context, entity, query)
+        return page(self.context, entity, query)
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
-        return count(self._context, entity, query, by)
+        return count(self.context, entity, query, by)
 
     @override
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
-        insert_row(self._context, entity, scope, row)
+        insert_row(self.context, entity, scope, row)
         return row
 
     @override
@@ -84,20 +96,20 @@ class MongoAccess(AccessDefaults, Access):
         if entity.append_only:
             self._put_once(entity, scope, row)
         else:
-            check_parent(self._context, entity, scope, row)
-            self._repeat(lambda: overwrite(self._context, entity, scope, row))
+            check_parent(self.context, entity, scope, row)
+            self._repeat(lambda: overwrite(self.context, entity, scope, row))
         return row
 
     def _put_once(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> None:
         """Insert a row that never changes, unless an equal one is there."""
         key = entity.key_of(row.model, row.storage)
         # A refused insert would end a transaction, so there the row is looked up first.
-        if self._context.in_transaction and self.find(entity, scope, (key,)) == (row,):
+        if self.context.in_transaction and self.find(entity, scope, (key,)) == (row,):
             return
         try:
-            insert_row(self._context, entity, scope, row)
+            insert_row(self.context, entity, scope, row)
         except DuplicateError:
-            if self._context.in_transaction or self.find(entity, scope, (key,)) != (row,):
+            if self.context.in_transaction or self.find(entity, scope, (key,)) != (row,):
                 raise
 
     @override
@@ -105,9 +117,9 @@ class MongoAccess(AccessDefaults, Access):
         # The version in the condition of the write does what a transaction would, in one round trip less.
         alone = len(refs) == 1 and refs[0].entity.versioned
         try:
-            if alone or not self._context.store.capabilities.transactions:
-                return self._repeat(lambda: apply(self._context, refs, rule))
-            return self._context.atomic(lambda context: apply(context, refs, rule))
+            if alone or not self.context.store.capabilities.transactions:
+                return self._repeat(lambda: apply(self.context, refs, rule))
+            return self.context.atomic(lambda context: apply(context, refs, rule))
         except RuleEndedError as ended:
             raise ended.error from ended.error.__cause__
 
@@ -116,24 +128,29 @@ class MongoAccess(AccessDefaults, Access):
         if not can_set(entity):
             return super().mark(entity, query, sets)
         mark = mark_first if query.limit == 1 else mark_all
-        return mark(self._context, entity, query, sets)
+        return mark(self.context, entity, query, sets)
 
     @override
     def remove(self, entity: Entity, query: Query) -> int:
-        return remove(self._context, self._entities, entity, query)
+        return remove(self.context, self._entities, entity, query)
 
     @contextmanager
     @override
     def unit(self, scope: Tenants, *, atomic: bool = True) -> Iterator[Access]:
         del scope  # every call names whose rows it is about
-        capabilities = self._context.store.capabilities
-        if self._context.in_transaction or not (atomic or capabilities.transactions):
+        capabilities = self.context.store.capabilities
+        if self.context.in_transaction or not (atomic or capabilities.transactions):
             yield self
             return
         capabilities.require("transactions")
-        with self._context.opened() as context:
-            yield MongoAccess(context, self._entities)
+        with self.context.opened() as context:
+            yield MongoAccess(context, self._entities, self._specials)
+
+    @override
+    def special(self, operation: str) -> Callable[..., object] | None:
+        found = self._specials.get(operation)
+        return None if found is None else partial(found, self)
 
     def _repeat(self, action: Callable[[], T]) -> T:
         """Repeat a step after lost races; in a transaction only the whole of it can be repeated."""
-        return action() if self._context.in_transaction else repeat(action)
+        return action() if self.context.in_transaction else repeat(action)

@@ -18,6 +18,7 @@ from twinstore_mongo.connection import Connection
 from twinstore_mongo.context import RepositoryContext, client_session, transaction
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.migrator import initializer_class
+from twinstore_mongo.special import specials_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,10 +46,12 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R]):
         options: ModuleOptions,
         *,
         validators: bool = True,
+        special: bool = True,
     ) -> None:
         super().__init__(module)
         connection.check_names(module.catalog.entities)
         self._connection = connection
+        self._specials = specials_of(module.name) if special else {}
         self._initializer = initializer_class(module).of(connection, module, options, validators=validators)
         self._bulk = MongoBulk(connection, module.catalog)
 
@@ -134,11 +137,17 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R]):
         return RepositoryContext(self._connection, scope)
 
     def _access(self, context: RepositoryContext) -> Access:
-        return MongoAccess(context, self._module.catalog.entities)
+        return MongoAccess(context, self._module.catalog.entities, self._specials)
 
 
 def open_backend(request: OpenRequest) -> MongoBackend[object]:
     """Open a module with the settings of the request; connects on first use."""
     settings = cast("MongoSettings", request.settings)
     connection = Connection(settings, request.resources)
-    return MongoBackend(request.module, connection, request.options, validators=settings.validators)
+    return MongoBackend(
+        request.module,
+        connection,
+        request.options,
+        validators=settings.validators,
+        special=request.special,
+    )

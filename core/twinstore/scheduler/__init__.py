@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     )
     from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode, SelectorScope, SeverityRank
     from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet, ImpactSnapshotRepository
+    from twinstore.scheduler.locks import DistributedLock, LockHandle, LockInfo
     from twinstore.scheduler.run_summaries import (
         RunSnapshot,
         RunSummary,
@@ -55,10 +56,13 @@ __all__ = [
     "AuditRecord",
     "AuditRepository",
     "DeltaSummary",
+    "DistributedLock",
     "ImpactImage",
     "ImpactSet",
     "ImpactSnapshotRepository",
     "LabelFilter",
+    "LockHandle",
+    "LockInfo",
     "Run",
     "RunQueryOptions",
     "RunReason",
@@ -102,6 +106,7 @@ if not TYPE_CHECKING:
             "audit",
             "enums",
             "impact_snapshots",
+            "locks",
             "run_summaries",
             "runs",
             "schedules",

@@ -15,14 +15,17 @@ from twinstore.catalog import (
     Marker,
     Module,
     Parent,
+    Release,
     Retention,
     StoreKind,
     Tenancy,
     text,
 )
+from twinstore.fields import SYSTEM_TENANT
 from twinstore.query import Equals, IsNull, IsPresent, OneOf
 from twinstore.scheduler.audit import AuditRecord
 from twinstore.scheduler.impact_snapshots import ImpactSet, derived_snapshot_key
+from twinstore.scheduler.locks import LockInfo
 from twinstore.scheduler.run_summaries import RunSummary
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule
@@ -33,6 +36,7 @@ from twinstore.shapes import Kind
 __all__ = [
     "AUDIT",
     "IMPACT_SNAPSHOTS",
+    "LOCKS",
     "RUNS",
     "RUN_SUMMARIES",
     "SCHEDULER",
@@ -212,6 +216,23 @@ WORKERS: Final = Entity(
     life=LifeInCopy.LEFT_OUT,
 )
 
+# What a verification acquires on the target; it says nothing of any service.
+SMOKE_TEST: Final = (SYSTEM_TENANT, "twinstore:smoke")
+LOCKS: Final = Entity(
+    name="locks",
+    singular="lock",
+    module=MODULE,
+    model=LockInfo,
+    key_parts=(text("tenantId"), text("lockKey")),
+    tenancy=Tenancy.required(),
+    group="leases",
+    # No retention: a row that is removed would begin again with the first fence.
+    indexes=(Index(fields=("expiresAt",), name="expires"),),
+    life=LifeInCopy.RELEASED,
+    release=Release(end="expiresAt", beginning="acquiredAt", fence="fence"),
+    kept_apart=(SMOKE_TEST,),
+)
+
 SCHEDULER: Final = Module(
-    name=MODULE, entities=(SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT, RUN_SUMMARIES, WORKERS)
+    name=MODULE, entities=(SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT, RUN_SUMMARIES, WORKERS, LOCKS)
 )

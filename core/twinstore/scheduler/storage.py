@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from twinstore.clock import Clock
     from twinstore.scheduler.audit import AuditRepository, SchedulerAuditService
     from twinstore.scheduler.impact_snapshots import ImpactSnapshotRepository
+    from twinstore.scheduler.locks import DistributedLock
     from twinstore.scheduler.run_summaries import RunSummaryRepository, RunSummaryService
     from twinstore.scheduler.runs import RunRepository
     from twinstore.scheduler.schedules import ScheduleRepository
@@ -38,6 +39,7 @@ class SchedulerSession:
     audit: AuditRepository
     run_summaries: RunSummaryRepository
     workers: WorkerRepository
+    locks: DistributedLock
     run_summary_service: RunSummaryService
     audit_service: SchedulerAuditService
 
@@ -66,6 +68,7 @@ class SchedulerSession:
             audit=repositories.audit,
             run_summaries=repositories.run_summaries,
             workers=repositories.workers,
+            locks=repositories.locks,
             run_summary_service=SummaryService(
                 repositories.run_summaries, repositories.runs, clock, in_unit=in_unit
             ),
@@ -118,6 +121,11 @@ class SchedulerStorage(ModuleStorage[Repositories, SchedulerSession]):
     def workers(self) -> WorkerRepository:
         """Workers."""
         return self.unbound.workers
+
+    @property
+    def locks(self) -> DistributedLock:
+        """Locks that exclude each other in all processes that share the store."""
+        return self.unbound.locks
 
     @property
     def run_summary_service(self) -> RunSummaryService:

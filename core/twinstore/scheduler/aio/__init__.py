@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from twinstore.aio.storage import AsyncModuleStorage
 from twinstore.scheduler.aio.audit import AsyncAuditRepository, AsyncSchedulerAuditService
 from twinstore.scheduler.aio.impact_snapshots import AsyncImpactSnapshotRepository
+from twinstore.scheduler.aio.locks import AsyncDistributedLock
 from twinstore.scheduler.aio.run_summaries import AsyncRunSummaryRepository, AsyncRunSummaryService
 from twinstore.scheduler.aio.runs import AsyncRunRepository
 from twinstore.scheduler.aio.schedules import AsyncScheduleRepository
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncAuditRepository",
+    "AsyncDistributedLock",
     "AsyncImpactSnapshotRepository",
     "AsyncRunRepository",
     "AsyncRunSummaryRepository",
@@ -46,6 +48,7 @@ class AsyncSchedulerSession:
         self.audit = AsyncAuditRepository(session.audit, threads)
         self.run_summaries = AsyncRunSummaryRepository(session.run_summaries, threads)
         self.workers = AsyncWorkerRepository(session.workers, threads)
+        self.locks = AsyncDistributedLock(session.locks, threads)
         self.run_summary_service = AsyncRunSummaryService(session.run_summary_service, threads)
         self.audit_service = AsyncSchedulerAuditService(session.audit_service, threads)
 

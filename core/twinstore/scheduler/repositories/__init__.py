@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from twinstore.scheduler.repositories.audit import AuditRecords
 from twinstore.scheduler.repositories.impact_snapshots import ImpactSnapshots
+from twinstore.scheduler.repositories.locks import Locks
 from twinstore.scheduler.repositories.run_summaries import RunSummaries
 from twinstore.scheduler.repositories.runs import Runs
 from twinstore.scheduler.repositories.schedules import Schedules
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AuditRecords",
     "ImpactSnapshots",
+    "Locks",
     "Repositories",
     "RunSummaries",
     "Runs",
@@ -39,6 +41,7 @@ class Repositories:
     audit: AuditRecords
     run_summaries: RunSummaries
     workers: Workers
+    locks: Locks
 
     @classmethod
     def over(cls, access: Access) -> Self:
@@ -51,4 +54,5 @@ class Repositories:
             audit=AuditRecords(access),
             run_summaries=RunSummaries(access),
             workers=Workers(access),
+            locks=Locks(access),
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
+from twinstore.access import Row
 from twinstore.scheduler.audit import AuditRecord, AuditRepository
 from twinstore.scheduler.catalog import (
     AUDIT,
     IMPACT_SNAPSHOTS,
+    LOCKS,
     RUN_SUMMARIES,
     RUNS,
     SCHEDULES,
@@ -21,7 +23,9 @@ from twinstore.scheduler.impact_snapshots import (
     ImpactSnapshotRepository,
     derived_snapshot_id,
 )
+from twinstore.scheduler.locks import LockInfo
 from twinstore.scheduler.module import MODULE
+from twinstore.scheduler.repositories.locks import Locks
 from twinstore.scheduler.run_summaries import RunSummary, RunSummaryRepository
 from twinstore.scheduler.runs import Run, RunRepository, RunStats
 from twinstore.scheduler.schedules import Schedule, ScheduleRepository
@@ -29,6 +33,7 @@ from twinstore.scheduler.selectors import selector_digest
 from twinstore.scheduler.storage import SchedulerSession
 from twinstore.scheduler.triggers import Trigger, TriggerRepository
 from twinstore.scheduler.workers import Worker, WorkerRepository, WorkerStatus
+from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing.drawing import rows
 from twinstore.testing.examples import TIES, Example, ModuleExamples, example
 from twinstore.testing.instants import at
@@ -207,6 +212,33 @@ def active_workers(tenant: str, key: str) -> SearchStrategy[Worker]:
     return rows(WORKERS, tenant, key).map(lambda worker: worker.evolve(status=WorkerStatus.ACTIVE))
 
 
+class LockLookup(Protocol):
+    """What is asked of locks as of every entity; acquiring them has a contract of its own."""
+
+    def inspect(self, lock_key: str, *, tenant_id: str = "system") -> LockInfo | None:
+        """Return what is stored of a lock."""
+        ...
+
+
+def make_lock(tenant_id: str, lock_key: str, **changes: object) -> LockInfo:
+    """Return a lock that was released long ago."""
+    ended = {"holder_id": "node-1/1/a", "acquired_at": at(), "expires_at": at(30), "fence": 1}
+    return LockInfo.model_validate({"lock_key": lock_key, "tenant_id": tenant_id, **ended, **changes})
+
+
+def rich_lock(tenant_id: str, lock_key: str) -> LockInfo:
+    """Return a lock with a value in every field."""
+    texts = {"holder_id": "\u00e9/$ref", "metadata": {"\u00e9": "\U0001f600", "$set": "$fence"}}
+    return make_lock(tenant_id, lock_key, renewed_at=at(1), fence=2**63 - 1, **texts)
+
+
+def store_lock(session: Session, tenant: str, lock: LockInfo) -> LockInfo:
+    """Store a lock as it is given, which no service can: the clock of the server decides."""
+    del tenant
+    access = cast("Locks", session.locks)._access  # noqa: SLF001  # past the repository on purpose
+    return access.put(LOCKS, ALL_TENANTS, Row(lock)).model
+
+
 def beginning_runs(tenant: str, key: str) -> SearchStrategy[Run]:
     """Return runs as they may be created."""
     return strategies.runs(tenant, key, tuple(BEGINNINGS))
@@ -287,6 +319,13 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         orders={"list": "lastHeartbeatAt id"},
         remove="remove",
         drawn=active_workers,
+    ),
+    example(
+        entity=LOCKS,
+        protocol=LockLookup,
+        small=make_lock,
+        rich=rich_lock,
+        store=store_lock,
     ),
 )
 SCHEDULER_EXAMPLES: Final = ModuleExamples(MODULE, EXAMPLES, chosen=RUNS)

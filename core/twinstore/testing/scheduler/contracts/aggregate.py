@@ -11,6 +11,7 @@ from twinstore.testing.scheduler.contracts.due import DueScheduleContract
 from twinstore.testing.scheduler.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.scheduler.contracts.isolation import SchedulerIsolationContract
 from twinstore.testing.scheduler.contracts.joining import SchedulerJoiningContract
+from twinstore.testing.scheduler.contracts.locks import LockContract
 from twinstore.testing.scheduler.contracts.paging import FilteredListContract
 from twinstore.testing.scheduler.contracts.probe import SchedulerProbeContract
 from twinstore.testing.scheduler.contracts.races import SchedulerRaceContract
@@ -43,6 +44,7 @@ class SchedulerContract(
     RunSummaryRepositoryContract,
     RunSummaryServiceContract,
     WorkerRepositoryContract,
+    LockContract,
     SchedulerBulkContract,
     SchedulerCapabilitiesContract,
     BrokenRowContract,
