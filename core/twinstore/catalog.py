@@ -17,6 +17,7 @@ from typing_extensions import TypeVar, override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog_checks import problems, problems_of_module
+from twinstore.copylife import LifeInCopy, Release
 from twinstore.errors import ValidationError
 from twinstore.indexes import Index, StoreKind
 from twinstore.keys import Key, KeyPart, KeyType, int64, text, uuid
@@ -97,38 +98,12 @@ class Layout(Enum):
     PAYLOAD = "the whole model in one JSON column, markers and repeated fields beside it"
 
 
-class LifeInCopy(Enum):
-    """What a copy does with the rows of an entity."""
-
-    COPIED = "copied"
-    LEFT_OUT = "left out and counted on both sides: the rows are registered again at run time"
-    RELEASED = "copied as released, with the higher of the two fences"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
     """The entity whose row must exist, and the field that holds its key; removing it removes its children."""
 
     entity: Entity
     field: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
-    """How a row that somebody may hold is copied, so that nobody holds the copy.
-
-    A comparison looks at key, tenant and fence alone, because the rest belongs to whoever held it last; the
-    fence is the one value in which a target may be ahead.
-
-    Attributes:
-        end: the instant until which it is held; the copy has ``beginning`` there.
-        beginning: the instant from which it was held.
-        fence: the integer that grows with every new holder; of two stores the higher one counts.
-    """
-
-    end: str
-    beginning: str
-    fence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -152,10 +153,11 @@ def calls_of_the_system(item: Example) -> Iterator[TenantCall]:
 
 
 def call_aside(item: Example, method: Method, session: object, tenant: str, one_of_each: OneOfEach) -> object:
-    """Call a method about a row that nobody has stored, and an instant before all of them."""
+    """Call a method about a row that nobody has stored, before every instant, without waiting."""
     del one_of_each
     model = item.small(tenant, f"aside@{tenant}")
-    fixed: dict[str, object] = {"datetime": at().replace(year=2), type(model).__name__: model}
+    fixed: dict[str, object] = {type(model).__name__: model}
+    fixed |= {"datetime": at().replace(year=2), "timedelta": timedelta(0)}
     value = item.value(tenant, model)
     names = dict(zip(method.positional, fields_of(item.entity, method), strict=True))
     arguments = [

@@ -44,6 +44,11 @@ METADATA: Final = TypeAdapter[Mapping[str, str]](LowerKeyMap)
 class Locks(Repository, DistributedLock):
     """Implements :class:`~twinstore.scheduler.locks.DistributedLock`."""
 
+    @property
+    def access(self) -> Access:
+        """The rows of locks past the rules of owners, for whoever proves those."""
+        return self._access
+
     @override
     def try_acquire(  # as the Protocol
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.access import Row
 from twinstore.scheduler.audit import AuditRecord, AuditRepository
@@ -23,7 +23,7 @@ from twinstore.scheduler.impact_snapshots import (
     ImpactSnapshotRepository,
     derived_snapshot_id,
 )
-from twinstore.scheduler.locks import LockInfo
+from twinstore.scheduler.locks import DistributedLock, LockInfo
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.repositories.locks import Locks
 from twinstore.scheduler.run_summaries import RunSummary, RunSummaryRepository
@@ -212,14 +212,6 @@ def active_workers(tenant: str, key: str) -> SearchStrategy[Worker]:
     return rows(WORKERS, tenant, key).map(lambda worker: worker.evolve(status=WorkerStatus.ACTIVE))
 
 
-class LockLookup(Protocol):
-    """What is asked of locks as of every entity; acquiring them has a contract of its own."""
-
-    def inspect(self, lock_key: str, *, tenant_id: str = "system") -> LockInfo | None:
-        """Return what is stored of a lock."""
-        ...
-
-
 def make_lock(tenant_id: str, lock_key: str, **changes: object) -> LockInfo:
     """Return a lock that was released long ago."""
     ended = {"holder_id": "node-1/1/a", "acquired_at": at(), "expires_at": at(30), "fence": 1}
@@ -235,8 +227,7 @@ def rich_lock(tenant_id: str, lock_key: str) -> LockInfo:
 def store_lock(session: Session, tenant: str, lock: LockInfo) -> LockInfo:
     """Store a lock as it is given, which no service can: the clock of the server decides."""
     del tenant
-    access = cast("Locks", session.locks)._access  # noqa: SLF001  # past the repository on purpose
-    return access.put(LOCKS, ALL_TENANTS, Row(lock)).model
+    return cast("Locks", session.locks).access.put(LOCKS, ALL_TENANTS, Row(lock)).model
 
 
 def beginning_runs(tenant: str, key: str) -> SearchStrategy[Run]:
@@ -322,7 +313,7 @@ EXAMPLES: Final[tuple[Example, ...]] = (
     ),
     example(
         entity=LOCKS,
-        protocol=LockLookup,
+        protocol=DistributedLock,
         small=make_lock,
         rich=rich_lock,
         store=store_lock,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict, cast
 
 import pytest
 from typing_extensions import Unpack
@@ -210,12 +210,14 @@ class LockContract(SchedulerCases):
 
     @needs("transactions")
     def test_a_lock_takes_no_part_in_a_unit_of_work(self, workspace: SchedulerWorkspace) -> None:
+        held: list[LockHandle] = []
         with suppress(KeyError), workspace.storage.transaction(workspace.tenant) as unit:
             unit.runs.create(workspace.run())
-            handle = acquired(workspace)
+            held.append(acquired(workspace))
             with pytest.raises(TenantScopeError):
                 unit.locks.inspect(workspace.id("a"))
             raise KeyError
+        (handle,) = held
         assert handle.is_held()
         assert stored(workspace).fence == handle.fence == 1
         assert handle.release()
@@ -250,7 +252,7 @@ class LockContract(SchedulerCases):
         self, workspace: SchedulerWorkspace, argument: str, value: object
     ) -> None:
         options = {"lock_key": workspace.id("a"), "timeout": NOW, argument: value}
-        attempt: Callable[..., object] = workspace.storage.locks.try_acquire
+        attempt = cast("Callable[..., object]", workspace.storage.locks.try_acquire)
         with pytest.raises(ValidationError, match=f"Argument {argument}"):
             attempt(**options)
         assert workspace.storage.locks.inspect(workspace.id("a")) is None
