@@ -214,7 +214,7 @@ def active_workers(tenant: str, key: str) -> SearchStrategy[Worker]:
 
 def make_lock(tenant_id: str, lock_key: str, **changes: object) -> LockInfo:
     """Return a lock that was released long ago."""
-    ended = {"holder_id": "node-1/1/a", "acquired_at": at(), "expires_at": at(30), "fence": 1}
+    ended = {"holder_id": "node-1/1/a", "acquired_at": at(), "expires_at": at(), "fence": 1}
     return LockInfo.model_validate({"lock_key": lock_key, "tenant_id": tenant_id, **ended, **changes})
 
 
