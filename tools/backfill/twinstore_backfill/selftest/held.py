@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["of_released"]
 
-# No service reads a row with one of these at the top, unless the field may be absent.
-UNREADABLE: Final = frozenset({Kind.NULL, Kind.MISSING, Kind.FORM, Kind.KEY_RENAMED, Kind.KEY_DOUBLED})
+# No service reads a row with one of these at the top, in a field that every row has.
+UNREADABLE: Final = frozenset({Kind.NULL, Kind.FORM, Kind.KEY_RENAMED, Kind.KEY_DOUBLED})
 
 
 def of_released(entity: Entity, spot: Spot, found: Iterator[Mutation]) -> Iterator[Mutation]:
@@ -33,7 +33,10 @@ def of_released(entity: Entity, spot: Spot, found: Iterator[Mutation]) -> Iterat
     elif spot.place.field == entity.release.fence:
         yield from _of_fence(spot, found)
     elif spot.at_top and entity.shapes[spot.place.field].always_written:
-        yield from (mutation for mutation in found if mutation.kind in UNREADABLE)
+        shape = entity.shapes[spot.place.field]
+        # What has a default is read as that where it is missing.
+        required = {Kind.MISSING} if entity.model.model_fields[shape.name].is_required() else set()
+        yield from (mutation for mutation in found if mutation.kind in UNREADABLE | required)
 
 
 def _of_fence(spot: Spot, found: Iterator[Mutation]) -> Iterator[Mutation]:
