@@ -27,6 +27,7 @@ from twinstore.testing.scheduler.builders import (
     make_selector,
     make_trigger,
 )
+from twinstore.testing.scheduler.examples import make_lock
 
 PLANNED: Final = make_run("t-1", "r-1")
 RUNNING: Final = make_run("t-1", "r-1", state=RunState.RUNNING)
@@ -44,6 +45,7 @@ BROKEN: Final[list[Case]] = [
         {"impact_window_to": at(0)},
         "impactWindowFrom should not be after impactWindowTo",
     ),
+    (make_lock("acme", "a"), {"acquired_at": at(1)}, "expiresAt should not be before acquiredAt"),
     (
         DeltaSummary(image_digest=digest_text(1), new_findings=3, new_high=1, new_medium=1, new_low=1),
         {"new_criticals": 1},

@@ -49,11 +49,13 @@ class TenantCall:
         name: repository and method.
         invoke: gets repositories, the calling tenant and the rows of the other one.
         answer: what the caller gets, or the error, when the rows belong to another tenant.
+        bound: whether it may be called in a session and in a unit of work.
     """
 
     name: str
     invoke: Callable[[object, str, OneOfEach], object]
     answer: object
+    bound: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,9 @@ def calls_of_the_system(item: Example) -> Iterator[TenantCall]:
     derived = {call.method.name for call in item.lookups} | {call.method.name for call in item.lists}
     for method in methods_of(item.protocol):
         if method.name not in derived:
-            yield TenantCall(f"{item.repository}.{method.name}", partial(call_aside, item, method), None)
+            call = partial(call_aside, item, method)
+            bound = method.name not in item.unbound
+            yield TenantCall(f"{item.repository}.{method.name}", call, None, bound)
 
 
 def call_aside(item: Example, method: Method, session: object, tenant: str, one_of_each: OneOfEach) -> object:

@@ -9,7 +9,7 @@ name, and whoever stores a child may rely on its parent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -76,6 +76,7 @@ class Example:
         remove: makes a stored row disappear from the lists, where the module can do that.
         markers: the storage markers of a model of a tenant.
         drawn: a strategy of models of a tenant and a key, ``None`` where another entity's covers it.
+        unbound: methods that take part in no session and no unit of work.
     """
 
     entity: Entity
@@ -90,6 +91,7 @@ class Example:
     remove: Remove[object, CanonicalModel] | None
     markers: Markers[CanonicalModel]
     drawn: Draw[CanonicalModel] | None
+    unbound: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -173,6 +175,7 @@ def example(
     remove: Remove[S, M] | str | None = None,
     markers: Markers[M] | None = None,
     drawn: Draw[M] | Literal["derived"] | None = "derived",
+    unbound: Iterable[str] = (),
 ) -> Example:
     """Return the example of an entity; see :class:`Example`. What is left out is derived.
 
@@ -197,6 +200,7 @@ def example(
         remove=cast("Remove[object, CanonicalModel] | None", remove),
         markers=cast("Markers[CanonicalModel]", markers or no_markers),
         drawn=cast("Draw[CanonicalModel] | None", partial(rows, entity) if drawn == "derived" else drawn),
+        unbound=frozenset(unbound),
     )
 
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 
-__all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN", "make_worker"]
+__all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN", "make_lock", "make_worker"]
 
 Session = SchedulerSession
 # The run to which every snapshot of the kit belongs, and with it every row of the lists by run.
@@ -317,6 +317,7 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         small=make_lock,
         rich=rich_lock,
         store=store_lock,
+        unbound=("acquire", "try_acquire"),
     ),
 )
 SCHEDULER_EXAMPLES: Final = ModuleExamples(MODULE, EXAMPLES, chosen=RUNS)
