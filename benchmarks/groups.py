@@ -10,6 +10,7 @@ from psycopg_pool import ConnectionPool
 
 from benchmarks import mongo_limits, postgres_limits
 from benchmarks.cli_cases import CliCases, Differences
+from benchmarks.locks import mongo_locks, postgres_locks
 from benchmarks.mongo_singles import BareMongo
 from benchmarks.postgres_singles import BarePostgres
 from benchmarks.schedule import Case, Group
@@ -162,4 +163,6 @@ GROUPS: Final = {
     "return": returning,
     "mongo": mongo_singles,
     "postgres": postgres_singles,
+    "locks-mongo": mongo_locks,
+    "locks-postgres": postgres_locks,
 }
