@@ -13,6 +13,7 @@ from twinstore.testing.scheduler.contracts.bulk import SchedulerBulkContract
 from twinstore.testing.scheduler.contracts.capabilities import SchedulerCapabilitiesContract
 from twinstore.testing.scheduler.contracts.decoding import BrokenRowContract
 from twinstore.testing.scheduler.contracts.due import DueScheduleContract
+from twinstore.testing.scheduler.contracts.firing import FiringContract
 from twinstore.testing.scheduler.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.scheduler.contracts.isolation import SchedulerIsolationContract
 from twinstore.testing.scheduler.contracts.joining import SchedulerJoiningContract
@@ -43,6 +44,7 @@ __all__ = [
     "BrokenRowContract",
     "DueScheduleContract",
     "FilteredListContract",
+    "FiringContract",
     "ImpactSnapshotRepositoryContract",
     "LockContract",
     "RunRepositoryContract",

@@ -8,6 +8,7 @@ from twinstore.testing.scheduler.contracts.bulk import SchedulerBulkContract
 from twinstore.testing.scheduler.contracts.capabilities import SchedulerCapabilitiesContract
 from twinstore.testing.scheduler.contracts.decoding import BrokenRowContract
 from twinstore.testing.scheduler.contracts.due import DueScheduleContract
+from twinstore.testing.scheduler.contracts.firing import FiringContract
 from twinstore.testing.scheduler.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.scheduler.contracts.isolation import SchedulerIsolationContract
 from twinstore.testing.scheduler.contracts.joining import SchedulerJoiningContract
@@ -36,6 +37,7 @@ class SchedulerContract(
     ScheduleRepositoryContract,
     DueScheduleContract,
     TriggerRepositoryContract,
+    FiringContract,
     RunRepositoryContract,
     RunStateContract,
     ImpactSnapshotRepositoryContract,
