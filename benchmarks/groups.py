@@ -11,6 +11,7 @@ from psycopg_pool import ConnectionPool
 from benchmarks import mongo_limits, postgres_limits
 from benchmarks.claims import mongo_claims, postgres_claims
 from benchmarks.cli_cases import CliCases, Differences
+from benchmarks.locks import mongo_locks, postgres_locks
 from benchmarks.mongo_singles import BareMongo
 from benchmarks.postgres_singles import BarePostgres
 from benchmarks.schedule import Case, Group
@@ -165,4 +166,6 @@ GROUPS: Final = {
     "postgres": postgres_singles,
     "mongo-claims": mongo_claims,
     "postgres-claims": postgres_claims,
+    "locks-mongo": mongo_locks,
+    "locks-postgres": postgres_locks,
 }

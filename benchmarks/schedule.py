@@ -23,12 +23,16 @@ class Sample:
         seconds: the time they took, without the start of a process.
         whole_seconds: the time including the start of the process, for candidates.
         peak_bytes: largest resident memory of the process and its children, for candidates.
+        wait_seconds, long_wait_seconds: how long a unit was waited for, the median and what one in twenty
+            exceeds, where units are waited for.
     """
 
     units: int
     seconds: float
     whole_seconds: float | None = None
     peak_bytes: int | None = None
+    wait_seconds: float | None = None
+    long_wait_seconds: float | None = None
 
     @property
     def rate(self) -> float:
@@ -103,6 +107,15 @@ class Samples:
         """Return the rate of a case as a part of another's, divided round by round."""
         pairs = zip(self.by_case[case], self.by_case[reference], strict=True)
         return Spread.of([sample.rate / other.rate for sample, other in pairs])
+
+    def waits(self, case: str) -> tuple[float, float] | None:
+        """Return the medians of both waiting times of a case, in milliseconds."""
+        found = [
+            (1000 * sample.wait_seconds, 1000 * sample.long_wait_seconds)
+            for sample in self.by_case[case]
+            if sample.wait_seconds is not None and sample.long_wait_seconds is not None
+        ]
+        return (median(wait for wait, _ in found), median(long for _, long in found)) if found else None
 
     def peak(self, case: str) -> float | None:
         """Return the largest peak memory of a case in megabytes (10^6 bytes)."""

@@ -17,6 +17,7 @@ from typing_extensions import TypeVar, override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog_checks import problems, problems_of_module
+from twinstore.copylife import LifeInCopy, Release
 from twinstore.errors import ValidationError
 from twinstore.indexes import Index, StoreKind
 from twinstore.keys import Key, KeyPart, KeyType, int64, text, uuid
@@ -40,6 +41,7 @@ __all__ = [
     "Marker",
     "Module",
     "Parent",
+    "Release",
     "Retention",
     "StoreKind",
     "Tenancy",
@@ -99,14 +101,6 @@ class Layout(Enum):
     PAYLOAD = "the whole model in one JSON column, markers and repeated fields beside it"
 
 
-class LifeInCopy(Enum):
-    """What a copy does with the rows of an entity."""
-
-    COPIED = "copied"
-    LEFT_OUT = "left out and counted on both sides: the rows are registered again at run time"
-    RELEASED = "copied as released, with the higher of the two fences"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
     """The entity whose row must exist, and the field that holds its key; removing it removes its children."""
@@ -156,6 +150,8 @@ class Entity(Generic[M_co]):
         versioned: stores count the changes of each row, so that writing an equal row again still conflicts
             with another writer.
         life: what a copy does with the rows.
+        release: of rows that are copied as released: how.
+        kept_apart: keys of rows that each store keeps to itself: neither copied, compared nor counted.
         sequence: the integer field of an ordered log that :meth:`~twinstore.access.Access.append` assigns.
         collection: name of the collection; default: ``name``.
         collection_setting: the setting of the driver that may replace the name of the collection.
@@ -181,6 +177,8 @@ class Entity(Generic[M_co]):
     append_only: bool = False
     versioned: bool = False
     life: LifeInCopy = LifeInCopy.COPIED
+    release: Release | None = None
+    kept_apart: tuple[Key, ...] = ()
     sequence: str | None = None
     collection: str = ""
     collection_setting: str | None = None

@@ -41,6 +41,7 @@ def problems(entity: Entity) -> Iterator[str]:
     if entity.sequence is not None and (parent is None or not parent.versioned):
         # Two appends wait for each other because both write the parent.
         yield "is an ordered log, but names no parent that is versioned"
+    yield from _problems_of_release(entity)
     for index in entity.uniques:
         # Some stores hold two absent values to be equal, others do not.
         absent = [name for name in index.names if not is_present(entity, name, index.where)]
@@ -93,6 +94,20 @@ def _problems_of_parent(entity: Entity) -> Iterator[str]:
     if entity.tenancy.kind is TenancyKind.PARENT and entity.parent.field not in entity.key:
         # A key alone must tell which parent decides who sees the row.
         yield f"belongs to the tenant of a parent, but {entity.parent.field} is not part of its key"
+
+
+def _problems_of_release(entity: Entity) -> Iterator[str]:
+    if (entity.release is None) == (entity.life.name == "RELEASED"):
+        yield "is copied as released exactly where it says how; give both life and release, or neither"
+    if entity.release is not None:
+        wanted = {entity.release.end: Kind.INSTANT, entity.release.beginning: Kind.INSTANT}
+        wanted[entity.release.fence] = Kind.INTEGER
+        for name, kind in wanted.items():
+            if name not in entity.shapes or entity.known[name] is not kind or not is_present(entity, name):
+                yield f"is released by {name}, which is no field of its model that always holds {kind.value}"
+    for key in entity.kept_apart:
+        if not entity.admits_key(key):
+            yield f"keeps {key!r} apart, which is no key of it"
 
 
 def _named(entity: Entity) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a verification asks of a module: lists that both sides must answer alike.
+"""What a verification asks of a module: lists that both sides must answer alike, and what a target must do.
 
 The rows themselves are compared by tools without any help of the module. The lists are questions that only
 the module knows; it describes them here, and the tool asks both sides.
@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from twinstore.paging import Page
 
-__all__ = ["Cutoffs", "ListQuery", "ListedRow", "ModuleChecks", "paged", "whole"]
+__all__ = ["Cutoffs", "ListQuery", "ListedRow", "ModuleChecks", "SmokeTest", "paged", "whole"]
 
 T = TypeVar("T")
 St_contra = TypeVar("St_contra", contravariant=True)
@@ -41,6 +41,22 @@ class ListQuery(Generic[St_contra]):
     ask: Callable[[St_contra, str | None], Page[ListedRow | None]]
     reads: tuple[str, ...]
     due: bool = False
+
+
+# Without slots, for the same reason.
+@dataclass(frozen=True)
+class SmokeTest(Generic[St_contra]):
+    """What a store has to do, tried on rows that it keeps to itself; only a target is asked.
+
+    Attributes:
+        title: names it in reports.
+        does: what it does, for the summary.
+        run: tries it on a storage; yields what went otherwise, as sentences.
+    """
+
+    title: str
+    does: str
+    run: Callable[[St_contra], Iterable[str]]
 
 
 class ModuleChecks(Protocol[St_contra]):

@@ -19,6 +19,13 @@ from pathlib import Path
 from typing import Final
 
 from twinstore.errors import ConfigurationError
+from twinstore.generate_handles import (
+    BLOCK,
+    HANDLE_IMPORTS,
+    handed_out,
+    handle_class,
+    handles_of,
+)
 from twinstore.generate_stubs import shipped_modules, stubs
 from twinstore.modules import ModuleSpec, module_spec
 
@@ -35,7 +42,7 @@ from __future__ import annotations
 
 @dataclass(frozen=True, slots=True)
 class Facade:
-    """One attribute of the session: the Protocol behind it and the module that defines that."""
+    """One attribute of the session: the Protocol behind it and the module that has it."""
 
     attribute: str
     protocol: str
@@ -52,9 +59,16 @@ class Facade:
         return class_of(self.tree, self.protocol)
 
     @property
+    def handles(self) -> tuple[ast.ClassDef, ...]:
+        """The Protocols of the same module that its methods hand out."""
+        return tuple(handles_of(self.tree, self.definition))
+
+    @property
     def names(self) -> set[str]:
         """Every name that the signatures use."""
-        return {node.id for node in ast.walk(self.definition) if isinstance(node, ast.Name)}
+        sources = (self.definition, *self.handles)
+        named = (node.id for source in sources for node in ast.walk(source) if isinstance(node, ast.Name))
+        return {name for name in named if name != BLOCK}
 
     @property
     def defaults(self) -> set[str]:
@@ -187,15 +201,20 @@ def facade_file(name: str, members: list[Facade]) -> str:
     for facade in members:
         lazy |= set(imported(facade, facade.names | {facade.protocol}))
         eager |= set(imported(facade, facade.defaults))
+    handles = {handle.name: handle for facade in members for handle in facade.handles}
+    if handles:
+        eager |= HANDLE_IMPORTS
+        lazy |= {f"from {members[0].module} import {name}" for name in handles}
     body = "\n".join(f"    {line}" for line in sorted(lazy - eager))
-    exported = sorted(f"Async{facade.protocol}" for facade in members)
+    exported = sorted(f"Async{name}" for name in (*(facade.protocol for facade in members), *handles))
     return "\n\n".join(
         [
             HEADER.format(title=name.replace("_", " ").capitalize()),
             "\n".join(sorted(eager)),
             f"from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n{body}\n",
             f"\n__all__ = {exported!r}\n",
-            *(facade_class(facade.definition) for facade in members),
+            *map(handle_class, handles.values()),
+            *(facade_class(facade.definition, frozenset(handles)) for facade in members),
         ]
     )
 
@@ -248,7 +267,7 @@ def defined(node: ast.stmt) -> Iterator[str]:
         yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
-def facade_class(protocol: ast.ClassDef) -> str:
+def facade_class(protocol: ast.ClassDef, handles: frozenset[str] = frozenset()) -> str:
     """Return the class that awaits what the Protocol declares."""
     return "\n".join(
         [
@@ -258,22 +277,28 @@ def facade_class(protocol: ast.ClassDef) -> str:
             '        """Take the synchronous answer and the threads to call it in."""',
             "        self._sync = sync",
             "        self._threads = threads\n",
-            *(method(node) for node in methods_of(protocol)),
+            *(method(node, handles) for node in methods_of(protocol)),
         ]
     )
 
 
-def method(node: ast.FunctionDef) -> str:
+def method(node: ast.FunctionDef, handles: frozenset[str]) -> str:
     """Return one awaited method: its signature, the first line of its contract, and the call."""
     summary = (ast.get_docstring(node) or "").partition("\n")[0]
     positional = [argument.arg for argument in node.args.args[1:]]
     keywords = [f"{argument.arg}={argument.arg}" for argument in node.args.kwonlyargs]
     call = ", ".join([f"self._sync.{node.name}", *positional, *keywords])
+    returns, body = ast.unparse(node.returns or node), f"return await self._threads.run({call})"
+    if found := handed_out(node, handles):
+        name, always = found
+        # The synchronous contract says that it always is; the type of what is awaited does not.
+        returns, given = f"Async{returns}", f"await handed_out(partial({call}), Async{name})"
+        body = f'return cast("Async{name}", {given})' if always else f"return {given}"
     return "\n".join(
         [
-            f"    async def {node.name}({ast.unparse(node.args)}) -> {ast.unparse(node.returns or node)}:",
+            f"    async def {node.name}({ast.unparse(node.args)}) -> {returns}:",
             f'        """{summary}"""',
-            f"        return await self._threads.run({call})\n",
+            f"        {body}\n",
         ]
     )
 

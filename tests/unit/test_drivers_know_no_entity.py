@@ -26,13 +26,18 @@ SPECIAL: Final = sorted(
     path.relative_to(ROOT) for path in (ROOT / "backends").rglob("*.py") if "special" in path.parts
 )
 LONGEST_SPECIAL: Final = 200
-# Fields that mean the same outside every entity, or that a server has too (MongoDB tells its processId).
+# Names that mean the same outside every entity: those of any lease, or what a server has, too (MongoDB tells
+# its processId, and any statement may lock).
 PLAIN_WORDS: Final = frozenset(
     {
+        "acquiredAt",
         "action",
         "enabled",
         "error",
+        "expiresAt",
+        "fence",
         "id",
+        "lock",
         "message",
         "mode",
         "name",

@@ -27,6 +27,7 @@ from twinstore.testing.scheduler.builders import (
     make_selector,
     make_trigger,
 )
+from twinstore.testing.scheduler.examples import make_lock
 from twinstore.testing.scheduler.policy_builders import as_dispatched, as_ended, as_submitted, make_policy_job
 
 PLANNED: Final = make_run("t-1", "r-1")
@@ -46,6 +47,7 @@ BROKEN: Final[list[Case]] = [
         {"impact_window_to": at(0)},
         "impactWindowFrom should not be after impactWindowTo",
     ),
+    (make_lock("acme", "a"), {"acquired_at": at(1)}, "expiresAt should not be before acquiredAt"),
     (
         DeltaSummary(image_digest=digest_text(1), new_findings=3, new_high=1, new_medium=1, new_low=1),
         {"new_criticals": 1},

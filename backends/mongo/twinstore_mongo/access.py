@@ -44,7 +44,7 @@ __all__ = ["MongoAccess", "Special"]
 M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
 Special = Callable[..., object]
-"""A statement of this driver for a hot operation; takes the context and the arguments of the general way."""
+"""A statement of this driver for a hot operation; takes the access and the arguments of the general way."""
 NO_SPECIALS: Final[Mapping[str, Special]] = MappingProxyType({})
 
 
@@ -57,7 +57,7 @@ class MongoAccess(AccessDefaults, Access):
         entities: Sequence[Entity],
         specials: Mapping[str, Special] = NO_SPECIALS,
     ) -> None:
-        self._context = context
+        self.context = context
         self._entities = entities
         self._specials = specials
         # Every call asks for it several times.
@@ -67,28 +67,28 @@ class MongoAccess(AccessDefaults, Access):
     @property
     @override
     def binding(self) -> Binding:
-        return self._in_unit if self._context.in_transaction else self._alone
+        return self._in_unit if self.context.in_transaction else self._alone
 
     @override
     def find(
         self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[Row[M] | None, ...]:
         if len(keys) != 1:
-            return many(self._context, entity, scope, keys) if keys else ()
-        document = one(self._context, entity, scope, keys[0])
+            return many(self.context, entity, scope, keys) if keys else ()
+        document = one(self.context, entity, scope, keys[0])
         return (None if document is None else codec_of(entity).decode(document),)
 
     @override
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
-        return page(self._context, entity, query)
+        return page(self.context, entity, query)
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
-        return count(self._context, entity, query, by)
+        return count(self.context, entity, query, by)
 
     @override
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
-        insert_row(self._context, entity, scope, row)
+        insert_row(self.context, entity, scope, row)
         return row
 
     @override
@@ -96,20 +96,20 @@ class MongoAccess(AccessDefaults, Access):
         if entity.append_only:
             self._put_once(entity, scope, row)
         else:
-            check_parent(self._context, entity, scope, row)
-            self._repeat(lambda: overwrite(self._context, entity, scope, row))
+            check_parent(self.context, entity, scope, row)
+            self._repeat(lambda: overwrite(self.context, entity, scope, row))
         return row
 
     def _put_once(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> None:
         """Insert a row that never changes, unless an equal one is there."""
         key = entity.key_of(row.model, row.storage)
         # A refused insert would end a transaction, so there the row is looked up first.
-        if self._context.in_transaction and self.find(entity, scope, (key,)) == (row,):
+        if self.context.in_transaction and self.find(entity, scope, (key,)) == (row,):
             return
         try:
-            insert_row(self._context, entity, scope, row)
+            insert_row(self.context, entity, scope, row)
         except DuplicateError:
-            if self._context.in_transaction or self.find(entity, scope, (key,)) != (row,):
+            if self.context.in_transaction or self.find(entity, scope, (key,)) != (row,):
                 raise
 
     @override
@@ -117,9 +117,9 @@ class MongoAccess(AccessDefaults, Access):
         # The version in the condition of the write does what a transaction would, in one round trip less.
         alone = len(refs) == 1 and refs[0].entity.versioned
         try:
-            if alone or not self._context.store.capabilities.transactions:
-                return self._repeat(lambda: apply(self._context, refs, rule))
-            return self._context.atomic(lambda context: apply(context, refs, rule))
+            if alone or not self.context.store.capabilities.transactions:
+                return self._repeat(lambda: apply(self.context, refs, rule))
+            return self.context.atomic(lambda context: apply(context, refs, rule))
         except RuleEndedError as ended:
             raise ended.error from ended.error.__cause__
 
@@ -128,29 +128,29 @@ class MongoAccess(AccessDefaults, Access):
         if not can_set(entity, sets):
             return super().mark(entity, query, sets)
         mark = mark_first if query.limit == 1 else mark_all
-        return mark(self._context, entity, query, sets)
+        return mark(self.context, entity, query, sets)
 
     @override
     def remove(self, entity: Entity, query: Query) -> int:
-        return remove(self._context, self._entities, entity, query)
+        return remove(self.context, self._entities, entity, query)
 
     @contextmanager
     @override
     def unit(self, scope: Tenants, *, atomic: bool = True) -> Iterator[Access]:
         del scope  # every call names whose rows it is about
-        capabilities = self._context.store.capabilities
-        if self._context.in_transaction or not (atomic or capabilities.transactions):
+        capabilities = self.context.store.capabilities
+        if self.context.in_transaction or not (atomic or capabilities.transactions):
             yield self
             return
         capabilities.require("transactions")
-        with self._context.opened() as context:
+        with self.context.opened() as context:
             yield MongoAccess(context, self._entities, self._specials)
 
     @override
     def special(self, operation: str) -> Callable[..., object] | None:
         found = self._specials.get(operation)
-        return None if found is None else partial(found, self._context)
+        return None if found is None else partial(found, self)
 
     def _repeat(self, action: Callable[[], T]) -> T:
         """Repeat a step after lost races; in a transaction only the whole of it can be repeated."""
-        return action() if self._context.in_transaction else repeat(action)
+        return action() if self.context.in_transaction else repeat(action)

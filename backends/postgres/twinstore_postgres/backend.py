@@ -16,6 +16,7 @@ from twinstore.scope import SYSTEM_TENANT, UNBOUND
 from twinstore_postgres.access import PostgresAccess
 from twinstore_postgres.bulk.encoding import LedgerInitializer
 from twinstore_postgres.bulk.port import PostgresBulk
+from twinstore_postgres.dedicated import DedicatedConnections
 from twinstore_postgres.execution import JoinedExecution, SessionExecution, UnboundExecution, UnitExecution
 from twinstore_postgres.initializer import initializer_class
 from twinstore_postgres.server import ServerConnections
@@ -62,6 +63,7 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
             renews_itself=True,
         )
         self._server.guard(module.name)
+        self._dedicated = DedicatedConnections(settings, self._server, module.name)
         self._specials = specials_of(module.name) if request.special else {}
         self._initializer = initializer_class(module)(settings, self._server)
         ledger = LedgerInitializer(settings, self._server)
@@ -104,7 +106,7 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
 
     @override
     def unbound(self) -> Access:
-        return self._access(UnboundExecution(self._server, UNBOUND))
+        return self._access(UnboundExecution(self._server, UNBOUND, self._dedicated))
 
     @override
     @contextmanager
@@ -153,6 +155,7 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
     def close(self) -> None:
         """Refuse every later call, and release what this module does not share: not the pool."""
         super().close()
+        self._dedicated.close()
         self._bulk.close()
 
     def _access(self, execution: Execution) -> PostgresAccess:

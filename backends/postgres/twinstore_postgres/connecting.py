@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
@@ -37,6 +37,7 @@ __all__ = [
     "ConnectionSource",
     "Target",
     "adopt",
+    "check_version",
     "in_one_process",
     "let_go_in_child",
     "target_of",
@@ -116,7 +117,9 @@ class Target:
         try:
             # Statements come again and again, so each is prepared at its first use, not at the fifth.
             connection = psycopg.connect(
-                self._without_path if qualified else self.conninfo, autocommit=True, prepare_threshold=0
+                self._without_path.conninfo if qualified else self.conninfo,
+                autocommit=True,
+                prepare_threshold=0,
             )
         except psycopg.Error as error:
             raise self.explain(error) from error
@@ -124,15 +127,20 @@ class Target:
         return connection
 
     @property
-    def _without_path(self) -> str:
-        """The connection string of connections that look nowhere for what has no schema.
+    def _without_path(self) -> Target:
+        """The target of connections that look nowhere for what has no schema.
 
         What the catalog shows of indexes and policies depends on the path, and so does which function a name
         means. Connections of the pool keep theirs, because hosts borrow them, and so do those of migrations,
         which may call what somebody has installed.
         """
+        return self.with_settings(search_path="")
+
+    def with_settings(self, **settings: object) -> Target:
+        """Return the target of connections with more settings of the server, which win over those before."""
         options = conninfo.conninfo_to_dict(self.conninfo)["options"]
-        return conninfo.make_conninfo(self.conninfo, options=f"{options} -c search_path=")
+        more = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        return replace(self, conninfo=conninfo.make_conninfo(self.conninfo, options=f"{options} {more}"))
 
     def explain(self, error: psycopg.Error) -> TwinstoreError:
         """Return why no connection could be opened."""
@@ -182,6 +190,20 @@ class Sockets(Renewable):
 
 
 _sockets: Final = Sockets()
+
+
+def check_version(connection: Connection) -> int:
+    """Return the version of the server, such as 160004.
+
+    Raises:
+        ConfigurationError: it is too old.
+    """
+    version = connection.info.server_version
+    if version < OLDEST_VERSION:
+        raise ConfigurationError(
+            f"PostgreSQL {version // 10000} is too old; use version 14 or newer.", driver=DRIVER
+        )
+    return version
 
 
 def adopt(connection: Connection) -> None:

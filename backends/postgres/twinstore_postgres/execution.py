@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from twinstore.scope import Scope
     from twinstore_postgres.codec import Row
     from twinstore_postgres.connecting import Connection, ConnectionSource
+    from twinstore_postgres.dedicated import DedicatedConnections
 
 __all__ = [
     "Execution",
@@ -57,7 +58,14 @@ POP_TENANT: Final = (
 
 
 class Execution(ABC):
-    """The access of one set of repositories to the server."""
+    """The access of one set of repositories to the server.
+
+    Attributes:
+        dedicated: connections for what lasts as long as its connection does; ``None`` where calls are bound
+            to a connection that they have.
+    """
+
+    dedicated: DedicatedConnections | None = None
 
     def __init__(self, binding: Binding) -> None:
         """Take what the calls are bound to; in a unit, only its whole transaction can be repeated."""
@@ -110,9 +118,12 @@ class Execution(ABC):
 class UnboundExecution(Execution):
     """Each call on a connection that is lent for it."""
 
-    def __init__(self, server: ConnectionSource, scope: Scope) -> None:
+    def __init__(
+        self, server: ConnectionSource, scope: Scope, dedicated: DedicatedConnections | None = None
+    ) -> None:
         super().__init__(Binding(DRIVER, scope, UnitState(unbound=True)))
         self._server = server
+        self.dedicated = dedicated
 
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:

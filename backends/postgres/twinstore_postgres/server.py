@@ -18,11 +18,11 @@ from typing_extensions import override
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.forks import ForkSafeLock, OwnProcess, Renewable, keep, renew_in_child
 from twinstore_postgres.connecting import (
-    OLDEST_VERSION,
     Connection,
     ConnectionSource,
     Target,
     adopt,
+    check_version,
     target_of,
 )
 from twinstore_postgres.errors import NOWHERE, loggable, translate, translated
@@ -175,11 +175,7 @@ class ServerConnections(ConnectionSource, Renewable):
         The role is asked again until the tables exist: only then is it known who owns them.
         """
         with self.target.connect() as connection, translated(outcome=Outcome.NOT_APPLIED):
-            self._version = connection.info.server_version
-            if self._version < OLDEST_VERSION:
-                raise ConfigurationError(
-                    f"PostgreSQL {self._version // 10000} is too old; use version 14 or newer.", driver=DRIVER
-                )
+            self._version = check_version(connection)
             self._unsafe -= {schema for schema in self._unsafe if check_role(connection, schema)}
 
     def _new_pool(self) -> Pool:

@@ -22,6 +22,8 @@ class PostgresSettings(BackendSettings):
         owner_connection_string: of the role that owns the schemas and runs migrations; default: the
             application's.
         lock_connection_string: for locks, past a transaction pooler; default: the application's.
+        lock_connections_max: how many connections for locks a storage may have open beside the pool; each
+            lock that is held or waited for needs one.
         application_role: the role that migrations grant to.
         pool_min, pool_max: size of the connection pool.
         statement_timeout_ms: the server cancels a statement after this many milliseconds; 0 never.
@@ -33,6 +35,7 @@ class PostgresSettings(BackendSettings):
     connection_string: SecretStr | None = None
     owner_connection_string: SecretStr | None = None
     lock_connection_string: SecretStr | None = None
+    lock_connections_max: Annotated[int, Field(ge=1, le=1000)] = 10
     application_role: Annotated[str, Field(min_length=1, max_length=63)] = "twinstore_app"
     pool_min: Annotated[int, Field(ge=0, le=1000)] = 1
     pool_max: Annotated[int, Field(ge=1, le=1000)] = 10

@@ -49,6 +49,10 @@ class CallThreads(Renewable):
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(call, *args, **kwargs))
 
+    def begin(self, call: Callable[[], object]) -> None:
+        """Make a call in a worker thread whose result nobody waits for."""
+        self._threads.submit(call)
+
     def close(self) -> None:
         """Accept no further calls; those that were made end by themselves."""
         # Without waiting: a call may wait for a lock of the server, and the event loop would stand still with

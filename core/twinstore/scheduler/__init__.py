@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from twinstore.scheduler.execution_logs import ExecutionLogEntry, ExecutionLogRepository
     from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet, ImpactSnapshotRepository
+    from twinstore.scheduler.locks import DistributedLock, LockHandle, LockInfo
     from twinstore.scheduler.policy_jobs import (
         PolicyJobQueryOptions,
         PolicyJobRepository,
@@ -80,12 +81,15 @@ __all__ = [
     "AuditRecord",
     "AuditRepository",
     "DeltaSummary",
+    "DistributedLock",
     "ExecutionLogEntry",
     "ExecutionLogRepository",
     "ImpactImage",
     "ImpactSet",
     "ImpactSnapshotRepository",
     "LabelFilter",
+    "LockHandle",
+    "LockInfo",
     "LogLevel",
     "PolicyJobQueryOptions",
     "PolicyJobRepository",
@@ -146,6 +150,7 @@ if not TYPE_CHECKING:
             "impact_snapshots",
             "policy_jobs",
             "policy_runs",
+            "locks",
             "run_summaries",
             "runs",
             "schedules",

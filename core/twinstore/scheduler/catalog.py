@@ -15,17 +15,20 @@ from twinstore.catalog import (
     Marker,
     Module,
     Parent,
+    Release,
     Retention,
     StoreKind,
     Tenancy,
     int64,
     text,
 )
+from twinstore.fields import SYSTEM_TENANT
 from twinstore.query import Equals, IsNull, IsPresent, OneOf
 from twinstore.scheduler.audit import AuditRecord
 from twinstore.scheduler.enums import PolicyRunJobStatus
 from twinstore.scheduler.execution_logs import ExecutionLogEntry
 from twinstore.scheduler.impact_snapshots import ImpactSet, derived_snapshot_key
+from twinstore.scheduler.locks import LockInfo
 from twinstore.scheduler.policy_jobs import PolicyRunJob
 from twinstore.scheduler.run_summaries import RunSummary
 from twinstore.scheduler.runs import Run
@@ -38,6 +41,7 @@ __all__ = [
     "AUDIT",
     "EXECUTION_LOGS",
     "IMPACT_SNAPSHOTS",
+    "LOCKS",
     "POLICY_JOBS",
     "RUNS",
     "RUN_SUMMARIES",
@@ -242,6 +246,23 @@ WORKERS: Final = Entity(
     life=LifeInCopy.LEFT_OUT,
 )
 
+# What a verification acquires on the target; it says nothing of any service.
+SMOKE_TEST: Final = (SYSTEM_TENANT, "twinstore:smoke")
+LOCKS: Final = Entity(
+    name="locks",
+    singular="lock",
+    module=MODULE,
+    model=LockInfo,
+    key_parts=(text("tenantId"), text("lockKey")),
+    tenancy=Tenancy.required(),
+    group="leases",
+    # No retention: a row that is removed would begin again with the first fence.
+    indexes=(Index(fields=("expiresAt",), name="expires"),),
+    life=LifeInCopy.RELEASED,
+    release=Release(end="expiresAt", beginning="acquiredAt", fence="fence"),
+    kept_apart=(SMOKE_TEST,),
+)
+
 
 def priority_rank_of(model: CanonicalModel, storage: Mapping[str, object]) -> int:
     """Return the number of the priority of a policy job, by which it is leased."""
@@ -323,6 +344,7 @@ SCHEDULER: Final = Module(
         AUDIT,
         RUN_SUMMARIES,
         WORKERS,
+        LOCKS,
         POLICY_JOBS,
     ),
 )

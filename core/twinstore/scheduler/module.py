@@ -8,6 +8,7 @@ from twinstore.modules import ModuleSpec
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.scheduler.checks import SchedulerLists
 from twinstore.scheduler.repositories import Repositories
+from twinstore.scheduler.smoke import LOCK_SMOKE_TEST
 from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
 __all__ = ["MODULE"]
@@ -20,6 +21,7 @@ MODULE: Final = ModuleSpec(
     storage=SchedulerStorage,
     session=SchedulerSession,
     checks=SchedulerLists,
+    smoke_test=LOCK_SMOKE_TEST,
     due_order="next fire order",
     kit="twinstore.testing.scheduler:SchedulerContract",
 )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.audit import AuditRepository, SchedulerAuditService
     from twinstore.scheduler.execution_logs import ExecutionLogRepository
     from twinstore.scheduler.impact_snapshots import ImpactSnapshotRepository
+    from twinstore.scheduler.locks import DistributedLock
     from twinstore.scheduler.policy_jobs import PolicyJobRepository
     from twinstore.scheduler.policy_runs import PolicyRunService
     from twinstore.scheduler.run_summaries import RunSummaryRepository, RunSummaryService
@@ -44,6 +45,7 @@ class SchedulerSession:
     run_summaries: RunSummaryRepository
     workers: WorkerRepository
     policy_jobs: PolicyJobRepository
+    locks: DistributedLock
     run_summary_service: RunSummaryService
     audit_service: SchedulerAuditService
     policy_run_service: PolicyRunService
@@ -75,6 +77,7 @@ class SchedulerSession:
             run_summaries=repositories.run_summaries,
             workers=repositories.workers,
             policy_jobs=repositories.policy_jobs,
+            locks=repositories.locks,
             run_summary_service=SummaryService(
                 repositories.run_summaries, repositories.runs, clock, in_unit=in_unit
             ),
@@ -138,6 +141,11 @@ class SchedulerStorage(ModuleStorage[Repositories, SchedulerSession]):
     def policy_jobs(self) -> PolicyJobRepository:
         """Policy jobs."""
         return self.unbound.policy_jobs
+
+    @property
+    def locks(self) -> DistributedLock:
+        """Locks that exclude each other in all processes that share the store."""
+        return self.unbound.locks
 
     @property
     def run_summary_service(self) -> RunSummaryService:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -48,11 +49,13 @@ class TenantCall:
         name: repository and method.
         invoke: gets repositories, the calling tenant and the rows of the other one.
         answer: what the caller gets, or the error, when the rows belong to another tenant.
+        bound: whether it may be called in a session and in a unit of work.
     """
 
     name: str
     invoke: Callable[[object, str, OneOfEach], object]
     answer: object
+    bound: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +153,17 @@ def calls_of_the_system(item: Example) -> Iterator[TenantCall]:
     derived = {call.method.name for call in item.lookups} | {call.method.name for call in item.lists}
     for method in methods_of(item.protocol):
         if method.name not in derived:
-            yield TenantCall(f"{item.repository}.{method.name}", partial(call_aside, item, method), None)
+            call = partial(call_aside, item, method)
+            bound = method.name not in item.unbound
+            yield TenantCall(f"{item.repository}.{method.name}", call, None, bound)
 
 
 def call_aside(item: Example, method: Method, session: object, tenant: str, one_of_each: OneOfEach) -> object:
-    """Call a method about a row that nobody has stored, and an instant before all of them."""
+    """Call a method about a row that nobody has stored, before every instant, without waiting."""
     del one_of_each
     model = item.small(tenant, f"aside@{tenant}")
-    fixed: dict[str, object] = {"datetime": at().replace(year=2), type(model).__name__: model}
+    fixed: dict[str, object] = {type(model).__name__: model}
+    fixed |= {"datetime": at().replace(year=2), "timedelta": timedelta(0)}
     value = item.value(tenant, model)
     names = dict(zip(method.positional, fields_of(item.entity, method), strict=True))
     arguments = [

@@ -9,7 +9,7 @@ name, and whoever stores a child may rely on its parent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -79,6 +79,7 @@ class Example:
         drawn: a strategy of models of a tenant and a key, ``None`` where another entity's covers it.
         find: finds the stored row of a model of a tenant through a session, where no method of the repository
             does that by its key.
+        unbound: methods that take part in no session and no unit of work.
     """
 
     entity: Entity
@@ -94,6 +95,7 @@ class Example:
     markers: Markers[CanonicalModel]
     drawn: Draw[CanonicalModel] | None
     find: Find[object, CanonicalModel] | None
+    unbound: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -180,6 +182,7 @@ def example(
     markers: Markers[M] | None = None,
     drawn: Draw[M] | Literal["derived"] | None = "derived",
     find: Find[S, M] | None = None,
+    unbound: Iterable[str] = (),
 ) -> Example:
     """Return the example of an entity; see :class:`Example`. What is left out is derived.
 
@@ -205,6 +208,7 @@ def example(
         markers=cast("Markers[CanonicalModel]", markers or no_markers),
         drawn=cast("Draw[CanonicalModel] | None", partial(rows, entity) if drawn == "derived" else drawn),
         find=cast("Find[object, CanonicalModel] | None", find),
+        unbound=frozenset(unbound),
     )
 
 

@@ -93,7 +93,9 @@ class Lookup:
 
     def __call__(self, repository: object, tenant: str, value: Value) -> object:
         """Return what the method answers."""
-        return self.method.call(repository, tenant, map(value, self.fields))
+        # One that looks elsewhere unless it is told is told.
+        told = {TENANT: tenant} if TENANT in self.method.optional else {}
+        return self.method.call(repository, tenant, map(value, self.fields), **told)
 
 
 @dataclass(frozen=True, slots=True)

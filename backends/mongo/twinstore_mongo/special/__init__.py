@@ -1,12 +1,18 @@
-"""What this driver does for one module alone, one file for each; none is needed."""
+"""What this driver does for one module alone; none of it is needed for a right answer.
+
+The file of a module has its name. Further ones, where one would be too long, begin with it:
+``<module>_<words>``.
+A file may have ``OPERATIONS``, statements of its own for hot operations, and ``CARRY_OVERS``.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from types import ModuleType
 
     from twinstore_mongo.access import Special
@@ -20,21 +26,21 @@ def carry_overs_of(module: str) -> Mapping[str, tuple[CarryOver, ...]]:
 
     None where the module has no file, or the file none of them.
     """
-    steps: Mapping[str, tuple[CarryOver, ...]] = getattr(_file_of(module), "CARRY_OVERS", {})
+    steps: dict[str, tuple[CarryOver, ...]] = {}
+    for file in _files_of(module):
+        steps |= getattr(file, "CARRY_OVERS", {})
     return steps
 
 
 def specials_of(module: str) -> Mapping[str, Special]:
-    """Return the statements for the hot operations of a module, by operation; none where it has no file."""
-    operations: Mapping[str, Special] = getattr(_file_of(module), "OPERATIONS", {})
+    """Return the statements of a module by operation; none where it has no file."""
+    operations: dict[str, Special] = {}
+    for file in _files_of(module):
+        operations |= getattr(file, "OPERATIONS", {})
     return operations
 
 
-def _file_of(module: str) -> ModuleType | None:
-    name = f"{__name__}.{module}"
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        return None
+def _files_of(module: str) -> Iterator[ModuleType]:
+    for found in iter_modules(__path__):
+        if found.name == module or found.name.startswith(f"{module}_"):
+            yield import_module(f"{__name__}.{found.name}")

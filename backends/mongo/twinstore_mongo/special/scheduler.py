@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.enums import PolicyRunJobStatus
     from twinstore.scheduler.policy_jobs import PolicyRunJob
     from twinstore.tenancy import Tenants
-    from twinstore_mongo.access import Special
+    from twinstore_mongo.access import MongoAccess, Special
     from twinstore_mongo.connection import Document
     from twinstore_mongo.context import RepositoryContext
 
@@ -41,7 +41,7 @@ CHANGES_AFTER: Final = 2**20
 
 
 def complete(  # noqa: PLR0917  # the arguments of the general way
-    context: RepositoryContext,
+    access: MongoAccess,
     scope: Tenants,
     jobs: tuple[PolicyRunJob, ...],
     expected: PolicyRunJobStatus,
@@ -50,6 +50,7 @@ def complete(  # noqa: PLR0917  # the arguments of the general way
 ) -> tuple[bool, ...]:
     """Replace some jobs, each by itself; see ``PolicyJobRepository.complete_many``."""
     answers: dict[int, bool] = {}
+    context = access.context
 
     def once() -> None:
         """Settle the jobs that are open; those that rivals have changed meanwhile stay open."""

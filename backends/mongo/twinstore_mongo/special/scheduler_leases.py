@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from twinstore.access import Sets
     from twinstore.query import Query
     from twinstore.scheduler.policy_jobs import PolicyRunJob
+    from twinstore_mongo.access import MongoAccess
     from twinstore_mongo.connection import Document
     from twinstore_mongo.context import RepositoryContext
 
@@ -44,8 +45,9 @@ def drawn_version() -> int:
     return (1 << 61) | randbits(61)
 
 
-def claim(context: RepositoryContext, query: Query, sets: Sets) -> tuple[PolicyRunJob, ...]:
+def claim(access: MongoAccess, query: Query, sets: Sets) -> tuple[PolicyRunJob, ...]:
     """Lease the first jobs of a list."""
+    context = access.context
     lease = lease_first if query.limit == 1 else lease_several
     refused: set[object] = set()
     while True:

@@ -16,7 +16,6 @@ from twinstore_postgres.compile import compile_query
 from twinstore_postgres.derive import listed, table_of
 from twinstore_postgres.errors import Subject
 from twinstore_postgres.owners import setting
-from twinstore_postgres.special import scheduler_claims
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,4 +83,4 @@ def due_pairs(access: PostgresAccess, query: Query) -> Pairs:
     return page, Page(tuple(schedules), None, tuple(name for name, _ in broken))
 
 
-OPERATIONS: Final[Mapping[str, Special]] = {DUE: due_pairs, **scheduler_claims.OPERATIONS}
+OPERATIONS: Final[Mapping[str, Special]] = {DUE: due_pairs}

@@ -8,6 +8,7 @@ from twinstore.aio.storage import AsyncModuleStorage
 from twinstore.scheduler.aio.audit import AsyncAuditRepository, AsyncSchedulerAuditService
 from twinstore.scheduler.aio.execution_logs import AsyncExecutionLogRepository
 from twinstore.scheduler.aio.impact_snapshots import AsyncImpactSnapshotRepository
+from twinstore.scheduler.aio.locks import AsyncDistributedLock
 from twinstore.scheduler.aio.policy_jobs import AsyncPolicyJobRepository
 from twinstore.scheduler.aio.policy_runs import AsyncPolicyRunService
 from twinstore.scheduler.aio.run_summaries import AsyncRunSummaryRepository, AsyncRunSummaryService
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncAuditRepository",
+    "AsyncDistributedLock",
     "AsyncExecutionLogRepository",
     "AsyncImpactSnapshotRepository",
     "AsyncPolicyJobRepository",
@@ -54,6 +56,7 @@ class AsyncSchedulerSession:
         self.run_summaries = AsyncRunSummaryRepository(session.run_summaries, threads)
         self.workers = AsyncWorkerRepository(session.workers, threads)
         self.policy_jobs = AsyncPolicyJobRepository(session.policy_jobs, threads)
+        self.locks = AsyncDistributedLock(session.locks, threads)
         self.run_summary_service = AsyncRunSummaryService(session.run_summary_service, threads)
         self.audit_service = AsyncSchedulerAuditService(session.audit_service, threads)
         self.policy_run_service = AsyncPolicyRunService(session.policy_run_service, threads)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from twinstore.scheduler.repositories.audit import AuditRecords
 from twinstore.scheduler.repositories.execution_logs import ExecutionLogs
 from twinstore.scheduler.repositories.impact_snapshots import ImpactSnapshots
+from twinstore.scheduler.repositories.locks import Locks
 from twinstore.scheduler.repositories.policy_jobs import PolicyJobs
 from twinstore.scheduler.repositories.run_summaries import RunSummaries
 from twinstore.scheduler.repositories.runs import Runs
@@ -22,6 +23,7 @@ __all__ = [
     "AuditRecords",
     "ExecutionLogs",
     "ImpactSnapshots",
+    "Locks",
     "PolicyJobs",
     "Repositories",
     "RunSummaries",
@@ -45,6 +47,7 @@ class Repositories:
     run_summaries: RunSummaries
     workers: Workers
     policy_jobs: PolicyJobs
+    locks: Locks
 
     @classmethod
     def over(cls, access: Access) -> Self:
@@ -59,4 +62,5 @@ class Repositories:
             run_summaries=RunSummaries(access),
             workers=Workers(access),
             policy_jobs=PolicyJobs(access),
+            locks=Locks(access),
         )

@@ -27,6 +27,7 @@ __all__ = ["TenancyContract"]
 PURPOSE: Final = "contract kit"
 every_method = each("call", lambda kit: kit.tenant_calls())
 every_system_method = each("call", lambda kit: kit.system_calls())
+every_bound_method = each("call", lambda kit: [call for call in kit.system_calls() if call.bound])
 BAD_TENANTS: Final = ["", "  ", "a:b", "a\nb", "a\x00b", "x" * 129]
 
 
@@ -133,7 +134,7 @@ class TenancyContract(Contract):
         with workspace.storage.sessions.open(workspace.tenant) as bound, pytest.raises(TenantScopeError):
             call.invoke(bound, workspace.tenant, unchanged.one_of_each)
 
-    @every_system_method
+    @every_bound_method
     @needs("sessions")
     def test_a_session_with_a_purpose_sees_all(
         self, workspace: Workspace, other_tenant: OtherTenant, call: TenantCall
@@ -142,7 +143,7 @@ class TenancyContract(Contract):
         with workspace.storage.sessions.open(purpose=PURPOSE) as bound:
             assert call.invoke(bound, workspace.tenant, other_tenant.one_of_each) == expected
 
-    @every_system_method
+    @every_bound_method
     @needs("transactions")
     def test_a_unit_with_a_purpose_sees_all(
         self, workspace: Workspace, other_tenant: OtherTenant, call: TenantCall

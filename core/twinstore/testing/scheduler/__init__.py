@@ -18,6 +18,7 @@ from twinstore.testing.scheduler.contracts.firing import FiringContract
 from twinstore.testing.scheduler.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.scheduler.contracts.isolation import SchedulerIsolationContract
 from twinstore.testing.scheduler.contracts.joining import SchedulerJoiningContract
+from twinstore.testing.scheduler.contracts.locks import LockContract
 from twinstore.testing.scheduler.contracts.paging import FilteredListContract
 from twinstore.testing.scheduler.contracts.policy_claims import PolicyClaimContract
 from twinstore.testing.scheduler.contracts.policy_jobs import PolicyJobContract
@@ -50,6 +51,7 @@ __all__ = [
     "FilteredListContract",
     "FiringContract",
     "ImpactSnapshotRepositoryContract",
+    "LockContract",
     "PolicyClaimContract",
     "PolicyJobContract",
     "PolicyRunServiceContract",

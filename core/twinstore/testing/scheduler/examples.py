@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+from twinstore.access import Row
 from twinstore.fields import PositiveInt
 from twinstore.scheduler.audit import AuditRecord, AuditRepository
 from twinstore.scheduler.catalog import (
     AUDIT,
     EXECUTION_LOGS,
     IMPACT_SNAPSHOTS,
+    LOCKS,
     POLICY_JOBS,
     RUN_SUMMARIES,
     RUNS,
@@ -25,8 +27,10 @@ from twinstore.scheduler.impact_snapshots import (
     ImpactSnapshotRepository,
     derived_snapshot_id,
 )
+from twinstore.scheduler.locks import DistributedLock, LockInfo
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.policy_jobs import PolicyJobRepository, PolicyRunJob
+from twinstore.scheduler.repositories.locks import Locks
 from twinstore.scheduler.run_summaries import RunSummary, RunSummaryRepository
 from twinstore.scheduler.runs import Run, RunRepository, RunStats
 from twinstore.scheduler.schedules import Schedule, ScheduleRepository
@@ -34,6 +38,7 @@ from twinstore.scheduler.selectors import selector_digest
 from twinstore.scheduler.storage import SchedulerSession
 from twinstore.scheduler.triggers import Trigger, TriggerRepository
 from twinstore.scheduler.workers import Worker, WorkerRepository, WorkerStatus
+from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing.drawing import rows, values
 from twinstore.testing.examples import TIES, Example, ModuleExamples, example
 from twinstore.testing.instants import at
@@ -62,7 +67,7 @@ if TYPE_CHECKING:
     from twinstore.jsontext import JsonObject
 
 
-__all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN", "make_log_entry", "make_worker"]
+__all__ = ["SCHEDULER_EXAMPLES", "SNAPSHOT_RUN", "make_lock", "make_log_entry", "make_worker"]
 
 Session = SchedulerSession
 # The run to which every snapshot of the kit belongs, and with it every row of the lists by run.
@@ -258,6 +263,24 @@ def pending_jobs(tenant: str, key: str) -> SearchStrategy[PolicyRunJob]:
     return strategies.policy_jobs(tenant, key)
 
 
+def make_lock(tenant_id: str, lock_key: str, **changes: object) -> LockInfo:
+    """Return a lock that was released long ago."""
+    ended = {"holder_id": "node-1/1/a", "acquired_at": at(), "expires_at": at(), "fence": 1}
+    return LockInfo.model_validate({"lock_key": lock_key, "tenant_id": tenant_id, **ended, **changes})
+
+
+def rich_lock(tenant_id: str, lock_key: str) -> LockInfo:
+    """Return a lock with a value in every field."""
+    texts = {"holder_id": "\u00e9/$ref", "metadata": {"\u00e9": "\U0001f600", "$set": "$fence"}}
+    return make_lock(tenant_id, lock_key, renewed_at=at(1), fence=2**63 - 1, **texts)
+
+
+def store_lock(session: Session, tenant: str, lock: LockInfo) -> LockInfo:
+    """Store a lock as it is given, which no service can: the clock of the server decides."""
+    del tenant
+    return cast("Locks", session.locks).access.put(LOCKS, ALL_TENANTS, Row(lock)).model
+
+
 def beginning_runs(tenant: str, key: str) -> SearchStrategy[Run]:
     """Return runs as they may be created."""
     return strategies.runs(tenant, key, tuple(BEGINNINGS))
@@ -357,6 +380,14 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         orders={"list": "-createdAt id"},
         remove="delete",
         drawn=pending_jobs,
+    ),
+    example(
+        entity=LOCKS,
+        protocol=DistributedLock,
+        small=make_lock,
+        rich=rich_lock,
+        store=store_lock,
+        unbound=("acquire", "try_acquire"),
     ),
 )
 SCHEDULER_EXAMPLES: Final = ModuleExamples(MODULE, EXAMPLES, chosen=RUNS)

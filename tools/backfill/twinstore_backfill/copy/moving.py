@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from twinstore.ledger.records import key_of_json
 from twinstore.moving import HELD
+from twinstore.releasing import copy_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +45,7 @@ def settle_moves(source: BulkPort, target: BulkPort, ledger: Ledger, lease: Leas
     waiting = dict(refused_rows(ledger, lease.job_id, entity)) if entity.uniques else {}
     if not waiting:
         return Moves()
-    with source.view() as view, target.writer(entity, on_conflict="overwrite") as writer:
+    with source.view() as view, copy_writer(target, entity, on_conflict="overwrite") as writer:
         writer.write(sorted(view.records_of(entity, list(waiting)), key=in_order))
         rejected = {item.record.key for item in writer.flush().rejected}
         settled = {key: number for key, number in waiting.items() if key not in rejected}

@@ -11,6 +11,7 @@ from twinstore.keys import KeyType
 from twinstore.ledger import RangeTally
 from twinstore.moving import HELD
 from twinstore.normalform import marker_not_normal
+from twinstore.releasing import copied, copy_counts
 from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore_backfill.copy.forgiving import Forgiving
 from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
@@ -49,7 +50,7 @@ class SourceRows:
             view.records(entity, within, tenant_id=tenant, batch_size=self._batch_size)
             for tenant in self._tenants or (None,)
         )
-        return (self._forgiving.forgiven(entity, batch) for batch in batches)
+        return (self._forgiving.forgiven(entity, copied(entity, batch)) for batch in batches)
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""
@@ -59,7 +60,7 @@ class SourceRows:
 
     def counts(self, entity: Entity) -> dict[str, int]:
         """Return the number of rows to read, by the label of their owner."""
-        counts = self.port.counts(entity)
+        counts = copy_counts(self.port, entity)
         return {
             label: counts[label] for label in sorted(counts) if not self._tenants or label in self._tenants
         }

@@ -23,6 +23,7 @@ from twinstore.errors import (
     UnavailableError,
     UnsupportedCapabilityError,
 )
+from twinstore.releasing import copy_writer
 from twinstore_backfill.copy.quarantine import RangeLines
 from twinstore_backfill.copy.reading import RangeReader
 from twinstore_backfill.stopping import StopRequestedError
@@ -183,7 +184,7 @@ def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:
         context.told(entity.name) as tell,
         RangeLines(claim) as lines,
         context.source.port.view() as view,
-        context.target.writer(entity, on_conflict=context.on_conflict, check=check) as writer,
+        copy_writer(context.target, entity, on_conflict=context.on_conflict, check=check) as writer,
     ):
         reader = RangeReader(entity, expired=context.expired[entity.name], lines=lines)
         for batch in context.source.records(view, entity, claim.within):

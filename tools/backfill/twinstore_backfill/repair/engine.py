@@ -15,6 +15,7 @@ from logging import getLogger
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import ConfigurationError
+from twinstore.releasing import copy_writer
 from twinstore_backfill.copy.dry import FirstLines
 from twinstore_backfill.copy.forgiving import Forgiving
 from twinstore_backfill.copy.reading import RangeReader
@@ -138,7 +139,7 @@ class Repair:
             # In order, so that a second row of one key is seen as one.
             records = sorted(view.records_of(entity, keys), key=_key_of)
             records = self._forgiving.forgiven(entity, records)
-            writer = stack.enter_context(self._target.bulk.writer(entity, on_conflict="overwrite"))
+            writer = stack.enter_context(copy_writer(self._target.bulk, entity, on_conflict="overwrite"))
             wanted = reader.wanted(records)
             if entity.append_only:
                 # A copy never overwrites these; here somebody named the very rows.

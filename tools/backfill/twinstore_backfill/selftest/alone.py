@@ -81,7 +81,7 @@ def once_more(
     Returns:
         what could be planted now, and what is still refused.
     """
-    stored = {entity.name: target.planter.rows(entity) for entity in target.entities}
+    stored = {entity.name: target.rows(entity) for entity in target.entities}
     around = surroundings(target, stored, herd)
     singles: list[Single] = []
     left: list[Refused] = []
@@ -91,7 +91,7 @@ def once_more(
         if isinstance(done, Planted):
             singles.append(_judged(source, target, done, stop))
             # What is taken back stands elsewhere in its table.
-            stored[item.entity] = target.planter.rows(done.entity)
+            stored[item.entity] = target.rows(done.entity)
         else:
             left.append(done or item)
     return singles, left
@@ -103,7 +103,7 @@ def _again(target: ScratchSide, item: Planted) -> Planted:
     row = None
     if item.before is not None:
         # Taking it back has moved the row.
-        row = next((row for row in target.planter.rows(entity) if row.key == item.key), None)
+        row = next((row for row in target.rows(entity) if row.key == item.key), None)
     # Built again: of a name that stands twice the values that were read back tell one.
     values = None if item.after is None else item.mutation.build(item.origin.values)
     return replace(item, before=row, after=change(entity, row, values))

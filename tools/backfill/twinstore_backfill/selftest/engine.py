@@ -206,7 +206,7 @@ class Selftest:
 
     def _plant(self, plan: SidePlan) -> tuple[list[Planted], list[Refused], list[Unplaced]]:
         side = plan.side
-        stored = {entity.name: side.planter.rows(entity) for entity in side.entities}
+        stored = {entity.name: side.rows(entity) for entity in side.entities}
         around = surroundings(side, stored, self.herd)
         planted: list[Planted] = []
         refused: list[Refused] = []

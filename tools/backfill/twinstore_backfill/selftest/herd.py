@@ -12,6 +12,7 @@ from uuid import UUID, uuid5
 import pydantic
 
 from twinstore.catalog import KeyType
+from twinstore.releasing import copy_writer
 from twinstore.shapes import Kind as Shape
 from twinstore.tenancy import NO_TENANT, Tenant
 from twinstore_backfill.selftest.sampling import key_of_parent
@@ -119,7 +120,8 @@ class Herd:
                 self._write(source, entity, waiting[start : start + 1000])
 
     def _write(self, source: BulkPort, entity: Entity, records: Sequence[Record]) -> None:
-        with source.writer(entity) as writer:
+        # As a copy writes them: then both sides hold the same, whichever is the target.
+        with copy_writer(source, entity) as writer:
             writer.write(sorted(records, key=lambda record: cast("Key", record.key)))
             outcome = writer.flush()
             writer.commit()

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from twinstore.bulk import KeyRange
+from twinstore.releasing import copied
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.progress import SilentProgress
@@ -79,4 +80,5 @@ def settle(herd: Herd, source: ScratchSide, target: ScratchSide, stop: StopSwitc
 def stored_keys(port: BulkPort, entity: Entity) -> set[Key]:
     """Return the keys of an entity in a store."""
     with port.view() as view:
-        return {row.key for batch in view.rows(entity, KeyRange()) for row in batch if row.key is not None}
+        batches = (copied(entity, batch) for batch in view.rows(entity, KeyRange()))
+        return {row.key for batch in batches for row in batch if row.key is not None}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from twinstore.planting import Role
+from twinstore_backfill.selftest.held import of_released
 from twinstore_backfill.selftest.kinds import Kind
 from twinstore_backfill.selftest.mutations import Mutation, mutations_of
 from twinstore_backfill.selftest.rows import row_mutations
@@ -53,7 +54,7 @@ class Surroundings:
         """Yield every corruption of a row."""
         for spot in spots_of(self.entity, row, self.places, tabular=self.planter.tabular):
             taken = self.taken.get(spot.place.name, frozenset()) if spot.at_top else frozenset()
-            yield from mutations_of(spot, self.planter, taken)
+            yield from of_released(self.entity, spot, mutations_of(spot, self.planter, taken))
         yield from row_mutations(
             self.entity, row, self.places, self.tenants, self.spare, tabular=self.planter.tabular
         )

@@ -65,7 +65,7 @@ def plans_for(
 
 
 def _planned(side: ScratchSide, herd: Herd) -> SidePlan:
-    rows = {entity.name: side.planter.rows(entity) for entity in side.entities}
+    rows = {entity.name: side.rows(entity) for entity in side.entities}
     around = surroundings(side, rows, herd)
     plans = {
         entity.name: Plan.of(around[entity.name], rows[entity.name], herd.made[entity.name])

@@ -9,6 +9,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from twinstore.catalog import LifeInCopy
+from twinstore.releasing import copied, copy_counts
 from twinstore.tenancy import TenancyKind, names_tenant
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _chosen(source: BulkPort, view: BulkView, entity: Entity, size: int, seed: i
             if quota <= 0:
                 break
             batches = view.records(entity, within, tenant_id=tenant, batch_size=RANGE)
-            found = [record for batch in batches for record in batch]
+            found = [record for batch in batches for record in copied(entity, batch)]
             found.sort(key=lambda record: place_of(seed, entity.name, record.key))
             yield from found[:quota]
             left -= len(found[:quota])
@@ -90,7 +91,7 @@ def _tenants(source: BulkPort, entity: Entity, size: int, seed: int) -> list[str
     """Return the tenants to ask for rows, those with the fewest first; as many as there may be rows."""
     if entity.tenancy.kind is not TenancyKind.REQUIRED:
         return [None]
-    counts = source.counts(entity)
+    counts = copy_counts(source, entity)
     labels = sorted(filter(names_tenant, counts), key=lambda label: place_of(seed, entity.name, label))
     chosen = sorted((counts[label], label) for label in labels[:size])
     return [label for _, label in chosen]

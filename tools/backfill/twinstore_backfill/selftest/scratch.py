@@ -14,6 +14,7 @@ from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.modules import module_spec
 from twinstore.plugins import load_backend
+from twinstore.releasing import copied
 from twinstore_backfill.outcome import PreflightError
 from twinstore_backfill.stores import open_store, prepare_target
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from twinstore.catalog import Entity
-    from twinstore.planting import Planter
+    from twinstore.planting import Planter, RawRow
     from twinstore_backfill.stores import Store
 
 __all__ = ["ScratchSide", "embedded_settings", "open_scratch", "planted_drivers"]
@@ -40,6 +41,10 @@ class ScratchSide:
         return tuple(
             entity for entity in self.store.bulk.entities() if entity.life is not LifeInCopy.LEFT_OUT
         )
+
+    def rows(self, entity: Entity) -> list[RawRow]:
+        """Return the rows of an entity as they are stored, but for those that a store keeps to itself."""
+        return copied(entity, self.planter.rows(entity))
 
     def clear(self) -> None:
         """Remove all rows, children first, and what the ledger knows of copies."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.modules import module_spec
 from twinstore.tenancy import shown
@@ -16,11 +16,14 @@ from twinstore_backfill.verify.findings import UNREADABLE_TARGET
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from twinstore.checks import SmokeTest
     from twinstore_backfill.report.model import Differing, EntityReport, Result, TenantReport
-    from twinstore_backfill.verify.lists import ListFinding
+    from twinstore_backfill.stores import Store
+    from twinstore_backfill.verify.lists import AnyStorage, ListFinding
     from twinstore_backfill.verify.tasks import ListResult
 
 __all__ = [
+    "SMOKE",
     "ListJudgement",
     "content_check",
     "count_check",
@@ -29,10 +32,10 @@ __all__ = [
     "list_checks",
     "list_titles",
     "listed_check",
-    "lock_check",
     "mode_check",
     "recheck_mode",
     "skipped",
+    "smoke_check",
     "worst",
 ]
 
@@ -41,6 +44,8 @@ NOTHING: Final = (
     "nothing was compared, because neither side holds a document to compare; check the settings of both, "
     "or begin without old data with --start-clean"
 )
+SMOKE: Final = "lock smoke test"
+NO_LOCKS: Final = "the module has no locks"
 # From light to heavy: a difference that was found weighs more than what could not be looked at.
 ORDER: Final[Sequence[Result]] = ("skipped", "pass", "inconclusive", "fail")
 
@@ -233,9 +238,16 @@ def _softened(finding: ListFinding) -> ListFinding:
     return replace(finding, result="inconclusive", problem=problem)
 
 
-def lock_check() -> Check:
-    """C6: the locks of the target work; no module of this version has any."""
-    return Check(id="C6", title="lock smoke test", result="skipped", summary="the module has no locks")
+def smoke_check(target: Store) -> Check:
+    """C6: the target can do what its module tries on it."""
+    # The description of a module names its smoke test and its storage together.
+    test = cast("SmokeTest[AnyStorage] | None", module_spec(target.module).smoke_test)
+    if test is None:
+        return skipped("C6", SMOKE, NO_LOCKS)
+    problems = list(test.run(target.storage))
+    # What a source can do was proved by whoever uses it; a verification writes nothing there.
+    summary = f"{test.does} in target; in source skipped: a source is only read"
+    return listed_check("C6", test.title, "fail" if problems else "pass", summary, problems)
 
 
 def decode_check(entities: Sequence[EntityReport]) -> Check:

@@ -20,8 +20,9 @@ from twinstore.canonical import CanonicalModel, describe_failure
 from twinstore.fields import parse_timestamp
 from twinstore.mapnames import lossy_map
 from twinstore.normalform import marker_not_normal
+from twinstore.releasing import fence_in, released
 from twinstore.shapes import Kind
-from twinstore.stored import MARK, NUMBERS, unmarked
+from twinstore.stored import MARK, NUMBERS, has_marks, unmarked
 from twinstore_backfill.ignoring import without
 from twinstore_backfill.verify.equivalences import Change, changes
 
@@ -107,6 +108,9 @@ class Expecting:
         except (ValueError, RecursionError):
             return Refused("a value is not acceptable, or is nested too deeply")
         content = jsontext.dumps_sorted({"doc": wire, "storage": markers})
+        stored = content
+        if self._entity.release is not None:
+            stored = jsontext.dumps_sorted({"doc": released(self._entity, model).wire(), "storage": markers})
         single = self._entity.single_key
         if self._entity.derived_key is not None and single not in wire and row.key is not None:
             # The id follows from what a copy stores, and need not follow from how the source spells it.
@@ -114,7 +118,26 @@ class Expecting:
                 name: value for name, value in given["doc"].items() if (name, value) != (single, row.key[0])
             }
         found = map(self._told, changes(given, orjson.loads(content)))
-        return Expected(content, self.beside(model, markers, wire), tuple(found))
+        return Expected(stored, self.beside(model, markers, wire), tuple(found))
+
+    def beside_target(self, source: ScanRow, target: ScanRow) -> Expected | Refused:
+        """Return what a copy leaves of a row of the target, or makes of it.
+
+        That is what it stores in an empty target, but for rows that are released: of these the fence alone
+        counts where the service can read the row, and a higher one stays.
+        """
+        expected = self.of(source)
+        if isinstance(expected, Refused) or self._entity.release is None:
+            return expected
+        wanted, stored = (fence_in(self._entity, content) for content in (expected.content, target.content))
+        if wanted is None or stored is None or not self._is_readable(target.content):
+            return expected
+        document = orjson.loads(target.content)
+        document["doc"][self._entity.release.fence] = max(wanted, stored)
+        return replace(expected, content=jsontext.dumps_sorted(document), beside=orjson.loads(target.beside))
+
+    def _is_readable(self, content: bytes) -> bool:
+        return not has_marks(content) and self.accepts(content)
 
     def record(self, row: ScanRow) -> Record | None:
         """Return a source row as a copy takes it, ``None`` when it goes to quarantine."""

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from twinstore.catalog import LifeInCopy
+from twinstore.releasing import copy_counts
 from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.progress import SilentProgress
 from twinstore_backfill.report.model import Check, LeftOut, SideReport
 from twinstore_backfill.stores import left_out_entities, preflight
-from twinstore_backfill.verify.checks import list_checks, lock_check, skipped
+from twinstore_backfill.verify.checks import list_checks, skipped, smoke_check
 from twinstore_backfill.verify.engine import LARGEST_PAGE, Verification
 from twinstore_backfill.verify.schema import schema_check
 from twinstore_backfill.verify.tasks import ListResult, ListTask, VerifyContext
@@ -82,7 +83,7 @@ class FreshStart(Verification):
             self._empty_check(),
             *(skipped(name, title, WHY) for name, title in SKIPPED),
             *list_checks(lists, self._target.module),
-            lock_check(),
+            smoke_check(self._target),
             skipped("C7", "undecodable", WHY),
             schema_check(self._target),
         ]
@@ -94,7 +95,7 @@ class FreshStart(Verification):
         found = [
             f"{entity.name}: {count:,} {'row' if count == 1 else 'rows'} in target"
             for entity in entities
-            if (count := sum(port.counts(entity).values()))
+            if (count := sum(copy_counts(port, entity).values()))
         ]
         return Check(
             id="C0",

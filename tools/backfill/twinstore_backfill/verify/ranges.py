@@ -10,6 +10,7 @@ import orjson
 
 from twinstore.bulk import NOTHING_BESIDE, KeyRange
 from twinstore.keys import Key
+from twinstore.releasing import copied
 from twinstore.stored import has_marks
 from twinstore_backfill.copy.reading import REPEATED, no_key
 from twinstore_backfill.copy.retention import is_due
@@ -103,7 +104,8 @@ class RangeComparison:
 
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
-        return view.rows(self.entity, within, tenant_id=self.tenant, batch_size=self.batch_size)
+        batches = view.rows(self.entity, within, tenant_id=self.tenant, batch_size=self.batch_size)
+        return (copied(self.entity, batch) for batch in batches)
 
 
 def compare_range(work: RangeComparison, within: KeyRange) -> RangeResult:
@@ -249,7 +251,7 @@ class RowComparison:
 
     def _otherwise(self, source: ScanRow, target: ScanRow) -> None:
         """Count a row that the source holds in another form than a copy, or the target in a wrong one."""
-        expected = self._expecting.of(source)
+        expected = self._expecting.beside_target(source, target)
         if isinstance(expected, Expected):
             if expected.content == target.content and stands_beside(expected, target):
                 self._equivalent(source, expected)

@@ -80,7 +80,9 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     work = RangeComparison(source.bulk, target.bulk, entity, None, limit, ignored=ignored)
     judged = compare_keys(work, [key])
     expecting = Expecting(entity, ignored)
-    expected = None if left is None else expecting.of(left)
+    expected = None
+    if left is not None:
+        expected = expecting.of(left) if right is None else expecting.beside_target(left, right)
     wanted = expected.content if isinstance(expected, Expected) else None if left is None else left.content
     places: list[Place] = []
     if wanted is not None and right is not None:

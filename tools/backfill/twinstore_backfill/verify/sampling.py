@@ -9,6 +9,7 @@ from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
+from twinstore.scope import SYSTEM_TENANT
 from twinstore.tenancy import names_tenant
 from twinstore_backfill.verify.ranges import RangeResult, RowComparison
 
@@ -48,7 +49,9 @@ def rows_of_tenants(counted: Iterable[Mapping[str, tuple[int, int]]]) -> Counter
     """Return the rows of each tenant over all entities, on the side that has more of them."""
     rows = Counter[str]()
     for counts in counted:
-        rows.update({label: max(pair) for label, pair in counts.items() if names_tenant(label)})
+        # Rows may belong to the system itself, which no list of a tenant shows.
+        tenants = (label for label in counts if names_tenant(label) and label != SYSTEM_TENANT)
+        rows.update({label: max(counts[label]) for label in tenants})
     return rows
 
 

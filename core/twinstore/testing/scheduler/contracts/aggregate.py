@@ -13,6 +13,7 @@ from twinstore.testing.scheduler.contracts.firing import FiringContract
 from twinstore.testing.scheduler.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.scheduler.contracts.isolation import SchedulerIsolationContract
 from twinstore.testing.scheduler.contracts.joining import SchedulerJoiningContract
+from twinstore.testing.scheduler.contracts.locks import LockContract
 from twinstore.testing.scheduler.contracts.paging import FilteredListContract
 from twinstore.testing.scheduler.contracts.policy_claims import PolicyClaimContract
 from twinstore.testing.scheduler.contracts.policy_jobs import PolicyJobContract
@@ -53,6 +54,7 @@ class SchedulerContract(
     PolicyJobContract,
     PolicyClaimContract,
     PolicyRunServiceContract,
+    LockContract,
     SchedulerBulkContract,
     SchedulerCapabilitiesContract,
     BrokenRowContract,

@@ -1,0 +1,157 @@
+"""Connections beside the pool, each with one owner, for what lasts as long as its connection does.
+
+They go past a transaction pooler, which would give the connection to somebody else between two statements.
+Their number is bounded: requests must never miss a connection of the server because of them.
+"""
+
+from __future__ import annotations
+
+from threading import BoundedSemaphore
+from typing import TYPE_CHECKING
+from weakref import WeakSet, finalize
+
+from psycopg.rows import tuple_row
+from typing_extensions import override
+
+from twinstore.errors import ConfigurationError, Outcome, UnavailableError
+from twinstore.forks import Renewable, renew_in_child
+from twinstore.scope import SYSTEM_TENANT
+from twinstore_postgres.connecting import check_version, target_of
+from twinstore_postgres.errors import NOWHERE, OF_PSYCOPG, translate, translated
+from twinstore_postgres.roles import check_role
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from twinstore_postgres.codec import Row
+    from twinstore_postgres.connecting import Connection
+    from twinstore_postgres.errors import Subject
+    from twinstore_postgres.server import ServerConnections
+    from twinstore_postgres.settings import PostgresSettings
+
+__all__ = ["DedicatedConnection", "DedicatedConnections"]
+
+
+class DedicatedConnections(Renewable):
+    """Opens such connections, and closes with the storage those that are still open."""
+
+    def __init__(self, settings: PostgresSettings, server: ServerConnections, schema: str) -> None:
+        """Take the settings, the server of the pool, and the schema whose tables the role might own.
+
+        Raises:
+            ConfigurationError: a connection string that cannot be read.
+        """
+        own = settings.lock_connection_string
+        self._target = (
+            server.target
+            if own is None
+            else target_of(own, settings, purpose="The connection string for locks (LockConnectionString)")
+        )
+        self._schema = schema
+        self._safe = settings.allow_unsafe_role
+        self._most = settings.lock_connections_max
+        self._closed = False
+        self._open: WeakSet[DedicatedConnection] = WeakSet()
+        self._free = BoundedSemaphore(self._most)
+        renew_in_child(self)
+
+    def open(self, seconds: float, **settings: object) -> DedicatedConnection:
+        """Open a connection with some settings of the server, in system scope and in autocommit mode.
+
+        Args:
+            seconds: how long to wait while as many are open as may be.
+            settings: of the server, for this connection.
+
+        Raises:
+            UnavailableError: as many as may be stayed in use, or the server does not answer.
+            ConfigurationError: wrong password or database, unsafe role, closed storage.
+        """
+        self._refuse_closed()
+        free = self._free
+        if not free.acquire(timeout=seconds):
+            raise UnavailableError(
+                f"All {self._most} connections for locks (LockConnectionsMax) stayed in use for "
+                f"{seconds:g} s; raise LockConnectionsMax, or hold fewer locks at a time.",
+                outcome=Outcome.NOT_APPLIED,
+                driver=DRIVER,
+            )
+        try:
+            target = self._target.with_settings(**{"app.tenant_id": SYSTEM_TENANT, **settings})
+            connection = self._checked(target.connect())
+        except BaseException:
+            free.release()
+            raise
+        opened = DedicatedConnection(connection, free)
+        self._open.add(opened)
+        if self._closed:  # meanwhile, and whoever closed the others may have missed this one
+            opened.close()
+        self._refuse_closed()
+        return opened
+
+    @override
+    def renew(self) -> None:
+        """Start without a connection in a forked child; those that are open are the parent's."""
+        self._open = WeakSet()
+        self._free = BoundedSemaphore(self._most)
+
+    def close(self) -> None:
+        """Close all of them, and open no others."""
+        self._closed = True
+        for connection in tuple(self._open):
+            connection.close()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ConfigurationError("This storage is closed; open a new one.", driver=DRIVER)
+
+    def _checked(self, connection: Connection) -> Connection:
+        """Return a connection whose server is new enough and whose role is safe; the pool checks its own."""
+        if self._safe:
+            return connection
+        try:
+            with translated(outcome=Outcome.NOT_APPLIED):
+                check_version(connection)
+                self._safe = check_role(connection, self._schema)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+class DedicatedConnection:
+    """One connection with one owner; closed also when its owner forgets it."""
+
+    def __init__(self, connection: Connection, free: BoundedSemaphore) -> None:
+        """Take the connection, and what counts how many may still be opened."""
+        self._connection = connection
+        # Once, whoever is first: the owner, the storage, the collector, or the end of the process.
+        self._end = finalize(self, give_up, connection, free)
+
+    def one(self, statement: bytes, values: Mapping[str, object], subject: Subject = NOWHERE) -> Row | None:
+        """Execute a statement in one round trip, in a transaction of its own; return its first row.
+
+        Raises:
+            UnavailableError: the connection was lost, and with it whatever it stood for; the outcome says
+                ``UNKNOWN`` then, and otherwise that nothing was done.
+        """
+        cursor = self._connection.cursor(row_factory=tuple_row)
+        try:
+            # Not prepared: most connections send each statement once, and preparing is a round trip more.
+            return cursor.execute(statement, values, prepare=False).fetchone()
+        except OF_PSYCOPG as error:
+            failure = translate(error, subject, Outcome.NOT_APPLIED)
+            # Also where the server says that it did nothing: what the connection stood for is gone with it.
+            if self._connection.closed and isinstance(failure, UnavailableError):
+                failure.outcome = Outcome.UNKNOWN
+            raise failure from error
+
+    def close(self) -> None:
+        """Close it; a second call does nothing."""
+        self._end()
+
+
+def give_up(connection: Connection, free: BoundedSemaphore) -> None:
+    """Close a connection and let another one be opened; in a forked child neither reaches the parent."""
+    connection.close()
+    free.release()

@@ -1,0 +1,163 @@
+"""Locks on PostgreSQL: an advisory lock for exclusion, and before and after it the row with holder and fence.
+
+Both live on one connection of their own. When its process dies the server frees the advisory lock, and when
+it stops talking for as long as the lease, ``idle_session_timeout`` ends the connection. Only the row says
+that a lock is held: it outlives a lost connection until its lease ends, and its fence outlives everything.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from psycopg import errors
+from typing_extensions import override
+
+from twinstore.errors import TwinstoreError
+from twinstore.jsontext import dumps_sorted
+from twinstore.scheduler.catalog import LOCKS
+from twinstore.scheduler.holding import Contender
+from twinstore.scheduler.locks import lock_number
+from twinstore.scheduler.repositories.locks import CONTEND
+from twinstore_postgres.errors import Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from twinstore.scheduler.locks import LockInfo
+    from twinstore.scheduler.rules.locks import LockClaim
+    from twinstore_postgres.access import PostgresAccess, Special
+    from twinstore_postgres.codec import Row
+    from twinstore_postgres.dedicated import DedicatedConnection, DedicatedConnections
+
+__all__ = ["OPERATIONS"]
+
+# A copy that writes the row right now must not keep a caller waiting who wants one attempt.
+ROW_WAIT_MS: Final = 500
+# One statement: a process that stops between two of them would hold the advisory lock and no lease. The time
+# is read behind the advisory lock; waiting for the row can only make it older, and the lease shorter.
+ACQUIRE: Final = b"""
+WITH entered AS MATERIALIZED (SELECT pg_try_advisory_lock(%(number)s) AS entered),
+     clock AS MATERIALIZED (
+    SELECT date_trunc('milliseconds', clock_timestamp()) AS now FROM entered WHERE entered
+), leased AS (
+    INSERT INTO scheduler.locks AS stored
+           (tenant_id, lock_key, holder_id, acquired_at, expires_at, renewed_at, fence, metadata)
+    SELECT %(tenant)s, %(key)s, %(holder)s, now, now + %(lease)s, NULL, 1, %(metadata)s::jsonb FROM clock
+        ON CONFLICT (tenant_id, lock_key) DO UPDATE
+       SET holder_id = excluded.holder_id, acquired_at = excluded.acquired_at,
+           expires_at = excluded.expires_at, renewed_at = NULL, fence = stored.fence + 1,
+           metadata = excluded.metadata
+     WHERE stored.expires_at <= excluded.acquired_at
+    RETURNING acquired_at, expires_at, fence
+)
+SELECT entered, acquired_at, expires_at, fence FROM entered LEFT JOIN leased ON true
+"""
+NOT_LEASED: Final[Row] = (True, None, None, None)
+LEAVE: Final = b"SELECT pg_advisory_unlock(%(number)s)"
+# The row of this ownership, as long as its lease lasts: a fence is given once, so nobody else had it since.
+OWN: Final = b"""
+ WHERE tenant_id = %(tenant)s AND lock_key = %(key)s AND holder_id = %(holder)s AND fence = %(fence)s
+   AND expires_at > now
+"""
+# Every statement restarts the timer of the connection; this one also sets it to the new lease.
+RENEW: Final = (
+    b"""
+UPDATE scheduler.locks SET expires_at = now + %(lease)s, renewed_at = now
+  FROM (SELECT date_trunc('milliseconds', clock_timestamp()) AS now) AS clock"""
+    + OWN
+    + b"RETURNING expires_at, renewed_at, set_config('idle_session_timeout', %(idle)s, false)"
+)
+# The row first: whoever enters behind the advisory lock then waits for this statement to commit.
+RELEASE: Final = (
+    b"""
+WITH released AS (
+    UPDATE scheduler.locks SET expires_at = now
+      FROM (SELECT date_trunc('milliseconds', clock_timestamp()) AS now) AS clock"""
+    + OWN
+    + b"""
+    RETURNING fence
+), counted AS MATERIALIZED (SELECT count(*) AS released FROM released)
+SELECT released, pg_advisory_unlock(%(number)s) FROM counted
+"""
+)
+
+
+class AdvisoryContender(Contender):
+    """Implements :class:`~twinstore.scheduler.holding.Contender` on one connection, opened at first use."""
+
+    def __init__(self, connections: DedicatedConnections, seconds: float) -> None:
+        """Take where connections come from, and how long to wait for one."""
+        self._connections = connections
+        self._seconds = seconds
+        self._connection: DedicatedConnection | None = None
+
+    @override
+    def acquire(self, claim: LockClaim) -> LockInfo | None:
+        if self._connection is None:
+            # From the first instant: a process that stops before its first lease must free what it has, too.
+            self._connection = self._connections.open(
+                self._seconds, idle_session_timeout=milliseconds(claim.lease), lock_timeout=ROW_WAIT_MS
+            )
+        try:
+            found = self._ask(ACQUIRE, claim.key, claim_values(claim))
+        except TwinstoreError as error:
+            if not isinstance(error.__cause__, errors.LockNotAvailable):
+                raise
+            found = NOT_LEASED  # the advisory lock outlives the statement that took it
+        entered, acquired_at, expires_at, fence = found or NOT_LEASED
+        if fence is not None:
+            return claim.granted(acquired_at, expires_at, fence)
+        if entered:
+            self._ask(LEAVE, claim.key, {})
+        return None
+
+    @override
+    def renew(self, owned: LockInfo, lease: timedelta) -> LockInfo | None:
+        values = {**owned_values(owned), "lease": lease, "idle": str(milliseconds(lease))}
+        found = self._ask(RENEW, (owned.tenant_id, owned.lock_key), values)
+        return None if found is None else owned.evolve(expires_at=found[0], renewed_at=found[1])
+
+    @override
+    def release(self, owned: LockInfo) -> bool:
+        found = self._ask(RELEASE, (owned.tenant_id, owned.lock_key), owned_values(owned))
+        return found is not None and found[0] > 0
+
+    @override
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def _ask(self, statement: bytes, key: tuple[str, str], values: Mapping[str, object]) -> Row | None:
+        if self._connection is None:
+            raise LookupError("this lock was never asked for")  # met by programmers only
+        tenant, name = key
+        place = {"tenant": tenant, "key": name, "number": lock_number(tenant, name)}
+        return self._connection.one(statement, {**place, **values}, Subject(LOCKS, key))
+
+
+def claim_values(claim: LockClaim) -> dict[str, object]:
+    """Return what a claim adds to the key of its row."""
+    metadata = dumps_sorted(dict(claim.metadata)).decode()
+    return {"holder": claim.holder_id, "lease": claim.lease, "metadata": metadata}
+
+
+def owned_values(owned: LockInfo) -> dict[str, object]:
+    """Return what tells an ownership from all others of its row."""
+    return {"holder": owned.holder_id, "fence": owned.fence}
+
+
+def milliseconds(lease: timedelta) -> int:
+    """Return a lease as the server takes it."""
+    return lease // timedelta(milliseconds=1)
+
+
+def contend(access: PostgresAccess, seconds: float) -> Contender:
+    """Return what attempts a lock on a connection beside the pool."""
+    connections = access.execution.dedicated
+    if connections is None:
+        raise LookupError("locks are not acquired in a session")  # core refuses that before
+    return AdvisoryContender(connections, seconds)
+
+
+OPERATIONS: Final[Mapping[str, Special]] = {CONTEND: contend}

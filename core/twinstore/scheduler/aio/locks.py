@@ -1,0 +1,152 @@
+"""Locks for asyncio, as ``twinstore dev aio`` wrote it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, cast
+
+from twinstore.aio.handles import entered, handed_out
+from twinstore.fields import SYSTEM_TENANT
+from twinstore.scheduler.locks import LEASE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime, timedelta
+
+    from twinstore.aio.threads import CallThreads
+    from twinstore.scheduler.locks import DistributedLock, LockHandle, LockInfo
+
+
+__all__ = ["AsyncDistributedLock", "AsyncLockHandle"]
+
+
+class AsyncLockHandle:
+    """Awaits a :class:`LockHandle`, whose contracts hold."""
+
+    def __init__(self, sync: LockHandle, threads: CallThreads) -> None:
+        """Take the synchronous handle and the thread to call it in."""
+        self._sync = sync
+        self._threads = threads
+
+    @property
+    def lock_key(self) -> str:
+        """What is locked."""
+        return self._sync.lock_key
+
+    @property
+    def tenant_id(self) -> str:
+        """The tenant it belongs to, ``system`` for none."""
+        return self._sync.tenant_id
+
+    @property
+    def holder_id(self) -> str:
+        """Who holds it."""
+        return self._sync.holder_id
+
+    @property
+    def fence(self) -> int:
+        """The number of this ownership, higher than that of every earlier one."""
+        return self._sync.fence
+
+    @property
+    def acquired_at(self) -> datetime:
+        """When it was acquired, by the clock of the server."""
+        return self._sync.acquired_at
+
+    @property
+    def expires_at(self) -> datetime:
+        """When the lease ends unless it is renewed, by the clock of the server."""
+        return self._sync.expires_at
+
+    async def renew(self, *, lease: timedelta | None = None) -> datetime:
+        """Extend the lease from now on, by its own length or another one; return its new end. Atomic."""
+        return await self._threads.run(self._sync.renew, lease=lease)
+
+    async def is_held(self) -> bool:
+        """Whether it is still held as far as this process knows; asks no server."""
+        return await self._threads.run(self._sync.is_held)
+
+    def keep_alive(self) -> AbstractAsyncContextManager[None]:
+        """Renew at a third of the lease, in a thread, until the block ends."""
+        return entered(self._sync.keep_alive(), self._threads)
+
+    async def release(self) -> bool:
+        """Give the lock up; return whether this call did. Repeated, or after a loss: false. Never raises."""
+        return await self._threads.run(self._sync.release)
+
+    async def __aenter__(self) -> Self:
+        """Return the handle."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the synchronous handle."""
+        await asyncio.shield(self._threads.run(self._sync.__exit__, kind, error, trace))
+
+
+class AsyncDistributedLock:
+    """Awaits a :class:`DistributedLock`, whose contracts hold."""
+
+    def __init__(self, sync: DistributedLock, threads: CallThreads) -> None:
+        """Take the synchronous answer and the threads to call it in."""
+        self._sync = sync
+        self._threads = threads
+
+    async def try_acquire(
+        self,
+        lock_key: str,
+        timeout: timedelta,
+        *,
+        lease: timedelta = LEASE,
+        holder_id: str | None = None,
+        tenant_id: str = SYSTEM_TENANT,
+        metadata: Mapping[str, str] | None = None,
+    ) -> AsyncLockHandle | None:
+        """Acquire a lock, waiting for it at most so long; ``None`` when another one had it all the time."""
+        return await handed_out(
+            partial(
+                self._sync.try_acquire,
+                lock_key,
+                timeout,
+                lease=lease,
+                holder_id=holder_id,
+                tenant_id=tenant_id,
+                metadata=metadata,
+            ),
+            AsyncLockHandle,
+        )
+
+    async def acquire(
+        self,
+        lock_key: str,
+        timeout: timedelta,
+        *,
+        lease: timedelta = LEASE,
+        holder_id: str | None = None,
+        tenant_id: str = SYSTEM_TENANT,
+        metadata: Mapping[str, str] | None = None,
+    ) -> AsyncLockHandle:
+        """Acquire a lock as :meth:`try_acquire` does."""
+        return cast(
+            "AsyncLockHandle",
+            await handed_out(
+                partial(
+                    self._sync.acquire,
+                    lock_key,
+                    timeout,
+                    lease=lease,
+                    holder_id=holder_id,
+                    tenant_id=tenant_id,
+                    metadata=metadata,
+                ),
+                AsyncLockHandle,
+            ),
+        )
+
+    async def inspect(self, lock_key: str, *, tenant_id: str = SYSTEM_TENANT) -> LockInfo | None:
+        """Return what is stored of a lock, be it held or free. Absent, because never acquired: ``None``."""
+        return await self._threads.run(self._sync.inspect, lock_key, tenant_id=tenant_id)

@@ -1,0 +1,209 @@
+"""Locks that exclude each other in all processes which share a store."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Final, TypeVar, cast
+from uuid import uuid4
+
+import pydantic
+from pydantic import TypeAdapter
+from typing_extensions import override
+
+from twinstore.access import Access, Moment, Ref, Row, Rows
+from twinstore.errors import LockTimeoutError, ValidationError
+from twinstore.fields import SYSTEM_TENANT, LowerKeyMap, TenantText, explain
+from twinstore.repository import Repository
+from twinstore.scheduler.catalog import LOCKS
+from twinstore.scheduler.holding import Contender, HeldLock, elapsed
+from twinstore.scheduler.locks import LEASE, DistributedLock, LockHandle, LockInfo
+from twinstore.scheduler.rules import locks as rules
+from twinstore.scheduler.rules.locks import LockClaim, lease_argument, timeout_argument
+from twinstore.scope import UNBOUND, id_argument
+from twinstore.tenancy import ALL_TENANTS
+
+__all__ = ["CONTEND", "Locks"]
+
+T = TypeVar("T")
+
+CONTEND: Final = "contend"
+"""The special operation: takes the seconds that the caller is ready to wait for what it needs; returns a
+:class:`~twinstore.scheduler.holding.Contender`."""
+PURPOSE: Final = "locks"
+FIRST_PAUSE: Final = 0.010
+LONGEST_PAUSE: Final = 0.250
+TENANT: Final = TypeAdapter[str](TenantText)
+METADATA: Final = TypeAdapter[Mapping[str, str]](LowerKeyMap)
+
+
+class Locks(Repository, DistributedLock):
+    """Implements :class:`~twinstore.scheduler.locks.DistributedLock`."""
+
+    @property
+    def access(self) -> Access:
+        """The rows of locks past the rules of owners, for whoever proves those."""
+        return self._access
+
+    @override
+    def try_acquire(  # as the Protocol
+        self,
+        lock_key: str,
+        timeout: timedelta,
+        *,
+        lease: timedelta = LEASE,
+        holder_id: str | None = None,
+        tenant_id: str = SYSTEM_TENANT,
+        metadata: Mapping[str, str] | None = None,
+    ) -> LockHandle | None:
+        claim = LockClaim(
+            tenant_id=argument(TENANT, tenant_id, "tenant_id"),
+            lock_key=id_argument(lock_key, "lock_key"),
+            holder_id=own_name() if holder_id is None else id_argument(holder_id, "holder_id"),
+            lease=lease_argument(lease),
+            metadata=argument(METADATA, metadata or {}, "metadata"),
+        )
+        seconds = timeout_argument(timeout)
+        self._admit_system(PURPOSE)
+        self._refuse_bound()
+
+        def general(seconds: float) -> Contender:
+            del seconds  # the access waits for its connections as long as every call does
+            return GeneralContender(self._access)
+
+        return self._contended(self._special(CONTEND, general), claim, seconds)
+
+    @override
+    def acquire(  # as the Protocol
+        self,
+        lock_key: str,
+        timeout: timedelta,
+        *,
+        lease: timedelta = LEASE,
+        holder_id: str | None = None,
+        tenant_id: str = SYSTEM_TENANT,
+        metadata: Mapping[str, str] | None = None,
+    ) -> LockHandle:
+        handle = self.try_acquire(
+            lock_key, timeout, lease=lease, holder_id=holder_id, tenant_id=tenant_id, metadata=metadata
+        )
+        if handle is not None:
+            return handle
+        key = LOCKS.key_text((tenant_id.strip(), lock_key.strip()))
+        raise LockTimeoutError(
+            f"The lock {key!r} stayed in other hands for {timeout.total_seconds():g} s; wait longer, or look "
+            "with inspect() who holds it.",
+            module=LOCKS.module,
+            entity=LOCKS.name,
+            key=key,
+            driver=self.driver,
+        )
+
+    @override
+    def inspect(self, lock_key: str, *, tenant_id: str = SYSTEM_TENANT) -> LockInfo | None:
+        key = (argument(TENANT, tenant_id, "tenant_id"), id_argument(lock_key, "lock_key"))
+        return self._get(LOCKS, self._admit_system(PURPOSE), key)
+
+    def _contended(
+        self, contend: Callable[[float], Contender], claim: LockClaim, seconds: float
+    ) -> LockHandle | None:
+        end = time.monotonic() + seconds
+        contender = contend(seconds)
+        held: HeldLock | None = None
+        try:
+            for pause in pauses(end):
+                time.sleep(pause)
+                # Before the question: the server may count the lease from any instant after it.
+                asked = elapsed()
+                owned = contender.acquire(claim)
+                if owned is not None:
+                    held = HeldLock(contender, owned, claim.lease, asked, lambda: self._access.binding)
+                    break
+        finally:
+            if held is None:
+                contender.close()
+        return held
+
+    def _refuse_bound(self) -> None:
+        # A lock that a roll-back would take away, or that only its own transaction sees, is none.
+        if self._access.binding.scope != UNBOUND:
+            raise ValidationError(
+                "Locks never take part in a session or unit of work; acquire them on the storage itself.",
+                module=LOCKS.module,
+                entity=LOCKS.name,
+                driver=self.driver,
+            )
+
+
+class GeneralContender(Contender):
+    """Decides by the rules of core, over the access of any driver; each step changes one row."""
+
+    def __init__(self, access: Access) -> None:
+        """Take the access, which is bound to no session."""
+        self._access = access
+
+    @override
+    def acquire(self, claim: LockClaim) -> LockInfo | None:
+        return self._step(claim.key, lambda stored, now: rules.acquired(stored, claim, now))
+
+    @override
+    def renew(self, owned: LockInfo, lease: timedelta) -> LockInfo | None:
+        return self._step(key_of(owned), lambda stored, now: rules.renewed(stored, owned, lease, now))
+
+    @override
+    def release(self, owned: LockInfo) -> bool:
+        return self._step(key_of(owned), lambda stored, now: rules.released(stored, owned, now)) is not None
+
+    @override
+    def close(self) -> None:
+        """Do nothing: there is only the row."""
+
+    def _step(
+        self, key: tuple[str, str], rule: Callable[[LockInfo | None, datetime], LockInfo | None]
+    ) -> LockInfo | None:
+        """Store what a rule makes of a row; return it, ``None`` where the rule leaves the row alone."""
+        after: LockInfo | None = None
+
+        def changed(rows: Rows, now: Moment) -> Rows:
+            nonlocal after
+            # The rule may be called again after a lost race, so nothing of an earlier call may stay.
+            after = rule(None if rows[0] is None else cast("LockInfo", rows[0].model), now())
+            return (None if after is None else Row(after),)
+
+        self._access.change((Ref(LOCKS, ALL_TENANTS, key),), changed)
+        return after
+
+
+def key_of(lock: LockInfo) -> tuple[str, str]:
+    """Return the key of the row of a lock."""
+    return (lock.tenant_id, lock.lock_key)
+
+
+def pauses(end: float) -> Iterator[float]:
+    """Yield the seconds before each attempt: 0, then from 10 ms doubling to 250 ms, up to ``end``.
+
+    With jitter, so that those who wait do not attempt it together.
+    """
+    yield 0
+    pause = FIRST_PAUSE
+    while (left := end - time.monotonic()) > 0:
+        yield min(left, pause * random.uniform(0.5, 1))  # noqa: S311  # no secret depends on it
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def own_name() -> str:
+    """Return the name of a holder that gave none: host, process and a random part."""
+    return f"{socket.gethostname()[:200]}/{os.getpid()}/{uuid4().hex[:8]}"
+
+
+def argument(adapter: TypeAdapter[T], value: object, name: str) -> T:
+    """Return a normalised argument, or raise ``ValidationError`` naming it."""
+    try:
+        return adapter.validate_python(value)
+    except pydantic.ValidationError as error:
+        problem = explain(error.errors(include_url=False, include_input=False)[0])
+        raise ValidationError(f"Argument {name}: {problem}.") from error

@@ -1,0 +1,57 @@
+"""The smoke test of locks: a verification acquires one on the target, under a key that no service uses."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from twinstore.checks import SmokeTest
+from twinstore.errors import TwinstoreError
+from twinstore.scheduler.catalog import SMOKE_TEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from twinstore.scheduler.locks import DistributedLock, LockHandle
+    from twinstore.scheduler.storage import SchedulerStorage
+
+__all__ = ["LOCK_SMOKE_TEST"]
+
+TENANT, KEY = SMOKE_TEST
+# Another verification may be at it; one that was killed leaves its lease behind.
+PATIENCE: Final = timedelta(seconds=10)
+LEASE: Final = timedelta(seconds=5)
+NOW: Final = timedelta(0)
+
+
+def smoke_test(storage: SchedulerStorage) -> Iterator[str]:
+    """Yield what locks do otherwise than they must."""
+    try:
+        with storage.locks.acquire(KEY, PATIENCE, lease=LEASE, tenant_id=TENANT) as first:
+            yield from _while_held(storage.locks, first)
+        with storage.locks.acquire(KEY, PATIENCE, lease=LEASE, tenant_id=TENANT) as second:
+            if second.fence <= first.fence:
+                yield f"the fence went from {first.fence} to {second.fence}, which is not higher"
+    except TwinstoreError as error:
+        yield error.message
+
+
+def _while_held(locks: DistributedLock, held: LockHandle) -> Iterator[str]:
+    """Yield what goes wrong between acquiring and releasing."""
+    again = locks.try_acquire(KEY, NOW, lease=LEASE, tenant_id=TENANT)
+    if again is not None:
+        again.release()
+        yield "a second attempt got the lock while it was held"
+    before = held.expires_at
+    # By the clock of the server, which may not have gone on by a millisecond.
+    if held.renew() < before:
+        yield "renewing did not extend the lease"
+    if not held.release():
+        yield "releasing did not give the lock up"
+
+
+LOCK_SMOKE_TEST: Final = SmokeTest(
+    title="lock smoke test",
+    does="acquired, refused to a second, renewed, released, acquired again with a higher fence",
+    run=smoke_test,
+)
