@@ -164,7 +164,9 @@ class TenancyContract(Contract):
         with caplog.at_level(logging.INFO, "twinstore.system_scope"):
             call.invoke(workspace.storage.unbound, workspace.tenant, other_tenant.one_of_each)
         assert sum(system_scope_openings().values()) == before + 1
-        assert [record.name for record in caplog.records] == ["twinstore.system_scope"]
+        # A list over all tenants may meet rows that other cases have broken, and says so.
+        names = [record.name for record in caplog.records if record.name != "twinstore.undecodable"]
+        assert names == ["twinstore.system_scope"]
 
     @each("example", lambda kit: kit.module.of_nobody)
     @needs("sessions")
