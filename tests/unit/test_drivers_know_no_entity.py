@@ -33,14 +33,19 @@ PLAIN_WORDS: Final = frozenset(
         "enabled",
         "error",
         "id",
+        "kind",
         "message",
         "mode",
         "name",
+        "payload",
         "processId",
         "reason",
         "state",
+        "tenant",
         "total",
         "trigger",
+        "type",
+        "uuid",
     }
 )
 

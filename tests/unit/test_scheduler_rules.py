@@ -14,7 +14,8 @@ import twinstore
 from twinstore.canonical import CanonicalModel, describe_failure
 from twinstore.fieldtypes import FieldTypes
 from twinstore.ordering import Ordered
-from twinstore.scheduler.enums import RunState, SelectorScope
+from twinstore.scheduler.enums import GraphJobStatus, RunState, SelectorScope
+from twinstore.scheduler.graph_job_store import GraphJobResponse
 from twinstore.scheduler.run_summaries import RunSummaryCounters
 from twinstore.scheduler.runs import DeltaSummary, RunReason, RunStats
 from twinstore.testing.instants import at
@@ -27,6 +28,12 @@ from twinstore.testing.scheduler.builders import (
     make_selector,
     make_trigger,
 )
+from twinstore.testing.scheduler.graph_jobs import (
+    graph_job_event,
+    graph_moved,
+    make_graph_build_job,
+    make_graph_overlay_job,
+)
 
 PLANNED: Final = make_run("t-1", "r-1")
 RUNNING: Final = make_run("t-1", "r-1", state=RunState.RUNNING)
@@ -34,6 +41,9 @@ FAILED: Final = make_run("t-1", "r-1", state=RunState.ERROR)
 COMPLETED: Final = make_run("t-1", "r-1", state=RunState.COMPLETED)
 SELECTOR: Final = make_selector()
 SUMMARY: Final = make_run_summary("t-1", "s-1", [PLANNED])
+JOBS: Final = (make_graph_build_job("t-1", "j"), make_graph_overlay_job("t-1", "j"))
+EVENT: Final = graph_job_event(JOBS[0], "e")
+ENDS: Final = "completed, failed and canceled"
 Case = tuple[CanonicalModel, dict[str, object], str]
 
 BROKEN: Final[list[Case]] = [
@@ -92,6 +102,19 @@ BROKEN: Final[list[Case]] = [
     (make_impact_set(), {"total": 0}, "total should be at least the number of images"),
     (SUMMARY, {"last_run": None}, "lastRun should be the newest entry of recent"),
     (SUMMARY, {"counters": RunSummaryCounters()}, "counters should be those of recent"),
+    *[
+        (job, {"completed_at": at(9)}, f"completedAt should be present exactly in the statuses {ENDS}")
+        for job in JOBS
+    ],
+    *[
+        (graph_moved(job, GraphJobStatus.FAILED), {"error": None}, "error should be present in status failed")
+        for job in JOBS
+    ],
+    (EVENT, {"tenant": "t-2"}, "tenant should be that of the job"),
+    (EVENT.payload, {"job_type": "overlay"}, "jobType should be that of job"),
+    (EVENT.payload, {"status": "pending"}, "status should be that of job"),
+    (GraphJobResponse.of(JOBS[0]), {"kind": "overlay"}, "kind should be that of payload"),
+    (GraphJobResponse.of(JOBS[0]), {"status": "pending"}, "status should be that of payload"),
 ]
 
 

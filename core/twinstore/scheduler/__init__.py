@@ -15,7 +15,29 @@ if TYPE_CHECKING:
         AuditRepository,
         SchedulerAuditService,
     )
-    from twinstore.scheduler.enums import RunState, RunTrigger, ScheduleMode, SelectorScope, SeverityRank
+    from twinstore.scheduler.enums import (
+        GraphBuildTrigger,
+        GraphJobEventKind,
+        GraphJobStatus,
+        GraphJobType,
+        GraphOverlayKind,
+        GraphOverlayTrigger,
+        RunState,
+        RunTrigger,
+        ScheduleMode,
+        SelectorScope,
+        SeverityRank,
+    )
+    from twinstore.scheduler.graph_job_events import GraphJobEvent, GraphJobEventPayload
+    from twinstore.scheduler.graph_job_store import GraphJobResponse, GraphJobStore
+    from twinstore.scheduler.graph_jobs import (
+        GraphBuildJob,
+        GraphJob,
+        GraphJobRepository,
+        GraphOverlayJob,
+        new_graph_build_job_id,
+        new_graph_overlay_job_id,
+    )
     from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet, ImpactSnapshotRepository
     from twinstore.scheduler.run_summaries import (
         RunSnapshot,
@@ -55,6 +77,20 @@ __all__ = [
     "AuditRecord",
     "AuditRepository",
     "DeltaSummary",
+    "GraphBuildJob",
+    "GraphBuildTrigger",
+    "GraphJob",
+    "GraphJobEvent",
+    "GraphJobEventKind",
+    "GraphJobEventPayload",
+    "GraphJobRepository",
+    "GraphJobResponse",
+    "GraphJobStatus",
+    "GraphJobStore",
+    "GraphJobType",
+    "GraphOverlayJob",
+    "GraphOverlayKind",
+    "GraphOverlayTrigger",
     "ImpactImage",
     "ImpactSet",
     "ImpactSnapshotRepository",
@@ -89,6 +125,8 @@ __all__ = [
     "Worker",
     "WorkerRepository",
     "WorkerStatus",
+    "new_graph_build_job_id",
+    "new_graph_overlay_job_id",
     "selector_digest",
     "trigger_id",
 ]
@@ -101,6 +139,9 @@ if not TYPE_CHECKING:
         (
             "audit",
             "enums",
+            "graph_job_events",
+            "graph_job_store",
+            "graph_jobs",
             "impact_snapshots",
             "run_summaries",
             "runs",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinstore.scheduler.enums import RunState
+from twinstore.scheduler.enums import GraphJobStatus, RunState
 
-__all__ = ["RUN_MOVES", "run_move_allowed"]
+__all__ = ["GRAPH_JOB_MOVES", "RUN_MOVES", "graph_job_move_allowed", "run_move_allowed"]
 
 RUN_MOVES: Final[dict[RunState, frozenset[RunState]]] = {
     RunState.PLANNING: frozenset({RunState.QUEUED, RunState.COMPLETED, RunState.ERROR, RunState.CANCELLED}),
@@ -21,3 +21,19 @@ RUN_MOVES: Final[dict[RunState, frozenset[RunState]]] = {
 def run_move_allowed(origin: RunState, target: RunState) -> bool:
     """Whether a run may move; staying is allowed in the states that are not terminal."""
     return target in RUN_MOVES[origin] or (origin is target and not origin.terminal)
+
+
+ENDED: Final = frozenset({GraphJobStatus.FAILED, GraphJobStatus.CANCELED})
+GRAPH_JOB_MOVES: Final[dict[GraphJobStatus, frozenset[GraphJobStatus]]] = {
+    GraphJobStatus.PENDING: frozenset({GraphJobStatus.QUEUED, GraphJobStatus.RUNNING}) | ENDED,
+    GraphJobStatus.QUEUED: frozenset({GraphJobStatus.RUNNING}) | ENDED,
+    GraphJobStatus.RUNNING: frozenset({GraphJobStatus.COMPLETED}) | ENDED,
+    GraphJobStatus.COMPLETED: frozenset(),
+    GraphJobStatus.FAILED: frozenset(),
+    GraphJobStatus.CANCELED: frozenset(),
+}
+
+
+def graph_job_move_allowed(origin: GraphJobStatus, target: GraphJobStatus) -> bool:
+    """Whether a graph job may move; staying is allowed in the states that are not terminal."""
+    return target in GRAPH_JOB_MOVES[origin] or (origin is target and not origin.terminal)

@@ -15,6 +15,8 @@ from twinstore.scheduler.services import AuditService, SummaryService
 if TYPE_CHECKING:
     from twinstore.clock import Clock
     from twinstore.scheduler.audit import AuditRepository, SchedulerAuditService
+    from twinstore.scheduler.graph_job_store import GraphJobStore
+    from twinstore.scheduler.graph_jobs import GraphJobRepository
     from twinstore.scheduler.impact_snapshots import ImpactSnapshotRepository
     from twinstore.scheduler.run_summaries import RunSummaryRepository, RunSummaryService
     from twinstore.scheduler.runs import RunRepository
@@ -38,6 +40,8 @@ class SchedulerSession:
     audit: AuditRepository
     run_summaries: RunSummaryRepository
     workers: WorkerRepository
+    graph_jobs: GraphJobRepository
+    graph_job_store: GraphJobStore
     run_summary_service: RunSummaryService
     audit_service: SchedulerAuditService
 
@@ -66,6 +70,8 @@ class SchedulerSession:
             audit=repositories.audit,
             run_summaries=repositories.run_summaries,
             workers=repositories.workers,
+            graph_jobs=repositories.graph_jobs,
+            graph_job_store=repositories.graph_job_store,
             run_summary_service=SummaryService(
                 repositories.run_summaries, repositories.runs, clock, in_unit=in_unit
             ),
@@ -118,6 +124,16 @@ class SchedulerStorage(ModuleStorage[Repositories, SchedulerSession]):
     def workers(self) -> WorkerRepository:
         """Workers."""
         return self.unbound.workers
+
+    @property
+    def graph_jobs(self) -> GraphJobRepository:
+        """Graph jobs and their events."""
+        return self.unbound.graph_jobs
+
+    @property
+    def graph_job_store(self) -> GraphJobStore:
+        """Graph jobs of which each change leaves an event."""
+        return self.unbound.graph_job_store
 
     @property
     def run_summary_service(self) -> RunSummaryService:

@@ -35,7 +35,7 @@ SELECT {columns}
  ORDER BY t.next_fire_at, t.tenant_id, t.id
  LIMIT %s
 """)
-    .format(columns=listed([column.name for column in TABLE.columns], sql.Identifier("s")))
+    .format(columns=listed(TABLE.columns, sql.Identifier("s")))
     .as_bytes()
 )
 

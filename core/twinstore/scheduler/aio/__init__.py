@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from twinstore.aio.storage import AsyncModuleStorage
 from twinstore.scheduler.aio.audit import AsyncAuditRepository, AsyncSchedulerAuditService
+from twinstore.scheduler.aio.graph_job_store import AsyncGraphJobStore
+from twinstore.scheduler.aio.graph_jobs import AsyncGraphJobRepository
 from twinstore.scheduler.aio.impact_snapshots import AsyncImpactSnapshotRepository
 from twinstore.scheduler.aio.run_summaries import AsyncRunSummaryRepository, AsyncRunSummaryService
 from twinstore.scheduler.aio.runs import AsyncRunRepository
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncAuditRepository",
+    "AsyncGraphJobRepository",
+    "AsyncGraphJobStore",
     "AsyncImpactSnapshotRepository",
     "AsyncRunRepository",
     "AsyncRunSummaryRepository",
@@ -46,6 +50,8 @@ class AsyncSchedulerSession:
         self.audit = AsyncAuditRepository(session.audit, threads)
         self.run_summaries = AsyncRunSummaryRepository(session.run_summaries, threads)
         self.workers = AsyncWorkerRepository(session.workers, threads)
+        self.graph_jobs = AsyncGraphJobRepository(session.graph_jobs, threads)
+        self.graph_job_store = AsyncGraphJobStore(session.graph_job_store, threads)
         self.run_summary_service = AsyncRunSummaryService(session.run_summary_service, threads)
         self.audit_service = AsyncSchedulerAuditService(session.audit_service, threads)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from twinstore.scheduler.repositories.audit import AuditRecords
+from twinstore.scheduler.repositories.graph_jobs import GraphJobEventStore, GraphJobs
 from twinstore.scheduler.repositories.impact_snapshots import ImpactSnapshots
 from twinstore.scheduler.repositories.run_summaries import RunSummaries
 from twinstore.scheduler.repositories.runs import Runs
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AuditRecords",
+    "GraphJobEventStore",
+    "GraphJobs",
     "ImpactSnapshots",
     "Repositories",
     "RunSummaries",
@@ -39,6 +42,8 @@ class Repositories:
     audit: AuditRecords
     run_summaries: RunSummaries
     workers: Workers
+    graph_jobs: GraphJobs
+    graph_job_store: GraphJobEventStore
 
     @classmethod
     def over(cls, access: Access) -> Self:
@@ -51,4 +56,6 @@ class Repositories:
             audit=AuditRecords(access),
             run_summaries=RunSummaries(access),
             workers=Workers(access),
+            graph_jobs=GraphJobs(access),
+            graph_job_store=GraphJobEventStore(access),
         )

@@ -13,6 +13,11 @@ from twinstore.testing.scheduler.contracts.bulk import SchedulerBulkContract
 from twinstore.testing.scheduler.contracts.capabilities import SchedulerCapabilitiesContract
 from twinstore.testing.scheduler.contracts.decoding import BrokenRowContract
 from twinstore.testing.scheduler.contracts.due import DueScheduleContract
+from twinstore.testing.scheduler.contracts.graph_jobs import (
+    GraphJobEventContract,
+    GraphJobRepositoryContract,
+    GraphJobStoreContract,
+)
 from twinstore.testing.scheduler.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.scheduler.contracts.isolation import SchedulerIsolationContract
 from twinstore.testing.scheduler.contracts.joining import SchedulerJoiningContract
@@ -42,6 +47,9 @@ __all__ = [
     "BrokenRowContract",
     "DueScheduleContract",
     "FilteredListContract",
+    "GraphJobEventContract",
+    "GraphJobRepositoryContract",
+    "GraphJobStoreContract",
     "ImpactSnapshotRepositoryContract",
     "RunRepositoryContract",
     "RunStateContract",

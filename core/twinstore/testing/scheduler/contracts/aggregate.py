@@ -8,6 +8,11 @@ from twinstore.testing.scheduler.contracts.bulk import SchedulerBulkContract
 from twinstore.testing.scheduler.contracts.capabilities import SchedulerCapabilitiesContract
 from twinstore.testing.scheduler.contracts.decoding import BrokenRowContract
 from twinstore.testing.scheduler.contracts.due import DueScheduleContract
+from twinstore.testing.scheduler.contracts.graph_jobs import (
+    GraphJobEventContract,
+    GraphJobRepositoryContract,
+    GraphJobStoreContract,
+)
 from twinstore.testing.scheduler.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.scheduler.contracts.isolation import SchedulerIsolationContract
 from twinstore.testing.scheduler.contracts.joining import SchedulerJoiningContract
@@ -43,6 +48,9 @@ class SchedulerContract(
     RunSummaryRepositoryContract,
     RunSummaryServiceContract,
     WorkerRepositoryContract,
+    GraphJobRepositoryContract,
+    GraphJobEventContract,
+    GraphJobStoreContract,
     SchedulerBulkContract,
     SchedulerCapabilitiesContract,
     BrokenRowContract,
