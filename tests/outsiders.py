@@ -40,7 +40,8 @@ class Outsider:
     def run(self, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a module of Python in the folder of the project; ``variables`` are added to its environment."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        # Found once; else each process looks up all of Unicode.
+        environment["HYPOTHESIS_STORAGE_DIRECTORY"] = str(SAMPLES.parent / ".hypothesis")
         environment["PYTHONPATH"] = str(self.folder)  # its files as they are now, also those of a copy
         environment |= variables
         if SHARED_MEMORY.is_dir():

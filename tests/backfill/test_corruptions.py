@@ -14,6 +14,8 @@ from pymongo import MongoClient
 
 from tests.backfill.test_between_servers import opened
 from tests.backfill.toolkit import fill
+from twinstore.bulk import KeyRange
+from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, SCHEDULER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
 
     from tests.backfill.toolkit import Pair
     from tests.databases import MongoDatabase, PostgresDatabase
+    from twinstore.catalog import Entity
+    from twinstore.keys import Key
+    from twinstore_backfill.report.model import EntityReport
 
 Documents = dict[str, Any]
-RUN: Final = "acme-run-1"
-# A statement for PostgreSQL, and what the report says of the row; runs have no other rows under test.
+ISO: Final = "%Y-%m-%dT%H:%M:%S+00:00"
+# What is set, in words of PostgreSQL, and in which entity.
 IN_POSTGRES: Final = {
     "a null for a counter": ("runs", "stats = jsonb_set(stats, '{newLow}', 'null')"),
     "a number in another spelling": ("runs", "stats = jsonb_set(stats, '{queued}', '0.0')"),
@@ -53,12 +58,12 @@ IN_MONGO: Final[dict[str, tuple[str, Documents]]] = {
     "a double": ("runs", {"stats.queued": 0.0}),
     "a long": ("runs", {"stats.queued": Int64(0)}),
     "a name of Python": ("runs", {"created_at": "2025-10-26T14:05:01Z"}),
-    "an instant as text": ("runs", {"createdAt": "2025-10-26T14:05:01+00:00"}),
+    "an instant as text": ("runs", {"createdAt": {"$dateToString": {"date": "$createdAt", "format": ISO}}}),
     "a blank at the end": ("runs", {"scheduleId": "acme-schedule-1 "}),
     "a null at the top": ("runs", {"error": None}),
     "an empty list": ("runs", {"deltas": []}),
     "an internal field": ("runs", {"_seen": True}),
-    "the id once more": ("runs", {"id": RUN}),
+    "the id once more": ("runs", {"id": "$_id"}),
     "a version that is a double": ("runs", {"_version": 1.0}),
     "code in a text": ("audit", {"message": Code("x")}),
     "an expression": ("audit", {"metadata": {"a": Regex("x")}}),
@@ -68,6 +73,8 @@ IN_MONGO: Final[dict[str, tuple[str, Documents]]] = {
     "a count of 64 bits": ("impact_snapshots", {"_imageCount": {"$toLong": "$_imageCount"}}),
     "a name of Python in a payload": ("impact_snapshots", {"usage_only": True}),
 }
+# Those that follow from the row.
+COMPUTED: Final = frozenset({"an instant as text", "the id once more", "a count of 64 bits"})
 
 
 @pytest.fixture
@@ -98,22 +105,56 @@ def copied(settings: dict[str, object], direction: str, directory: Path) -> Iter
 
 def assert_named_and_repaired(
     pair: Pair,
-    plant: Callable[[str, str], None],
+    plant: Callable[[str, Entity, Key], None],
     empty: Callable[[str], object],
     faults: dict[str, str],
 ) -> None:
-    """Plant one fault after the other into a row of its entity; a copy overwrites no audit record."""
-    for name, entity in faults.items():
-        plant(name, entity)
+    """Plant each fault into a row of its own, in turns where an entity has fewer rows.
+
+    A copy overwrites no audit record, so these are removed before.
+    """
+    for turn in turns(pair, faults):
+        for name, (entity, key) in turn.items():
+            plant(name, entity, key)
         report = pair.verify()
-        found = next((item for item in report.entities if item.counts.different), None)
-        assert found is not None, name
-        assert (name, report.verdict, report.cutover_ready) == (name, "FAIL", False)
-        assert (name, found.entity, found.different.count) == (name, entity, 1)
-        if entity == "audit":
-            empty(entity)
+        assert (report.verdict, report.cutover_ready) == ("FAIL", False)
+        planted = sorted((entity.name, entity.key_text(key)) for entity, key in turn.values())
+        named = [(item.entity, key) for item in report.entities for key in keys_of(item)]
+        assert sorted(named) == planted, sorted(set(planted) ^ set(named))
+        if any(entity is AUDIT for entity, _ in turn.values()):
+            empty("audit")
         pair.copy(on_conflict="overwrite")
-        assert (name, pair.verify().verdict) == (name, "PASS")
+        again = pair.verify()
+        assert again.verdict == "PASS", [row for item in again.entities for row in item.different.shown]
+
+
+def keys_of(entity: EntityReport) -> list[str]:
+    """Return the keys of the rows that differ; nothing else may be wrong."""
+    counts = entity.counts
+    assert (counts.missing, counts.extra, counts.stale, counts.undecodable) == (0, 0, 0, 0)
+    assert len(entity.different.shown) == counts.different
+    return [":".join(map(str, row.key or ())) for row in entity.different.shown]
+
+
+def turns(pair: Pair, faults: dict[str, str]) -> Iterator[dict[str, tuple[Entity, Key]]]:
+    """Yield portions of the faults, each with a row that no other fault of its portion has."""
+    rows = {name: keys_in(pair, SCHEDULER.entity(name)) for name in set(faults.values())}
+    left = dict(faults)
+    while left:
+        free = {name: iter(keys) for name, keys in rows.items()}
+        turn = {
+            name: (SCHEDULER.entity(entity), key)
+            for name, entity in left.items()
+            if (key := next(free[entity], None)) is not None
+        }
+        left = {name: entity for name, entity in left.items() if name not in turn}
+        yield turn
+
+
+def keys_in(pair: Pair, entity: Entity) -> list[Key]:
+    """Return the keys of the target in order."""
+    with pair.target.bulk.view() as view:
+        return [row.key for batch in view.rows(entity, KeyRange()) for row in batch if row.key is not None]
 
 
 def test_every_corruption_of_postgresql_is_named_and_repaired(
@@ -124,14 +165,13 @@ def test_every_corruption_of_postgresql_is_named_and_repaired(
         psycopg.connect(postgres_database.superuser_url, autocommit=True) as connection,
     ):
 
-        def plant(name: str, entity: str) -> None:
-            table = sql.Identifier("scheduler", entity)
-            key = sql.Identifier("snapshot_id" if entity == "impact_snapshots" else "id")
-            statement = sql.SQL(
-                "UPDATE {0} SET {1} WHERE {2} = (SELECT min({2}) FROM {0} WHERE tenant_id = 'acme')"
-            )
+        def plant(name: str, entity: Entity, key: Key) -> None:
+            table = sql.Identifier("scheduler", entity.name)
+            column = sql.Identifier("snapshot_id" if entity is IMPACT_SNAPSHOTS else "id")
             change: Any = IN_POSTGRES[name][1]
-            assert connection.execute(statement.format(table, sql.SQL(change), key)).rowcount == 1
+            statement = sql.SQL("UPDATE {} SET {} WHERE {} = %s")
+            found = connection.execute(statement.format(table, sql.SQL(change), column), key)
+            assert found.rowcount == 1, name
 
         def empty(entity: str) -> None:
             connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier("scheduler", entity)))
@@ -149,13 +189,12 @@ def test_every_corruption_of_mongodb_is_named_and_repaired(
     ):
         database: Database[Documents] = client[mongo_database.name]
 
-        def plant(name: str, entity: str) -> None:
-            tenant = "_tenantId" if entity == "impact_snapshots" else "tenantId"
-            first = database[entity].find_one({tenant: "acme", **({"_id": RUN} if entity == "runs" else {})})
-            assert first is not None
+        def plant(name: str, entity: Entity, key: Key) -> None:
             change = {"$set": IN_MONGO[name][1]}
-            computed = name == "a count of 64 bits"
-            database[entity].update_one({"_id": first["_id"]}, [change] if computed else change)
+            done = database[entity.collection].update_one(
+                {"_id": key[0]}, [change] if name in COMPUTED else change
+            )
+            assert done.modified_count == 1, name
 
         def empty(entity: str) -> None:
             database[entity].delete_many({})

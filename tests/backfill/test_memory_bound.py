@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tests.databases import MongoDatabase, PostgresDatabase
 
 MEGABYTE: Final = 1_000_000
-# 384 or 600 MB: with Python and the libraries above the ceiling, were all in memory in any form.
-DOCUMENTS: Final = {"bounded": 64, "full": 100}
-DOCUMENT_BYTES: Final = 6 * MEGABYTE
+# 192 or 400 MB: with Python and the libraries above the ceiling, were all in memory in any form.
+DOCUMENTS: Final = {"bounded": 48, "full": 100}
+DOCUMENT_BYTES: Final = 4 * MEGABYTE
 # What Python and the libraries take, and a few documents at a time in each of their forms.
-CEILING: Final = 420 * MEGABYTE
+CEILING: Final = 300 * MEGABYTE
 PROGRAM: Final = """
 import resource, sys
 from twinstore_backfill.cli import main

@@ -141,7 +141,7 @@ def test_the_pauses_of_a_limited_rate_outlast_every_limit_of_the_server(
             )
         slow = Slow(postgres_database)
         options = CopyOptions(
-            out=tmp_path, as_of=AS_OF, range_size=1000, batch_size=5, jobs=1, max_rate=1, execute=True
+            out=tmp_path, as_of=AS_OF, range_size=1000, batch_size=5, jobs=1, max_rate=10, execute=True
         )
         result = run_copy(pair.source, pair.target, options, SilentProgress(), slow)
         assert (result.exit, result.complete) == (Exit.OK, True)

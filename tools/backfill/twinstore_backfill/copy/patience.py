@@ -1,8 +1,8 @@
 """Waiting for what somebody else holds, within a bound.
 
-A process that was killed leaves its transaction open on MongoDB, with every document that it wrote. The
-server ends it after ``transactionLifetimeLimitSeconds``, by default 60, and looks for such transactions only
-every half of that. Until then all others lose against it. Where the server tells whose it was, it is ended at
+A process that was killed may leave its transaction open, with every document that it wrote. A server ends
+such a one after its own limit, as a rule 60 s, and looks for them only every half of that. Until then all
+others lose against it. Where the server tells whose it was, it is ended at
 once.
 """
 
@@ -92,7 +92,8 @@ class Patience:
         # A warning, because a copy that stands still for a minute looks like one that hangs.
         log.warning(
             "%s has to wait: another transaction holds what it writes, such as one that a killed copy left "
-            "open and that MongoDB ends after 60 to 90 s. Trying again for up to %.0f s; nothing is lost.",
+            "open and that its server ends, as a rule after 60 to 90 s. Trying again for up to %.0f s; "
+            "nothing is lost.",
             what,
             PATIENCE_SECONDS,
         )

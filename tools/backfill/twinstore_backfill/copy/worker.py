@@ -111,8 +111,8 @@ class CopyContext:
 def tuned_collector() -> Iterator[None]:
     """Collect garbage rarely: a copy makes many short-lived objects and hardly a cycle."""
     before = gc.get_threshold()
-    gc.collect()
-    # What exists now stays to the end; collections need not look at it again.
+    # What exists now stays to the end; collections need not look at it again. Garbage among it waits too:
+    # looking for it costs more than it takes.
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 20, 100)
     try:

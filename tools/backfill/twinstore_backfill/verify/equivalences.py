@@ -16,6 +16,7 @@ import orjson
 
 from twinstore.stored import NUMBERS, unmarked
 from twinstore_backfill.verify.differences import member
+from twinstore_backfill.verify.pairing import paired
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
@@ -74,25 +75,57 @@ def changes(given: Mapping[str, object], stored: Mapping[str, object]) -> Iterat
         yield from _changes(part, "", given.get(part), stored.get(part))
 
 
-def _changes(path: str, field: str, given: object, stored: object) -> Iterator[Change]:
+def _changes(path: str, field: str, given: object, stored: object, *, again: bool = True) -> Iterator[Change]:
+    """Yield the changes of one value; ``again`` allows to look at a list in another order, too."""
     if given == stored and type(given) is type(stored):
         return
     if isinstance(given, dict) and (mark := unmarked(given)) is not None:
         yield Change(_kind_of_mark(mark[0], mark[1], stored), path, field)
     elif isinstance(given, dict) and isinstance(stored, dict):
-        yield from _changes_of_objects(path, field, given, stored)
+        yield from _changes_of_objects(path, field, given, stored, again=again)
     elif isinstance(given, list) and isinstance(stored, list) and len(given) == len(stored):
-        if _is_reordered(given, stored):
-            yield Change("set_order", path, field)
-            return
-        for number, (one, other) in enumerate(zip(given, stored, strict=True)):
-            yield from _changes(f"{path}[{number}]", field, one, other)
+        yield from _changes_of_lists(path, field, given, stored, again=again)
     else:
         yield Change(_kind(given, stored), path, field)
 
 
+def _changes_of_lists(
+    path: str, field: str, given: Sequence[object], stored: Sequence[object], *, again: bool
+) -> Iterator[Change]:
+    """Yield the changes of a list whose members a copy may have brought in order."""
+    if _is_reordered(given, stored):
+        yield Change("set_order", path, field)
+        return
+    numbers = range(len(given))
+    found = _changes_of_members(path, field, given, stored, numbers, again=again)
+    if again and any(change.kind == OTHER for change in found):
+        places = paired(given, stored)
+        # Once only: each list inside it in two orders would be looked at twice as often for each depth.
+        moved = _changes_of_members(path, field, given, stored, places or numbers, again=False)
+        if places is not None and all(change.kind != OTHER for change in moved):
+            yield Change("set_order", path, field)
+            found = moved
+    yield from found
+
+
+def _changes_of_members(
+    path: str,
+    field: str,
+    given: Sequence[object],
+    stored: Sequence[object],
+    places: Sequence[int],
+    *,
+    again: bool,
+) -> list[Change]:
+    return [
+        change
+        for number, (one, place) in enumerate(zip(given, places, strict=True))
+        for change in _changes(f"{path}[{number}]", field, one, stored[place], again=again)
+    ]
+
+
 def _changes_of_objects(
-    path: str, field: str, given: Mapping[str, object], stored: Mapping[str, object]
+    path: str, field: str, given: Mapping[str, object], stored: Mapping[str, object], *, again: bool
 ) -> Iterator[Change]:
     # Sets and counts, because a free map may have many thousands of names.
     folded = {folded_name(name) for name in stored}
@@ -101,7 +134,7 @@ def _changes_of_objects(
     for name in sorted(given.keys() | stored.keys()):
         place = (member(path, name), field or name)
         if name in given and name in stored:
-            yield from _changes(*place, given[name], stored[name])
+            yield from _changes(*place, given[name], stored[name], again=again)
         elif name in given:
             kind = _kind_of_lost(name, given[name], folded, at_top=not field)
             collides = bool(field) and alike[folded_name(name)] > 1
