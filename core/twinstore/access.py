@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, cast
 from typing_extensions import TypeVar, override
 
 from twinstore.canonical import CanonicalModel
-from twinstore.query import Query, assigned_marker, holds, key_order, label_of_value, newest_query
+from twinstore.query import Query, holds, key_order, label_of_value
 from twinstore.retrying import repeat
 from twinstore.tenancy import Tenants
 
@@ -324,9 +324,9 @@ class AccessDefaults(Access, ABC):
     @override
     def next_number(self, entity: Entity) -> int:
         """Return one more than the highest stored number; of two callers with one number one stores it."""
-        found = self.page(entity, newest_query(entity))
-        last = entity.value(found[0].model, found[0].storage, assigned_marker(entity)) if found else 0
-        return (last if isinstance(last, int) else 0) + 1
+        from twinstore.numbering import highest_number  # noqa: PLC0415  # it needs this module
+
+        return highest_number(self, entity) + 1
 
     @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:

@@ -232,10 +232,10 @@ def assigned_marker(entity: Entity) -> str:
     return entity.assigned
 
 
-def newest_query(entity: Entity) -> Query:
-    """Return the query of the row that was inserted last."""
+def newest_query(entity: Entity, *where: Condition) -> Query:
+    """Return the query of the row that was inserted last, of those that satisfy some conditions."""
     order = (SortKey(assigned_marker(entity), descending=True, number=True),)
-    return Query(entity=entity.name, scope=ALL_TENANTS, where=(), order=order, limit=1)
+    return Query(entity=entity.name, scope=ALL_TENANTS, where=where, order=order, limit=1)
 
 
 def expired_query(entity: Entity, scope: Tenants, before: datetime, batch_size: int) -> Query:
