@@ -171,7 +171,7 @@ class MongomockCollection:
             found = self.find_one(condition)
             if found is None and not upsert:
                 return UpdateResult({"n": 0, "nModified": 0}, acknowledged=True)
-            new = piped(condition if found is None else found, update, server_time())
+            new = piped(equalities(condition) if found is None else found, update, server_time())
             if found is not None:
                 return self.replace_one({"_id": found["_id"]}, new, **options)
             upserted = self.insert_one(new, **options).inserted_id
@@ -184,16 +184,19 @@ class MongomockCollection:
         *,
         sort: Sequence[tuple[str, int]] | None = None,
         return_document: bool,
+        upsert: bool = False,
         **options: object,
     ) -> Document | None:
         assert return_document, "the driver wants the document as it is then"
         assert not known(options), "the driver asks for nothing else"
         with self._lock:
             found = self.find_one(condition, sort=sort)
-            if found is None:
+            if found is not None:
+                self.update_one({"_id": found["_id"]}, update)
+                return self.find_one({"_id": found["_id"]})
+            if not upsert:
                 return None
-            self.update_one({"_id": found["_id"]}, update)
-            return self.find_one({"_id": found["_id"]})
+            return self.find_one({"_id": self.update_one(condition, update, upsert=True).upserted_id})
 
     def delete_one(self, condition: Document, **options: object) -> DeleteResult:
         with self._lock:
@@ -283,6 +286,11 @@ def known(options: Mapping[str, object]) -> dict[str, object]:
     if collation != SIMPLE:
         raise NotImplementedError(f"{collation}")
     return kept
+
+
+def equalities(condition: Document) -> Document:
+    """Return what an upsert takes over from its filter."""
+    return {name: value for name, value in condition.items() if not isinstance(value, dict)}
 
 
 def with_now(condition: Any) -> Any:  # noqa: ANN401  # a filter, or a part of one

@@ -171,7 +171,14 @@ def fill(storage: SchedulerStorage, tenants: Sequence[str] = TENANTS) -> None:
             )
         for entity in COPIED:
             if entity not in BY_HAND:
-                SCHEDULER_EXAMPLES.store_small(storage.unbound, tenant, f"{tenant}-{entity.name}", entity)
+                item = SCHEDULER_EXAMPLES.of(entity)
+                item.store(storage.unbound, tenant, item.small(tenant, _name(tenant, entity)))
+
+
+def _name(tenant: str, entity: Entity) -> str:
+    """Return the name of the one row of an entity: that of its parent, which is stored already."""
+    top = entity if entity.parent is None else entity.parent.entity
+    return f"{tenant}-{top.singular}-1" if top in BY_HAND else f"{tenant}-{top.name}"
 
 
 def _fill_schedules(storage: SchedulerStorage, tenant: str) -> None:

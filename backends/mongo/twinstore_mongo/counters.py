@@ -55,8 +55,8 @@ def raise_above(context: RepositoryContext, entity: Entity, records: Sequence[Re
 def counted(context: RepositoryContext, entity: Entity) -> int:
     """Count one row more."""
     found: Any = counters(context).find_one_and_update(
-        {ID: context.collection(entity).name},
-        {"$inc": {VALUE: Int64(1)}},
+        {ID: context.connection.collection_name(entity)},
+        [{"$set": {VALUE: {"$add": [{"$ifNull": [f"${VALUE}", Int64(0)]}, Int64(1)]}}}],
         upsert=True,
         return_document=ReturnDocument.AFTER,
     )
@@ -65,8 +65,9 @@ def counted(context: RepositoryContext, entity: Entity) -> int:
 
 def raised(context: RepositoryContext, entity: Entity, number: int) -> None:
     """Raise the counter to a number, unless it is as high; it never goes back."""
-    place = {ID: context.collection(entity).name}
-    counters(context).update_one(place, {"$max": {VALUE: Int64(number)}}, upsert=True)
+    place = {ID: context.connection.collection_name(entity)}
+    higher = {"$max": [f"${VALUE}", Int64(number)]}
+    counters(context).update_one(place, [{"$set": {VALUE: higher}}], upsert=True)
 
 
 def last_number(context: RepositoryContext, entity: Entity) -> int:
