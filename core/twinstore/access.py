@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, cast
 
 from typing_extensions import TypeVar, override
 
-from twinstore.canonical import CanonicalModel
+from twinstore.canonical import CanonicalModel, undecodable
 from twinstore.query import Query, holds, key_order, label_of_value
 from twinstore.retrying import repeat
 from twinstore.tenancy import Tenants
@@ -392,6 +392,11 @@ def _every_row(access: AccessDefaults, entity: Entity[M], query: Query) -> list[
         # is always a total one from which the next page can start.
         part = replace(query, order=key_order(entity), limit=PAGE, after=after)
         found = access.page(entity, part)
+        # A row that nobody can read cannot be counted by its fields either, in whatever scope.
+        for broken in found.undecodable:
+            raise undecodable(
+                broken.reason, entity=broken.entity, key=broken.key, driver=access.binding.driver
+            )
         rows += found
         if found.next_page_token is None:
             return rows

@@ -157,7 +157,9 @@ def undecodable(reason: str, *, entity: str, key: str, driver: str) -> DocumentD
     message = (
         f"{entity} {key!r} stored in {driver} cannot be read: {reason}. Repair or quarantine the document."
     )
-    return DocumentDecodeError(message, entity=entity, key=key, driver=driver)
+    error = DocumentDecodeError(message, entity=entity, key=key, driver=driver)
+    error.reason = reason
+    return error
 
 
 def describe_failure(cls: type[BaseModel], error: pydantic.ValidationError, *, quote: bool = True) -> str:

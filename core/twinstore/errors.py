@@ -165,10 +165,16 @@ class ValidationError(TwinstoreError):
 
 
 class DocumentDecodeError(ValidationError):
-    """A stored document does not form a model."""
+    """A stored document does not form a model.
+
+    Attributes:
+        reason: which paths of it break which rules, without a value; empty where the store itself cannot
+            read it.
+    """
 
     code = "undecodable"
     http_status = 500
+    reason: str = ""
 
 
 class TenantScopeError(ValidationError):

@@ -11,36 +11,67 @@ import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
+from logging import getLogger
+from types import NoneType
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, overload
 
 import pydantic_core
 from typing_extensions import override
 
 from twinstore import jsontext
-from twinstore.errors import ValidationError
+from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.fields import parse_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Page", "SortKey", "SortValue", "decode_token", "encode_token"]
+__all__ = ["Page", "SortKey", "SortValue", "UndecodableRow", "decode_token", "encode_token"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
 SortValue = str | int | datetime | None
 
+SORTED: Final = (str, int, datetime, NoneType)
+log = getLogger("twinstore.undecodable")
+
 # In the token, because clients keep tokens over an upgrade of the service.
 TOKEN_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
+class UndecodableRow:
+    """A stored row that does not form a model, named without any of its values.
+
+    Attributes:
+        entity: the entity.
+        tenant: whose it is, ``None`` where it tells none.
+        key: its key, as messages show it.
+        reason: which paths of it break which rules.
+    """
+
+    entity: str
+    tenant: str | None
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Page(Sequence[T_co], Generic[T_co]):
-    """An immutable page of a list. ``next_page_token`` is ``None`` at the end."""
+    """An immutable page of a list.
+
+    Attributes:
+        items: the rows.
+        next_page_token: continues the list; ``None`` at the end.
+        undecodable: the rows that the page passed over. Only lists over all tenants pass over rows, because
+            there one broken row would stop every tenant; a list of one tenant raises ``DocumentDecodeError``.
+    """
 
     items: tuple[T_co, ...]
     next_page_token: str | None = None
+    undecodable: tuple[UndecodableRow, ...] = ()
 
     @override
     def __len__(self) -> int:
@@ -154,11 +185,91 @@ def paginate(  # a page is made of exactly these
     print_: str,
     item: Callable[[R], T],
     key: Callable[[R], Sequence[SortValue]],
+    owner: Callable[[R], object] | None,
 ) -> Page[T]:
-    """Return the page made of up to ``limit + 1`` rows; the extra row only tells that there is more."""
+    """Return the page made of up to ``limit + 1`` rows; the extra row only tells that there is more.
+
+    Args:
+        rows: what the store found, in order.
+        limit: how many to show.
+        entity: the entity that the token belongs to.
+        print_: the print of filter, order and tenant for the token.
+        item: decodes a row.
+        key: returns the values by which a row is sorted.
+        owner: returns the tenant of a row that cannot be decoded, which is passed over then; ``None`` where
+            such a row ends the list.
+
+    Raises:
+        DocumentDecodeError: a row cannot be decoded and is not passed over, or a page that is not the last
+            holds nothing but rows that are not even at a place in the order.
+    """
     shown = rows[:limit]
-    more = len(rows) > limit
     # Before the token: a row that cannot be decoded may have no value to sort by either.
-    items = tuple(item(row) for row in shown)
-    token = encode_token(entity, print_, key(shown[-1])) if more else None
-    return Page(items, token)
+    items, passed = decoded(shown, item, owner)
+    if len(rows) <= limit:
+        return Page(tuple(items), None, tuple(row for row, _ in passed))
+    token = _token_after(shown, entity, print_, key, passed[0][1] if passed else None)
+    return Page(tuple(items), token, tuple(row for row, _ in passed))
+
+
+def decoded(
+    rows: Sequence[R], item: Callable[[R], T], owner: Callable[[R], object] | None
+) -> tuple[list[T], list[tuple[UndecodableRow, DocumentDecodeError]]]:
+    """Return the rows that can be decoded, and those that were passed over, each with its error.
+
+    Raises:
+        DocumentDecodeError: a row cannot be decoded and nobody tells its owner.
+    """
+    items: list[T] = []
+    passed: list[tuple[UndecodableRow, DocumentDecodeError]] = []
+    for row in rows:
+        try:
+            items.append(item(row))
+        except DocumentDecodeError as error:
+            if owner is None:
+                raise
+            passed.append((undecodable_row(error, owner(row)), error))
+    return items, passed
+
+
+def undecodable_row(error: DocumentDecodeError, owner: object) -> UndecodableRow:
+    """Return the name of a row that was passed over, and log it once in the life of the process."""
+    tenant = owner if isinstance(owner, str) else None
+    row = UndecodableRow(error.entity or "", tenant, error.key or "", error.reason or error.message)
+    _log_once(row)
+    return row
+
+
+@lru_cache(maxsize=10_000)
+def _log_once(row: UndecodableRow) -> None:
+    log.warning(
+        "%s %r of tenant %s is passed over by lists of all tenants: %s. Repair or quarantine the document.",
+        row.entity,
+        row.key,
+        row.tenant,
+        row.reason,
+    )
+
+
+def _token_after(
+    shown: Sequence[R],
+    entity: str,
+    print_: str,
+    key: Callable[[R], Sequence[object]],
+    broken: DocumentDecodeError | None,
+) -> str:
+    """Return the token that continues after the last row that has a place in the order.
+
+    What follows that row on this page is broken, and is named by the next page once more.
+    """
+    for row in reversed(shown):
+        try:
+            values = key(row)
+        except pydantic_core.PydanticCustomError:
+            # Only a row that cannot be decoded holds such a value.
+            continue
+        parts = [value for value in values if isinstance(value, SORTED)]
+        # Rows of a store tell whatever is there; a row that can be decoded tells what sorts it.
+        if len(parts) == len(values):
+            return encode_token(entity, print_, parts)
+    raise broken or _malformed()

@@ -118,6 +118,11 @@ COMPARISONS: Final[Mapping[type[Comparison], Callable[..., bool]]] = {
 Condition = Equals | OneOf | Comparison | IsNull | IsPresent
 
 
+def _nobody(row: object) -> None:
+    """Return no tenant."""
+    del row
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """One list request: the first ``limit`` rows of an entity in a scope that satisfy every condition."""
@@ -136,10 +141,30 @@ class Query:
         return any(isinstance(condition, OneOf) and not condition.values for condition in self.where)
 
     def page(
-        self, rows: Sequence[R], item: Callable[[R], T], key: Callable[[R], Sequence[SortValue]]
+        self,
+        rows: Sequence[R],
+        item: Callable[[R], T],
+        key: Callable[[R], Sequence[SortValue]],
+        owner: Callable[[R], object] = _nobody,
     ) -> Page[T]:
-        """Return the page made of up to ``limit + 1`` rows in order."""
-        return paginate(rows, self.limit, entity=self.entity, print_=self.fingerprint, item=item, key=key)
+        """Return the page made of up to ``limit + 1`` rows in order.
+
+        Args:
+            rows: what the store found.
+            item: decodes a row; raises ``DocumentDecodeError``.
+            key: returns the values by which a row is sorted.
+            owner: returns the tenant that a row names, whether or not it can be decoded.
+        """
+        return paginate(
+            rows,
+            self.limit,
+            entity=self.entity,
+            print_=self.fingerprint,
+            item=item,
+            key=key,
+            # One broken row would stop all tenants; a list of one tenant must not hide that it is incomplete.
+            owner=owner if self.scope is ALL_TENANTS else None,
+        )
 
 
 def build_query(  # a list is made of exactly these

@@ -152,4 +152,4 @@ class Repository:
 
 def models_of(page: Page[Row[A]]) -> Page[A]:
     """Return a page of rows as the page of their models."""
-    return Page(tuple(row.model for row in page.items), page.next_page_token)
+    return Page(tuple(row.model for row in page.items), page.next_page_token, page.undecodable)

@@ -349,7 +349,7 @@ def test_due_schedules_are_the_same_with_and_without_a_statement_of_their_own(
                 for number in range(7):
                     schedule = make_schedule(tenant, f"{number}@{tenant}", name=str(number))
                     schedules.upsert(schedule.evolve(enabled=number % 3 > 0))
-            found.append(schedules.get_due_schedules(at(10**6), limit=1000))
+            found.append(schedules.get_due_schedules(at(10**6), limit=1000).items)
     assert found[0] == found[1]
     assert {item.id for item in found[0] if item.tenant_id == tenant} == {
         f"{n}@{tenant}" for n in (1, 2, 4, 5)

@@ -313,6 +313,12 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[ValueGenerator], Operation]]]] 
             "triggers.recalculate", (generator.tenant(), generator.id(), generator.moment())
         ),
     ),
+    "fire": (
+        2,
+        lambda generator: MethodCall(
+            "triggers.fire", (generator.tenant(), generator.id(), generator.moment())
+        ),
+    ),
     "create_run": (4, written("runs.create", ValueGenerator.a_run)),
     "create_any_run": (1, lambda generator: MethodCall("runs.create", (generator.a_run(list(RunState)),))),
     "update_run": (

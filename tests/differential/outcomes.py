@@ -56,7 +56,8 @@ def comparable(value: object) -> object:
     if isinstance(value, CanonicalModel):
         return (type(value).__name__, CanonicalJsonSerializer.serialize(value))
     if isinstance(value, Page):
-        return ("page", [comparable(item) for item in value], value.next_page_token)
+        passed = [(row.entity, row.tenant, row.key) for row in value.undecodable]
+        return ("page", [comparable(item) for item in value], value.next_page_token, passed)
     if isinstance(value, Row):
         return (comparable(value.model), sorted(value.storage.items()))
     if isinstance(value, tuple):

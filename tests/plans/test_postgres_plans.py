@@ -36,7 +36,7 @@ from twinstore_postgres.codec import Json, Unprepared
 from twinstore_postgres.compile import compile_claim, compile_count, compile_query, compile_removal
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.owners import ScopeKind
-from twinstore_postgres.special.scheduler import SELECT_DUE
+from twinstore_postgres.special.scheduler import with_schedules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,6 +94,11 @@ def prepared(step: Step) -> tuple[bytes, list[Any]]:
 
 def listed(query: Query) -> tuple[bytes, list[Any]]:
     return prepared(compile_query(query, table_of(SCHEDULER.entity(query.entity))))
+
+
+def due_with_schedules(query: Query) -> tuple[bytes, list[Any]]:
+    statement, values = listed(query)
+    return with_schedules(statement), values
 
 
 def claimed(query: Query) -> tuple[bytes, list[Any]]:
@@ -170,7 +175,7 @@ WITH_ORDER = {
     "triggers": (listed(TRIGGER_LIST), TENANT, "idx_triggers_tenant_next"),
     "triggers, later page": (continued(TRIGGER_LIST), TENANT, "idx_triggers_tenant_next"),
     "due schedules": (
-        (SELECT_DUE, [START + timedelta(seconds=60), 100]),
+        due_with_schedules(queries.due_triggers(START + timedelta(seconds=60), 100)),
         "system",
         "idx_triggers_due",
     ),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from twinstore.catalog import Derived, Index, Layout, Marker, StoreKind, digits, text
+from twinstore.catalog import Derived, Index, Layout, Marker, Parent, StoreKind, digits, text
 from twinstore.fields import Count, Id
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS, GRAPH_JOBS
 from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphOverlayJob
@@ -86,7 +86,7 @@ def test_a_wrong_description_of_graph_jobs_is_refused(changes: dict[str, Any], p
             },
             "has 2 markers that are assigned",
         ),
-        ({"parent": replace(GRAPH_JOB_EVENTS.parent or (), field="kind")}, "refers to graph_jobs by kind"),
+        ({"parent": Parent(entity=GRAPH_JOBS, field="kind")}, "refers to graph_jobs by kind"),
         (
             {
                 "derived": (*GRAPH_JOB_EVENTS.derived, NUMBER),

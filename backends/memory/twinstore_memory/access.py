@@ -60,7 +60,12 @@ class MemoryAccess(AccessDefaults, Access):
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
         with self._link.working() as unit:
             rows = select(rows_in(unit, query.scope, entity), query)
-            return query.page(rows, lambda row: decode(entity, row), lambda row: sort_key(row, query.order))
+            return query.page(
+                rows,
+                lambda row: decode(entity, row),
+                lambda row: sort_key(row, query.order),
+                lambda row: row.tenant_id,
+            )
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:

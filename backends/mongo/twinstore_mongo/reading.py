@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinstore.access import Row, UniqueKey
 from twinstore.canonical import CanonicalModel
@@ -68,10 +68,13 @@ def page(context: RepositoryContext, entity: Entity[M], query: Query) -> Page[Ro
     codec = codec_of(entity)
     # One row more tells whether there is another page, without counting.
     found = rows(context, entity, query, query.limit + 1)
-    # The extra row is not shown, so it need not be readable.
-    shown = [(row, codec.decode(row)) for row in found[: query.limit]]
-    extra = [(row, None) for row in found[query.limit :]]
-    return query.page([*shown, *extra], second, lambda pair: sort_key(pair[0], query.order, codec.names))
+    tenant = codec.names[entity.tenant_field] if entity.tenant_field is not None else ""
+    return query.page(
+        found,
+        codec.decode,
+        lambda row: sort_key(row, query.order, codec.names),
+        lambda row: row.get(tenant),
+    )
 
 
 def rows(
@@ -115,11 +118,6 @@ def wire_value(kind: Kind, value: Any) -> object:  # noqa: ANN401  # whatever is
     if kind is Kind.INTEGER and isinstance(value, float) and value.is_integer():
         return int(value)
     return parse_timestamp(value) if kind is Kind.INSTANT and isinstance(value, str) else value
-
-
-def second(pair: tuple[Document, Row[M] | None]) -> Row[M]:
-    """Return the row that is shown."""
-    return cast("Row[M]", pair[1])
 
 
 def sort_key(

@@ -78,7 +78,8 @@ class PostgresAccess(AccessDefaults, Access):
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
         table = table_of(entity)
         found = self.execution.read(setting(query.scope), Subject(entity), compile_query(query, table))
-        return query.page(found.rows, table.row, table.taker([key.field for key in query.order]))
+        by = table.taker([key.field for key in query.order])
+        return query.page(found.rows, table.row, by, table.tenant_in)
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:

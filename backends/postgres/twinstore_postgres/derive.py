@@ -309,10 +309,14 @@ class Table(Generic[M]):
         required = self.entity.tenancy.kind is TenancyKind.REQUIRED
         return UNKNOWN_TENANT if tenant is None and required else owner_of(tenant)
 
+    def tenant_in(self, values: Values) -> str | None:
+        """Return the tenant that a row names."""
+        at = self._tenant_position
+        return None if at is None else values[at]
+
     def owner(self, values: Values) -> StoredOwner:
         """Return the owner of a row."""
-        at = self._tenant_position
-        return self.owner_named(None if at is None else values[at])
+        return self.owner_named(self.tenant_in(values))
 
     def labelled(self, counts: Iterable[tuple[str | None, int]]) -> dict[str, int]:
         """Return numbers of rows by the label of their owner, from those by the tenant that they name."""

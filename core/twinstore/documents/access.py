@@ -88,7 +88,10 @@ class DocumentAccess(AccessDefaults):
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
         rows = self._steps.take(lambda unit: unit.select(entity, query))
         return query.page(
-            rows, lambda row: decode(entity, row, self._driver), lambda row: sort_key(row, query.order)
+            rows,
+            lambda row: decode(entity, row, self._driver),
+            lambda row: sort_key(row, query.order),
+            lambda row: row.tenant_id,
         )
 
     @override

@@ -67,7 +67,9 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
         yield ListQuery(
             "due schedules, all tenants",
             # At the end of time every enabled schedule is due, so the order is compared and not the clock.
-            lambda side, _: whole(side.schedules.get_due_schedules(LAST_INSTANT, limit=NEXT), schedule_row),
+            lambda side, _: whole(
+                side.schedules.get_due_schedules(LAST_INSTANT, limit=NEXT).items, schedule_row
+            ),
             ("schedules", "triggers"),
         )
 

@@ -17,7 +17,7 @@ from twinstore.scope import instant_argument, member_argument, tenant_argument, 
 from twinstore.tenancy import ALL_TENANTS, Tenants
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from datetime import datetime
     from enum import StrEnum
 
@@ -73,6 +73,18 @@ def due_triggers(now: datetime, limit: int) -> Query:
     where = (Equals("enabled", value=True), AtMost("nextFireAt", instant_argument(now, "now")))
     return build_query(
         "triggers", scope=ALL_TENANTS, where=where, order=DUE_TRIGGERS, limit=limit, maximum=1000
+    )
+
+
+def schedules_of(schedule_ids: Sequence[str]) -> Query:
+    """Return the query of the schedules of some triggers, over all tenants."""
+    keys = tuple(dict.fromkeys(schedule_ids))
+    return Query(
+        entity="schedules",
+        scope=ALL_TENANTS,
+        where=(OneOf("id", keys),),
+        order=(SortKey("id"),),
+        limit=max(len(keys), 1),
     )
 
 

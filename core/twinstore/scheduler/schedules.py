@@ -215,10 +215,12 @@ class ScheduleRepository(Protocol):
         """
         ...
 
-    def get_due_schedules(self, now: datetime, *, limit: int = 100) -> tuple[Schedule, ...]:
+    def get_due_schedules(self, now: datetime, *, limit: int = 100) -> Page[Schedule]:
         """Return the schedules of all tenants that are due at ``now``; reads only, in system scope.
 
-        Due: trigger and schedule enabled, not deleted, ``nextFireAt <= now``.
-        Order: (next_fire_at, tenant_id, id) of the trigger. Limit 100, at most 1000. Empty: ``()``.
+        Due: trigger and schedule enabled, not deleted, ``nextFireAt <= now``. A schedule that cannot be read,
+        or whose trigger cannot, delays nobody else: ``undecodable`` names it, and the others are returned.
+        Order: (next_fire_at, tenant_id, id) of the trigger. Limit 100, at most 1000; there is no next page,
+        because what was fired is due no more. Empty: an empty page.
         """
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -16,16 +17,27 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.paging import Page
+    from twinstore.scheduler.runs import Run
 
-__all__ = ["Trigger", "TriggerRepository", "trigger_id"]
+__all__ = ["FiredTrigger", "Trigger", "TriggerRepository", "fired_run_id", "trigger_id"]
 
 
+# Of an id, in characters.
+LONGEST_ID: Final = 256
 OWNER_FIELDS: Final = (("tenantId", "tenant_id"), ("scheduleId", "schedule_id"))
 
 
 def trigger_id(tenant_id: str, schedule_id: str) -> str:
     """Return the id of the one trigger of a schedule; it depends on nothing else."""
     return f"trg_{sha256(f'{tenant_id}:{schedule_id}'.encode()).hexdigest()[:32]}"
+
+
+def fired_run_id(tenant_id: str, schedule_id: str, due: datetime) -> str:
+    """Return the id of the run that a trigger fires for an instant; it depends on nothing else."""
+    instant = f"{due.year:04}{due:%m%dT%H%M%SZ}"
+    owner = f"{tenant_id}:{schedule_id}"
+    plain = f"run:{owner}:{instant}"
+    return plain if len(plain) <= LONGEST_ID else f"run:{sha256(owner.encode()).hexdigest()[:32]}:{instant}"
 
 
 class Trigger(CanonicalModel):
@@ -74,6 +86,25 @@ class Trigger(CanonicalModel):
         return {"id": trigger_id(tenant.strip(), schedule.strip()), **values}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiredTrigger:
+    """What one firing of a trigger did.
+
+    Attributes:
+        run: the run of the instant, new or found.
+        trigger: the trigger as it is stored now.
+        scheduled_for: the instant that was due.
+        misfires: how many later instants had passed as well and are not made up for, at most 10,000.
+        created: whether this call created the run; otherwise one with its id was there.
+    """
+
+    run: Run
+    trigger: Trigger
+    scheduled_for: datetime
+    misfires: int
+    created: bool
+
+
 class TriggerRepository(Protocol):
     """Stores one trigger per schedule; it is written together with its schedule.
 
@@ -110,5 +141,20 @@ class TriggerRepository(Protocol):
 
         Raises:
             NotFoundError: the schedule is unknown or foreign.
+        """
+        ...
+
+    def fire(self, tenant_id: str, schedule_id: str, now: datetime) -> FiredTrigger | None:
+        """Create the run of the instant that is due, and set the next instant after ``now``.
+
+        The id of the run follows from tenant, schedule and instant, so that no instant has two runs. Where a
+        run of this id is there, the instant was fired before: the trigger advances all the same, and the run
+        is returned. Instants that passed since are counted in ``misfireCount`` and not made up for.
+        Absent, not due, disabled, deleted, or fired by another caller meanwhile: ``None``, nothing changes.
+        Repeated call: ``None`` until the next instant. Atomic.
+
+        Raises:
+            DuplicateError: a run of another tenant has the id of this run.
+            ValidationError: the time rule has no further instant.
         """
         ...

@@ -103,10 +103,11 @@ class WorkerRepository(Protocol):
 
     def find_dead(
         self, now: datetime, *, threshold: timedelta = DEAD_AFTER, limit: int = 100
-    ) -> tuple[Worker, ...]:
+    ) -> Page[Worker]:
         """Return the workers that are active or draining and silent since before ``now - threshold``.
 
-        Order: (last_heartbeat_at, id). Limit 100, at most 1000. Empty: ``()``.
+        Order: (last_heartbeat_at, id). Limit 100, at most 1000; there is no next page, because what was
+        marked is found no more. Empty: an empty page.
         """
         ...
 

@@ -64,12 +64,14 @@ class Touch:
         entity: whose row is broken.
         call: gets repositories, a tenant and its rows.
         repeatable: while no row is broken it succeeds as often as it is called.
+        over_all: it is a list in system scope, which passes over the row and names it.
     """
 
     method: str
     entity: Entity
     call: Callable[[object, str, OneOfEach], object]
     repeatable: bool = False
+    over_all: bool = False
 
     @property
     def name(self) -> str:
@@ -173,7 +175,9 @@ def touches_of(module: ModuleExamples) -> Iterator[Touch]:
         for listed in item.lists:
             shown = listed.sees_one_tenant or not item.is_owned
             if shown and (listed.fields or listed.method.name == "list"):
-                yield Touch(listed.method.name, item.entity, partial(asked, item, listed), repeatable=True)
+                call = partial(asked, item, listed)
+                over_all = not listed.method.names_tenant
+                yield Touch(listed.method.name, item.entity, call, repeatable=True, over_all=over_all)
 
 
 def harmless_steps_of(module: ModuleExamples) -> Iterator[tuple[str, tuple[type[TwinstoreError], Step]]]:

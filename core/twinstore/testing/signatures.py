@@ -39,6 +39,7 @@ BEFORE: Final = "before"
 BATCH_SIZE: Final = "batch_size"
 OPTIONS: Final = "options"
 LIMIT: Final = "limit"
+PAGED: Final = "page_token"
 # For a list that must be told how much.
 ENOUGH: Final = 10
 
@@ -191,12 +192,13 @@ def lookups_of(entity: Entity, protocol: type) -> tuple[Lookup, ...]:
 
 @cache
 def lists_of(entity: Entity, protocol: type) -> tuple[ListMethod, ...]:
-    """Return the methods that return pages of the entity."""
+    """Return the methods that return pages of the entity, each of which goes on where the last one ended."""
     wanted = f"Page[{entity.model.__name__}]"
     return tuple(
         ListMethod(method, fields_of(entity, method))
         for method in methods_of(protocol)
-        if method.returns == wanted
+        # What is asked for at an instant has one page: whoever acts on it asks again.
+        if method.returns == wanted and {PAGED, OPTIONS} & method.optional
     )
 
 

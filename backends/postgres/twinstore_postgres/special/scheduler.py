@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
-from twinstore.query import AtMost
-from twinstore.scheduler.catalog import SCHEDULES
+from twinstore.access import Row
+from twinstore.paging import Page, decoded
+from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
 from twinstore.scheduler.repositories.schedules import DUE
 from twinstore_postgres.codec import Unprepared
+from twinstore_postgres.compile import compile_query
 from twinstore_postgres.derive import listed, table_of
 from twinstore_postgres.errors import Subject
 from twinstore_postgres.owners import setting
@@ -19,33 +22,65 @@ if TYPE_CHECKING:
 
     from twinstore.query import Query
     from twinstore.scheduler.schedules import Schedule
+    from twinstore.scheduler.triggers import Trigger
     from twinstore_postgres.access import PostgresAccess, Special
+    from twinstore_postgres.codec import Row as Values
 
-__all__ = ["OPERATIONS", "SELECT_DUE"]
+    Pairs = tuple[Page[Row[Trigger]], Page[Row[Schedule]]]
 
-TABLE: Final = table_of(SCHEDULES)
-# The schedules of the due triggers, in their order; both are written together, so the join loses none.
-SELECT_DUE: Final = Unprepared(
-    sql.SQL("""
-SELECT {columns}
-  FROM scheduler.triggers t
-  JOIN scheduler.schedules s ON s.id = t.schedule_id AND s.tenant_id = t.tenant_id
- WHERE t.enabled AND t.next_fire_at IS NOT NULL AND t.next_fire_at <= %s
-   AND s.enabled AND s.deleted_at IS NULL
+__all__ = ["OPERATIONS", "with_schedules"]
+
+OF_TRIGGER: Final = table_of(TRIGGERS)
+OF_SCHEDULE: Final = table_of(SCHEDULES)
+WIDTH: Final = len(OF_TRIGGER.columns)
+SCHEDULE_KEY: Final = WIDTH + [column.field for column in OF_SCHEDULE.columns].index("id")
+# Without a filter on the schedules: whoever asks looks at each pair, and names those that cannot be read.
+PAIRS: Final = sql.SQL("""
+SELECT {both}
+  FROM ({page}) t
+  LEFT JOIN scheduler.schedules s ON s.id = t.schedule_id
  ORDER BY t.next_fire_at, t.tenant_id, t.id
- LIMIT %s
 """)
-    .format(columns=listed(TABLE.columns, sql.Identifier("s")))
-    .as_bytes()
-)
 
 
-def due_schedules(access: PostgresAccess, query: Query) -> tuple[Schedule, ...]:
-    """Return the schedules of the triggers that are due, as many as the query asks for."""
-    (now,) = (condition.value for condition in query.where if isinstance(condition, AtMost))
-    step = (SELECT_DUE, (now, query.limit))
-    found = access.execution.read(setting(query.scope), Subject(SCHEDULES), step)
-    return tuple(TABLE.decode(values) for values in found.rows)
+@lru_cache(maxsize=16)
+def with_schedules(page: bytes) -> Unprepared:
+    """Return the statement of a page of triggers with the schedule beside each."""
+    triggers = listed(OF_TRIGGER.columns, sql.Identifier("t"))
+    schedules = listed(OF_SCHEDULE.columns, sql.Identifier("s"))
+    both = sql.SQL(", ").join((triggers, schedules))
+    # The inner statement was compiled from parts of this library; its values are parameters.
+    return Unprepared(PAIRS.format(both=both, page=Compiled(page)).as_bytes())
 
 
-OPERATIONS: Final[Mapping[str, Special]] = {DUE: due_schedules}
+class Compiled(sql.Composable):
+    """A statement that has been compiled."""
+
+    def as_bytes(self, context: object = None) -> bytes:
+        """Return it."""
+        del context
+        return bytes(self._obj)
+
+
+def due_pairs(access: PostgresAccess, query: Query) -> Pairs:
+    """Return a page of due triggers, and the schedules that they name."""
+    statement, values = compile_query(query, OF_TRIGGER)
+    step = (with_schedules(statement), values)
+    found = access.execution.read(setting(query.scope), Subject(TRIGGERS), step)
+    readable: dict[object, Values] = {}
+
+    def trigger_of(row: Values) -> Row[Trigger]:
+        trigger = OF_TRIGGER.row(row[:WIDTH])
+        if row[SCHEDULE_KEY] is not None:
+            # Also of one that no trigger beside it names: several may name one schedule.
+            readable[row[SCHEDULE_KEY]] = row[WIDTH:]
+        return trigger
+
+    by = OF_TRIGGER.taker([key.field for key in query.order])
+    page = query.page(found.rows, trigger_of, by, lambda row: OF_TRIGGER.tenant_in(row[:WIDTH]))
+    rows = [readable[key] for key in sorted(readable, key=str)]
+    schedules, broken = decoded(rows, OF_SCHEDULE.row, OF_SCHEDULE.tenant_in)
+    return page, Page(tuple(schedules), None, tuple(name for name, _ in broken))
+
+
+OPERATIONS: Final[Mapping[str, Special]] = {DUE: due_pairs}

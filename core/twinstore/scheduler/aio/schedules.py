@@ -71,6 +71,6 @@ class AsyncScheduleRepository:
             self._sync.restore, tenant_id, schedule_id, restored_by, restored_at, enabled=enabled
         )
 
-    async def get_due_schedules(self, now: datetime, *, limit: int = 100) -> tuple[Schedule, ...]:
+    async def get_due_schedules(self, now: datetime, *, limit: int = 100) -> Page[Schedule]:
         """Return the schedules of all tenants that are due at ``now``; reads only, in system scope."""
         return await self._threads.run(self._sync.get_due_schedules, now, limit=limit)

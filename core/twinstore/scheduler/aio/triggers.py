@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from twinstore.aio.threads import CallThreads
     from twinstore.paging import Page
-    from twinstore.scheduler.triggers import Trigger, TriggerRepository
+    from twinstore.scheduler.triggers import FiredTrigger, Trigger, TriggerRepository
 
 
 __all__ = ["AsyncTriggerRepository"]
@@ -38,3 +38,7 @@ class AsyncTriggerRepository:
     async def recalculate(self, tenant_id: str, schedule_id: str, now: datetime) -> Trigger:
         """Set the next instant strictly after ``now`` from the stored schedule; return the trigger."""
         return await self._threads.run(self._sync.recalculate, tenant_id, schedule_id, now)
+
+    async def fire(self, tenant_id: str, schedule_id: str, now: datetime) -> FiredTrigger | None:
+        """Create the run of the instant that is due, and set the next instant after ``now``."""
+        return await self._threads.run(self._sync.fire, tenant_id, schedule_id, now)

@@ -57,7 +57,7 @@ class AsyncWorkerRepository:
 
     async def find_dead(
         self, now: datetime, *, threshold: timedelta = DEAD_AFTER, limit: int = 100
-    ) -> tuple[Worker, ...]:
+    ) -> Page[Worker]:
         """Return the workers that are active or draining and silent since before ``now - threshold``."""
         return await self._threads.run(self._sync.find_dead, now, threshold=threshold, limit=limit)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from twinstore.access import Ref, Row, UniqueKey
 from twinstore.canonical import decode_stored
-from twinstore.paging import Page
+from twinstore.paging import Page, UndecodableRow, decode_token
 from twinstore.repository import Repository
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
@@ -20,7 +20,6 @@ from twinstore.scheduler.rules.schedules import StoredSchedule
 from twinstore.scheduler.schedules import Schedule, ScheduleQueryOptions, ScheduleRepository, SoftDeletion
 from twinstore.scheduler.triggers import Trigger
 from twinstore.scope import id_argument, instant_argument, text_argument
-from twinstore.tenancy import ALL_TENANTS
 
 if TYPE_CHECKING:
     from twinstore.query import Query
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DUE", "Schedules", "schedule_of", "trigger_key", "trigger_ref"]
 
-# The operation of a driver that joins due triggers with their schedules.
+# The operation of a driver that reads due triggers with their schedules.
 DUE: Final = "due_schedules"
 ONE_PER_SCHEDULE: Final = TRIGGERS.unique("schedule")
 
@@ -98,9 +97,21 @@ class Schedules(Repository, ScheduleRepository):
         return changed is not None
 
     @override
-    def get_due_schedules(self, now: datetime, *, limit: int = 100) -> tuple[Schedule, ...]:
+    def get_due_schedules(self, now: datetime, *, limit: int = 100) -> Page[Schedule]:
         self._admit_system("get_due_schedules")
-        return self._special(DUE, self._due)(queries.due_triggers(now, limit))
+        query = queries.due_triggers(now, limit)
+        pairs = self._special(DUE, self._pairs)
+        due: tuple[Schedule, ...] = ()
+        broken: tuple[UndecodableRow, ...] = ()
+        # In turns: triggers of schedules that may not fire take places on a page.
+        while True:
+            triggers, schedules = pairs(query)
+            due += active(triggers, schedules)
+            broken += triggers.undecodable + schedules.undecodable
+            token = triggers.next_page_token
+            if token is None or len(due) >= query.limit:
+                return Page(due[: query.limit], None, tuple(dict.fromkeys(broken)))
+            query = replace(query, after=decode_token(token, query.entity, query.fingerprint, query.order))
 
     def _own(self, tenant_id: str, schedule_id: str) -> Row[Schedule] | None:
         scope = self._admit(tenant_id)
@@ -129,31 +140,21 @@ class Schedules(Repository, ScheduleRepository):
         self._change_pair(Ref(SCHEDULES, scope, (key,)), trigger_ref(scope, key), rule)
         return changed
 
-    def _due(self, query: Query) -> tuple[Schedule, ...]:
-        """Read due triggers and their schedules in turns until enough of them may fire."""
-        due: tuple[Schedule, ...] = ()
-        while True:
-            page = self._access.page(TRIGGERS, query)
-            due += self._active([row.model for row in page])
-            # Triggers of disabled or deleted schedules take places on a page, so one page may not be enough.
-            if page.next_page_token is None or len(due) >= query.limit:
-                return due[: query.limit]
-            last = page[-1].model
-            query = replace(query, after=(last.next_fire_at, last.tenant_id, last.id))
+    def _pairs(self, query: Query) -> tuple[Page[Row[Trigger]], Page[Row[Schedule]]]:
+        """Return a page of triggers, and the schedules that they name."""
+        triggers = self._access.page(TRIGGERS, query)
+        named = [row.model.schedule_id for row in triggers]
+        return triggers, self._access.page(SCHEDULES, queries.schedules_of(named))
 
-    def _active(self, triggers: Sequence[Trigger]) -> tuple[Schedule, ...]:
-        """Return the schedules of some triggers, in their order, that are enabled and not deleted."""
-        keys = [(trigger.schedule_id,) for trigger in triggers]
-        rows = self._access.find(SCHEDULES, ALL_TENANTS, keys)
-        return tuple(
-            row.model
-            for row, trigger in zip(rows, triggers, strict=True)
-            if row is not None
-            # System scope sees all tenants: a trigger that names a schedule of another one must not fire it.
-            and row.model.tenant_id == trigger.tenant_id
-            and row.model.enabled
-            and "deletedAt" not in row.storage
-        )
+
+def active(triggers: Page[Row[Trigger]], schedules: Page[Row[Schedule]]) -> tuple[Schedule, ...]:
+    """Return the schedules of some triggers, in their order, that are enabled and not deleted."""
+    found = {(row.model.tenant_id, row.model.id): row for row in schedules}
+    # System scope sees all tenants: a trigger that names a schedule of another one must not fire it.
+    rows = (found.get((row.model.tenant_id, row.model.schedule_id)) for row in triggers)
+    return tuple(
+        row.model for row in rows if row is not None and row.model.enabled and "deletedAt" not in row.storage
+    )
 
 
 def trigger_ref(scope: Tenants, schedule_id: str) -> Ref[Trigger]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
 
@@ -10,12 +11,20 @@ from twinstore.access import Ref, Row
 from twinstore.paging import Page
 from twinstore.repository import Repository
 from twinstore.scheduler import queries
-from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
-from twinstore.scheduler.repositories.schedules import schedule_of, trigger_key, trigger_ref
+from twinstore.scheduler.catalog import RUNS, SCHEDULES, TRIGGERS
+from twinstore.scheduler.repositories.schedules import schedule_of, stored_of, trigger_key, trigger_ref
 from twinstore.scheduler.rules import schedules as rules
+from twinstore.scheduler.rules.schedules import Firing
+from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule
-from twinstore.scheduler.triggers import Trigger, TriggerRepository
+from twinstore.scheduler.triggers import FiredTrigger, Trigger, TriggerRepository, fired_run_id
 from twinstore.scope import id_argument, instant_argument
+
+if TYPE_CHECKING:
+    from twinstore.access import Moment, Rows
+    from twinstore.tenancy import Tenant
+
+    Trio = tuple[Row[Schedule] | None, Row[Trigger] | None, Row[Run] | None]
 
 __all__ = ["Triggers"]
 
@@ -52,3 +61,50 @@ class Triggers(Repository, TriggerRepository):
 
         _, trigger = self._change_pair(Ref(SCHEDULES, scope, (key,)), trigger_ref(scope, key), rule)
         return self._required(trigger, TRIGGERS, key).model
+
+    @override
+    def fire(self, tenant_id: str, schedule_id: str, now: datetime) -> FiredTrigger | None:
+        scope, key = self._admit(tenant_id), id_argument(schedule_id, "schedule_id")
+        instant = instant_argument(now, "now")
+        self._check_writable()
+        trigger = self._get(TRIGGERS, scope, trigger_key(key))
+        # Most calls end here: a worker asks for what another one has fired already.
+        if trigger is None or trigger.next_fire_at is None or trigger.next_fire_at > instant:
+            return None
+        due = trigger.next_fire_at
+        firing = self._fire(scope, key, due, instant)
+        if firing is None:
+            return None
+        return FiredTrigger(
+            run=firing.run,
+            trigger=firing.trigger,
+            scheduled_for=due,
+            misfires=firing.misfires,
+            created=firing.created,
+        )
+
+    def _fire(self, scope: Tenant, key: str, due: datetime, now: datetime) -> Firing | None:
+        """Fire an instant in one step; ``None`` where somebody was faster, or it must not fire."""
+        firing: Firing | None = None
+
+        def rule(rows: Rows, moment: Moment) -> Rows:
+            nonlocal firing
+            del moment
+            # Safe, because a driver returns rows of the entity of each ref.
+            schedule, trigger, run = cast("Trio", rows)
+            firing = rules.fired(
+                stored_of(schedule, self.driver),
+                None if trigger is None else trigger.model,
+                None if run is None else run.model,
+                due,
+                now,
+            )
+            if firing is None:
+                return None, None, None
+            return None, Row(firing.trigger), (Row(firing.run) if firing.created else None)
+
+        # The schedule first, as all that write one do, so that no two of them deadlock.
+        run_id = fired_run_id(scope.id, key, due)
+        refs = (Ref(SCHEDULES, scope, (key,)), trigger_ref(scope, key), Ref(RUNS, scope, (run_id,)))
+        self._access.change(refs, rule)
+        return firing

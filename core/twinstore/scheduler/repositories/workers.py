@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -67,9 +68,9 @@ class Workers(Repository, WorkerRepository):
     @override
     def find_dead(
         self, now: datetime, *, threshold: timedelta = DEAD_AFTER, limit: int = 100
-    ) -> tuple[Worker, ...]:
+    ) -> Page[Worker]:
         self._admit_system(PURPOSE)
-        return self._page(WORKERS, queries.dead_workers(now, threshold, limit)).items
+        return replace(self._page(WORKERS, queries.dead_workers(now, threshold, limit)), next_page_token=None)
 
     @override
     def mark_dead(self, now: datetime, *, threshold: timedelta = DEAD_AFTER) -> tuple[str, ...]:

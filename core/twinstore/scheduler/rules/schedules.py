@@ -5,16 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from twinstore.cron import CronError, next_fire
+from twinstore.cron import CronError, count_fires, next_fire
 from twinstore.errors import ConflictError, ValidationError
 from twinstore.jsontext import format_timestamp
+from twinstore.scheduler.enums import RunState, RunTrigger
+from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule, SoftDeletion
-from twinstore.scheduler.triggers import Trigger
+from twinstore.scheduler.triggers import Trigger, fired_run_id
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = ["StoredSchedule", "deleted", "recalculated", "restored", "synchronised", "upserted"]
+__all__ = [
+    "Firing",
+    "StoredSchedule",
+    "deleted",
+    "fired",
+    "recalculated",
+    "restored",
+    "synchronised",
+    "upserted",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +136,63 @@ def recalculated(trigger: Trigger | None, stored: StoredSchedule, now: datetime)
     enabled = schedule.enabled and stored.deletion is None
     due = _next_instant(schedule, now) if enabled else None
     return _with_next(trigger, schedule, enabled=enabled, due=due, now=now)
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """What a firing stores.
+
+    Attributes:
+        trigger: the trigger, advanced.
+        run: the run of the instant, new or found.
+        misfires: the instants that passed since.
+        created: whether the run is new.
+    """
+
+    trigger: Trigger
+    run: Run
+    misfires: int
+    created: bool
+
+
+def fired(
+    stored: StoredSchedule | None, trigger: Trigger | None, run: Run | None, due: datetime, now: datetime
+) -> Firing | None:
+    """Return what firing an instant stores, ``None`` where it is not to be fired.
+
+    Args:
+        stored: the schedule.
+        trigger: its trigger.
+        run: the run that has the id of this instant, if there is one.
+        due: the instant that was found due; another caller may have fired it meanwhile.
+        now: the instant of the call.
+    """
+    if stored is None or trigger is None or trigger.next_fire_at != due or due > now:
+        return None
+    schedule = stored.schedule
+    # A copy may have brought the pair out of step; the schedule says what holds.
+    if not schedule.enabled or stored.deletion is not None:
+        return None
+    found = run or Run(
+        id=fired_run_id(schedule.tenant_id, schedule.id, due),
+        tenant_id=schedule.tenant_id,
+        schedule_id=schedule.id,
+        trigger=RunTrigger.CRON,
+        state=RunState.PLANNING,
+        created_at=now,
+    )
+    misfires = count_fires(schedule.when_cron, schedule.timezone, due, now)
+    advanced = trigger.evolve(
+        when_cron=schedule.when_cron,
+        timezone=schedule.timezone,
+        next_fire_at=_next_instant(schedule, now),
+        last_fire_at=due,
+        last_run_id=found.id,
+        fire_count=trigger.fire_count + 1,
+        misfire_count=trigger.misfire_count + misfires,
+        updated_at=now,
+    )
+    return Firing(advanced, found, misfires, created=run is None)
 
 
 def _next_instant(schedule: Schedule, after: datetime) -> datetime:

@@ -13,6 +13,7 @@ from twinstore.testing.scheduler.contracts.bulk import SchedulerBulkContract
 from twinstore.testing.scheduler.contracts.capabilities import SchedulerCapabilitiesContract
 from twinstore.testing.scheduler.contracts.decoding import BrokenRowContract
 from twinstore.testing.scheduler.contracts.due import DueScheduleContract
+from twinstore.testing.scheduler.contracts.firing import FiringContract
 from twinstore.testing.scheduler.contracts.graph_jobs import (
     GraphJobEventContract,
     GraphJobRepositoryContract,
@@ -47,6 +48,7 @@ __all__ = [
     "BrokenRowContract",
     "DueScheduleContract",
     "FilteredListContract",
+    "FiringContract",
     "GraphJobEventContract",
     "GraphJobRepositoryContract",
     "GraphJobStoreContract",

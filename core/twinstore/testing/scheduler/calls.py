@@ -110,6 +110,7 @@ TENANT_CALLS: Final = (
     called(
         "triggers.recalculate", lambda s, t, h: s.triggers.recalculate(t, h.schedule.id, at()), NotFoundError
     ),
+    called("triggers.fire", lambda s, t, h: s.triggers.fire(t, h.schedule.id, at(99_999)), None),
     called("runs.create", lambda s, t, h: s.runs.create(planned(h.run.evolve(tenant_id=t))), DuplicateError),
     called("runs.update", lambda s, t, h: s.runs.update(h.run.evolve(tenant_id=t)), answer=False),
     called("runs.retry", lambda s, t, h: s.runs.retry(t, h.run.id, "x", at()), NotFoundError),

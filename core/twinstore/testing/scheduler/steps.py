@@ -109,6 +109,8 @@ TOUCHES: Final = (
     touching("soft_delete", SCHEDULES, lambda s, t, h: s.schedules.soft_delete(t, h.schedule.id, "x", at(9))),
     touching("recalculate", SCHEDULES, lambda s, t, h: s.triggers.recalculate(t, h.schedule.id, at())),
     touching("recalculate", TRIGGERS, lambda s, t, h: s.triggers.recalculate(t, h.schedule.id, at())),
+    touching("fire", SCHEDULES, lambda s, t, h: s.triggers.fire(t, h.schedule.id, at(99_999))),
+    touching("fire", TRIGGERS, lambda s, t, h: s.triggers.fire(t, h.schedule.id, at(99_999))),
     touching("upsert", TRIGGERS, lambda s, _, h: s.schedules.upsert(h.schedule.evolve(updated_at=at(9)))),
     touching("update", RUNS, update_run, repeatable=True),
     touching("retry", RUNS, lambda s, t, h: s.runs.retry(t, h.run.id, "x", at())),

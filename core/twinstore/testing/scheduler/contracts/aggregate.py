@@ -8,6 +8,7 @@ from twinstore.testing.scheduler.contracts.bulk import SchedulerBulkContract
 from twinstore.testing.scheduler.contracts.capabilities import SchedulerCapabilitiesContract
 from twinstore.testing.scheduler.contracts.decoding import BrokenRowContract
 from twinstore.testing.scheduler.contracts.due import DueScheduleContract
+from twinstore.testing.scheduler.contracts.firing import FiringContract
 from twinstore.testing.scheduler.contracts.graph_jobs import (
     GraphJobEventContract,
     GraphJobRepositoryContract,
@@ -40,6 +41,7 @@ class SchedulerContract(
     ScheduleRepositoryContract,
     DueScheduleContract,
     TriggerRepositoryContract,
+    FiringContract,
     RunRepositoryContract,
     RunStateContract,
     ImpactSnapshotRepositoryContract,

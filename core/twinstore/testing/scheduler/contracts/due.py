@@ -31,7 +31,7 @@ class DueScheduleContract(SchedulerCases):
     """Due: enabled, not deleted, and its instant reached."""
 
     def test_nothing_is_due_without_schedules(self, isolated_workspace: SchedulerWorkspace) -> None:
-        assert isolated_workspace.storage.schedules.get_due_schedules(at()) == ()
+        assert isolated_workspace.storage.schedules.get_due_schedules(at()).items == ()
 
     def test_a_schedule_is_due_from_its_very_instant(self, isolated_workspace: SchedulerWorkspace) -> None:
         schedule = stored(isolated_workspace, "a")
@@ -40,8 +40,8 @@ class DueScheduleContract(SchedulerCases):
         ).next_fire_at
         assert due is not None
         just_before = due.replace(minute=59, hour=due.hour - 1, second=59, microsecond=999_000)
-        assert isolated_workspace.storage.schedules.get_due_schedules(just_before) == ()
-        assert isolated_workspace.storage.schedules.get_due_schedules(due) == (schedule,)
+        assert isolated_workspace.storage.schedules.get_due_schedules(just_before).items == ()
+        assert isolated_workspace.storage.schedules.get_due_schedules(due).items == (schedule,)
 
     def test_due_schedules_of_all_tenants_come_in_order(self, isolated_workspace: SchedulerWorkspace) -> None:
         rows: list[tuple[datetime | None, str, str, Schedule]] = []
@@ -54,11 +54,11 @@ class DueScheduleContract(SchedulerCases):
                 schedule = stored(workspace, name, when_cron=cron)
                 trigger = workspace.storage.triggers.get_required(workspace.tenant, schedule.id)
                 rows.append((trigger.next_fire_at, trigger.tenant_id, trigger.id, schedule))
-        due = isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR))
+        due = isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR)).items
         assert due == tuple(row[3] for row in sorted(rows, key=lambda row: row[:3]))
         for limit in (1, 3, 6, 7):
             assert (
-                isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR), limit=limit)
+                isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR), limit=limit).items
                 == due[:limit]
             )
 
@@ -71,8 +71,8 @@ class DueScheduleContract(SchedulerCases):
         assert isolated_workspace.storage.schedules.soft_delete(
             isolated_workspace.tenant, gone.id, "eve", at(1)
         )
-        assert isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR)) == (kept,)
-        assert isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR), limit=1) == (kept,)
+        assert isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR)).items == (kept,)
+        assert isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR), limit=1).items == (kept,)
 
     def test_a_schedule_that_may_not_fire_is_not_due_whatever_its_trigger_says(
         self, isolated_workspace: SchedulerWorkspace
@@ -84,8 +84,8 @@ class DueScheduleContract(SchedulerCases):
         isolated_workspace.probe.alter(SCHEDULES, (disabled.id,), {"enabled": False})
         deletion = {"enabled": False, "deletedAt": at(1), "deletedBy": "eve"}
         isolated_workspace.probe.alter(SCHEDULES, (deleted.id,), deletion)
-        assert isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR)) == (kept,)
-        assert isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR), limit=1) == (kept,)
+        assert isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR)).items == (kept,)
+        assert isolated_workspace.storage.schedules.get_due_schedules(at(4 * HOUR), limit=1).items == (kept,)
 
     def test_asking_changes_nothing(self, isolated_workspace: SchedulerWorkspace) -> None:
         schedule = stored(isolated_workspace, "a")
