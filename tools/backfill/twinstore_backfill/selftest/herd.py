@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twinstore.keys import Key, KeyPart
     from twinstore_backfill.selftest.sampling import Sample
 
-__all__ = ["Herd"]
+__all__ = ["BEYOND", "Herd", "fresh_part", "fresh_text"]
 
 LONGEST: Final = 100
 # An id of a model may be one, also where to a store it is any text.
