@@ -156,6 +156,8 @@ def place_of(entity: Entity, name: str) -> StoredPlace:
     role = role_of(entity, name, field)
     part = {Role.MARKER: "storage", Role.DERIVED: "beside", Role.IDENTITY: "beside", Role.COUNTER: "beside"}
     head = "storage" if field in entity.markers else part.get(role, "doc")
+    if field in {item.name for item in entity.derived}:
+        head = "beside"  # also where it is the key
     return StoredPlace(name=name, field=field, part=head, role=role, nests=True)
 
 
