@@ -241,10 +241,7 @@ class Access(Protocol):
         ...
 
     def next_number(self, entity: Entity) -> int:
-        """Return the insertion number of the next row, for the marker that is ``assigned``.
-
-        It is higher than that of every stored row, and nobody gets it again, even if it is never stored.
-        """
+        """Return a number for the assigned marker: above all that are stored, and never given again."""
         ...
 
     @abstractmethod
@@ -324,7 +321,7 @@ class AccessDefaults(Access, ABC):
     @override
     def next_number(self, entity: Entity) -> int:
         """Return one more than the highest stored number; of two callers with one number one stores it."""
-        from twinstore.numbering import highest_number  # noqa: PLC0415  # it needs this module
+        from twinstore.numbering import highest_number  # noqa: PLC0415  # it needs this module too
 
         return highest_number(self, entity) + 1
 

@@ -93,7 +93,7 @@ def under_key(
         return {name: {**payload, part.field: fresh_part(part, payload.get(part.field), COPY)}}
     name = places[part.field].name
     changed: dict[str, object] = {name: fresh_part(part, values[name], COPY)}
-    if entity.own_id in places:
+    if entity.own_id is not None and entity.own_id in places:
         # No second row may stand under one id either, and it holds the key.
         own = places[entity.own_id].name
         changed[own] = str(values[own]).replace(str(values[name]), str(changed[name]))
