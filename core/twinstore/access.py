@@ -1,4 +1,4 @@
-"""What a repository needs of a driver: ten operations on the rows of any entity.
+"""What a repository needs of a driver: eleven operations on the rows of any entity.
 
 A driver implements :class:`Access` once, for every entity of every module that is described; repositories
 are written once, in core, and hold no statement of any store. The way of a call:
@@ -6,8 +6,8 @@ are written once, in core, and hold no statement of any store. The way of a call
     repository -> GuardedAccess (scope, state of the unit, what a rule may return) -> Access of the driver
 
 ``find``, ``page``, ``insert``, ``change``, ``remove`` and ``unit`` are the driver's. ``put``, ``count``,
-``mark`` and ``append`` have working defaults over them in :class:`AccessDefaults`; a driver overrides what it
-can do in one round trip.
+``mark``, ``append`` and ``next_number`` have working defaults over them in :class:`AccessDefaults`; a driver
+overrides what it can do in one round trip.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Generic, Protocol
+from typing import TYPE_CHECKING, Final, Generic, Protocol, cast
 
 from typing_extensions import TypeVar, override
 
@@ -240,6 +240,10 @@ class Access(Protocol):
         """
         ...
 
+    def next_number(self, entity: Entity) -> int:
+        """Return a number for the assigned marker: above all that are stored, and never given again."""
+        ...
+
     @abstractmethod
     def remove(self, entity: Entity, query: Query) -> int:
         """Remove the first rows of a list, with their children; return how many of the entity went."""
@@ -267,7 +271,7 @@ class Access(Protocol):
 
 
 class AccessDefaults(Access, ABC):
-    """Base of a driver's access: the four operations that the other six can do."""
+    """Base of a driver's access: the five operations that the other six can do."""
 
     @override
     def special(self, operation: str) -> Callable[..., object] | None:
@@ -315,6 +319,13 @@ class AccessDefaults(Access, ABC):
         return tuple(marked)
 
     @override
+    def next_number(self, entity: Entity) -> int:
+        """Return one more than the highest stored number; of two callers with one number one stores it."""
+        from twinstore.numbering import highest_number  # noqa: PLC0415  # it needs this module too
+
+        return highest_number(self, entity) + 1
+
+    @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
         from twinstore.appending import append_rows  # noqa: PLC0415  # it needs this module
 
@@ -342,7 +353,8 @@ class Marking(Generic[M]):
             self.done = None
             return (None,)
         # Validated as a whole: a change of one field may break a rule between two.
-        model = self._entity.model.model_validate(stored.model.__dict__ | self._values(stored, now))
+        # By its own class: of several models in one table the stored one stays what it is.
+        model = cast("M", stored.model.evolve(**self._values(stored, now)))
         self.done = Row(model, stored.storage)
         return (self.done,)
 

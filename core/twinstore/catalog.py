@@ -17,10 +17,11 @@ from typing_extensions import TypeVar, override
 
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog_checks import problems, problems_of_module
+from twinstore.catalog_fields import Derived, Marker
 from twinstore.copylife import LifeInCopy, Release
 from twinstore.errors import ValidationError
-from twinstore.indexes import Index, StoreKind
-from twinstore.keys import Key, KeyPart, KeyType, int64, text, uuid
+from twinstore.indexes import EVERYWHERE, Index, StoreKind
+from twinstore.keys import Key, KeyPart, KeyType, digits, int64, text, uuid
 from twinstore.readers import Read, readers_of
 from twinstore.shapes import FieldShape, Kind, instant_paths, shapes_of
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Owner, Tenancy, TenancyKind, Tenant, Tenants, admits
@@ -46,6 +47,7 @@ __all__ = [
     "StoreKind",
     "Tenancy",
     "TenancyKind",
+    "digits",
     "int64",
     "text",
     "uuid",
@@ -53,45 +55,6 @@ __all__ = [
 
 # An entity whose model does not matter is written without its parameter.
 M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalModel)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marker:
-    """A storage marker: an internal field whose value survives a copy.
-
-    Attributes:
-        name: its name in records, reports and queries.
-        kind: text, integer or instant.
-        required: whether every row has it.
-        plain: whether documents hold it under its own name; internal names start with ``_`` otherwise.
-    """
-
-    name: str
-    kind: Kind = Kind.TEXT
-    required: bool = False
-    plain: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Derived:
-    """An internal field that follows from the model and its markers.
-
-    Attributes:
-        name: its name; documents prefix it with ``_``.
-        kind: text or integer.
-        value: computes it.
-        of_content: computes the same from the canonical JSON of the model, for stores that make it anyway.
-        bits: of an integer column.
-        number_of: the field whose number of an enumeration this is. A table sorts by the column of that field
-            and has none for this; documents hold the text of the field, which sorts otherwise.
-    """
-
-    name: str
-    kind: Kind
-    value: Callable[[CanonicalModel, Mapping[str, object]], object]
-    of_content: Callable[[bytes], object] | None = None
-    bits: int = 64
-    number_of: str | None = None
 
 
 class Layout(Enum):
@@ -130,12 +93,17 @@ class Entity(Generic[M_co]):
         name: name of the table inside the schema, and in commands and reports.
         singular: name in messages.
         module: the module it belongs to.
-        model: what a row is to a caller.
-        key_parts: what identifies a row, in order; unique across tenants.
+        model: what a row is to a caller; the base of several models, see
+            :class:`~twinstore.variants.VariantModel`, where they share a table.
+        key_parts: what identifies a row, in order; unique across tenants. A field of the model that stands in
+            the payload alone is an expression on it in tables, whose own primary key is the assigned marker.
         tenancy: how rows belong to tenants.
         group: logical group in parity reports.
         layout: how a table holds the model.
         beside: fields of the model that a payload layout repeats as columns.
+        columns: names of columns that do not follow the custom, by wire name, marker or derived field.
+        fixed_table: whether the table is a customer's: it has no column that counts changes, and its instants
+            have six digits, into which the library writes whole milliseconds all the same.
         narrow: integer fields that a table holds in 32 bits.
         filled: text fields that a table refuses when they are empty.
         storage: storage markers.
@@ -153,6 +121,7 @@ class Entity(Generic[M_co]):
         release: of rows that are copied as released: how.
         kept_apart: keys of rows that each store keeps to itself: neither copied, compared nor counted.
         sequence: the integer field of an ordered log that :meth:`~twinstore.access.Access.append` assigns.
+        own_id: the field that is ``_id`` in documents where the key is another one that follows from it.
         collection: name of the collection; default: ``name``.
         collection_setting: the setting of the driver that may replace the name of the collection.
     """
@@ -166,6 +135,8 @@ class Entity(Generic[M_co]):
     group: str
     layout: Layout = Layout.COLUMNS
     beside: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict[str, str])
+    fixed_table: bool = False
     narrow: tuple[str, ...] = ()
     filled: tuple[str, ...] = ()
     storage: tuple[Marker, ...] = ()
@@ -180,6 +151,7 @@ class Entity(Generic[M_co]):
     release: Release | None = None
     kept_apart: tuple[Key, ...] = ()
     sequence: str | None = None
+    own_id: str | None = None
     collection: str = ""
     collection_setting: str | None = None
 
@@ -248,9 +220,10 @@ class Entity(Generic[M_co]):
     @cached_property
     def queried(self) -> frozenset[str]:
         """The names by which lists filter, sort and count: those that have a column in either layout."""
+        everywhere = {derived.name for derived in self.derived if derived.stores == EVERYWHERE}
         if self.layout is Layout.COLUMNS:
-            return frozenset(self.known)
-        apart = {*self.key, *self.beside, *self.markers, *(derived.name for derived in self.derived)}
+            return frozenset({*self.shapes, *self.markers, *everywhere})
+        apart = {*self.key, *self.beside, *self.markers, *everywhere}
         return frozenset(apart if self.tenant_field is None else {*apart, self.tenant_field})
 
     @cached_property
@@ -265,13 +238,40 @@ class Entity(Generic[M_co]):
         Those that are storage markers are left out.
         """
         wanted = self.key if self.tenant_field is None else (*self.key, self.tenant_field)
-        return {wire: self.shapes[wire].name for wire in wanted if wire not in self.markers}
+        return {wire: self.shapes[wire].name for wire in wanted if wire in self._plain_fields}
+
+    @cached_property
+    def _plain_fields(self) -> frozenset[str]:
+        """The fields of the model that no marker hides."""
+        return frozenset(self.shapes.keys() - {*self.markers})
 
     @cached_property
     def single_key(self) -> str | None:
         """The one text or UUID field that identifies a row, ``None`` where several or a number do."""
         (first, *rest) = self.key_parts
         return first.field if not rest and first.type is not KeyType.INT64 else None
+
+    @property
+    def versioned_table(self) -> bool:
+        """Whether tables count the changes of each row in a column."""
+        return self.versioned and not self.fixed_table
+
+    @cached_property
+    def document_id(self) -> str | None:
+        """The one field that is ``_id`` in documents, ``None`` where that joins the parts of the key."""
+        return self.own_id or self.single_key
+
+    @cached_property
+    def key_in_payload(self) -> str | None:
+        """The key, where a table holds it in the payload alone; ``None`` where it has a column."""
+        name = self.single_key
+        alone = self.layout is Layout.PAYLOAD and name in self._plain_fields and name not in self.beside
+        return name if alone else None
+
+    @cached_property
+    def assigned(self) -> str | None:
+        """The marker that is the insertion number of a row."""
+        return next((marker.name for marker in self.storage if marker.assigned), None)
 
     @cached_property
     def uniques(self) -> tuple[Index, ...]:

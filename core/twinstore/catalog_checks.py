@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from twinstore.catalog_forms import problems_of_forms
+from twinstore.keys import KeyType
 from twinstore.query import IsNull
 from twinstore.shapes import Kind
 from twinstore.tenancy import TenancyKind
@@ -30,6 +32,7 @@ def problems(entity: Entity) -> Iterator[str]:
     unknown = sorted(set(_named(entity)) - entity.known.keys())
     if unknown:
         yield f"has no field {', '.join(unknown)}"
+    yield from problems_of_forms(entity)
     yield from _problems_of_parent(entity)
     for derived in entity.derived:
         source = entity.shapes.get(derived.number_of or "")
@@ -89,6 +92,12 @@ def _problems_of_parent(entity: Entity) -> Iterator[str]:
         return
     if len(entity.parent.entity.key_parts) != 1:
         yield f"has the parent {entity.parent.entity.name}, whose key has several parts"
+    above, (part, *_) = entity.parent.entity, entity.parent.entity.key_parts
+    if above.key_in_payload is not None:
+        yield f"has the parent {above.name}, whose key stands in a payload; no foreign key can refer to that"
+    if (part.type is KeyType.HEX) is not (entity.known.get(entity.parent.field) is Kind.HEX):
+        # One of the two would be a UUID in tables, and the other one a text.
+        yield f"refers to {above.name} by {entity.parent.field}, which is not {part.type.value} as its key is"
     if entity.tenancy.kind is TenancyKind.PARENT and not is_present(entity, entity.parent.field):
         yield f"belongs to the tenant of a parent, but may lack {entity.parent.field}"
     if entity.tenancy.kind is TenancyKind.PARENT and entity.parent.field not in entity.key:
@@ -119,7 +128,8 @@ def _named(entity: Entity) -> Iterator[str]:
         yield from (entity.retention.field, *(condition.field for condition in entity.retention.where))
     if entity.parent is not None:
         yield entity.parent.field
-    yield from (name for name in (entity.tenancy.field, entity.sequence) if name is not None)
+    yield from entity.columns
+    yield from (name for name in (entity.tenancy.field, entity.sequence, entity.own_id) if name is not None)
 
 
 def is_present(entity: Entity, name: str, where: tuple[Condition, ...] = ()) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 __all__ = [
+    "NumberTakenError",
     "duplicate",
     "duplicate_id",
     "duplicate_value",
@@ -30,6 +31,10 @@ __all__ = [
     "required",
     "sequence_taken",
 ]
+
+
+class NumberTakenError(DuplicateError):
+    """Another writer stored the insertion number first; the same write succeeds with the next one."""
 
 
 def not_found(entity: Entity, key: str, driver: str) -> NotFoundError:
@@ -65,6 +70,14 @@ def duplicate(
     entity: Entity, key: Key, driver: str, index: Index | None = None, value: object = None
 ) -> DuplicateError:
     """Return the error of a row whose key, or whose value of a unique index, another row has."""
+    if index is not None and index.names == (entity.assigned,):
+        return NumberTakenError(
+            f"The insertion number {value} of a {entity.singular} was taken by another writer; try again.",
+            module=entity.module,
+            entity=entity.name,
+            key=entity.key_text(key),
+            driver=driver,
+        )
     if index is None or index.noun is None:
         return duplicate_id(entity, entity.key_text(key), driver)
     return duplicate_value(entity, index.noun, str(value), entity.key_text(key), driver)

@@ -29,7 +29,7 @@ from twinstore.errors import (
 )
 from twinstore.failures import duplicate
 from twinstore.paging import Page
-from twinstore.query import Equals
+from twinstore.query import Equals, assigned_marker
 from twinstore.shapes import Kind
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant, Tenants, admits
 
@@ -139,6 +139,12 @@ class GuardedAccess(Access):
         except STORE_ERRORS:
             self._abort()
             raise
+
+    @override
+    def next_number(self, entity: Entity) -> int:
+        assigned_marker(entity)
+        self._check_writable()
+        return self.inner.next_number(entity)
 
     @override
     def remove(self, entity: Entity, query: Query) -> int:

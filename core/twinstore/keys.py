@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-__all__ = ["LONGEST_TEXT", "Key", "KeyPart", "KeyType", "can_bound", "int64", "text", "uuid"]
+__all__ = ["LONGEST_TEXT", "Key", "KeyPart", "KeyType", "can_bound", "digits", "int64", "text", "uuid"]
 
 # No id of a model is as long, and an index of a table takes no longer text. What is longer is data, and must
 # not be repeated wherever a row is named.
 LONGEST_TEXT: Final = 4096
 
 Key = tuple[str | int, ...]
-"""The values of a key; a UUID is its lower-case text."""
+"""The values of a key; a UUID is its lower-case text, or its 32 lower-case digits alone."""
+HEX: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class KeyType(Enum):
@@ -22,6 +24,7 @@ class KeyType(Enum):
     TEXT = "text"
     INT64 = "int64"
     UUID = "uuid"
+    HEX = "hex"
 
     @property
     def is_number(self) -> bool:
@@ -32,12 +35,14 @@ class KeyType(Enum):
         """Whether a stored value can be this part of a key; text of more than 4,096 characters cannot."""
         if self is KeyType.INT64:
             return type(value) is int
+        if self is KeyType.HEX:
+            return type(value) is str and HEX.fullmatch(value) is not None
         return type(value) is str and len(value) <= LONGEST_TEXT
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPart:
-    """One part of a key: a wire name or storage marker, and its type."""
+    """One part of a key: a wire name, storage marker or derived field, and its type."""
 
     field: str
     type: KeyType = KeyType.TEXT
@@ -62,3 +67,8 @@ def int64(name: str) -> KeyPart:
 def uuid(name: str) -> KeyPart:
     """Return a part of a key that is the lower-case text of a UUID."""
     return KeyPart(name, KeyType.UUID)
+
+
+def digits(name: str) -> KeyPart:
+    """Return a part of a key that is the 32 lower-case digits of a UUID, without anything between them."""
+    return KeyPart(name, KeyType.HEX)

@@ -246,6 +246,23 @@ def key_order(entity: Entity) -> tuple[SortKey, ...]:
     return tuple(SortKey(part.field, number=part.type.is_number) for part in entity.key_parts)
 
 
+def assigned_marker(entity: Entity) -> str:
+    """Return the marker that is the insertion number of a row.
+
+    Raises:
+        LookupError: there is none; a programmer's mistake.
+    """
+    if entity.assigned is None:
+        raise LookupError(f"{entity.name} has no insertion number")
+    return entity.assigned
+
+
+def newest_query(entity: Entity, *where: Condition) -> Query:
+    """Return the query of the row that was inserted last, of those that satisfy some conditions."""
+    order = (SortKey(assigned_marker(entity), descending=True, number=True),)
+    return Query(entity=entity.name, scope=ALL_TENANTS, where=where, order=order, limit=1)
+
+
 def expired_query(entity: Entity, scope: Tenants, before: datetime, batch_size: int) -> Query:
     """Return the query of the rows that retention removes next, oldest first.
 

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from twinstore.canonical import CanonicalModel
+from twinstore.variants import variants_of
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
@@ -19,7 +20,9 @@ Read = Callable[[CanonicalModel, Mapping[str, object]], object]
 
 def readers_of(entity: Entity) -> dict[str, Read]:
     """Return what reads each name that a row has; a marker hides a field."""
-    fields = {wire: of_field(shape.name) for wire, shape in entity.shapes.items()}
+    # Of several models in one table not each has every field.
+    of = of_some_field if variants_of(entity.model) else of_field
+    fields = {wire: of(shape.name) for wire, shape in entity.shapes.items()}
     derived: dict[str, Read] = {item.name: item.value for item in entity.derived}
     return derived | fields | {name: of_marker(name) for name in entity.markers}
 
@@ -28,6 +31,11 @@ def of_field(name: str) -> Read:
     """Return what reads a field of the model by its Python name."""
     read: Callable[[CanonicalModel], object] = attrgetter(name)
     return lambda model, _: read(model)
+
+
+def of_some_field(name: str) -> Read:
+    """Return what reads a field that not every model has; a model without it lacks a value."""
+    return lambda model, _: getattr(model, name, None)
 
 
 def of_marker(name: str) -> Read:

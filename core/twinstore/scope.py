@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import pydantic
 from pydantic import TypeAdapter
@@ -35,6 +36,7 @@ __all__ = [
     "count_argument",
     "id_argument",
     "instant_argument",
+    "member_argument",
     "optional_reference_argument",
     "optional_text_argument",
     "system_scope_openings",
@@ -44,6 +46,7 @@ __all__ = [
 
 log = logging.getLogger("twinstore.system_scope")
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 
 TENANT_TEXT_ADAPTER: Final = TypeAdapter[str](TenantText)
 ID_ADAPTER: Final = TypeAdapter[str](Id)
@@ -207,3 +210,12 @@ def _argument(adapter: TypeAdapter[T], value: object, name: str) -> T:
     except pydantic.ValidationError as error:
         problem = explain(error.errors(include_url=False, include_input=False)[0])
         raise ValidationError(f"Argument {name}: {problem}.") from error
+
+
+def member_argument(value: object, cls: type[E], name: str) -> E:
+    """Return a member of an enumeration, or raise ``ValidationError`` naming the argument."""
+    try:
+        return cls(cast("str", value))
+    except ValueError as error:
+        known = ", ".join(member.value for member in cls)
+        raise ValidationError(f"Argument {name}: {error}; the values are {known}.") from error

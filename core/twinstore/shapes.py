@@ -7,8 +7,8 @@ of a model a second time.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, StrEnum
 from functools import cache
@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from twinstore.canonical import CanonicalModel
 from twinstore.enums import NumberedEnum
+from twinstore.variants import variants_of
 
 __all__ = [
     "FieldShape",
@@ -46,6 +47,7 @@ class Kind(Enum):
     OBJECT = "nested model"
     MAP = "map with free keys"
     LIST = "list"
+    HEX = "32 digits of a UUID"
 
 
 SCALARS: Final[tuple[tuple[type, Kind], ...]] = (
@@ -113,8 +115,46 @@ class FieldShape:
 # A model never changes, and drivers ask for every row that they compile a statement for.
 @cache
 def shapes_of(model: type[BaseModel]) -> tuple[FieldShape, ...]:
-    """Return the fields of a model in canonical order."""
+    """Return the fields of a model in canonical order.
+
+    A base of several models has the fields of all of them; one that some of them lack is optional.
+    """
+    variants = variants_of(model)
+    if variants:
+        return merged([shapes_of(variant) for variant in variants])
     return tuple(_field(name, info) for name, info in model.model_fields.items())
+
+
+def merged(several: Sequence[Sequence[FieldShape]]) -> tuple[FieldShape, ...]:
+    """Return the fields of several models, those of the first one first."""
+    found = {shape.wire: shape for shapes in reversed(several) for shape in shapes}
+    order = dict.fromkeys(shape.wire for shapes in several for shape in shapes)
+    each = [{shape.wire: shape for shape in shapes} for shapes in several]
+    return tuple(_joint(found[wire], [shapes.get(wire) for shapes in each]) for wire in order)
+
+
+def _joint(shape: FieldShape, several: Sequence[FieldShape | None]) -> FieldShape:
+    """Return one field for those of several models; ``None`` where a model lacks it."""
+    there = [item for item in several if item is not None]
+    return replace(
+        shape,
+        value=joint_value([item.value for item in there]),
+        optional=len(there) < len(several) or any(item.optional for item in there),
+        left_out=any(item.left_out for item in there),
+    )
+
+
+def joint_value(several: Sequence[ValueShape]) -> ValueShape:
+    """Return one value for those of several models: any of the texts of some enumerations, or any JSON."""
+    first, *others = several
+    if all(other == first for other in others):
+        return first
+    if all(item.kind in {Kind.NAMED, Kind.NUMBERED} for item in several):
+        texts = dict.fromkeys(member.value for item in several for member in item.members)
+        # Of no interest but for its texts: models know their own.
+        joint = cast("type[StrEnum]", StrEnum("OneOfSeveral", [(text, text) for text in texts]))
+        return ValueShape(Kind.NAMED, joint)
+    return ValueShape(Kind.MAP, object)
 
 
 def wire_name(name: str, info: FieldInfo) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from docs.parts.samples import samples_of
 from docs.parts.tables import NONE, code, codes, prose, table
 from twinstore.config.keys import module_keys
-from twinstore_mongo.derive import ID, VERSION, stored_names
+from twinstore_mongo.derive import ID, VERSION, derived_fields, stored_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +34,7 @@ def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entit
             f"[{entity.name}](#{_anchor(title)})",
             codes(entity.key),
             retention(entity),
-            _links(module.name, [name for name, model in samples.items() if model is entity.model]),
+            _links(module.name, [name for name, model in samples.items() if issubclass(model, entity.model)]),
         )
         for entity, title in titles.items()
     )
@@ -81,5 +81,5 @@ def _internal_fields(entity: Entity) -> tuple[str, str, str]:
     """Return the markers under an internal name, the derived fields, and the version of an entity."""
     names = stored_names(entity)
     markers = [name for name in map(names.__getitem__, entity.markers) if name.startswith("_") and name != ID]
-    derived = [names[item.name] for item in entity.derived]
+    derived = [names[item.name] for item in derived_fields(entity)]
     return codes(markers), codes(derived), code(VERSION) if entity.versioned else ""

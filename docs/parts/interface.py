@@ -72,6 +72,7 @@ MODULE_PARTS: Final = (
     "twinstore.testing",
     "twinstore.testing.examples",
     "twinstore.testing.instants",
+    "twinstore.variants",
 )
 
 

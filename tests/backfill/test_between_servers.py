@@ -263,7 +263,7 @@ class TestCommands:
         )
         verified = run("verify")
         assert verified.code == 0
-        assert "PASS: 42 documents equal." in verified.out
+        assert f"PASS: {2 * DOCUMENTS_PER_TENANT} documents equal." in verified.out
         assert "set Persistence:Scheduler to Postgres" in verified.out
 
     def test_one_changed_one_missing_and_one_extra_row_in_all_four_formats(

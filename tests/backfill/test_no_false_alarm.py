@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 import pydantic
 import pytest
@@ -18,8 +19,11 @@ from tests.backfill.test_corruptions import merged_settings
 from tests.backfill.toolkit import COPIED
 from twinstore.bulk import Record
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
+from twinstore.scheduler.graph_job_events import GraphJobEvent
+from twinstore.scheduler.graph_jobs import GraphJob
 from twinstore.tenancy import Tenant
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing.scheduler.graph_jobs import digits_of
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
@@ -80,6 +84,11 @@ def identified(example: Example, model: CanonicalModel, tenant: str, number: int
     entity, key = example.entity, f"{tenant}-{number:06}"
     if entity is TRIGGERS:
         return example.small(tenant, key)
+    if isinstance(model, GraphJob):
+        return model.evolve(id=f"{model.id[:4]}{digits_of(key)}")
+    if isinstance(model, GraphJobEvent):
+        job = identified(example, model.payload.job, tenant, number)
+        return model.evolve(event_id=str(UUID(digits_of(key))), payload=model.payload.evolve(job=job))
     parts = {part.field for part in entity.key_parts} - {entity.tenant_field}
     identity: dict[str, object] = {own: key for wire, own in entity.identity.items() if wire in parts}
     if entity.single_key is not None and not identity:
@@ -100,7 +109,8 @@ def records(entity: Entity, number: int) -> Iterator[list[Record]]:
         tenant = TENANTS[index % len(TENANTS)]
         model = identified(example, recombined(dice, pools[tenant]), tenant, index)
         row = example.row(tenant, model)
-        batch.append(Record(entity.key_of(row.model, row.storage), Tenant(tenant), row.model, row.storage))
+        storage = {**row.storage, entity.assigned: index + 1} if entity.assigned else row.storage
+        batch.append(Record(entity.key_of(model, storage), Tenant(tenant), model, storage))
         if len(batch) == BATCH:
             yield sorted(batch, key=lambda record: record.key or ())
             batch = []

@@ -121,7 +121,7 @@ def test_keys_may_be_null_where_nobody_forbids_it(admin: Connection, bulk: BulkP
     assert found_of(admin, table) is None
     admin.execute("CREATE FOREIGN DATA WRAPPER elsewhere")
     admin.execute("CREATE SERVER elsewhere FOREIGN DATA WRAPPER elsewhere")
-    key = sql.SQL(", ").join(sql.SQL("{} text NOT NULL").format(sql.Identifier(name)) for name in table.key)
+    key = sql.SQL(", ").join(sql.SQL("{} text NOT NULL").format(column.term()) for column in table.key)
     # What a foreign table says of its columns holds only where its server says so too.
     admin.execute(sql.SQL("CREATE FOREIGN TABLE {} ({}) SERVER elsewhere").format(table.name, key))
     found = found_of(admin, table)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import orjson
 import pytest
 
-from tests.backfill.toolkit import AS_OF, fill, invoke, memory_pair, write_config
+from tests.backfill.toolkit import AS_OF, DOCUMENTS_PER_TENANT, fill, invoke, memory_pair, write_config
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.cli.output import table
@@ -162,7 +162,7 @@ class TestTerminal:
         monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
         shown = "\n".join(verify(pair, tmp_path, capsys))
         assert ("\x1b[1;32mPASS" in shown) == coloured
-        assert "PASS: 21 documents equal." in shown
+        assert f"PASS: {DOCUMENTS_PER_TENANT} documents equal." in shown
 
     def test_one_is_not_many(
         self, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]

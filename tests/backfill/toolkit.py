@@ -14,6 +14,8 @@ from twinstore.catalog import Entity, LifeInCopy
 from twinstore.config import load_settings
 from twinstore.scheduler.catalog import (
     AUDIT,
+    GRAPH_JOB_EVENTS,
+    GRAPH_JOBS,
     IMPACT_SNAPSHOTS,
     RUN_SUMMARIES,
     RUNS,
@@ -31,6 +33,12 @@ from twinstore.testing.scheduler.builders import (
     moved,
 )
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing.scheduler.graph_jobs import (
+    graph_job_event,
+    rich_graph_build_job,
+    rich_graph_job_event,
+    rich_graph_overlay_job,
+)
 from twinstore_backfill import stores
 from twinstore_backfill.cli import main
 from twinstore_backfill.copy.engine import run_copy
@@ -84,6 +92,8 @@ BY_HAND: Final[dict[Entity, int]] = {
     RUN_SUMMARIES: 2,
     IMPACT_SNAPSHOTS: 2,
     AUDIT: 4,
+    GRAPH_JOBS: 2,
+    GRAPH_JOB_EVENTS: 3,
 }
 DOCUMENTS_PER_TENANT: Final = sum(BY_HAND.get(entity, 1) for entity in COPIED)
 
@@ -169,10 +179,27 @@ def fill(storage: SchedulerStorage, tenants: Sequence[str] = TENANTS) -> None:
             storage.audit.append(
                 make_audit_record(tenant, f"{tenant}-audit-{number}", occurred_at=at(number))
             )
+        _fill_graph_jobs(storage, tenant)
         for entity in COPIED:
             if entity not in BY_HAND:
                 item = SCHEDULER_EXAMPLES.of(entity)
                 item.store(storage.unbound, tenant, item.small(tenant, _name(tenant, entity)))
+
+
+def _fill_graph_jobs(storage: SchedulerStorage, tenant: str) -> None:
+    """Store a job of each type, and what happened to them; two events are of one instant."""
+    build, overlay = (
+        rich_graph_build_job(tenant, f"{tenant}-b"),
+        rich_graph_overlay_job(tenant, f"{tenant}-o"),
+    )
+    for job in (build, overlay):
+        storage.graph_jobs.insert(job)
+    for event in (
+        graph_job_event(build, f"{tenant}-1", 1),
+        rich_graph_job_event(tenant, f"{tenant}-b"),
+        graph_job_event(overlay, f"{tenant}-2", 1),
+    ):
+        storage.graph_jobs.append_event(event)
 
 
 def _name(tenant: str, entity: Entity) -> str:

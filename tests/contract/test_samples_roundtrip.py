@@ -45,7 +45,7 @@ NOT_STORED: Final = (scheduler.PolicyRunRequest, scheduler.PolicyRunStatus)
 
 def example_of(model: type[CanonicalModel]) -> Example:
     """Return the entity of the model of a sample."""
-    found = [item for item in SCHEDULER_EXAMPLES.examples if item.entity.model is model]
+    found = [item for item in SCHEDULER_EXAMPLES.examples if issubclass(model, item.entity.model)]
     assert len(found) == 1, f"{model.__name__} is the model of no entity"
     return found[0]
 
@@ -175,9 +175,11 @@ def raw_document(client: MongoClient[dict[str, Any]], database: str, name: str) 
     collection = client[database].get_collection(
         item.entity.collection, codec_options=CodecOptions[dict[str, Any]](tz_aware=True)
     )
-    key = item.key(TENANT, sample(name))
-    names = item.entity.key if item.entity.single_key is None else ("_id",)
-    document = collection.find_one(dict(zip(names, key, strict=True)))
+    entity, row = item.entity, item.row(TENANT, sample(name))
+    wanted = entity.key if entity.document_id is None else (entity.document_id,)
+    names = wanted if entity.document_id is None else ("_id",)
+    values = [entity.value(row.model, row.storage, name) for name in wanted]
+    document = collection.find_one(dict(zip(names, values, strict=True)))
     assert document is not None, name
     return document
 
@@ -185,14 +187,14 @@ def raw_document(client: MongoClient[dict[str, Any]], database: str, name: str) 
 def wire_of(document: dict[str, Any], entity: Entity) -> dict[str, Any]:
     """Turn a raw document into the wire form by the rules alone, without the driver."""
     assert next(iter(document)) == "_id"
-    names = {"_id": entity.single_key or "_id"}
+    names = {"_id": entity.document_id or "_id"}
     named = {names.get(field, field): value for field, value in document.items()}
     return {field: json_value(value) for field, value in named.items() if not field.startswith("_")}
 
 
 def in_order(values: dict[str, Any], entity: Entity) -> str:
     """Show values with the order of all fields but the id, which MongoDB keeps in front."""
-    return json.dumps({field: value for field, value in values.items() if field != entity.single_key})
+    return json.dumps({field: value for field, value in values.items() if field != entity.document_id})
 
 
 def json_value(value: object) -> Any:  # noqa: ANN401  # JSON

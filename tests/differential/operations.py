@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hypothesis import strategies as st
 
 from tests.differential.generators import ValueGenerator
+from tests.differential.graph_operations import GRAPH_CALLS, Call, EventsOf, MoveGraphJob
 from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.enums import TERMINAL_STATES, PolicyRunJobStatus, RunState
 from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
@@ -90,7 +91,7 @@ class Move:
         return (updated, session.run_summary_service.project(run) if self.project else None)
 
 
-Operation = MethodCall | Move
+Operation = MethodCall | Move | MoveGraphJob | EventsOf
 
 
 def paged(generator: ValueGenerator) -> dict[str, object]:
@@ -316,6 +317,8 @@ WRITTEN_OUT: Final = frozenset(
 def derived() -> Iterator[tuple[str, tuple[int, Callable[[ValueGenerator], Operation]]]]:
     """Yield the look-ups, lists and purges of every repository, each with its weight."""
     for item in SCHEDULER_EXAMPLES.examples:
+        if item.told:
+            continue  # only the example knows what its parameters mean, so its calls are written out
         for lookup in item.lookups:
             yield f"{item.repository}.{lookup.method.name}", (1, looked_up(item, lookup))
         for listed in item.lists:
@@ -323,6 +326,18 @@ def derived() -> Iterator[tuple[str, tuple[int, Callable[[ValueGenerator], Opera
         for purge in item.purges:
             path = f"{item.repository}.{purge.method.name}"
             yield path, (2, purged(path))
+
+
+def made(
+    call: Callable[[ValueGenerator], Call | MoveGraphJob | EventsOf],
+) -> Callable[[ValueGenerator], Operation]:
+    """Return calls of methods that are given by path and arguments."""
+
+    def make(generator: ValueGenerator) -> Operation:
+        given = call(generator)
+        return MethodCall(*given) if isinstance(given, tuple) else given
+
+    return make
 
 
 # Each with its weight.
@@ -441,6 +456,7 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[ValueGenerator], Operation]]]] 
             "run_summary_service.rebuild", (generator.tenant(), generator.id()), {"now": generator.moment()}
         ),
     ),
+    **{name: (weight, made(call)) for name, (weight, call) in GRAPH_CALLS.items()},
     "get_projected": (1, keyed("run_summary_service.get")),
     "list_projected": (1, listed("run_summary_service.list")),
 }

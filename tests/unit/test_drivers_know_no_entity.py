@@ -37,15 +37,20 @@ PLAIN_WORDS: Final = frozenset(
         "expiresAt",
         "fence",
         "id",
+        "kind",
         "lock",
         "message",
         "mode",
         "name",
+        "payload",
         "processId",
         "reason",
         "state",
+        "tenant",
         "total",
         "trigger",
+        "type",
+        "uuid",
     }
 )
 

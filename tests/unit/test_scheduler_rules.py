@@ -14,7 +14,8 @@ import twinstore
 from twinstore.canonical import CanonicalModel, describe_failure
 from twinstore.fieldtypes import FieldTypes
 from twinstore.ordering import Ordered
-from twinstore.scheduler.enums import PolicyRunJobStatus, RunState, SelectorScope
+from twinstore.scheduler.enums import GraphJobStatus, PolicyRunJobStatus, RunState, SelectorScope
+from twinstore.scheduler.graph_job_store import GraphJobResponse
 from twinstore.scheduler.run_summaries import RunSummaryCounters
 from twinstore.scheduler.runs import DeltaSummary, RunReason, RunStats
 from twinstore.testing.instants import at
@@ -28,6 +29,12 @@ from twinstore.testing.scheduler.builders import (
     make_trigger,
 )
 from twinstore.testing.scheduler.examples import make_lock
+from twinstore.testing.scheduler.graph_jobs import (
+    graph_job_event,
+    graph_moved,
+    make_graph_build_job,
+    make_graph_overlay_job,
+)
 from twinstore.testing.scheduler.policy_builders import as_dispatched, as_ended, as_submitted, make_policy_job
 
 PLANNED: Final = make_run("t-1", "r-1")
@@ -36,6 +43,10 @@ FAILED: Final = make_run("t-1", "r-1", state=RunState.ERROR)
 COMPLETED: Final = make_run("t-1", "r-1", state=RunState.COMPLETED)
 SELECTOR: Final = make_selector()
 SUMMARY: Final = make_run_summary("t-1", "s-1", [PLANNED])
+BUILD: Final = make_graph_build_job("t-1", "j")
+OVERLAY: Final = make_graph_overlay_job("t-1", "j")
+EVENT: Final = graph_job_event(BUILD, "e")
+ENDS: Final = "completed, failed and canceled"
 Case = tuple[CanonicalModel, dict[str, object], str]
 
 JOB = make_policy_job("t-1", "j-1")
@@ -131,6 +142,15 @@ BROKEN: Final[list[Case]] = [
     (make_impact_set(), {"total": 0}, "total should be at least the number of images"),
     (SUMMARY, {"last_run": None}, "lastRun should be the newest entry of recent"),
     (SUMMARY, {"counters": RunSummaryCounters()}, "counters should be those of recent"),
+    (BUILD, {"completed_at": at(9)}, f"completedAt should be present exactly in the statuses {ENDS}"),
+    (OVERLAY, {"completed_at": at(9)}, f"completedAt should be present exactly in the statuses {ENDS}"),
+    (graph_moved(BUILD, GraphJobStatus.FAILED), {"error": None}, "error should be present in status failed"),
+    (graph_moved(OVERLAY, GraphJobStatus.FAILED), {"error": ""}, "error should be present in status failed"),
+    (EVENT, {"tenant": "t-2"}, "tenant should be that of the job"),
+    (EVENT.payload, {"job_type": "overlay"}, "jobType should be that of job"),
+    (EVENT.payload, {"status": "pending"}, "status should be that of job"),
+    (GraphJobResponse.of(BUILD), {"kind": "overlay"}, "kind should be that of payload"),
+    (GraphJobResponse.of(BUILD), {"status": "pending"}, "status should be that of payload"),
 ]
 
 

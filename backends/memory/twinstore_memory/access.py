@@ -111,6 +111,11 @@ class MemoryAccess(AccessDefaults, Access):
             return tuple(row for row in found if row is not None)
 
     @override
+    def next_number(self, entity: Entity) -> int:
+        with self._link.working() as unit:
+            return unit.store.next_number(table(entity).name)
+
+    @override
     def remove(self, entity: Entity, query: Query) -> int:
         removed = 0
         with self._link.working() as unit:

@@ -34,6 +34,9 @@ def decode(entity: Entity[M], row: DocumentRow) -> Row[M]:
 
 def write(unit: Unit, row: DocumentRow) -> None:
     """Stage a row; its key and its unique values must be claimed and free."""
+    number = row.markers.get(row.entity.assigned or "")
+    if isinstance(number, int):
+        unit.store.raise_number(table(row.entity).name, number)
     unit.put(table(row.entity), row.key, row, (value for _, value in row.unique))
 
 

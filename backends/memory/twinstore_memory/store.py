@@ -9,6 +9,7 @@ other one loses at once, and also when it claims what was committed since its fi
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import dataclass, field
 from itertools import count
@@ -32,6 +33,8 @@ __all__ = ["DRIVER", "MemoryDatabase", "TableName", "Unit", "drop_store", "share
 DRIVER: Final = "Memory"
 # Nothing detects a deadlock here: of two units that wait for each other, one gives up after this.
 PATIENCE_SECONDS: Final = 5.0
+NUMBER_BLOCKS: Final = 2**20
+NUMBERS_OF_A_BLOCK: Final = 10**12
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -105,6 +108,9 @@ class MemoryDatabase:
         self.clock = clock or SystemClock()
         self.patience = patience
         self.numbers = count(1)
+        # Numbers of its own, so that rows of several stores can be copied into one.
+        self._first = random.randrange(NUMBER_BLOCKS) * NUMBERS_OF_A_BLOCK  # noqa: S311  # no secret
+        self._inserted: dict[str, int] = {}
         self._tables: dict[str, TableContents] = {}
         self._locks: dict[tuple[str, Hashable], Unit] = {}
         self._snapshots: set[Unit] = set()
@@ -135,6 +141,20 @@ class MemoryDatabase:
         """Forget everything that is committed."""
         with self._changed:
             self._tables.clear()
+
+    def next_number(self, table: str) -> int:
+        """Return the next insertion number of a table; it is not given back by a unit that is rolled back."""
+        with self._changed:
+            return self._raised(table, self._inserted.get(table, self._first) + 1)
+
+    def raise_number(self, table: str, number: int) -> None:
+        """Let new rows of a table be numbered above a number."""
+        with self._changed:
+            self._raised(table, number)
+
+    def _raised(self, table: str, number: int) -> int:
+        self._inserted[table] = max(number, self._inserted.get(table, self._first))
+        return number
 
     def slot(self, table: str, key: Key, before: TableContents | None = None) -> Slot | None:
         """Return a committed row, or what it was ``before``."""

@@ -22,6 +22,7 @@ from twinstore.errors import DuplicateError
 from twinstore.retrying import repeat
 from twinstore_mongo.changing import RuleEndedError, apply, insert_row
 from twinstore_mongo.codec import codec_of
+from twinstore_mongo.counters import next_number
 from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.marking import can_set, mark_all, mark_first
 from twinstore_mongo.parents import check_parent
@@ -129,6 +130,10 @@ class MongoAccess(AccessDefaults, Access):
             return super().mark(entity, query, sets)
         mark = mark_first if query.limit == 1 else mark_all
         return mark(self.context, entity, query, sets)
+
+    @override
+    def next_number(self, entity: Entity) -> int:
+        return next_number(self.context, entity)
 
     @override
     def remove(self, entity: Entity, query: Query) -> int:

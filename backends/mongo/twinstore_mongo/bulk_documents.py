@@ -62,12 +62,19 @@ def encoded(codec: Codec[Any], record: Record, *, largest: int | None) -> Docume
 
 
 def replacing(codec: Codec[Any], write: DocumentWrite, stored: bytes) -> DocumentWrite:
-    """Return the write that takes the place of a stored document, under its ``_id``, whatever that is."""
+    """Return the write that takes the place of a stored document, under its ``_id``, whatever that is.
+
+    Only where the ``_id`` is a field of its own beside the key it is that of the record.
+    """
     document = document_of(codec, write.record, next_version(first_of(stored, VERSION)))
-    del document[ID]
     identity = element_of(stored, ID)
+    replaces = RawBSONDocument(framed(identity))
+    if codec.entity.own_id is not None:
+        # What stands there under another id is another row, which the server then refuses to become this one.
+        return DocumentWrite(write.record, bson.encode(document), replaces)
+    del document[ID]
     rest = bson.encode(document)[LENGTH_BYTES:-1]
-    return DocumentWrite(write.record, framed(identity + rest), RawBSONDocument(framed(identity)))
+    return DocumentWrite(write.record, framed(identity + rest), replaces)
 
 
 def framed(elements: bytes) -> bytes:
@@ -103,7 +110,7 @@ def is_equal(codec: Codec[Any], write: DocumentWrite, stored: bytes) -> bool:
         return False
     if versioned and type(found.get(VERSION)) is Int64:
         found[VERSION] = wanted[VERSION]
-    if codec.entity.single_key is None and type(found[ID]) is bson.ObjectId:
+    if codec.entity.document_id is None and type(found[ID]) is bson.ObjectId:
         found[ID] = wanted[ID]
     return same(wanted, found)
 

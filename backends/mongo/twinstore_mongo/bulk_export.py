@@ -131,7 +131,7 @@ class Exporter:
         batch_size: int,
     ) -> RawBatches:
         ends = bounds(self.codec, within)
-        if self.codec.entity.single_key is None:
+        if self.codec.key != (ID,):
             condition = {"$and": [condition, {"$nor": lists_in(self.codec)}]}
         # Batches of about a thousand documents decode more than twice as fast as the default of 16 MB.
         return collection.find_raw_batches(
@@ -212,7 +212,7 @@ class Exporter:
 
     def own(self, document: Document) -> Document:
         """Return what a model may read of a document; all else is left out of a copy, whatever it is."""
-        identity = None if self.codec.entity.single_key is None else ID
+        identity = None if self.codec.entity.document_id is None else ID
         return {name: value for name, value in document.items() if name[:1] != "_" or name == identity}
 
     def by_first_values(self, raw: bytes, reason: str) -> Record:
@@ -261,7 +261,7 @@ class Exporter:
 
     def key_of(self, document: Mapping[str, Any]) -> Key | None:
         """Return the key of a document; ``None`` when it is none of the entity."""
-        if self.codec.entity.single_key is not None:
+        if self.codec.key == (ID,):
             key = document.get(ID)
             return (str(key),) if KeyType.TEXT.admits(key) else None
         values = tuple(plain_part(document.get(name)) for name in self.codec.key)
@@ -290,7 +290,7 @@ def lists_in(codec: Codec[Any]) -> list[Document]:
 def not_walked(codec: Codec[Any], within: KeyRange) -> list[Document]:
     """Return the conditions of which one holds for what the last walk along the index leaves out."""
     # The server admits no list as an _id.
-    lists = lists_in(codec) if codec.entity.single_key is None else []
+    lists = lists_in(codec) if codec.key != (ID,) else []
     if within.lower is None:
         return lists
     # A walk that begins at some key ends before the greatest of all values.

@@ -19,7 +19,6 @@ from bson.int64 import Int64
 
 from twinstore.bulk import Key, KeyRange, ScanRow
 from twinstore.forks import ending
-from twinstore.keys import KeyType
 from twinstore.stored import marked
 from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
 from twinstore_mongo.derive import stored_names
@@ -199,7 +198,7 @@ class CollectionScan:
             return self.key_with_numbers(stored)
         if len(self.key) == 1:  # as of most entities, and every row passes here
             only = stored.get(self.key[0])
-            return (str(only),) if KeyType.TEXT.admits(only) else None
+            return (str(only),) if self.entity.key_parts[0].type.admits(only) else None
         key = tuple(stored.get(name) for name in self.key)
         return cast("Key", key) if self.entity.admits_key(key) else None
 

@@ -24,6 +24,7 @@ from twinstore_mongo.bulk_documents import DocumentWrite, UnfitError, encoded, i
 from twinstore_mongo.bulk_export import conditions_of
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.context import translating
+from twinstore_mongo.counters import raise_above
 from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY, violated_index
 from twinstore_mongo.key_order import SIMPLE
 from twinstore_mongo.raw import documents_of, first_of
@@ -111,6 +112,7 @@ class MongoRangeWriter(RangeWriter):
         # A key that was removed and comes again: what was asked for first is done first.
         if self._removals and not {record.key for record in records}.isdisjoint(self._removals):
             self._commit_part()
+        raise_above(self._context, self._entity, records)
         writes = [write for record in records if (write := self._encoded(record)) is not None]
         stored = self._stored([write.key for write in writes])
         for write in writes:

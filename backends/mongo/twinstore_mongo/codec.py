@@ -24,6 +24,7 @@ from twinstore.shapes import Kind, free_maps
 from twinstore_mongo.derive import (
     ID,
     VERSION,
+    derived_fields,
     document_indexes,
     index_spec,
     joined_id,
@@ -62,6 +63,7 @@ FOREIGN_TYPES: Final = TypeRegistry([CodeAsObject()])
 FIRST_VERSION: Final = Int64(1)
 # What a free map mostly holds; anything else may hide a reference.
 PLAIN: Final = frozenset({str, bool, int, float, type(None)})
+# What a marker may be.
 NOUNS: Final = {Kind.TEXT: "a string", Kind.INTEGER: "an integer", Kind.INSTANT: "an instant"}
 
 
@@ -93,7 +95,8 @@ class Codec(Generic[M]):
         self._written = tuple((marker.name, stored) for marker, stored in self._markers if stored != ID)
         self._plain = frozenset(marker.name for marker in entity.storage if marker.plain)
         # The one field that stands as ``_id``, where the model has it too.
-        self._identity = entity.single_key if entity.single_key in entity.shapes else None
+        self._identity = entity.document_id if entity.document_id in entity.shapes else None
+        self._derived = derived_fields(entity)
 
     def encode(self, row: Row[M], version: Int64 = FIRST_VERSION) -> Document:
         """Return the document of a row."""
@@ -106,7 +109,7 @@ class Codec(Generic[M]):
         for marker, stored in self._written:
             if (value := storage.get(marker)) is not None:
                 document[stored] = Int64(value) if type(value) is int else value
-        for derived in self.entity.derived:
+        for derived in self._derived:
             value = derived.value(model, storage)
             wide = derived.kind is Kind.INTEGER and derived.bits == 64  # noqa: PLR2004  # bits of a long
             document[self.names[derived.name]] = Int64(cast("int", value)) if wide else value
@@ -116,7 +119,7 @@ class Codec(Generic[M]):
 
     def _take_id(self, row: Row[M], wire: Document) -> object:
         """Return the ``_id`` of a row; a field of the model that it repeats leaves the wire form."""
-        single = self.entity.single_key
+        single = self.entity.document_id
         if single is None:
             return joined_id(self.entity.key_of(row.model, row.storage))
         own = wire.pop(single, None)

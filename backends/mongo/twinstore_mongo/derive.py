@@ -1,7 +1,8 @@
 """What the documents of an entity look like, derived from its description alone.
 
-- ``_id`` is the one text or UUID that identifies a row, be it a field of the model or a marker. Where several
-  parts or a number do, they stay fields of their own, ``_id`` joins them, and a unique index finds a row.
+- ``_id`` is the one text or UUID that identifies a row, be it a field of the model or a marker, or the field
+  that the description names instead. Where several parts or a number do, they stay fields of their own,
+  ``_id`` joins them, and a unique index finds a row.
 - The fields of the model keep their wire names and stand first, in canonical order.
 - Storage markers and derived fields follow under ``_`` and their name; a marker that other programs know by
   its plain name keeps that. ``_version`` comes last.
@@ -20,13 +21,14 @@ from twinstore_mongo.steps import CollectionSpec, IndexSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from twinstore.catalog import Entity, Index, Key, Module
+    from twinstore.catalog import Derived, Entity, Index, Key, Module
     from twinstore.query import Condition
 
 __all__ = [
     "ID",
     "VERSION",
     "collection_specs",
+    "derived_fields",
     "document_indexes",
     "index_spec",
     "index_specs",
@@ -44,10 +46,15 @@ JOIN: Final = ":"
 
 def stored_names(entity: Entity) -> dict[str, str]:
     """Return the stored name of every field, marker and derived field that a query may name."""
-    names = {name: name for name in entity.known}
-    names |= {derived.name: f"_{derived.name}" for derived in entity.derived}
+    names = {name: name for name in entity.shapes}
+    names |= {derived.name: f"_{derived.name}" for derived in derived_fields(entity)}
     names |= {item.name: item.name if item.plain else f"_{item.name}" for item in entity.storage}
-    return names if entity.single_key is None else names | {entity.single_key: ID}
+    return names if entity.document_id is None else names | {entity.document_id: ID}
+
+
+def derived_fields(entity: Entity) -> tuple[Derived, ...]:
+    """Return the derived fields that documents have."""
+    return tuple(derived for derived in entity.derived if StoreKind.DOCUMENTS in derived.stores)
 
 
 def joined_id(key: Key) -> str:
@@ -90,12 +97,17 @@ def index_specs(entity: Entity) -> tuple[IndexSpec, ...]:
 
 def document_indexes(entity: Entity) -> tuple[Index, ...]:
     """Return the described indexes that stores of documents have."""
-    return tuple(index for index in entity.indexes if StoreKind.DOCUMENTS in index.stores)
+    # That of the key alone is there already; tables may give theirs a name.
+    return tuple(
+        index
+        for index in entity.indexes
+        if StoreKind.DOCUMENTS in index.stores and not (index.unique and index.names == entity.key)
+    )
 
 
 def key_index(entity: Entity) -> IndexSpec | None:
     """Return the index that lets a key stand once, ``None`` where that of ``_id`` does."""
-    if entity.single_key is not None:
+    if entity.single_key is not None and entity.single_key == entity.document_id:
         return None
     fields = [stored_names(entity)[name] for name in entity.key]
     key = tuple((field, 1) for field in fields)

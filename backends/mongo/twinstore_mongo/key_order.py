@@ -54,11 +54,11 @@ BATCH_BYTES: Final = 4_000_000
 KEYS_AT_ONCE: Final = 10_000
 # The server orders values by type first, so the first value of the next type is beyond all of one. Of the
 # values that are neither numbers nor texts, the empty object comes first behind the texts.
-FIRST: Final[dict[KeyType, object]] = {KeyType.TEXT: "", KeyType.UUID: "", KeyType.INT64: float("-inf")}
-BEYOND: Final[dict[KeyType, object]] = {KeyType.TEXT: {}, KeyType.UUID: {}, KeyType.INT64: ""}
+TEXTS: Final = (KeyType.TEXT, KeyType.UUID, KeyType.HEX)
+FIRST: Final[dict[KeyType, object]] = {**dict.fromkeys(TEXTS, ""), KeyType.INT64: float("-inf")}
+BEYOND: Final[dict[KeyType, object]] = {**{kind: {} for kind in TEXTS}, KeyType.INT64: ""}
 TYPES: Final[dict[KeyType, object]] = {
-    KeyType.TEXT: "string",
-    KeyType.UUID: "string",
+    **dict.fromkeys(TEXTS, "string"),
     KeyType.INT64: ["int", "long"],
 }
 

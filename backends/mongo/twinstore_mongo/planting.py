@@ -18,7 +18,7 @@ from typing_extensions import override
 from twinstore.planting import Doubled, Planter, PlantRefusedError, RawRow, Role, SchemaPart, StoredPlace
 from twinstore.resources import SharedResources
 from twinstore_mongo.connection import Connection
-from twinstore_mongo.derive import ID, VERSION, stored_names
+from twinstore_mongo.derive import ID, VERSION, derived_fields, stored_names
 from twinstore_mongo.error_messages import ID_INDEX, violated_index
 from twinstore_mongo.errors import DUPLICATE_KEY
 from twinstore_mongo.stored_form import LEAST_SHORT, MOST_SHORT
@@ -156,6 +156,8 @@ def place_of(entity: Entity, name: str) -> StoredPlace:
     role = role_of(entity, name, field)
     part = {Role.MARKER: "storage", Role.DERIVED: "beside", Role.IDENTITY: "beside", Role.COUNTER: "beside"}
     head = "storage" if field in entity.markers else part.get(role, "doc")
+    if field in {item.name for item in entity.derived}:
+        head = "beside"  # also where it is the key
     return StoredPlace(name=name, field=field, part=head, role=role, nests=True)
 
 
@@ -167,8 +169,10 @@ def role_of(entity: Entity, name: str, field: str) -> Role:
         return Role.TENANT
     if field in entity.markers:
         return Role.MARKER
-    if field in {item.name for item in entity.derived}:
+    if field in {item.name for item in derived_fields(entity)}:
         return Role.DERIVED
+    if name == ID and field in entity.shapes:
+        return Role.FIELD  # it is the own id, and no part of the key
     return {ID: Role.IDENTITY, VERSION: Role.COUNTER}.get(name, Role.FIELD)
 
 

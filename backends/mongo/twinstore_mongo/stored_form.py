@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 from twinstore.fields import parse_timestamp
 from twinstore.shapes import Kind
 from twinstore.stored import MARK, marked
-from twinstore_mongo.derive import ID, VERSION, joined_id, longs_of, stored_names
+from twinstore_mongo.derive import ID, VERSION, derived_fields, joined_id, longs_of, stored_names
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity, Key
@@ -71,15 +71,17 @@ class StoredForm:
         """Return the form of the documents of an entity."""
         names, retention = stored_names(entity), entity.retention
         markers = {marker.name: names[marker.name] for marker in entity.storage}
-        derived = {item.name: names[item.name] for item in entity.derived}
+        derived = {item.name: names[item.name] for item in derived_fields(entity)}
         counted = [marker.name for marker in entity.storage if marker.kind is Kind.INTEGER]
         counted += [
-            item.name for item in entity.derived if item.kind is Kind.INTEGER and item.bits == BITS_OF_A_LONG
+            item.name
+            for item in derived_fields(entity)
+            if item.kind is Kind.INTEGER and item.bits == BITS_OF_A_LONG
         ]
         counter = (VERSION,) if entity.versioned else ()
         return cls(
-            wire_id=entity.single_key if entity.single_key in entity.shapes else None,
-            joined=entity.single_key is None,
+            wire_id=entity.document_id if entity.document_id in entity.shapes else None,
+            joined=entity.document_id is None,
             markers=markers,
             derived=derived,
             internal=frozenset((*markers.values(), *derived.values(), ID, *counter)),

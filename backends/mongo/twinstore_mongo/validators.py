@@ -23,14 +23,16 @@ def validator_of(entity: Entity) -> Document:
     """Return the validator of a collection: required fields, BSON types and enumeration texts.
 
     Fields it does not know are not refused, so that an older process can share the database; derived fields
-    are none that a reader relies on, so they are not asked for.
+    are none that a reader relies on, so they are not asked for unless they are the key.
     """
     schema = object_schema(entity.model)
     names = stored_names(entity)
     markers = [marker for marker in entity.storage if names[marker.name] != ID]
-    required = [name for name in schema.get("required", ()) if name != entity.single_key]
+    keys = [names[item.name] for item in entity.derived if item.name in entity.key]
+    required = [name for name in schema.get("required", ()) if name != entity.document_id]
     required += [names[marker.name] for marker in markers if marker.required]
-    properties = {name: value for name, value in schema["properties"].items() if name != entity.single_key}
+    required += keys
+    properties = {name: value for name, value in schema["properties"].items() if name != entity.document_id}
     return {
         "$jsonSchema": {
             "bsonType": "object",
@@ -39,6 +41,7 @@ def validator_of(entity: Entity) -> Document:
                 ID: {"bsonType": "string"},
                 **properties,
                 **{names[marker.name]: marker_schema(marker) for marker in markers},
+                **{name: {"bsonType": "string"} for name in keys},
             },
         }
     }

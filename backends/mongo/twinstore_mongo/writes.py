@@ -89,7 +89,7 @@ def overwrite(context: RepositoryContext, entity: Entity[M], scope: Tenants, row
         collection = context.collection(entity)
         try:
             # A plain replacement would set the version back, and change the _id that another service gave.
-            if entity.versioned or entity.single_key is None:
+            if entity.versioned or entity.document_id is None:
                 change = replacement(document, versioned=entity.versioned)
                 collection.update_one(condition, change, upsert=True, session=context.session)
             else:

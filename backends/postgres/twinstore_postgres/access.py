@@ -17,6 +17,7 @@ from twinstore.access import Access, AccessDefaults, Binding, Row
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import duplicate, not_found
 from twinstore.query import label_of_value, pinned_key
+from twinstore.tenancy import ALL_TENANTS
 from twinstore_postgres import statements
 from twinstore_postgres.appending import append
 from twinstore_postgres.changing import change, mark
@@ -130,6 +131,13 @@ class PostgresAccess(AccessDefaults, Access):
     @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
         return append(self.execution, entity, parent, rows)
+
+    @override
+    def next_number(self, entity: Entity) -> int:
+        step = statements.next_number(table_of(entity))
+        # As a write, because a transaction that only reads may not count.
+        (found,) = self.execution.write(setting(ALL_TENANTS), Subject(entity), step)
+        return int(found.rows[0][0])
 
     @override
     def remove(self, entity: Entity, query: Query) -> int:

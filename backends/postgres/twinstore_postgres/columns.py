@@ -7,9 +7,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, LiteralString, cast
 from uuid import UUID
 
+from psycopg import sql
 from pydantic.alias_generators import to_snake
 
-from twinstore.catalog import KeyType, Layout, TenancyKind
+from twinstore.catalog import KeyType, Layout, StoreKind, TenancyKind
 from twinstore.enums import NumberedEnum
 from twinstore.shapes import Kind
 
@@ -20,7 +21,18 @@ if TYPE_CHECKING:
     from twinstore.catalog import Derived, Entity, Index, Marker
     from twinstore.shapes import FieldShape, ValueShape
 
-__all__ = ["PAYLOAD", "VERSION", "Column", "Origin", "column_name", "columns_of", "index_name"]
+__all__ = [
+    "PAYLOAD",
+    "VERSION",
+    "Column",
+    "Origin",
+    "column_name",
+    "columns_of",
+    "digits_of",
+    "has_column",
+    "index_name",
+    "key_in_payload",
+]
 
 PAYLOAD: Final = "payload"
 """The column of a payload layout that holds the whole model."""
@@ -38,8 +50,12 @@ TYPES: Final[Mapping[Kind, LiteralString]] = {
     Kind.OBJECT: "jsonb",
     Kind.MAP: "jsonb",
     Kind.LIST: "jsonb",
+    Kind.HEX: "uuid",
 }
-NARROW: Final[LiteralString] = "int4"
+WIDTHS: Final[Mapping[int, LiteralString]] = {16: "int2", 32: "int4", 64: "int8"}
+NARROW: Final = WIDTHS[32]
+# An expression, and the collation by which it is indexed, sorted and compared.
+MEMBER: Final = '({}->>{}) COLLATE "C"'
 TEXTS: Final = frozenset({Kind.TEXT, Kind.NAMED, Kind.NUMBERED})
 
 
@@ -50,6 +66,7 @@ class Origin(Enum):
     MARKER = "a storage marker"
     DERIVED = "what follows from model and markers"
     PAYLOAD = "the whole model"
+    MEMBER = "no column: what the payload has under a name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +81,7 @@ class Column:
         nullable: whether rows may lack it.
         numbers: the enumeration whose numbers it holds.
         texts: the enumeration whose texts it holds.
+        digits: whether values are the 32 digits of the UUID alone.
     """
 
     name: str
@@ -73,6 +91,16 @@ class Column:
     nullable: bool = False
     numbers: type[NumberedEnum] | None = None
     texts: type[StrEnum] | None = None
+    digits: bool = False
+
+    def term(self, relation: sql.Composable | None = None) -> sql.Composable:
+        """Return the column for a statement, of a relation where it has several."""
+        name: sql.Composable = sql.Identifier(self.name)
+        if relation is not None:
+            name = sql.SQL("{}.{}").format(relation, name)
+        if self.origin is Origin.MEMBER:
+            return sql.SQL(MEMBER).format(name, sql.Literal(self.field))
+        return name
 
     def bound(self, value: object) -> object:
         """Return a value as the parameter that the column is compared with.
@@ -81,6 +109,8 @@ class Column:
         """
         if self.numbers is not None:
             return self.numbers(value).number if isinstance(value, str) else None
+        if self.digits:
+            return value if KeyType.HEX.admits(value) else None
         return None if self.sql_type == "uuid" and not is_uuid(value) else value
 
 
@@ -92,9 +122,24 @@ def is_uuid(value: object) -> bool:
         return False
 
 
-def column_name(field: str) -> str:
+def digits_of(value: object) -> object:
+    """Return the digits of a UUID that a statement takes or returns."""
+    if isinstance(value, UUID):
+        return value.hex
+    return value.replace("-", "") if isinstance(value, str) else value
+
+
+def column_name(entity: Entity, field: str) -> str:
     """Return the name of the column that holds a wire name, marker or derived field."""
-    return to_snake(field)
+    return entity.columns.get(field) or to_snake(field)
+
+
+def key_in_payload(entity: Entity) -> Column | None:
+    """Return the key of a table where it has no column of its own, ``None`` where it has."""
+    name = entity.key_in_payload
+    if name is None:
+        return None
+    return Column(name=PAYLOAD, sql_type="text", field=name, origin=Origin.MEMBER)
 
 
 def index_name(entity: Entity, index: Index) -> str:
@@ -123,8 +168,8 @@ def _columns(entity: Entity) -> Iterator[Column]:
     for marker in entity.storage:
         yield _marker(entity, marker)
     for derived in entity.derived:
-        if derived.number_of is None:
-            yield _derived(derived)
+        if has_column(derived):
+            yield _derived(entity, derived)
     if entity.layout is Layout.PAYLOAD:
         yield Column(name=PAYLOAD, sql_type="jsonb", field=PAYLOAD, origin=Origin.PAYLOAD)
 
@@ -132,7 +177,7 @@ def _columns(entity: Entity) -> Iterator[Column]:
 def _field(entity: Entity, shape: FieldShape) -> Column:
     value = shape.value
     return Column(
-        name=column_name(shape.wire),
+        name=column_name(entity, shape.wire),
         sql_type=_key_type(entity, shape.wire) or _type(entity, shape.wire, value),
         field=shape.wire,
         origin=Origin.FIELD,
@@ -144,7 +189,7 @@ def _field(entity: Entity, shape: FieldShape) -> Column:
 
 def _marker(entity: Entity, marker: Marker) -> Column:
     return Column(
-        name=column_name(marker.name),
+        name=column_name(entity, marker.name),
         sql_type=_key_type(entity, marker.name) or TYPES[marker.kind],
         field=marker.name,
         origin=Origin.MARKER,
@@ -152,13 +197,18 @@ def _marker(entity: Entity, marker: Marker) -> Column:
     )
 
 
-def _derived(derived: Derived) -> Column:
-    narrow = derived.kind is Kind.INTEGER and derived.bits == 32  # noqa: PLR2004  # the other width is 64
+def has_column(derived: Derived) -> bool:
+    """Whether a table has a column of its own for a derived field; a number of an enumeration has not."""
+    return StoreKind.TABLES in derived.stores and derived.number_of is None
+
+
+def _derived(entity: Entity, derived: Derived) -> Column:
     return Column(
-        name=column_name(derived.name),
-        sql_type=NARROW if narrow else TYPES[derived.kind],
+        name=column_name(entity, derived.name),
+        sql_type=WIDTHS[derived.bits] if derived.kind is Kind.INTEGER else TYPES[derived.kind],
         field=derived.name,
         origin=Origin.DERIVED,
+        digits=derived.kind is Kind.HEX,
     )
 
 

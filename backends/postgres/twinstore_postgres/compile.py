@@ -153,7 +153,7 @@ def _made(  # noqa: PLR0917  # the parts of the cache key
 def _condition(
     kind: type, column: Column, written: object, operand: sql.Composable | None = None
 ) -> sql.Composable:
-    name = sql.Identifier(column.name)
+    name = column.term()
     if kind in UNARY:
         return UNARY[kind].format(name)
     if isinstance(written, bool):

@@ -17,7 +17,7 @@ from twinstore.catalog import StoreKind, TenancyKind
 from twinstore.scope import SYSTEM_TENANT
 from twinstore_postgres.columns import VERSION, index_name
 from twinstore_postgres.compile import literal_condition
-from twinstore_postgres.derive import table_of
+from twinstore_postgres.derive import listed, table_of
 from twinstore_postgres.owners import ScopeKind, parent_condition
 
 if TYPE_CHECKING:
@@ -99,15 +99,15 @@ def create_table(entity: Entity) -> str:
 def columns(entity: Entity) -> Iterator[TablePart]:
     """Yield the columns with their types."""
     for column in table_of(entity).columns:
-        yield TablePart(column.name, TYPES[column.sql_type] + ("" if column.nullable else " NOT NULL"))
-    if entity.versioned:
+        yield TablePart(column.name, _type(entity, column) + ("" if column.nullable else " NOT NULL"))
+    if entity.versioned_table:
         yield TablePart(VERSION, "BIGINT NOT NULL DEFAULT 1")
 
 
 def constraints(entity: Entity) -> Iterator[TablePart]:
     """Yield the constraints, named as the server would name them."""
     table, name = table_of(entity), entity.name
-    yield TablePart(f"{name}_pkey", f"PRIMARY KEY ({text(table.parts['key'])})")
+    yield TablePart(f"{name}_pkey", f"PRIMARY KEY ({text(listed(primary_key(table)))})")
     for column in table.columns:
         check = _check(entity, column)
         if check is not None:
@@ -121,7 +121,7 @@ def constraints(entity: Entity) -> Iterator[TablePart]:
             f"FOREIGN KEY ({own}) REFERENCES {above} ON DELETE CASCADE",
         )
     for index in _indexes(entity):
-        if _is_constraint(index):
+        if _is_constraint(table, index):
             yield TablePart(index_name(entity, index), f"UNIQUE ({text(_fields(table, index))})")
 
 
@@ -129,7 +129,7 @@ def indexes(entity: Entity) -> Iterator[TablePart]:
     """Yield the indexes that are not constraints."""
     table = table_of(entity)
     for index in _indexes(entity):
-        if not _is_constraint(index):
+        if not _is_constraint(table, index):
             name = index_name(entity, index)
             kind = "UNIQUE INDEX" if index.unique else "INDEX"
             where = " AND ".join(text(literal_condition(item, table)) for item in index.where)
@@ -180,10 +180,26 @@ def _own(table: Table) -> sql.Composable:
     )
 
 
+def primary_key(table: Table) -> tuple[Column, ...]:
+    """Return the columns of the primary key: the key, or the insertion number where that is an expression."""
+    assigned = table.entity.assigned
+    return table.key if table.has_own_key or assigned is None else (table.column(assigned),)
+
+
+def _type(entity: Entity, column: Column) -> str:
+    """Return the type of a column as a statement declares it."""
+    if column.field == entity.assigned:
+        return "BIGSERIAL"
+    if column.sql_type == "timestamptz" and entity.fixed_table:
+        return "TIMESTAMPTZ"
+    return TYPES[column.sql_type]
+
+
 def _check(entity: Entity, column: Column) -> sql.Composable | None:
     name = sql.Identifier(column.name)
-    if column.numbers is not None:
-        highest = len(column.numbers) - 1
+    most = {item.name: item.most for item in entity.derived}.get(column.field)
+    if column.numbers is not None or most is not None:
+        highest = most if column.numbers is None else len(column.numbers) - 1
         return sql.SQL("{} BETWEEN 0 AND {}").format(name, sql.Literal(highest))
     if column.texts is not None:
         texts = sql.SQL(", ").join(sql.Literal(item.value) for item in column.texts)
@@ -193,16 +209,22 @@ def _check(entity: Entity, column: Column) -> sql.Composable | None:
 
 def _indexes(entity: Entity) -> Iterator[Index]:
     """Yield the indexes that a table has beside that of its key."""
+    table = table_of(entity)
+    primary = tuple(column.field for column in primary_key(table))
     for index in entity.indexes:
-        repeats_key = index.unique and not index.where and index.names == entity.key
+        repeats_key = index.unique and not index.where and index.names == primary
         if StoreKind.TABLES in index.stores and not repeats_key:
             yield index
 
 
-def _is_constraint(index: Index) -> bool:
-    """Whether a unique index holds all rows in the plain order, which a constraint says best."""
+def _is_constraint(table: Table, index: Index) -> bool:
+    """Whether a unique index holds all rows in the plain order, which a constraint says best.
+
+    A constraint is made of columns, and the part of a payload is none.
+    """
     plain = not any(descending for _, descending in index.directions)
-    return index.unique and not index.where and plain and not index.nulls_first
+    members = not plain or index.names == (table.entity.key_in_payload,)
+    return index.unique and not index.where and not members and not index.nulls_first
 
 
 def _fields(table: Table, index: Index) -> sql.Composable:
@@ -211,5 +233,5 @@ def _fields(table: Table, index: Index) -> sql.Composable:
         column = table.column(field)
         direction = " DESC" if descending else ""
         first = " NULLS FIRST" if index.nulls_first and column.nullable and not descending else ""
-        fields.append(sql.Identifier(column.name) + sql.SQL(direction) + sql.SQL(first))
+        fields.append(column.term() + sql.SQL(direction) + sql.SQL(first))
     return sql.SQL(", ").join(fields)

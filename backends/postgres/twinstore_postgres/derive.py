@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Generic, LiteralString, cast
 
+import orjson
 import pydantic
 from psycopg import sql
 from typing_extensions import TypeVar
@@ -18,7 +19,16 @@ from twinstore.catalog import Entity, Layout, TenancyKind
 from twinstore.errors import ValidationError
 from twinstore.tenancy import UNKNOWN_TENANT, label_of, owner_of
 from twinstore_postgres.codec import UNREADABLE
-from twinstore_postgres.columns import VERSION, Column, Origin, column_name, columns_of
+from twinstore_postgres.columns import (
+    PAYLOAD,
+    VERSION,
+    Column,
+    Origin,
+    column_name,
+    columns_of,
+    digits_of,
+    key_in_payload,
+)
 from twinstore_postgres.encoding import compile_decoder, compile_encoder
 from twinstore_postgres.settings import DRIVER
 
@@ -27,7 +37,7 @@ if TYPE_CHECKING:
     from twinstore.tenancy import StoredOwner
     from twinstore_postgres.codec import Row as Values
 
-__all__ = ["Table", "by_code_point", "listed", "table_of"]
+__all__ = ["Table", "by_code_point", "listed", "member_of", "table_of"]
 
 M = TypeVar("M", bound=CanonicalModel, default=Any)
 
@@ -51,31 +61,37 @@ class Table(Generic[M]):
         return sql.Identifier(self.entity.module, self.entity.name)
 
     @cached_property
-    def key(self) -> tuple[str, ...]:
-        """The columns of the key."""
-        return tuple(map(column_name, self.entity.key))
+    def key(self) -> tuple[Column, ...]:
+        """The columns of the key, or the expression that is the key."""
+        return tuple(map(self.column, self.entity.key))
+
+    @cached_property
+    def has_own_key(self) -> bool:
+        """Whether the table has a column for each part of the key."""
+        return self.entity.key_in_payload is None
 
     @cached_property
     def key_order(self) -> sql.Composable:
         """The columns of the key as they are sorted and compared, see :func:`by_code_point`."""
-        return sql.SQL(", ").join(by_code_point(self.column(field)) for field in self.entity.key)
+        return sql.SQL(", ").join(map(by_code_point, self.key))
 
     @cached_property
     def tenant(self) -> str | None:
         """The column that names the tenant, ``None`` where there is none."""
         field = self.entity.tenant_field
-        return None if field is None else column_name(field)
+        return None if field is None else column_name(self.entity, field)
 
     @cached_property
     def by_field(self) -> dict[str, Column]:
         """The columns by wire name, storage marker or derived field."""
-        columns = {column.field: column for column in self.columns if column.origin is not Origin.PAYLOAD}
+        known = {column.field: column for column in self.columns if column.origin is not Origin.PAYLOAD}
         numbers = {
-            derived.name: replace(columns[derived.number_of], field=derived.name, numbers=None)
+            derived.name: replace(known[derived.number_of], field=derived.name, numbers=None)
             for derived in self.entity.derived
             if derived.number_of is not None
         }
-        return columns | numbers
+        key = key_in_payload(self.entity)
+        return known | numbers if key is None else known | numbers | {key.field: key}
 
     def column(self, field: str) -> Column:
         """Return the column of a wire name, storage marker or derived field.
@@ -89,9 +105,9 @@ class Table(Generic[M]):
             raise ValidationError(f"{self.entity.name} has no field {field!r}; it has {known}.")
         return column
 
-    def identifier(self, field: str) -> sql.Identifier:
+    def identifier(self, field: str) -> sql.Composable:
         """Return the column of a field for a statement."""
-        return sql.Identifier(self.column(field).name)
+        return self.column(field).term()
 
     def locate(self, key: Key | UniqueKey) -> tuple[str | None, Values]:
         """Return the name of a unique index, ``None`` for the key, and the parameters that find the row."""
@@ -117,16 +133,15 @@ class Table(Generic[M]):
         """What the templates of statements name, whatever else they need."""
         placeholders = [sql.Placeholder()] * len(self.columns)
         typed = [sql.SQL("%s::") + sql.SQL(column.sql_type) for column in self.columns]
-        names = [column.name for column in self.columns]
         version = sql.SQL(", {0} = {1}.{0} + 1").format(sql.Identifier(VERSION), self.name)
         return {
             "table": self.name,
-            "columns": listed(names),
-            "stored": listed(names, self.name),
+            "columns": listed(self.columns),
+            "stored": listed(self.columns, self.name),
             "values": sql.SQL(", ").join(placeholders),
             "typed": sql.SQL(", ").join(typed),
             "key": listed(self.key),
-            "version": version if self.entity.versioned else sql.SQL(""),
+            "version": version if self.entity.versioned_table else sql.SQL(""),
         }
 
     def statement(self, template: LiteralString, **more: sql.Composable) -> bytes:
@@ -219,8 +234,22 @@ class Table(Generic[M]):
     def taker(self, fields: Sequence[str]) -> Callable[[Values], Values]:
         """Return a function that takes the values of some fields out of a row."""
         names = [column.name for column in self.columns]
-        positions = [names.index(self.column(field).name) for field in fields]
+        wanted = [self.column(field) for field in fields]
+        if any(column.digits or column.origin is Origin.MEMBER for column in wanted):
+            return self._careful_taker(wanted, names)
+        positions = [names.index(column.name) for column in wanted]
         return lambda values: tuple(values[position] for position in positions)
+
+    @staticmethod
+    def _careful_taker(wanted: Sequence[Column], names: list[str]) -> Callable[[Values], Values]:
+        """Return the same where a value is not the one that a column holds."""
+        takes: list[tuple[int, Callable[[object], object]]] = []
+        for column in wanted:
+            if column.origin is Origin.MEMBER:
+                takes.append((names.index(PAYLOAD), partial(member_of, column.field)))
+            else:
+                takes.append((names.index(column.name), digits_of if column.digits else as_it_is))
+        return lambda values: tuple(take(values[position]) for position, take in takes)
 
     @cached_property
     def key_of(self) -> Callable[[Values], Values]:
@@ -262,7 +291,7 @@ class Table(Generic[M]):
         return not self.owned or self.entity.tenant_field in self.entity.key
 
     @cached_property
-    def parent_column(self) -> sql.Identifier:
+    def parent_column(self) -> sql.Composable:
         """The column that holds the key of the parent."""
         parent = self.entity.parent
         if parent is None:
@@ -312,16 +341,26 @@ def by_code_point(column: Column) -> sql.Composable:
 
     Our own tables have that collation; those of a source that somebody else made may have another.
     """
-    name = sql.Identifier(column.name)
-    return sql.SQL('{} COLLATE "C"').format(name) if column.sql_type == "text" else name
+    if column.sql_type != "text" or column.origin is Origin.MEMBER:
+        return column.term()
+    return sql.SQL('{} COLLATE "C"').format(column.term())
 
 
-def listed(names: Sequence[str], relation: sql.Composable | None = None) -> sql.Composed:
+def listed(columns: Sequence[Column], relation: sql.Composable | None = None) -> sql.Composed:
     """Return columns, separated by commas; those of a relation are qualified by its name."""
-    identifiers: list[sql.Composable] = [sql.Identifier(name) for name in names]
-    if relation is not None:
-        identifiers = [sql.SQL("{}.{}").format(relation, name) for name in identifiers]
-    return sql.SQL(", ").join(identifiers)
+    return sql.SQL(", ").join(column.term(relation) for column in columns)
+
+
+def member_of(name: str, payload: object) -> object:
+    """Return the text that a payload, read or about to be written, has under a name; ``None`` for none."""
+    document: object = orjson.loads(bytes(payload)) if isinstance(payload, bytes) else payload
+    found = cast("Mapping[str, object]", document).get(name) if isinstance(document, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def as_it_is(value: object) -> object:
+    """Return a value."""
+    return value
 
 
 # By identity, which costs less than comparing entities; a table keeps its entity, so no number comes again.

@@ -85,6 +85,8 @@ def _value(entity: Entity, column: Column, names: dict[str, object], helper: str
             return _derived(entity, column, names, helper)
         case Origin.FIELD:
             return _field(entity, column, names, helper)
+        case Origin.MEMBER:
+            raise LookupError(f"{column.field} is written with the payload")  # met by programmers only
 
 
 def _marker(column: Column, names: dict[str, object]) -> str:
@@ -98,7 +100,8 @@ def _derived(entity: Entity, column: Column, names: dict[str, object], helper: s
         names[helper] = derived.of_content
         return f"{helper}(content)"
     names[helper] = derived.value
-    return f"{helper}(model, storage)"
+    found = f"{helper}(model, storage)"
+    return _uuid(found, names) if column.sql_type == "uuid" else found
 
 
 def _field(entity: Entity, column: Column, names: dict[str, object], helper: str) -> str:

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 from typing_extensions import override
 
-from twinstore.catalog import Layout
+from twinstore.catalog import KeyType, Layout
 from twinstore.planting import (
     STORED_NULL,
     Doubled,
@@ -24,8 +24,16 @@ from twinstore.planting import (
     StoredPlace,
 )
 from twinstore.scope import SYSTEM_TENANT
-from twinstore_postgres.columns import VERSION, Origin, column_name, columns_of
+from twinstore_postgres.columns import (
+    VERSION,
+    Origin,
+    column_name,
+    columns_of,
+    digits_of,
+    key_in_payload,
+)
 from twinstore_postgres.connecting import target_of
+from twinstore_postgres.derive import member_of
 from twinstore_postgres.planting_schema import drop_part, schema_parts
 
 if TYPE_CHECKING:
@@ -188,9 +196,21 @@ def place_of(entity: Entity, name: str, kind: str) -> StoredPlace:
 
 def key_of(entity: Entity, values: Values) -> Key | None:
     """Return the key of a row, ``None`` where a part of it is missing."""
-    found = (values[column_name(field)] for field in entity.key)
-    key = tuple(str(value) if isinstance(value, UUID) else value for value in found)
+    member = key_in_payload(entity)
+    if member is not None:
+        key: tuple[object, ...] = (member_of(member.field, values[member.name]),)
+    else:
+        types = (part.type for part in entity.key_parts)
+        found = (values[column_name(entity, field)] for field in entity.key)
+        key = tuple(map(key_value, found, types))
     return cast("Key", key) if entity.admits_key(key) else None
+
+
+def key_value(value: object, kind: KeyType) -> object:
+    """Return a part of a key as the description has it."""
+    if kind is KeyType.HEX:
+        return digits_of(value)
+    return str(value) if isinstance(value, UUID) else value
 
 
 def selected(name: str, kind: str) -> sql.Composable:

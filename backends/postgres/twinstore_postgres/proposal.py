@@ -34,6 +34,8 @@ SHOWN: Final = {
     "DOUBLE PRECISION": "double precision",
     "BOOLEAN": "boolean",
     "TIMESTAMPTZ(3)": "timestamp(3) with time zone",
+    "TIMESTAMPTZ": "timestamp with time zone",
+    "BIGSERIAL": "bigint",
     "JSONB": "jsonb",
     "UUID": "uuid",
     "TEXT": "text",

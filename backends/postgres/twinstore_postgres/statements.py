@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
+from twinstore.query import assigned_marker
 from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.compile import literal_condition
 from twinstore_postgres.derive import listed
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from twinstore_postgres.derive import Table
+    from twinstore_postgres.execution import Step
 
 __all__ = [
     "delete",
@@ -30,7 +32,9 @@ __all__ = [
     "last_number",
     "lock",
     "lock_and_tell",
+    "next_number",
     "put",
+    "raise_counter",
     "touch",
     "update",
 ]
@@ -64,6 +68,11 @@ PUT_OWN: Final = (
     "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE "
     "SET ({columns}) = ROW({excluded}){version} "
     "WHERE ({stored}) IS DISTINCT FROM ({excluded})"
+)
+NEXT_NUMBER: Final = b"SELECT nextval(pg_get_serial_sequence(%s, %s))"
+RAISE_COUNTER: Final = (
+    b"SELECT setval(s, %s) FROM CAST(pg_get_serial_sequence(%s, %s) AS regclass) AS s "
+    b"WHERE coalesce(pg_sequence_last_value(s), 0) < %s"
 )
 # First row: true when the row is stored as given now, because it replaced the own one, was inserted, or was
 # there already; false when a rival changed the own one meanwhile. No row: the key belongs to a row out of
@@ -129,7 +138,8 @@ def update(table: Table) -> bytes:
 @cache
 def touch(table: Table) -> bytes:
     """Return the statement that writes a locked row as it is."""
-    first = sql.Identifier(table.key[0])
+    # Any column does; an expression on the payload cannot be set.
+    first = (table.key if table.has_own_key else table.columns)[0].term()
     return table.statement(TOUCH, first=first, found=_found(table, ScopeKind.EVERYBODY, None))
 
 
@@ -148,11 +158,10 @@ def delete_several(table: Table) -> bytes:
 @cache
 def put(table: Table, kind: ScopeKind) -> bytes:
     """Return the statement that inserts a row or replaces the own one, unless it is stored as given."""
-    names = [column.name for column in table.columns]
     if is_put_own(table):
-        return table.statement(PUT_OWN, excluded=listed(names, sql.SQL("excluded")))
+        return table.statement(PUT_OWN, excluded=listed(table.columns, sql.SQL("excluded")))
     parent = sql.SQL("true") if table.parent is None else parent_condition(table, kind, sql.SQL("given"))
-    given = listed(names, sql.SQL("given"))
+    given = listed(table.columns, sql.SQL("given"))
     return table.statement(PUT, given=given, found=_found(table, kind, None, table.name), parent=parent)
 
 
@@ -167,6 +176,22 @@ def last_number(table: Table, field: str) -> bytes:
     return table.statement(LAST_NUMBER, sequence=table.identifier(field), above=table.parent_column)
 
 
+@cache
+def next_number(table: Table) -> Step:
+    """Return the statement that counts one row more; what it says stays said, whatever becomes of the row."""
+    return NEXT_NUMBER, counter_of(table)
+
+
+def raise_counter(table: Table, number: int) -> Step:
+    """Return the statement that lets the counter of a table go on above a number; it never goes back."""
+    return Unprepared(RAISE_COUNTER), (number, *counter_of(table), number)
+
+
+def counter_of(table: Table) -> tuple[str, str]:
+    """Return what names the counter of a table: the table, and the column that it numbers."""
+    return table.name.as_string(), table.column(assigned_marker(table.entity)).name
+
+
 def _named(table: Table, unique: str | None) -> tuple[str, ...]:
     """Return the fields by which rows are found."""
     return table.entity.key if unique is None else table.entity.unique(unique).names
@@ -175,7 +200,7 @@ def _named(table: Table, unique: str | None) -> tuple[str, ...]:
 def _among(table: Table, fields: Sequence[str]) -> sql.Composable:
     """Return the condition of the rows whose fields have values that are given as one array for each."""
     columns = [table.column(field) for field in fields]
-    names = listed([column.name for column in columns])
+    names = listed(columns)
     arrays = sql.SQL(", ").join(sql.SQL("%s::") + sql.SQL(column.sql_type + "[]") for column in columns)
     return sql.SQL("({}) IN (SELECT * FROM unnest({}))").format(names, arrays)
 
@@ -194,9 +219,7 @@ def _found(
     table: Table, kind: ScopeKind, unique: str | None, relation: sql.Composable | None = None
 ) -> sql.Composable:
     """Return the condition of one row, its columns qualified where the statement has another relation."""
-    names: list[sql.Composable] = [table.identifier(name) for name in _named(table, unique)]
-    if relation is not None:
-        names = [sql.SQL("{}.{}").format(relation, name) for name in names]
+    names = [table.column(name).term(relation) for name in _named(table, unique)]
     by = [sql.SQL("{} = %s").format(name) for name in names]
     return _all(*by, *_narrowing(table, kind, unique, relation))
 

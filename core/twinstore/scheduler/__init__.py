@@ -16,6 +16,12 @@ if TYPE_CHECKING:
         SchedulerAuditService,
     )
     from twinstore.scheduler.enums import (
+        GraphBuildTrigger,
+        GraphJobEventKind,
+        GraphJobStatus,
+        GraphJobType,
+        GraphOverlayKind,
+        GraphOverlayTrigger,
         LogLevel,
         PolicyRunExecutionStatus,
         PolicyRunJobStatus,
@@ -28,6 +34,16 @@ if TYPE_CHECKING:
         SeverityRank,
     )
     from twinstore.scheduler.execution_logs import ExecutionLogEntry, ExecutionLogRepository
+    from twinstore.scheduler.graph_job_events import GraphJobEvent, GraphJobEventPayload
+    from twinstore.scheduler.graph_job_store import GraphJobResponse, GraphJobStore
+    from twinstore.scheduler.graph_jobs import (
+        GraphBuildJob,
+        GraphJob,
+        GraphJobRepository,
+        GraphOverlayJob,
+        new_graph_build_job_id,
+        new_graph_overlay_job_id,
+    )
     from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet, ImpactSnapshotRepository
     from twinstore.scheduler.locks import DistributedLock, LockHandle, LockInfo
     from twinstore.scheduler.policy_jobs import (
@@ -84,6 +100,20 @@ __all__ = [
     "DistributedLock",
     "ExecutionLogEntry",
     "ExecutionLogRepository",
+    "GraphBuildJob",
+    "GraphBuildTrigger",
+    "GraphJob",
+    "GraphJobEvent",
+    "GraphJobEventKind",
+    "GraphJobEventPayload",
+    "GraphJobRepository",
+    "GraphJobResponse",
+    "GraphJobStatus",
+    "GraphJobStore",
+    "GraphJobType",
+    "GraphOverlayJob",
+    "GraphOverlayKind",
+    "GraphOverlayTrigger",
     "ImpactImage",
     "ImpactSet",
     "ImpactSnapshotRepository",
@@ -133,6 +163,8 @@ __all__ = [
     "Worker",
     "WorkerRepository",
     "WorkerStatus",
+    "new_graph_build_job_id",
+    "new_graph_overlay_job_id",
     "policy_job_id",
     "selector_digest",
     "trigger_id",
@@ -147,6 +179,9 @@ if not TYPE_CHECKING:
             "audit",
             "enums",
             "execution_logs",
+            "graph_job_events",
+            "graph_job_store",
+            "graph_jobs",
             "impact_snapshots",
             "policy_jobs",
             "policy_runs",

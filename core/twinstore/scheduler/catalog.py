@@ -19,14 +19,17 @@ from twinstore.catalog import (
     Retention,
     StoreKind,
     Tenancy,
+    digits,
     int64,
     text,
 )
 from twinstore.fields import SYSTEM_TENANT
 from twinstore.query import Equals, IsNull, IsPresent, OneOf
 from twinstore.scheduler.audit import AuditRecord
-from twinstore.scheduler.enums import PolicyRunJobStatus
+from twinstore.scheduler.enums import GraphJobStatus, GraphJobType, PolicyRunJobStatus
 from twinstore.scheduler.execution_logs import ExecutionLogEntry
+from twinstore.scheduler.graph_job_events import GraphJobEvent
+from twinstore.scheduler.graph_jobs import GraphJob
 from twinstore.scheduler.impact_snapshots import ImpactSet, derived_snapshot_key
 from twinstore.scheduler.locks import LockInfo
 from twinstore.scheduler.policy_jobs import PolicyRunJob
@@ -40,6 +43,8 @@ from twinstore.shapes import Kind
 __all__ = [
     "AUDIT",
     "EXECUTION_LOGS",
+    "GRAPH_JOBS",
+    "GRAPH_JOB_EVENTS",
     "IMPACT_SNAPSHOTS",
     "LOCKS",
     "POLICY_JOBS",
@@ -333,6 +338,100 @@ POLICY_JOBS: Final = Entity(
     versioned=True,
 )
 
+
+def job_uuid_of(model: CanonicalModel, storage: Mapping[str, object]) -> str:
+    """Return the digits of the id of a graph job."""
+    del storage
+    return cast("GraphJob", model).uuid
+
+
+def job_type_of(model: CanonicalModel, storage: Mapping[str, object]) -> int:
+    """Return the number of the type of a graph job."""
+    del storage
+    return cast("GraphJob", model).type.number
+
+
+def event_job_of(model: CanonicalModel, storage: Mapping[str, object]) -> str:
+    """Return the digits of the id of the job that an event is about."""
+    del storage
+    return cast("GraphJobEvent", model).payload.job.uuid
+
+
+def event_status_of(model: CanonicalModel, storage: Mapping[str, object]) -> int:
+    """Return the number of the status that an event tells."""
+    del storage
+    return cast("GraphJobEvent", model).payload.status.number
+
+
+# Tables, columns and the indexes that say so are the customer's.
+GRAPH_JOBS: Final = Entity(
+    name="graph_jobs",
+    singular="graph job",
+    module=MODULE,
+    model=GraphJob,
+    key_parts=(digits("uuid"),),
+    tenancy=Tenancy.required(),
+    group="jobs",
+    layout=Layout.PAYLOAD,
+    beside=("tenantId", "status", "createdAt", "correlationId"),
+    columns={"uuid": "id"},
+    fixed_table=True,
+    storage=(Marker(name="updatedAt", kind=Kind.INSTANT, required=True),),
+    derived=(
+        Derived(name="type", kind=Kind.INTEGER, value=job_type_of, bits=16, most=len(GraphJobType) - 1),
+        Derived(name="uuid", kind=Kind.HEX, value=job_uuid_of),
+    ),
+    indexes=(
+        Index(fields=("tenantId", "status", "-createdAt"), name="tenant_status", stores=TABLES),
+        Index(fields=("tenantId", "type", "status", "-createdAt"), name="tenant_type_status", stores=TABLES),
+        Index(fields=("tenantId", "status", "-createdAt", "uuid"), name="tenant_status", stores=DOCUMENTS),
+        Index(
+            fields=("tenantId", "type", "status", "-createdAt", "uuid"),
+            name="tenant_type_status",
+            stores=DOCUMENTS,
+        ),
+        # Lists without a status: without these a tenant's jobs are all read and sorted for one page.
+        Index(fields=("tenantId", "type", "-createdAt", "uuid"), name="tenant_type_created"),
+        Index(fields=("tenantId", "-createdAt", "uuid"), name="tenant_created"),
+    ),
+    # An event is written while its job is: in documents only a counted change tells its removal so.
+    versioned=True,
+    own_id="id",
+)
+GRAPH_JOB_EVENTS: Final = Entity(
+    name="graph_job_events",
+    singular="graph job event",
+    module=MODULE,
+    model=GraphJobEvent,
+    key_parts=(text("eventId"),),
+    tenancy=Tenancy.required("tenant"),
+    group="jobs",
+    layout=Layout.PAYLOAD,
+    beside=("tenant", "ts"),
+    columns={"seq": "id", "jobUuid": "job_id", "tenant": "tenant_id", "ts": "created_at"},
+    fixed_table=True,
+    storage=(Marker(name="seq", kind=Kind.INTEGER, required=True, assigned=True),),
+    derived=(
+        Derived(name="jobUuid", kind=Kind.HEX, value=event_job_of),
+        Derived(
+            name="status",
+            kind=Kind.INTEGER,
+            value=event_status_of,
+            bits=16,
+            most=len(GraphJobStatus) - 1,
+            stores=TABLES,
+        ),
+    ),
+    indexes=(
+        Index(fields=("jobUuid", "-ts"), name="job", stores=TABLES),
+        Index(fields=("jobUuid", "-ts", "-seq"), name="job", stores=DOCUMENTS),
+        Index(fields=("eventId",), name="event", unique=True, stores=TABLES),
+        # In tables it is the primary key. A second row with one number would have no place in the order.
+        Index(fields=("seq",), name="seq", unique=True, table_name="graph_job_events_pkey"),
+    ),
+    parent=Parent(entity=GRAPH_JOBS, field="jobUuid"),
+)
+
 SCHEDULER: Final = Module(
     name=MODULE,
     entities=(
@@ -345,6 +444,8 @@ SCHEDULER: Final = Module(
         RUN_SUMMARIES,
         WORKERS,
         LOCKS,
+        GRAPH_JOBS,
+        GRAPH_JOB_EVENTS,
         POLICY_JOBS,
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 from typing_extensions import override
@@ -11,6 +12,12 @@ from twinstore.enums import NumberedEnum
 __all__ = [
     "SEVERITY_ORDER",
     "TERMINAL_STATES",
+    "GraphBuildTrigger",
+    "GraphJobEventKind",
+    "GraphJobStatus",
+    "GraphJobType",
+    "GraphOverlayKind",
+    "GraphOverlayTrigger",
     "LogLevel",
     "PolicyRunExecutionStatus",
     "PolicyRunJobStatus",
@@ -148,6 +155,35 @@ class PolicyRunExecutionStatus(NumberedEnum):
         return {"cancelled": "canceled"}
 
 
+class GraphJobType(NumberedEnum):
+    """What a graph job makes."""
+
+    BUILD = "build"
+    OVERLAY = "overlay"
+
+
+class GraphJobStatus(NumberedEnum):
+    """Where a graph job stands; names and numbers of the first five are the customer's."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    PENDING = "pending"
+
+    @classmethod
+    @override
+    def aliases(cls) -> dict[str, str]:
+        """Accept the British spelling."""
+        return {"cancelled": "canceled"}
+
+    @property
+    def terminal(self) -> bool:
+        """Whether no further move is allowed."""
+        return self in TERMINAL_GRAPH_STATUSES
+
+
 class PolicyRunJobStatus(NumberedEnum):
     """Where a policy job stands in the queue."""
 
@@ -165,6 +201,43 @@ class PolicyRunJobStatus(NumberedEnum):
         return {"canceled": "cancelled"}
 
 
+class GraphBuildTrigger(StrEnum):
+    """What asked for a graph."""
+
+    SBOM_VERSION = "sbom-version"
+    BACKFILL = "backfill"
+    MANUAL = "manual"
+
+
+class GraphOverlayKind(StrEnum):
+    """What an overlay shows."""
+
+    POLICY = "policy"
+    ADVISORY = "advisory"
+    VEX = "vex"
+
+
+class GraphOverlayTrigger(StrEnum):
+    """What asked for an overlay."""
+
+    POLICY = "policy"
+    ADVISORY = "advisory"
+    VEX = "vex"
+    SBOM_VERSION = "sbom-version"
+    MANUAL = "manual"
+
+
+class GraphJobEventKind(StrEnum):
+    """What an event of a graph job tells; a job is completed in every terminal state."""
+
+    CREATED = "scheduler.graph.job.created"
+    UPDATED = "scheduler.graph.job.updated"
+    COMPLETED = "scheduler.graph.job.completed"
+
+
+TERMINAL_GRAPH_STATUSES: Final = frozenset(
+    {GraphJobStatus.COMPLETED, GraphJobStatus.FAILED, GraphJobStatus.CANCELED}
+)
 FIRST_TERMINAL: Final = RunState.COMPLETED.number
 TERMINAL_STATES: Final = frozenset({RunState.COMPLETED, RunState.ERROR, RunState.CANCELLED})
 

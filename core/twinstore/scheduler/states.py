@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinstore.scheduler.enums import PolicyRunJobStatus, RunState
+from twinstore.scheduler.enums import GraphJobStatus, PolicyRunJobStatus, RunState
 
-__all__ = ["POLICY_JOB_MOVES", "RUN_MOVES", "policy_job_move_allowed", "run_move_allowed"]
+__all__ = [
+    "GRAPH_JOB_MOVES",
+    "POLICY_JOB_MOVES",
+    "RUN_MOVES",
+    "graph_job_move_allowed",
+    "policy_job_move_allowed",
+    "run_move_allowed",
+]
 
 PENDING, DISPATCHING, SUBMITTED, COMPLETED, FAILED, CANCELLED = PolicyRunJobStatus
 POLICY_JOB_MOVES: Final[dict[PolicyRunJobStatus, frozenset[PolicyRunJobStatus]]] = {
@@ -37,3 +44,19 @@ def policy_job_move_allowed(origin: PolicyRunJobStatus, target: PolicyRunJobStat
     """Whether a policy job may move; staying is allowed where another status may follow."""
     moves = POLICY_JOB_MOVES[origin]
     return target in moves or (origin is target and bool(moves))
+
+
+ENDED: Final = frozenset({GraphJobStatus.FAILED, GraphJobStatus.CANCELED})
+GRAPH_JOB_MOVES: Final[dict[GraphJobStatus, frozenset[GraphJobStatus]]] = {
+    GraphJobStatus.PENDING: frozenset({GraphJobStatus.QUEUED, GraphJobStatus.RUNNING}) | ENDED,
+    GraphJobStatus.QUEUED: frozenset({GraphJobStatus.RUNNING}) | ENDED,
+    GraphJobStatus.RUNNING: frozenset({GraphJobStatus.COMPLETED}) | ENDED,
+    GraphJobStatus.COMPLETED: frozenset(),
+    GraphJobStatus.FAILED: frozenset(),
+    GraphJobStatus.CANCELED: frozenset(),
+}
+
+
+def graph_job_move_allowed(origin: GraphJobStatus, target: GraphJobStatus) -> bool:
+    """Whether a graph job may move; staying is allowed in the states that are not terminal."""
+    return target in GRAPH_JOB_MOVES[origin] or (origin is target and not origin.terminal)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from twinstore.clock import Clock
     from twinstore.scheduler.audit import AuditRepository, SchedulerAuditService
     from twinstore.scheduler.execution_logs import ExecutionLogRepository
+    from twinstore.scheduler.graph_job_store import GraphJobStore
+    from twinstore.scheduler.graph_jobs import GraphJobRepository
     from twinstore.scheduler.impact_snapshots import ImpactSnapshotRepository
     from twinstore.scheduler.locks import DistributedLock
     from twinstore.scheduler.policy_jobs import PolicyJobRepository
@@ -46,6 +48,8 @@ class SchedulerSession:
     workers: WorkerRepository
     policy_jobs: PolicyJobRepository
     locks: DistributedLock
+    graph_jobs: GraphJobRepository
+    graph_job_store: GraphJobStore
     run_summary_service: RunSummaryService
     audit_service: SchedulerAuditService
     policy_run_service: PolicyRunService
@@ -78,6 +82,8 @@ class SchedulerSession:
             workers=repositories.workers,
             policy_jobs=repositories.policy_jobs,
             locks=repositories.locks,
+            graph_jobs=repositories.graph_jobs,
+            graph_job_store=repositories.graph_job_store,
             run_summary_service=SummaryService(
                 repositories.run_summaries, repositories.runs, clock, in_unit=in_unit
             ),
@@ -146,6 +152,16 @@ class SchedulerStorage(ModuleStorage[Repositories, SchedulerSession]):
     def locks(self) -> DistributedLock:
         """Locks that exclude each other in all processes that share the store."""
         return self.unbound.locks
+
+    @property
+    def graph_jobs(self) -> GraphJobRepository:
+        """Graph jobs and their events."""
+        return self.unbound.graph_jobs
+
+    @property
+    def graph_job_store(self) -> GraphJobStore:
+        """Graph jobs of which each change leaves an event."""
+        return self.unbound.graph_job_store
 
     @property
     def run_summary_service(self) -> RunSummaryService:

@@ -20,6 +20,7 @@ from twinstore.canonical import CanonicalModel
 from twinstore.catalog import KeyType
 from twinstore.fields import NO_CONTROL, NO_NUL, TENANT_PATTERN, SchemaVersion, WholeNumber
 from twinstore.testing import scalars
+from twinstore.variants import variants_of
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -60,6 +61,8 @@ def rows(entity: Entity[M], tenant: str, key: str, **fields: Drawn) -> st.Search
 
 def models(cls: type[M], **fields: Drawn) -> st.SearchStrategy[M]:
     """Return models of a class; ``fields`` (Python names) replace what is derived."""
+    if variants := variants_of(cls):
+        return cast("st.SearchStrategy[M]", st.one_of([models(variant, **fields) for variant in variants]))
     drawn = {name: field_values(info) for name, info in cls.model_fields.items() if name not in fields}
     present = {name: strategy for name, strategy in drawn.items() if strategy is not None}
 

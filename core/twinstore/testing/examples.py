@@ -10,7 +10,7 @@ name, and whoever stores a child may rely on its parent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
@@ -18,19 +18,15 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 from twinstore.access import Row
 from twinstore.canonical import CanonicalModel
 from twinstore.catalog import TenancyKind
-from twinstore.keys import KeyType
-from twinstore.shapes import Kind
 from twinstore.testing.drawing import rows
-from twinstore.testing.instants import at
-from twinstore.testing.scalars import EDGE_TEXTS
-from twinstore.testing.signatures import fields_of, lists_of, lookups_of, named, purges_of
+from twinstore.testing.numbered import TIES, absent_key, numbered_key, varied
+from twinstore.testing.signatures import LIMIT, TENANT, fields_of, lists_of, lookups_of, named, purges_of
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
     from twinstore.catalog import Entity, Key
     from twinstore.modules import ModuleSpec
-    from twinstore.shapes import FieldShape
     from twinstore.testing.probe import StoredRow
     from twinstore.testing.signatures import ListMethod, Lookup, Method, Purge, Value
     from twinstore.testing.workspace import Workspace
@@ -46,17 +42,12 @@ Draw = Callable[[str, str], "SearchStrategy[M]"]
 Markers = Callable[[str, M], Mapping[str, object]]
 Remove = Callable[[S, str, M], object]
 Find = Callable[[S, str, M], M | None]
+Told = Mapping[str, Callable[[M], object]]
 
 NO_ORDERS: Final[Mapping[str, str]] = MappingProxyType({})
-# So many rows of a list share an instant, so that the id decides; the next lie a millisecond later.
-TIES: Final = 3
+NOTHING_TOLD: Final[Mapping[str, Callable[..., object]]] = MappingProxyType({})
 # The rows that :meth:`ModuleExamples.store_each` stores for the kit have this name.
 NAME: Final = "living"
-ABSENT: Final[Mapping[KeyType, str | int]] = {
-    KeyType.TEXT: "absent",
-    KeyType.INT64: -(2**63),
-    KeyType.UUID: "00000000-0000-4000-8000-000000000000",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +71,7 @@ class Example:
         find: finds the stored row of a model of a tenant through a session, where no method of the repository
             does that by its key.
         unbound: methods that take part in no session and no unit of work.
+        told: what parameters mean that are neither a field of a row nor its key, by their name.
     """
 
     entity: Entity
@@ -96,6 +88,7 @@ class Example:
     drawn: Draw[CanonicalModel] | None
     find: Find[object, CanonicalModel] | None
     unbound: frozenset[str] = frozenset()
+    told: Told[CanonicalModel] = field(default_factory=lambda: NOTHING_TOLD)
 
     @property
     def name(self) -> str:
@@ -105,12 +98,21 @@ class Example:
     @property
     def lookups(self) -> tuple[Lookup, ...]:
         """The methods that find one row."""
-        return lookups_of(self.entity, self.protocol)
+        found = lookups_of(self.entity, self.protocol)
+        return tuple(replace(item, fields=self._fields(item.method, item.fields)) for item in found)
 
     @property
     def lists(self) -> tuple[ListMethod, ...]:
         """The methods that return pages."""
-        return lists_of(self.entity, self.protocol)
+        found = lists_of(self.entity, self.protocol)
+        return tuple(replace(item, fields=self._fields(item.method, item.fields)) for item in found)
+
+    def _fields(self, method: Method, fields: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the fields that parameters mean; where only the example knows, the parameters."""
+        parameters = [name for name in method.positional if name not in {TENANT, LIMIT}]
+        return tuple(
+            name if name in self.told else field for name, field in zip(parameters, fields, strict=True)
+        )
 
     @property
     def purges(self) -> tuple[Purge, ...]:
@@ -145,7 +147,12 @@ class Example:
     def value(self, tenant: str, model: CanonicalModel) -> Value:
         """Return what answers for the fields of a model, markers included."""
         row = self.row(tenant, model)
-        return lambda name: self.entity.value(row.model, row.storage, name)
+
+        def answer(name: str) -> object:
+            told = self.told.get(name)
+            return self.entity.value(row.model, row.storage, name) if told is None else told(model)
+
+        return answer
 
     def found(
         self, session: object, tenant: str, model: CanonicalModel, lookup: Lookup | None = None
@@ -183,6 +190,7 @@ def example(
     drawn: Draw[M] | Literal["derived"] | None = "derived",
     find: Find[S, M] | None = None,
     unbound: Iterable[str] = (),
+    told: Told[M] = NOTHING_TOLD,
 ) -> Example:
     """Return the example of an entity; see :class:`Example`. What is left out is derived.
 
@@ -193,7 +201,7 @@ def example(
     if isinstance(store, str):
         store = stored_by(attribute, named(protocol, store))
     if isinstance(remove, str):
-        remove = removed_by(entity, attribute, named(protocol, remove), markers or no_markers)
+        remove = removed_by(entity, attribute, named(protocol, remove), markers or no_markers, told)
     return Example(
         entity=entity,
         protocol=protocol,
@@ -209,6 +217,7 @@ def example(
         drawn=cast("Draw[CanonicalModel] | None", partial(rows, entity) if drawn == "derived" else drawn),
         find=cast("Find[object, CanonicalModel] | None", find),
         unbound=frozenset(unbound),
+        told=cast("Told[CanonicalModel]", told),
     )
 
 
@@ -221,12 +230,20 @@ def stored_by(attribute: str, method: Method) -> Store[S, M]:
     return store
 
 
-def removed_by(entity: Entity[M], attribute: str, method: Method, markers: Markers[M]) -> Remove[S, M]:
+def removed_by(
+    entity: Entity[M], attribute: str, method: Method, markers: Markers[M], told: Told[M]
+) -> Remove[S, M]:
     """Return what removes the row of a model by a method that takes its key."""
-    names = fields_of(entity, method)
+    parameters = [name for name in method.positional if name != TENANT]
+    names = dict(zip(parameters, fields_of(entity, method), strict=True))
 
     def remove(session: S, tenant: str, model: M) -> object:
-        key = [entity.value(model, markers(tenant, model), name) for name in names]
+        key = [
+            told[parameter](model)
+            if parameter in told
+            else entity.value(model, markers(tenant, model), names[parameter])
+            for parameter in parameters
+        ]
         return method.call(getattr(session, attribute), tenant, key)
 
     return remove
@@ -236,42 +253,6 @@ def no_markers(tenant: str, model: CanonicalModel) -> Mapping[str, object]:
     """Return no marker."""
     del tenant, model
     return {}
-
-
-def absent_key(entity: Entity) -> Key:
-    """Return a key that no row of the kit has."""
-    return tuple(ABSENT[part.type] for part in entity.key_parts)
-
-
-def numbered_key(tenant: str, number: int) -> str:
-    """Return the id of the row of a number; its first characters try the order of text."""
-    return f"{EDGE_TEXTS[number % len(EDGE_TEXTS)]}{number:03}@{tenant}"
-
-
-def varied(entity: Entity[M], small: Build[M], orders: Mapping[str, str]) -> Vary[M]:
-    """Return what builds the models of the lists: small ones that differ where lists sort."""
-    names = {name.removeprefix("-") for order in orders.values() for name in order.split()}
-    shapes = [entity.shapes[name] for name in names - set(entity.key) if name in entity.shapes]
-
-    def vary(tenant: str, key: str, number: int) -> M:
-        changes = {shape.name: value_of_number(shape, number) for shape in shapes}
-        return small(tenant, key).evolve(**changes)
-
-    return vary
-
-
-def value_of_number(shape: FieldShape, number: int) -> object:
-    """Return a value for a field by which a list sorts; texts are all different, other values tie."""
-    match shape.value.kind:
-        case Kind.INSTANT:
-            return at(number // TIES / 1000)
-        case Kind.INTEGER | Kind.NUMBER:
-            return number // TIES
-        case Kind.NUMBERED | Kind.NAMED:
-            members = shape.value.members
-            return members[number // TIES % len(members)]
-        case _:
-            return f"{EDGE_TEXTS[-(number % len(EDGE_TEXTS)) - 1]}{number}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,11 @@ class Listing:
     store: Store[object, CanonicalModel] | None = None
     vary: Vary[CanonicalModel] | None = None
 
+    @property
+    def is_portable(self) -> bool:
+        """Whether its order is the same on stores that are filled apart, each with numbers of its own."""
+        return self.example.entity.assigned not in self.order.replace("-", "").split()
+
     def model(self, workspace: Workspace, number: int) -> CanonicalModel:
         """Return the row of a number."""
         return (self.vary or self.example.vary)(

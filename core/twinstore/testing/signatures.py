@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from twinstore.paging import Page
 
 __all__ = [
+    "LIMIT",
+    "TENANT",
     "ListMethod",
     "Lookup",
     "Method",

@@ -50,14 +50,15 @@ KEPT_DAYS = 30
 def marker_names(entity: Entity) -> dict[str, str]:
     """Return where the storage markers of an entity are stored."""
     names = {marker.name: marker.name if marker.plain else f"_{marker.name}" for marker in entity.storage}
-    return {name: "_id" if name == entity.single_key else stored for name, stored in names.items()}
+    return {name: "_id" if name == entity.document_id else stored for name, stored in names.items()}
 
 
 def condition(entity: Entity, key: Key) -> Document:
     """Return the filter of one document."""
-    if entity.single_key is not None:
+    if entity.single_key is not None and entity.single_key == entity.document_id:
         return {"_id": key[0]}
-    return dict(zip(entity.key, key, strict=True))
+    derived = {item.name: f"_{item.name}" for item in entity.derived}
+    return dict(zip([derived.get(name, name) for name in entity.key], key, strict=True))
 
 
 @contextmanager
@@ -119,7 +120,8 @@ class MongoProbe(ProbeDefaults):
         markers = {
             name: document[stored] for name, stored in marker_names(entity).items() if stored in document
         }
-        names = {} if entity.single_key not in entity.identity else {"_id": entity.single_key}
+        own = entity.document_id
+        names = {"_id": own} if own is not None and own in entity.shapes and own not in entity.markers else {}
         wire = {names.get(name, name): value for name, value in document.items()}
         return StoredRow(
             {name: value for name, value in wire.items() if not name.startswith("_") and name not in markers},

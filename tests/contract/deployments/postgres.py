@@ -76,13 +76,16 @@ class PostgresProbe(ProbeDefaults):
         row = self._connection.execute(query, key).fetchone()
         if row is None:
             return None
-        values = {to_camel(name): value for name, value in row.items() if value is not None}
+        fields = {column: name for name, column in entity.columns.items()}
+        values = {
+            fields.get(name) or to_camel(name): value for name, value in row.items() if value is not None
+        }
         markers = {name: values[name] for name in entity.markers if name in values}
         if entity.layout is Layout.PAYLOAD:
             return StoredRow(row["payload"], markers)
-        fields = entity.shapes.keys() - markers.keys()
+        own = entity.shapes.keys() - markers.keys()
         return StoredRow(
-            {name: wire_value(entity, name, value) for name, value in values.items() if name in fields},
+            {name: wire_value(entity, name, value) for name, value in values.items() if name in own},
             markers,
         )
 
@@ -99,13 +102,20 @@ class PostgresProbe(ProbeDefaults):
         self._update(entity, key, sql.SQL("{} = {}").format(column, change), value)
 
     def alter(self, entity: Entity, key: Key, values: Mapping[str, object]) -> None:
-        columns = [sql.SQL("{} = %s").format(sql.Identifier(to_snake(name))) for name in values]
+        columns = [sql.SQL("{} = %s").format(sql.Identifier(column_of(entity, name))) for name in values]
         stored = [column_value(entity, name, value) for name, value in values.items()]
         # In one statement: the columns may depend on each other.
         self._update(entity, key, sql.SQL(", ").join(columns), *stored)
 
     @override
     def garble(self, entity: Entity, key: Key) -> bool:
+        if entity.key_in_payload is not None:
+            # The key must stay, or the row would not be found.
+            parts = [shape.wire for shape in entity.shapes.values() if shape.value.kind is Kind.OBJECT]
+            for part in parts:
+                change = sql.SQL("payload = jsonb_set(payload, ARRAY[{0}], jsonb_build_array(payload->{0}))")
+                self._update(entity, key, change.format(part))
+            return bool(parts)
         if entity.layout is Layout.PAYLOAD:
             columns = ["payload"]
         else:
@@ -158,21 +168,28 @@ def relation(entity: Entity) -> sql.Identifier:
     return sql.Identifier(entity.module, entity.name)
 
 
+def column_of(entity: Entity, name: str) -> str:
+    """Return the column that holds a field."""
+    return entity.columns.get(name) or to_snake(name)
+
+
 def condition(entity: Entity) -> sql.Composed:
     """Return the condition of one key."""
-    parts = [sql.SQL("{} = %s").format(sql.Identifier(to_snake(name))) for name in entity.key]
+    if entity.key_in_payload is not None:
+        return sql.SQL("payload->>{} = %s").format(entity.key_in_payload)
+    parts = [sql.SQL("{} = %s").format(sql.Identifier(column_of(entity, name))) for name in entity.key]
     return sql.SQL(" AND ").join(parts)
 
 
 def belonging(entity: Entity) -> sql.Composable:
     """Return the condition of the rows of a tenant."""
     if entity.tenant_field is not None:
-        return sql.SQL("{} = %(tenant)s").format(sql.Identifier(to_snake(entity.tenant_field)))
+        return sql.SQL("{} = %(tenant)s").format(sql.Identifier(column_of(entity, entity.tenant_field)))
     if entity.parent is None:
         return sql.SQL("true")
     return sql.SQL("{} IN (SELECT {} FROM {} WHERE {})").format(
-        sql.Identifier(to_snake(entity.parent.field)),
-        sql.Identifier(to_snake(entity.parent.entity.key[-1])),
+        sql.Identifier(column_of(entity, entity.parent.field)),
+        sql.Identifier(column_of(entity.parent.entity, entity.parent.entity.key[-1])),
         relation(entity.parent.entity),
         belonging(entity.parent.entity),
     )

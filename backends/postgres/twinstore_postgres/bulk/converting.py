@@ -17,7 +17,7 @@ from twinstore.stored import marked
 if TYPE_CHECKING:
     from twinstore.enums import NumberedEnum
 
-__all__ = ["Convert", "converter_of", "instant_of", "is_array"]
+__all__ = ["Convert", "converter_of", "digits_text", "instant_of", "is_array"]
 
 Convert = Callable[[str], object]
 
@@ -55,6 +55,11 @@ def instant_text(text: str) -> str:
     if text[19:20] == "." and text.endswith("+00"):
         return f"{text[:SEPARATOR]}T{text[11:20]}{text[20:-3]:0<3}+00:00"
     return text
+
+
+def digits_text(text: str) -> str:
+    """Return the digits of a UUID, as keys have them."""
+    return text.replace("-", "")
 
 
 def instant_of(text: str) -> datetime | None:

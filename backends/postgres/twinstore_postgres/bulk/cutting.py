@@ -60,5 +60,5 @@ class Walk:
 def short_texts(table: Table) -> list[sql.Composable]:
     """Return the conditions of keys whose texts are not too long."""
     columns = [table.column(field) for field in table.entity.key]
-    texts = [sql.Identifier(column.name) for column in columns if column.sql_type == "text"]
+    texts = [column.term() for column in columns if column.sql_type == "text"]
     return [sql.SQL(SHORT).format(name, sql.Literal(LONGEST_TEXT)) for name in texts]

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Final, cast
 from twinstore.catalog import Layout
 from twinstore.errors import MigrationError, Outcome
 from twinstore.shapes import Kind, left_out_when_empty
-from twinstore_postgres.bulk.converting import converter_of, is_array
+from twinstore_postgres.bulk.converting import converter_of, digits_text, is_array
 from twinstore_postgres.bulk.scanning import SelectedColumn, TableScan
-from twinstore_postgres.columns import PAYLOAD, VERSION, column_name
+from twinstore_postgres.columns import PAYLOAD, VERSION, column_name, has_column, key_in_payload
 from twinstore_postgres.errors import translated
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore.enums import NumberedEnum
+    from twinstore_postgres.columns import Column
     from twinstore_postgres.connecting import Connection
 
 __all__ = ["Scans", "scan_of"]
@@ -62,12 +63,16 @@ def scan_of(connection: Connection, entity: Entity) -> TableScan:
     check_columns(entity, types)
     payload = entity.layout is Layout.PAYLOAD
     repeated = entity.beside if payload else ()
+    key = key_in_payload(entity)
     return TableScan(
         entity=entity,
         fields=parts(entity, types, [PAYLOAD] if payload else list(entity.shapes)),
         markers=parts(entity, types, entity.markers),
-        beside=parts(entity, types, [*repeated, *own_columns(entity)]),
-        counter=part(entity, VERSION, types[VERSION]) if entity.versioned and VERSION in types else None,
+        beside=parts(entity, types, [*repeated, *derived_names(entity)]),
+        apart=() if key is None else (apart(key),),
+        counter=part(entity, VERSION, types[VERSION])
+        if entity.versioned_table and VERSION in types
+        else None,
         payload=payload,
         optional_lists=left_out_when_empty(entity.model),
     )
@@ -80,7 +85,7 @@ def check_columns(entity: Entity, types: dict[str, str]) -> None:
         MigrationError: names the columns that only one of the two has.
     """
     table = f"{entity.module}.{entity.name}"
-    known = {column_name(name) for name in stored_names(entity)}
+    known = {column_name(entity, name) for name in stored_names(entity)}
     if forgotten := sorted(types.keys() - known):
         raise MigrationError(
             f"The description of {entity.name} does not know column {', '.join(forgotten)} of table {table}, "
@@ -103,17 +108,22 @@ def check_columns(entity: Entity, types: dict[str, str]) -> None:
 def stored_names(entity: Entity) -> tuple[str, ...]:
     """Return every name for which there should be a column."""
     model = (*entity.beside, PAYLOAD) if entity.layout is Layout.PAYLOAD else tuple(entity.shapes)
-    return (*model, *entity.markers, *own_columns(entity), *((VERSION,) if entity.versioned else ()))
+    return (*model, *entity.markers, *derived_names(entity), *((VERSION,) if entity.versioned_table else ()))
 
 
-def own_columns(entity: Entity) -> tuple[str, ...]:
-    """Return the derived fields that have a column; a number of an enumeration is that of its field."""
-    return tuple(item.name for item in entity.derived if item.number_of is None)
+def derived_names(entity: Entity) -> tuple[str, ...]:
+    """Return the derived fields that tables have."""
+    return tuple(item.name for item in entity.derived if has_column(item))
+
+
+def apart(key: Column) -> SelectedColumn:
+    """Return what is selected for a key that stands in the payload."""
+    return SelectedColumn(name=key.field, column=key.name, member=key)
 
 
 def parts(entity: Entity, types: dict[str, str], names: Sequence[str]) -> tuple[SelectedColumn, ...]:
     """Return what is selected for some names."""
-    return tuple(part(entity, name, types[column_name(name)]) for name in names)
+    return tuple(part(entity, name, types[column_name(entity, name)]) for name in names)
 
 
 def part(entity: Entity, name: str, type_name: str) -> SelectedColumn:
@@ -124,8 +134,8 @@ def part(entity: Entity, name: str, type_name: str) -> SelectedColumn:
         numbers = cast("type[NumberedEnum]", shape.value.cls)
     return SelectedColumn(
         name=name,
-        column=column_name(name),
+        column=column_name(entity, name),
         array=is_array(type_name),
         text=type_name in TEXTS,
-        convert=converter_of(type_name, numbers),
+        convert=digits_text if entity.known.get(name) is Kind.HEX else converter_of(type_name, numbers),
     )

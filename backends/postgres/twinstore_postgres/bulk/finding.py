@@ -36,11 +36,12 @@ class Found:
 
 def found_of(connection: Connection, table: Table) -> Found | None:
     """Return what there is of a table, ``None`` where there is nothing of its name."""
-    key = list(table.key)
+    # Of an expression on the payload nobody says that it is never null, so there is no such column.
+    key = [column.name if table.has_own_key else "" for column in table.key]
     row = connection.execute(FIND, [key, key, table.entity.module, table.entity.name]).fetchone()
     return None if row is None else Found(nullable=bool(row[0]))
 
 
 def without_key(table: Table) -> sql.Composable:
     """Return the condition of rows whose key is null, at least in part."""
-    return sql.SQL(" OR ").join(sql.SQL("{} IS NULL").format(sql.Identifier(name)) for name in table.key)
+    return sql.SQL(" OR ").join(sql.SQL("{} IS NULL").format(column.term()) for column in table.key)

@@ -26,6 +26,8 @@ def can_hold(kind: KeyType, value: object) -> bool:
     """Whether a column of the key can hold a value."""
     if kind is KeyType.UUID:
         return is_uuid(value)
+    if kind is KeyType.HEX:
+        return kind.admits(value)
     if kind is KeyType.INT64:
         return type(value) is int and INT64_MIN <= value <= INT64_MAX
     return isinstance(value, str) and is_text(value)

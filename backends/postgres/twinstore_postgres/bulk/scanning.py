@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from twinstore.tenancy import StoredOwner
     from twinstore_postgres.bulk.converting import Convert
     from twinstore_postgres.bulk.viewing import Snapshot
+    from twinstore_postgres.columns import Column
 
 __all__ = ["SelectedColumn", "TableScan"]
 
@@ -46,7 +47,7 @@ DIGESTED: Final = bytes(bytearray(NOTHING_BESIDE))
 class SelectedColumn:
     """One selected column: the name of its value, and how the text becomes a JSON value (``None``: text).
 
-    A ``text`` has a collation, by which it is not to be compared.
+    A ``text`` has a collation, by which it is not to be compared. A ``member`` is a part of a column.
     """
 
     name: str
@@ -54,16 +55,21 @@ class SelectedColumn:
     array: bool = False
     text: bool = False
     convert: Convert | None = None
+    member: Column | None = None
 
     @property
     def expression(self) -> sql.Composable:
         """What is selected."""
+        if self.member is not None:
+            return self.member.term()
         column = sql.Identifier(self.column)
         return sql.SQL("to_jsonb({})").format(column) if self.array else column
 
     @property
     def compared(self) -> sql.Composable:
         """What is sorted and compared."""
+        if self.member is not None:
+            return self.member.term()
         name = sql.Identifier(self.column)
         return name + sql.SQL(' COLLATE "C"') if self.text else name
 
@@ -76,6 +82,7 @@ class TableScan:
         fields: the fields of the model, or the payload alone.
         markers: the storage markers.
         beside: what the table holds beside the content.
+        apart: the key, where it stands in the payload.
         counter: the version of a row, where the table has one: shown only where it is none.
         payload: whether the one field is the whole wire form.
         optional_lists: lists that the wire form leaves out where the column is empty.
@@ -87,6 +94,7 @@ class TableScan:
     beside: tuple[SelectedColumn, ...]
     counter: SelectedColumn | None
     payload: bool
+    apart: tuple[SelectedColumn, ...] = ()
     optional_lists: tuple[str, ...] = ()
 
     def batches(
@@ -186,7 +194,7 @@ class TableScan:
     @cached_property
     def _parts(self) -> tuple[SelectedColumn, ...]:
         counter = () if self.counter is None else (self.counter,)
-        return (*self.fields, *self.markers, *self.beside, *counter)
+        return (*self.fields, *self.markers, *self.beside, *self.apart, *counter)
 
     @cached_property
     def _fields(self) -> tuple[tuple[str, Convert | None], ...]:

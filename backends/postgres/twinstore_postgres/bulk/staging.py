@@ -18,12 +18,12 @@ from psycopg import sql
 from twinstore.errors import ConfigurationError
 from twinstore.shapes import Kind
 from twinstore.tenancy import label_of
-from twinstore_postgres.columns import VERSION, column_name
+from twinstore_postgres.columns import VERSION, column_name, digits_of
 from twinstore_postgres.derive import listed
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from twinstore.catalog import Entity
     from twinstore_postgres.codec import Row
@@ -155,10 +155,10 @@ class Stage:
     def presence(self, rows: Sequence[Row]) -> Presence:
         """Return what is stored around rows in key order."""
         first, last = self._table.key_of(rows[0]), self._table.key_of(rows[-1])
-        after = self._connection.execute(self._statements.first, first).fetchone()
+        after = self._key(self._connection.execute(self._statements.first, first).fetchone())
         if after is None or after > last:
             return Presence.NONE
-        before = self._connection.execute(self._statements.last, last).fetchone()
+        before = self._key(self._connection.execute(self._statements.last, last).fetchone())
         return Presence.ALL if (after, before) == (first, last) else Presence.SOME
 
     def merge(self, rows: Sequence[Row], presence: Presence, *, overwrite: bool) -> Merged:
@@ -176,14 +176,15 @@ class Stage:
             if not found:
                 return NOTHING_NEW
             if not overwrite and not any(missing for *_, missing in found):
-                return Merged({}, [tuple(key) for *key, _ in found])
+                return Merged({}, self._keys(key for *key, _ in found))
         return self._merge(len(rows), overwrite=overwrite)
 
     def changed(self, rows: Sequence[Row]) -> dict[Row, bool]:
         """Return the keys of the rows that are not stored as they are, and whether they are missing."""
         self._stage(rows)
         found = self._connection.execute(self._statements.compare).fetchall()
-        return {tuple(key): bool(missing) for *key, missing in found}
+        keys = self._keys(key for *key, _ in found)
+        return {key: bool(missing) for key, (*_, missing) in zip(keys, found, strict=True)}
 
     def exchange(self, rows: Sequence[Row]) -> Merged:
         """Write rows whose unique values move between them; those with other content are overwritten.
@@ -215,7 +216,21 @@ class Stage:
         if sum(written.values()) == staged:  # all were new, so there is nothing to compare
             return Merged(written, ())
         others = self._statements.overwrite if overwrite else self._statements.select_other
-        return Merged(written, self._connection.execute(others).fetchall())
+        return Merged(written, self._keys(self._connection.execute(others).fetchall()))
+
+    def _key(self, found: Sequence[object] | None) -> Row | None:
+        """Return a key that a statement answers with, as those of the rows are."""
+        return None if found is None else self._keys((found,))[0]
+
+    def _keys(self, found: Iterable[Sequence[object]]) -> list[Row]:
+        """Return the keys that a statement answers with, as those of the rows are."""
+        key = self._table.key
+        return [
+            tuple(
+                digits_of(value) if column.digits else value for column, value in zip(key, item, strict=True)
+            )
+            for item in found
+        ]
 
 
 @cache
@@ -243,22 +258,19 @@ def statements_of(table: Table) -> Statements:
 
 def names(table: Table) -> dict[str, sql.Composable]:
     """Return what the statements are made of."""
-    columns = [column.name for column in table.columns]
     version = sql.SQL(", {0} = {1}.{0} + 1").format(sql.Identifier(VERSION), STORED)
     return table.parts | {
         "stage": sql.Identifier("pg_temp", f"twinstore_stage_{table.entity.name}"),
         "values": sql.SQL(", ").join([sql.Placeholder()] * len(table.key)),
-        "descending": sql.SQL(", ").join(
-            sql.SQL("{} DESC").format(sql.Identifier(name)) for name in table.key
-        ),
-        "missing": sql.SQL("{}.{} IS NULL").format(STORED, sql.Identifier(table.key[0])),
+        "descending": sql.SQL(", ").join(sql.SQL("{} DESC").format(column.term()) for column in table.key),
+        "missing": sql.SQL("{} IS NULL").format(table.key[0].term(STORED)),
         "tenant": table.tenant_shown,
         "stored_key": listed(table.key, STORED),
         "staged_key": listed(table.key, STAGED),
-        "staged_columns": listed(columns, STAGED),
+        "staged_columns": listed(table.columns, STAGED),
         "stored_values": compared(table, STORED),
         "staged_values": compared(table, STAGED),
-        "version": version if table.entity.versioned else sql.SQL(""),
+        "version": version if table.entity.versioned_table else sql.SQL(""),
         "parked": parked(table),
     }
 
@@ -274,7 +286,7 @@ def parked_columns(entity: Entity) -> tuple[str, ...]:
         free = [name for name in index.names if name not in fixed and is_plain_text(entity, name)]
         if not free:
             return ()
-        found.append(column_name(free[-1]))
+        found.append(column_name(entity, free[-1]))
     return tuple(dict.fromkeys(found))
 
 
@@ -299,9 +311,7 @@ def compared(table: Table, relation: sql.Identifier) -> sql.Composable:
     To the server the JSON numbers ``1`` and ``1.0`` are equal, though it keeps and shows them as they are.
     """
     columns = [
-        sql.SQL("{}.{}{}").format(
-            relation, sql.Identifier(column.name), sql.SQL("::text" if column.sql_type == "jsonb" else "")
-        )
+        sql.SQL("{}{}").format(column.term(relation), sql.SQL("::text" if column.sql_type == "jsonb" else ""))
         for column in table.columns
     ]
     return sql.SQL(", ").join(columns)

@@ -18,7 +18,7 @@ from twinstore.bulk import Survey
 from twinstore.errors import ConfigurationError
 from twinstore_postgres.bulk.describing import stored_names
 from twinstore_postgres.bulk.encoding import refuse_as_source
-from twinstore_postgres.columns import VERSION, column_name
+from twinstore_postgres.columns import VERSION, column_name, key_in_payload
 from twinstore_postgres.derive import table_of
 from twinstore_postgres.schema import wanted_schema
 from twinstore_postgres.settings import DRIVER
@@ -171,7 +171,8 @@ def unlike(column: Column, real: RealColumn | None) -> str:
 
 def extras(entity: Entity, real: Relation) -> list[str]:
     """Return the columns that the description does not know."""
-    return sorted(real.columns.keys() - {VERSION, *map(column_name, stored_names(entity))})
+    known = {column_name(entity, name) for name in stored_names(entity)}
+    return sorted(real.columns.keys() - known - {VERSION})
 
 
 def shows_everything(table: Table, policies: Sequence[Policy]) -> bool:
@@ -212,8 +213,9 @@ def warnings_of(module: ModuleSpec[object], table: Table, real: Relation) -> Ite
     name = f"{module.name}.{table.entity.name}"
     size = f"about {real.rows:,} rows" if real.rows >= 0 else "an unknown number of rows"
     if not any(gives_order(index, table, real) for index in real.indexes):
+        key = ", ".join(column.name if table.has_own_key else column.field for column in table.key)
         yield (
-            f"{name} has no index on ({', '.join(table.key)}) that compares texts by code point, so each "
+            f"{name} has no index on ({key}) that compares texts by code point, so each "
             f"range reads the whole table ({size}) and sorts it, on disk where memory is short; a larger "
             "--range-size needs fewer passes."
         )
@@ -231,7 +233,10 @@ def gives_order(index: str, table: Table, real: Relation) -> bool:
 
     The server names a collation only where it is not that of the column; numbers and UUIDs have none.
     """
-    collations = {name: real.columns[name]["collation"] for name in table.key}
+    member = key_in_payload(table.entity)
+    if member is not None:
+        return index.endswith(f""" USING btree ((({member.name} ->> '{member.field}'::text)) COLLATE "C")""")
+    collations = {column.name: real.columns[column.name]["collation"] for column in table.key}
     wanted = ", ".join(
         name if collation in {None, CODE_POINT} else f'{name} COLLATE "C"'
         for name, collation in collations.items()

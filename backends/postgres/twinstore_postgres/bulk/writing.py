@@ -57,7 +57,7 @@ class PostgresRangeWriter(RangeWriter):
         self._transaction = transaction
         self._entity = entity
         self._table = table_of(entity)
-        self._has_uuid = any(part.type is KeyType.UUID for part in entity.key_parts)
+        self._has_uuid = any(part.type in {KeyType.UUID, KeyType.HEX} for part in entity.key_parts)
         self._process = OwnProcess()
         self._state = UnitState()
         self._findings = Findings()
@@ -66,6 +66,7 @@ class PostgresRangeWriter(RangeWriter):
         )
         self._pairs: list[tuple[Record, Row]] = []
         self._bytes = 0
+        self._highest = 0
 
     @override
     def write(self, records: Sequence[Record]) -> None:
@@ -94,6 +95,7 @@ class PostgresRangeWriter(RangeWriter):
     def flush(self) -> ImportOutcome:
         with self._working():
             self._merge()
+            self._raise_counter()
         return self._findings.outcome
 
     @property
@@ -113,6 +115,7 @@ class PostgresRangeWriter(RangeWriter):
     def commit(self) -> None:
         with self._working():
             self._merge()
+            self._raise_counter()
             self._transaction.commit()
         self.close()
 
@@ -139,12 +142,20 @@ class PostgresRangeWriter(RangeWriter):
         if self._has_uuid and not storable_keys(self._entity, [record.key]):
             self._reject(record, "the key is not a UUID in lower case, which the column needs")
             return
+        number = record.storage.get(self._entity.assigned or "")
+        if isinstance(number, int):
+            self._highest = max(self._highest, number)
         row = self._table.encode(record.model, record.storage)
         if len(self._pairs) % SIZE_SAMPLE_EVERY == 0:
             self._bytes += SIZE_SAMPLE_EVERY * approximate_size(row)
         self._pairs.append((record, row))
         if len(self._pairs) == CHUNK_ROWS or self._bytes > CHUNK_BYTES:
             self._merge()
+
+    def _raise_counter(self) -> None:
+        """Let new rows be numbered above those of the records, also of those that were there already."""
+        if self._highest:
+            self._transaction.run(statements.raise_counter(self._table, self._highest))
 
     def _reject(self, record: Record, reason: str) -> None:
         self._findings.rejected.append(Rejected(record, reason))

@@ -46,8 +46,8 @@ SELECT {both}
 @lru_cache(maxsize=16)
 def with_schedules(page: bytes) -> Unprepared:
     """Return the statement of a page of triggers with the schedule beside each."""
-    triggers = listed([column.name for column in OF_TRIGGER.columns], sql.Identifier("t"))
-    schedules = listed([column.name for column in OF_SCHEDULE.columns], sql.Identifier("s"))
+    triggers = listed(OF_TRIGGER.columns, sql.Identifier("t"))
+    schedules = listed(OF_SCHEDULE.columns, sql.Identifier("s"))
     both = sql.SQL(", ").join((triggers, schedules))
     # The inner statement was compiled from parts of this library; its values are parameters.
     return Unprepared(PAIRS.format(both=both, page=Compiled(page)).as_bytes())

@@ -41,7 +41,7 @@ log = logging.getLogger("twinstore.postgres")
 
 TABLE: Final = table_of(POLICY_JOBS)
 ONE: Final = sql.Identifier("job")
-COLUMNS: Final = listed([column.name for column in TABLE.columns], ONE)
+COLUMNS: Final = listed(TABLE.columns, ONE)
 # The first jobs that are due and that nobody else is leasing; the column and the payload say the same then.
 # With the limit in the text one plan is right for all executions, so that it is kept.
 LEASE: Final = """

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from twinstore.aio.storage import AsyncModuleStorage
 from twinstore.scheduler.aio.audit import AsyncAuditRepository, AsyncSchedulerAuditService
 from twinstore.scheduler.aio.execution_logs import AsyncExecutionLogRepository
+from twinstore.scheduler.aio.graph_job_store import AsyncGraphJobStore
+from twinstore.scheduler.aio.graph_jobs import AsyncGraphJobRepository
 from twinstore.scheduler.aio.impact_snapshots import AsyncImpactSnapshotRepository
 from twinstore.scheduler.aio.locks import AsyncDistributedLock
 from twinstore.scheduler.aio.policy_jobs import AsyncPolicyJobRepository
@@ -27,6 +29,8 @@ __all__ = [
     "AsyncAuditRepository",
     "AsyncDistributedLock",
     "AsyncExecutionLogRepository",
+    "AsyncGraphJobRepository",
+    "AsyncGraphJobStore",
     "AsyncImpactSnapshotRepository",
     "AsyncPolicyJobRepository",
     "AsyncPolicyRunService",
@@ -57,6 +61,8 @@ class AsyncSchedulerSession:
         self.workers = AsyncWorkerRepository(session.workers, threads)
         self.policy_jobs = AsyncPolicyJobRepository(session.policy_jobs, threads)
         self.locks = AsyncDistributedLock(session.locks, threads)
+        self.graph_jobs = AsyncGraphJobRepository(session.graph_jobs, threads)
+        self.graph_job_store = AsyncGraphJobStore(session.graph_job_store, threads)
         self.run_summary_service = AsyncRunSummaryService(session.run_summary_service, threads)
         self.audit_service = AsyncSchedulerAuditService(session.audit_service, threads)
         self.policy_run_service = AsyncPolicyRunService(session.policy_run_service, threads)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from twinstore.scheduler.repositories.audit import AuditRecords
 from twinstore.scheduler.repositories.execution_logs import ExecutionLogs
+from twinstore.scheduler.repositories.graph_jobs import GraphJobEventStore, GraphJobs
 from twinstore.scheduler.repositories.impact_snapshots import ImpactSnapshots
 from twinstore.scheduler.repositories.locks import Locks
 from twinstore.scheduler.repositories.policy_jobs import PolicyJobs
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AuditRecords",
     "ExecutionLogs",
+    "GraphJobEventStore",
+    "GraphJobs",
     "ImpactSnapshots",
     "Locks",
     "PolicyJobs",
@@ -48,6 +51,8 @@ class Repositories:
     workers: Workers
     policy_jobs: PolicyJobs
     locks: Locks
+    graph_jobs: GraphJobs
+    graph_job_store: GraphJobEventStore
 
     @classmethod
     def over(cls, access: Access) -> Self:
@@ -63,4 +68,6 @@ class Repositories:
             workers=Workers(access),
             policy_jobs=PolicyJobs(access),
             locks=Locks(access),
+            graph_jobs=GraphJobs(access),
+            graph_job_store=GraphJobEventStore(access),
         )

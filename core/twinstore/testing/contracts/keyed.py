@@ -88,8 +88,8 @@ class KeyedRepositoryContract(Contract):
     ) -> None:
         model = example.rich(workspace.tenant, workspace.id("a"))
         if example.entity.parent is not None:
-            # The parent alone: a row that is never changed cannot take the place of a small one.
-            self.store_small(workspace, self.module.of(example.entity.parent.entity))
+            session, name = workspace.storage.unbound, workspace.id("a")
+            self.module.store_small(session, workspace.tenant, name, example.entity.parent.entity)
         assert example.store(workspace.storage.unbound, workspace.tenant, model) == model
         value = example.value(workspace.tenant, model)
         for lookup in example.lookups:

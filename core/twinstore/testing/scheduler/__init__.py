@@ -15,6 +15,11 @@ from twinstore.testing.scheduler.contracts.decoding import BrokenRowContract
 from twinstore.testing.scheduler.contracts.due import DueScheduleContract
 from twinstore.testing.scheduler.contracts.execution_logs import ExecutionLogContract
 from twinstore.testing.scheduler.contracts.firing import FiringContract
+from twinstore.testing.scheduler.contracts.graph_jobs import (
+    GraphJobEventContract,
+    GraphJobRepositoryContract,
+    GraphJobStoreContract,
+)
 from twinstore.testing.scheduler.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.scheduler.contracts.isolation import SchedulerIsolationContract
 from twinstore.testing.scheduler.contracts.joining import SchedulerJoiningContract
@@ -50,6 +55,9 @@ __all__ = [
     "ExecutionLogContract",
     "FilteredListContract",
     "FiringContract",
+    "GraphJobEventContract",
+    "GraphJobRepositoryContract",
+    "GraphJobStoreContract",
     "ImpactSnapshotRepositoryContract",
     "LockContract",
     "PolicyClaimContract",

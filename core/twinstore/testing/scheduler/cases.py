@@ -10,6 +10,7 @@ from typing_extensions import override
 from twinstore.testing.base import Contract
 from twinstore.testing.scheduler import calls, steps
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore.testing.scheduler.graph_job_cases import GRAPH_JOB_CALLS, GRAPH_JOB_LISTINGS
 from twinstore.testing.scheduler.listings import FILTERED_LISTINGS
 from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
@@ -33,8 +34,8 @@ class SchedulerCases(Contract):
 
     module = SCHEDULER_EXAMPLES
     workspace_class = SchedulerWorkspace
-    more_listings: ClassVar[tuple[Listing, ...]] = FILTERED_LISTINGS
-    more_calls: ClassVar[tuple[TenantCall, ...]] = calls.TENANT_CALLS
+    more_listings: ClassVar[tuple[Listing, ...]] = (*FILTERED_LISTINGS, *GRAPH_JOB_LISTINGS)
+    more_calls: ClassVar[tuple[TenantCall, ...]] = (*calls.TENANT_CALLS, *GRAPH_JOB_CALLS)
     more_system_calls: ClassVar[tuple[TenantCall, ...]] = calls.SYSTEM_CALLS
     more_touches: ClassVar[tuple[Touch, ...]] = steps.TOUCHES
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 from enum import StrEnum
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from twinstore.keys import Key, KeyPart
     from twinstore_backfill.selftest.sampling import Sample
 
-__all__ = ["Herd"]
+__all__ = ["BEYOND", "Herd", "fresh_part", "fresh_text"]
 
 LONGEST: Final = 100
+# An id of a model may be one, also where to a store it is any text.
+UUID_TEXT: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 SPACE: Final = UUID("6f0c1a52-7b0e-4f5e-9d0a-2c8f6f6e5b01")
 BEYOND: Final = 1_000_000_000
 # Rows to make variants of.
@@ -100,8 +103,12 @@ class Herd:
         parent = entity.parent
         apart = {entity.tenant_field or "", "" if parent is None else parent.field}
         unique = {index.names[-1] for index in entity.uniques} - set(entity.key) - apart
-        changes: dict[str, object] = {name: text(name) for name in sorted(unique)}
-        if parent is not None and parent.field not in entity.key:
+        changes: dict[str, object] = {
+            name: BEYOND + number if entity.known[name] is Shape.INTEGER else text(name)
+            for name in sorted(unique)
+        }
+        # One that follows from the content stays where it is: its parent may have many.
+        if parent is not None and parent.field not in entity.key and parent.field in entity.shapes:
             found = self.copy_of(parent.entity, key_of_parent(entity, record))
             if found is None:
                 return None
@@ -110,6 +117,11 @@ class Herd:
             if part.field not in apart or len(entity.key_parts) == 1:
                 value = entity.value(model, record.storage, part.field)
                 changes[part.field] = fresh_part(part, value, number)
+        if entity.own_id is not None and entity.single_key is not None:
+            # The key follows from the id, which holds its digits.
+            old = str(entity.value(model, record.storage, entity.single_key))
+            own = str(entity.value(model, record.storage, entity.own_id))
+            changes[entity.own_id] = own.replace(old, str(changes[entity.single_key]))
         return changes
 
     def write(self, source: BulkPort) -> None:
@@ -146,7 +158,8 @@ def different(entity: Entity, records: Sequence[Record]) -> list[Record]:
     names = [shape.name for shape in entity.shapes.values() if shape.value.kind in STATES or shape.optional]
     found: dict[tuple[object, ...], Record] = {}
     for record in records:
-        values = (getattr(record.model, name) for name in names)
+        # Of several models in one table not each has every field.
+        values = (getattr(record.model, name, None) for name in names)
         state = tuple(value if isinstance(value, StrEnum | bool) else value is None for value in values)
         found.setdefault((*state, *(name in record.storage for name in entity.markers)), record)
     return list(found.values())[:MODELS]
@@ -164,6 +177,9 @@ def fresh_part(part: KeyPart, value: object, number: int) -> str | int:
     if part.type is KeyType.INT64:
         # Within 32 bits, which many models keep to.
         return BEYOND + 1000 * number + (value % 1000 if isinstance(value, int) else 0)
-    if part.type is KeyType.UUID:
-        return str(uuid5(SPACE, f"{value}~{number}"))
+    fresh = uuid5(SPACE, f"{value}~{number}")
+    if part.type is KeyType.HEX:
+        return fresh.hex
+    if part.type is KeyType.UUID or (isinstance(value, str) and UUID_TEXT.fullmatch(value)):
+        return str(fresh)
     return fresh_text(str(value), number)

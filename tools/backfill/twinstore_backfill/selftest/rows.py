@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.planting import Role
-from twinstore_backfill.selftest.herd import fresh_part, fresh_text
+from twinstore_backfill.selftest.herd import BEYOND, fresh_part, fresh_text
 from twinstore_backfill.selftest.kinds import Kind
 from twinstore_backfill.selftest.mutations import ADDED, Mutation
 from twinstore_backfill.selftest.spots import shown_place
 
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
-    from twinstore.keys import Key
+    from twinstore.keys import Key, KeyPart
     from twinstore.planting import RawRow, StoredPlace
 
 __all__ = ["row_mutations"]
@@ -82,6 +82,24 @@ def adding(name: str) -> Callable[[Values], dict[str, object]]:
     return lambda values: {**values, name: "x"}
 
 
+def under_key(
+    entity: Entity, places: Mapping[str, StoredPlace], values: Values, part: KeyPart
+) -> dict[str, object]:
+    """Return what changes in a row whose part of the key is another one."""
+    if part.field not in places:
+        # It stands in the payload alone.
+        name = next(place.name for place in places.values() if place.role is Role.PAYLOAD)
+        payload = cast("dict[str, object]", values[name])
+        return {name: {**payload, part.field: fresh_part(part, payload.get(part.field), COPY)}}
+    name = places[part.field].name
+    changed: dict[str, object] = {name: fresh_part(part, values[name], COPY)}
+    if entity.own_id is not None and entity.own_id in places:
+        # No second row may stand under one id either, and it holds the key.
+        own = places[entity.own_id].name
+        changed[own] = str(values[own]).replace(str(values[name]), str(changed[name]))
+    return changed
+
+
 def doubled(
     entity: Entity, places: Mapping[str, StoredPlace], values: Values, parent_key: Key | None
 ) -> dict[str, object]:
@@ -91,14 +109,13 @@ def doubled(
     for index in entity.uniques:
         last = index.names[-1]
         if last not in {*entity.key, entity.tenant_field, parent}:
-            name = places[last].name
-            changed[name] = fresh_text(str(values[name]), COPY)
+            name, value = places[last].name, values[places[last].name]
+            changed[name] = value + BEYOND if isinstance(value, int) else fresh_text(str(value), COPY)
     if parent is not None and parent_key is not None:
         changed[places[parent].name] = parent_key[0]
     for part in entity.key_parts:
         if part.field != entity.tenant_field or len(entity.key_parts) == 1:
-            name = places[part.field].name
-            changed[name] = fresh_part(part, values[name], COPY)
+            changed |= under_key(entity, places, values, part)
     # It follows from the key, or the server makes another.
     return {
         name: value

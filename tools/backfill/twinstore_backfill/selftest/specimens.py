@@ -40,10 +40,10 @@ INSTANT_TEXT: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00")
 def variants(entity: Entity, record: Record) -> Iterator[Record]:
     """Yield variants of a readable row under its own key: filled, bare, and with every marker set."""
     model, kept = cast("CanonicalModel", record.model), identifying(entity)
-    filled = Filling(entity.model, model, kept)
+    filled = Filling(type(model), model, kept)
     filled.fill()
     yield replace(record, model=filled.model)
-    bare = Filling(entity.model, model, kept)
+    bare = Filling(type(model), model, kept)
     bare.strip()
     yield replace(record, model=bare.model)
     missing = [marker for marker in entity.storage if marker.name not in record.storage]

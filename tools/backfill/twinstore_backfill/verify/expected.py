@@ -111,7 +111,7 @@ class Expecting:
         stored = content
         if self._entity.release is not None:
             stored = jsontext.dumps_sorted({"doc": released(self._entity, model).wire(), "storage": markers})
-        single = self._entity.single_key
+        single = self._entity.document_id
         if self._entity.derived_key is not None and single not in wire and row.key is not None:
             # The id follows from what a copy stores, and need not follow from how the source spells it.
             given["doc"] = {
@@ -189,7 +189,7 @@ class Expecting:
         known: dict[str, Any] = {
             name: value for name, value in document.items() if name != ID and value is not None
         }
-        single, derive = self._entity.single_key, self._entity.derived_key
+        single, derive = self._entity.document_id, self._entity.derived_key
         # A null under its own name stands for an absent one.
         if single is not None and ID in document and document[ID] != known.setdefault(single, document[ID]):
             raise RefusedError("two ids differ")

@@ -10,6 +10,11 @@ from twinstore.testing.scheduler.contracts.decoding import BrokenRowContract
 from twinstore.testing.scheduler.contracts.due import DueScheduleContract
 from twinstore.testing.scheduler.contracts.execution_logs import ExecutionLogContract
 from twinstore.testing.scheduler.contracts.firing import FiringContract
+from twinstore.testing.scheduler.contracts.graph_jobs import (
+    GraphJobEventContract,
+    GraphJobRepositoryContract,
+    GraphJobStoreContract,
+)
 from twinstore.testing.scheduler.contracts.impact_snapshots import ImpactSnapshotRepositoryContract
 from twinstore.testing.scheduler.contracts.isolation import SchedulerIsolationContract
 from twinstore.testing.scheduler.contracts.joining import SchedulerJoiningContract
@@ -55,6 +60,9 @@ class SchedulerContract(
     PolicyClaimContract,
     PolicyRunServiceContract,
     LockContract,
+    GraphJobRepositoryContract,
+    GraphJobEventContract,
+    GraphJobStoreContract,
     SchedulerBulkContract,
     SchedulerCapabilitiesContract,
     BrokenRowContract,

@@ -1,0 +1,83 @@
+"""The insertion numbers of rows: one document for each collection, in a collection of their own.
+
+A number is taken outside of any transaction: two writers that number rows would lose against each other
+otherwise, and a number that is given back could come twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bson.int64 import Int64
+from pymongo import DESCENDING, ReturnDocument
+
+from twinstore.query import assigned_marker
+from twinstore_mongo.codec import codec_of
+from twinstore_mongo.derive import ID
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pymongo.collection import Collection
+
+    from twinstore.bulk import Record
+    from twinstore.catalog import Entity
+    from twinstore_mongo.connection import Document
+    from twinstore_mongo.context import RepositoryContext
+
+__all__ = ["COUNTERS", "next_number", "raise_above"]
+
+COUNTERS: Final = "_counters"
+VALUE: Final = "value"
+
+
+def next_number(context: RepositoryContext, entity: Entity) -> int:
+    """Return the next insertion number of an entity; see :class:`twinstore.access.Access`."""
+    with context.writing(entity):
+        number = counted(context, entity)
+        if number == 1 and (stored := last_number(context, entity)):
+            # The counter begins, and rows are there: they came by another way than this library.
+            raised(context, entity, stored)
+            number = counted(context, entity)
+        return number
+
+
+def raise_above(context: RepositoryContext, entity: Entity, records: Sequence[Record]) -> None:
+    """Let new rows be numbered above those of some records, before these are written."""
+    name = entity.assigned
+    numbers = [] if name is None else [record.storage.get(name) for record in records]
+    highest = max((number for number in numbers if isinstance(number, int)), default=0)
+    if highest:
+        with context.writing(entity):
+            raised(context, entity, highest)
+
+
+def counted(context: RepositoryContext, entity: Entity) -> int:
+    """Count one row more."""
+    found: Any = counters(context).find_one_and_update(
+        {ID: context.connection.collection_name(entity)},
+        [{"$set": {VALUE: {"$add": [{"$ifNull": [f"${VALUE}", Int64(0)]}, Int64(1)]}}}],
+        upsert=True,
+        return_document=ReturnDocument.AFTER,
+    )
+    return int(found[VALUE])
+
+
+def raised(context: RepositoryContext, entity: Entity, number: int) -> None:
+    """Raise the counter to a number, unless it is as high; it never goes back."""
+    place = {ID: context.connection.collection_name(entity)}
+    higher = {"$max": [f"${VALUE}", Int64(number)]}
+    counters(context).update_one(place, [{"$set": {VALUE: higher}}], upsert=True)
+
+
+def last_number(context: RepositoryContext, entity: Entity) -> int:
+    """Return the highest number that a row has, 0 for none."""
+    name = codec_of(entity).names[assigned_marker(entity)]
+    found = context.collection(entity).find_one({}, {name: 1}, sort=[(name, DESCENDING)])
+    value = None if found is None else found.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def counters(context: RepositoryContext) -> Collection[Document]:
+    """Return the collection of the counters."""
+    return context.store.collection(COUNTERS)
