@@ -40,7 +40,7 @@ def test_the_deepest_objects_come_back_from_every_store(driver: str, request: py
         scheduler.execution_logs.append([entry])
         scheduler.policy_jobs.create(job)
         (found,) = scheduler.execution_logs.list("t", "r")
-        for read, written in ((found, entry), (scheduler.policy_jobs.get("t", "j"), job)):
+        for read, written in ((found, entry), (scheduler.policy_jobs.get_required("t", "j"), job)):
             assert read == written
             assert CanonicalJsonSerializer.serialize(read) == CanonicalJsonSerializer.serialize(written)
 
