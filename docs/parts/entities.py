@@ -41,7 +41,13 @@ def entities_part(module: ModuleSpec[object], number: str, held: Callable[[Entit
     sections = (
         f"#### {title}\n\n{prose(entity.model)}\n\n{held(entity)}" for entity, title in titles.items()
     )
-    return "\n\n".join((table(head, rows), *sections))
+    stored = {entity.model for entity in titles}
+    others = [name for name, model in samples.items() if model not in stored]
+    # What callers send or are told is the row of another model.
+    told = (
+        [f"Stored as part of another entity or not at all: {_links(module.name, others)}."] if others else []
+    )
+    return "\n\n".join((table(head, rows), *told, *sections))
 
 
 def retention(entity: Entity) -> str:
