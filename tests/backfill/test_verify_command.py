@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.backfill.toolkit import AS_OF, fill, invoke, memory_pair, open_store, write_config
+from tests.backfill.toolkit import (
+    AS_OF,
+    DOCUMENTS_PER_TENANT,
+    fill,
+    invoke,
+    memory_pair,
+    open_store,
+    write_config,
+)
 from twinstore.config import load_settings
 from twinstore.errors import TwinstoreError, UnavailableError
 from twinstore.scheduler.catalog import RUNS
@@ -62,7 +70,11 @@ def test_rows_due_for_removal_are_named_beside_the_verdict(
     command = ("backfill", "verify", *sides_of(pair, tmp_path), "--as-of", AS_OF.isoformat())
     answer = invoke(capsys, *command, "--out", tmp_path)
     said = "Rows due for removal by retention were left out: 1 in source, 0 in target."
-    assert (answer.code, "1 / 0" in answer.out, f"PASS: 42 documents equal. {said}" in answer.out) == (
+    assert (
+        answer.code,
+        "1 / 0" in answer.out,
+        f"PASS: {2 * DOCUMENTS_PER_TENANT} documents equal. {said}" in answer.out,
+    ) == (
         0,
         True,
         True,
