@@ -15,7 +15,10 @@ from twinstore.errors import ConfigurationError
 from twinstore_memory.backend import MemoryBackend
 
 DRIVERS: Final = {"Memory": "twinstore_memory", "Mongo": "twinstore_mongo", "Postgres": "twinstore_postgres"}
-REPOSITORIES: Final = [name for name in scheduler.__all__ if name.endswith("Repository")]
+REPOSITORIES: Final = [
+    *(name for name in scheduler.__all__ if name.endswith("Repository")),
+    "DistributedLock",
+]
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

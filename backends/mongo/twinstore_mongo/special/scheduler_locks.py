@@ -40,18 +40,21 @@ class LeaseContender(Contender):
     def __init__(self, context: RepositoryContext) -> None:
         """Take the store, without a session."""
         self._context = context
+        self._is_there = False
         self._codec = codec_of(LOCKS)
 
     @override
     def acquire(self, claim: LockClaim) -> LockInfo | None:
         owned = taken(claim)
         found = self._step(claim.key, IS_FREE, owned)
-        if found is not None:
+        # Documents of locks stay for ever, so whoever waits for one looks once whether it is the first.
+        if found is not None or self._is_there:
             return found
         # The server allows no upsert with a condition on its clock, so the first document comes apart.
         try:
             return self._step(claim.key, IS_NEW, owned, upsert=True)
         except DuplicateError:
+            self._is_there = True
             return None
 
     @override
