@@ -1,0 +1,54 @@
+"""The compare-and-set of graph jobs: one statement instead of a look, a rule and a write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twinstore.jsontext import format_timestamp
+from twinstore.scheduler.catalog import GRAPH_JOBS
+from twinstore.scheduler.enums import GraphJobStatus
+from twinstore.scheduler.repositories.graph_jobs import REPLACE
+from twinstore_postgres.derive import table_of
+from twinstore_postgres.errors import Subject
+from twinstore_postgres.owners import setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from twinstore.scheduler.graph_jobs import GraphJob
+    from twinstore.tenancy import Tenant
+    from twinstore_postgres.access import PostgresAccess, Special
+
+__all__ = ["OPERATIONS", "REPLACE_JOB"]
+
+TABLE: Final = table_of(GRAPH_JOBS)
+PAYLOAD: Final = [column.field for column in TABLE.columns].index("payload")
+# Afterwards the job has moved on, if it stood as expected and the move is one that the rules allow; whatever
+# else is the case, nothing has changed. The time is whole milliseconds, as the library writes it everywhere.
+REPLACE_JOB: Final = b"""
+UPDATE scheduler.graph_jobs
+   SET status = %s, payload = %s, correlation_id = %s,
+       updated_at = date_trunc('milliseconds', clock_timestamp())
+ WHERE id = %s AND tenant_id = %s AND type = %s AND status = %s AND created_at = %s
+   AND payload->>'attempts' = %s AND (payload->>'startedAt' IS NULL OR payload->>'startedAt' = %s)
+"""
+
+
+def replace_job(access: PostgresAccess, scope: Tenant, job: GraphJob, expected: GraphJobStatus) -> bool:
+    """Move a job on; false where the general way has to tell why not."""
+    starts = job.status is GraphJobStatus.RUNNING
+    if starts and job.started_at is None:
+        return False
+    payload = TABLE.encode(job, {"updatedAt": job.created_at})[PAYLOAD]
+    started = None if job.started_at is None else format_timestamp(job.started_at)
+    values = (
+        *(job.status.number, payload, job.correlation_id),
+        *(job.uuid, scope.id, job.type.number, expected.number, job.created_at),
+        *(str(job.attempts - starts), started),
+    )
+    subject = Subject(GRAPH_JOBS, (job.uuid,))
+    (result,) = access.execution.write(setting(scope), subject, (REPLACE_JOB, values))
+    return result.count > 0
+
+
+OPERATIONS: Final[Mapping[str, Special]] = {REPLACE: replace_job}

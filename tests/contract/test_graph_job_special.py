@@ -1,0 +1,86 @@
+"""The one statement of PostgreSQL that moves a graph job, against what core does without it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import product
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.contract.deployments.postgres import module_on
+from twinstore.errors import TwinstoreError
+from twinstore.scheduler.catalog import GRAPH_JOBS
+from twinstore.scheduler.enums import GraphJobStatus
+from twinstore.scheduler.module import MODULE
+from twinstore.scheduler.repositories.graph_jobs import REPLACE
+from twinstore.tenancy import ALL_TENANTS
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.graph_jobs import graph_moved, make_graph_build_job, make_graph_overlay_job
+
+if TYPE_CHECKING:
+    from tests.databases import PostgresDatabase
+    from twinstore.scheduler.graph_jobs import GraphBuildJob
+    from twinstore.scheduler.repositories import Repositories
+
+TENANT: Final = "acme"
+CHANGES: Final[tuple[dict[str, object], ...]] = (
+    {},
+    {"attempts": 7},
+    {"created_at": at(-5)},
+    {"started_at": at(0.5)},
+    {"tenant_id": "globex"},
+    {"correlation_id": "trace", "metadata": {"a": "b"}},
+)
+
+
+def answers(jobs: Repositories, number: str) -> list[object]:
+    """Return what every replacement of a job answers, and what is stored then."""
+    found: list[object] = []
+    for case, (origin, target, changes) in enumerate(product(GraphJobStatus, GraphJobStatus, CHANGES)):
+        stored = graph_moved(make_graph_build_job(TENANT, f"{number} {case}"), origin)
+        jobs.graph_jobs.insert(stored)
+        try:
+            wanted: GraphBuildJob = graph_moved(stored, target, 9).evolve(**changes)
+            found.append(jobs.graph_jobs.try_replace(wanted, origin))
+        except TwinstoreError as error:
+            found.append((type(error), error.message.replace(stored.id, "id")))
+        now = jobs.graph_jobs.get_required(TENANT, stored.id)
+        found.append(now.evolve(id=make_graph_build_job(TENANT, "x").id))
+    return found
+
+
+def test_the_statement_answers_and_stores_as_core_does(postgres_database: PostgresDatabase) -> None:
+    outcomes: list[list[object]] = []
+    for special in (True, False):
+        with module_on(postgres_database, MODULE, special=special) as backend:
+            assert (backend.unbound().special(REPLACE) is not None) == special
+            outcomes.append(answers(backend.repositories, str(special)))
+    assert outcomes[0] == outcomes[1]
+    assert {True, False} <= {answer for answer in outcomes[0] if isinstance(answer, bool)}
+
+
+def test_an_overlay_job_with_the_same_digits_is_left_alone(postgres_database: PostgresDatabase) -> None:
+    with module_on(postgres_database, MODULE) as backend:
+        jobs = backend.repositories.graph_jobs
+        build = make_graph_build_job(TENANT, "twin")
+        jobs.insert(build)
+        twin = graph_moved(make_graph_overlay_job(TENANT, "twin"), GraphJobStatus.RUNNING)
+        assert jobs.try_replace_overlay(twin, GraphJobStatus.QUEUED) is False
+        assert jobs.get(TENANT, build.id) == build
+
+
+@pytest.mark.parametrize("status", [GraphJobStatus.RUNNING, GraphJobStatus.CANCELED])
+def test_the_instant_of_the_change_is_that_of_the_server(
+    postgres_database: PostgresDatabase, status: GraphJobStatus
+) -> None:
+    with module_on(postgres_database, MODULE) as backend:
+        jobs, job = backend.repositories.graph_jobs, make_graph_build_job(TENANT, "timed")
+        jobs.insert(job)
+        assert jobs.try_replace(graph_moved(job, status), GraphJobStatus.QUEUED)
+        (row,) = backend.unbound().find(GRAPH_JOBS, ALL_TENANTS, [(job.uuid,)])
+        assert row is not None
+        changed = row.storage["updatedAt"]
+        assert isinstance(changed, datetime)
+        assert changed > job.created_at
+        assert changed.microsecond % 1000 == 0
