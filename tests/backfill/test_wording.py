@@ -69,7 +69,7 @@ def test_a_failure_names_what_differs_before_what_is_equal(
     said = "The source and the target differ: 1 different in schedules; 2 extra, 1 different in runs."
     assert headline(pair.verify()).startswith(said)
     lines = verify(pair, tmp_path, capsys)
-    assert f"FAIL: {said} 19 documents equal." in lines
+    assert f"FAIL: {said} {DOCUMENTS_PER_TENANT - 2} documents equal." in lines
 
 
 def test_where_no_row_differs_the_checks_are_named(pair: MemoryPair) -> None:
@@ -79,7 +79,7 @@ def test_where_no_row_differs_the_checks_are_named(pair: MemoryPair) -> None:
     checks = tuple(failed if check is lists else check for check in report.checks)
     changed = report.model_copy(update={"verdict": "FAIL", "exit_code": 1, "checks": checks})
     assert headline(changed).startswith(
-        "The source and the target differ: C5 list order. 21 documents equal."
+        f"The source and the target differ: C5 list order. {DOCUMENTS_PER_TENANT} documents equal."
     )
 
 

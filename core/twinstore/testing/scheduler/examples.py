@@ -11,8 +11,6 @@ from twinstore.scheduler.audit import AuditRecord, AuditRepository
 from twinstore.scheduler.catalog import (
     AUDIT,
     EXECUTION_LOGS,
-    GRAPH_JOB_EVENTS,
-    GRAPH_JOBS,
     IMPACT_SNAPSHOTS,
     LOCKS,
     POLICY_JOBS,
@@ -24,7 +22,6 @@ from twinstore.scheduler.catalog import (
 )
 from twinstore.scheduler.enums import LogLevel, RunState
 from twinstore.scheduler.execution_logs import ExecutionLogEntry, ExecutionLogRepository
-from twinstore.scheduler.graph_jobs import GraphJobRepository
 from twinstore.scheduler.impact_snapshots import (
     ImpactSet,
     ImpactSnapshotRepository,
@@ -392,31 +389,6 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         store=store_lock,
         unbound=("acquire", "try_acquire"),
     ),
-    example(
-        entity=GRAPH_JOBS,
-        protocol=GraphJobRepository,
-        small=graph_jobs.make_graph_build_job,
-        rich=graph_jobs.rich_graph_build_job,
-        store=graph_jobs.store_graph_job,
-        orders={"list_jobs": "-createdAt uuid"},
-        vary=graph_jobs.listed_graph_job,
-        remove="delete",
-        markers=graph_jobs.job_markers,
-        drawn=graph_jobs.drawn_jobs,
-        told={"job_id": lambda job: job.id},
-    ),
-    example(
-        entity=GRAPH_JOB_EVENTS,
-        protocol=GraphJobRepository,
-        repository="graph_jobs",
-        small=graph_jobs.small_graph_job_event,
-        rich=graph_jobs.rich_graph_job_event,
-        store=graph_jobs.store_graph_job_event,
-        orders={"list_events": "-ts -seq"},
-        vary=graph_jobs.listed_graph_job_event,
-        markers=graph_jobs.event_markers,
-        drawn=graph_jobs.drawn_events,
-        told={"job_id": lambda event: event.payload.job.id},
-    ),
+    *graph_jobs.EXAMPLES,
 )
 SCHEDULER_EXAMPLES: Final = ModuleExamples(MODULE, EXAMPLES, chosen=RUNS)

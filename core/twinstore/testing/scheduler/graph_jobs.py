@@ -6,11 +6,12 @@ from hashlib import md5
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
+from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS, GRAPH_JOBS
 from twinstore.scheduler.enums import GraphJobEventKind, GraphJobStatus
 from twinstore.scheduler.graph_job_events import GraphJobEvent
-from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphOverlayJob
+from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphJobRepository, GraphOverlayJob
 from twinstore.testing.drawing import models
-from twinstore.testing.examples import TIES
+from twinstore.testing.examples import TIES, Example, example
 from twinstore.testing.instants import at
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerSession
 
 __all__ = [
+    "EXAMPLES",
     "digits_of",
     "graph_job_event",
     "graph_moved",
@@ -194,3 +196,33 @@ def drawn_events(tenant: str, key: str) -> SearchStrategy[GraphJobEvent]:
 def drawn_jobs(tenant: str, key: str) -> SearchStrategy[GraphJob]:
     """Return jobs of either model under the digits of a key."""
     return models(GraphJob).map(lambda job: job.evolve(id=f"{job.id[:4]}{digits_of(key)}", tenant_id=tenant))
+
+
+EXAMPLES: Final[tuple[Example, ...]] = (
+    example(
+        entity=GRAPH_JOBS,
+        protocol=GraphJobRepository,
+        small=make_graph_build_job,
+        rich=rich_graph_build_job,
+        store=store_graph_job,
+        orders={"list_jobs": "-createdAt uuid"},
+        vary=listed_graph_job,
+        remove="delete",
+        markers=job_markers,
+        drawn=drawn_jobs,
+        told={"job_id": lambda job: job.id},
+    ),
+    example(
+        entity=GRAPH_JOB_EVENTS,
+        protocol=GraphJobRepository,
+        repository="graph_jobs",
+        small=small_graph_job_event,
+        rich=rich_graph_job_event,
+        store=store_graph_job_event,
+        orders={"list_events": "-ts -seq"},
+        vary=listed_graph_job_event,
+        markers=event_markers,
+        drawn=drawn_events,
+        told={"job_id": lambda event: event.payload.job.id},
+    ),
+)
