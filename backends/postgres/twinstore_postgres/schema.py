@@ -47,6 +47,9 @@ REFERENCED: Final = re.compile(r"(?<=REFERENCES )\w+\.")
 # How servers of different versions write the expressions of a policy differs; that it is there does not.
 POLICY: Final = re.compile(r"(?P<policy>policy (?P<table>[^.]+)\..+?: .*?) USING .*")
 
+# Shown without its schema where the settings of a role or database let the connection look into that.
+SEQUENCE: Final = re.compile(r"nextval\('([^'.]+)'")
+
 TABLES: Final = b"""
 SELECT format('table %%s: row-level security %%s', c.relname,
               CASE WHEN c.relforcerowsecurity AND c.relrowsecurity THEN 'forced'
@@ -99,7 +102,8 @@ def describe_schema(connection: Connection, schema: str, role: str = "") -> tupl
     statement = b" UNION ALL ".join([*queries, GRANTS])
     cursor = psycopg.Cursor(connection, row_factory=scalar_row)
     lines: list[str] = cursor.execute(statement, [schema] * len(queries) + [schema, role, role]).fetchall()
-    return tuple(sorted(COLUMN_ALIAS.sub(")", " ".join(line.split())) for line in lines))
+    whole = (SEQUENCE.sub(rf"nextval('{schema}.\1'", line) for line in lines)
+    return tuple(sorted(COLUMN_ALIAS.sub(")", " ".join(line.split())) for line in whole))
 
 
 @cache

@@ -77,9 +77,7 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
         yield ListQuery(
             "due schedules, all tenants",
             # At the end of time every enabled schedule is due, so the order is compared and not the clock.
-            lambda side, _: whole(
-                side.schedules.get_due_schedules(LAST_INSTANT, limit=NEXT).items, schedule_row
-            ),
+            lambda side, _: whole(side.schedules.get_due_schedules(LAST_INSTANT, limit=NEXT), schedule_row),
             ("schedules", "triggers"),
         )
 
@@ -100,9 +98,7 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
         )
         return ListQuery(
             f"next fires of {tenant}",
-            lambda side, _: whole(
-                side.triggers.list(tenant, limit=NEXT, page_token=start).items, trigger_row
-            ),
+            lambda side, _: whole(side.triggers.list(tenant, limit=NEXT, page_token=start), trigger_row),
             ("triggers",),
             due=True,
         )

@@ -87,6 +87,9 @@ def _answer(query: ListQuery[AnyStorage], storage: AnyStorage, token: str | None
     except (DocumentDecodeError, ValidationError) as error:
         log.debug("the list %s cannot be read on %s: %s", query.name, storage.driver, error)
         return ListAnswer((), None, type(error).__name__)
+    if page.undecodable:
+        # A list over all tenants passes over what stops a list of one: it is as incomplete.
+        return ListAnswer((), None, DocumentDecodeError.__name__)
     return ListAnswer([row for row in page if row is not None], page.next_page_token)
 
 
