@@ -1,4 +1,4 @@
-"""The ten operations of the access as values that can be drawn, printed and performed on any driver."""
+"""The operations of the access as values that can be drawn, printed and performed on any driver."""
 
 from __future__ import annotations
 

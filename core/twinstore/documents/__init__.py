@@ -1,7 +1,7 @@
 """The part of a driver that every store of documents would write in the same words.
 
 A driver writes one class, its :class:`DocumentUnit`: operations on stored rows in one unit of work. From it
-follow the ten operations of :class:`~twinstore.access.Access`, sessions, transactions, and the bulk port:
+follow the operations of :class:`~twinstore.access.Access`, sessions, transactions, and the bulk port:
 
     repository -> GuardedAccess -> DocumentAccess -> DocumentUnit of the driver
     tool       -> DocumentBulk  -> DocumentView, DocumentWriter -> DocumentUnit of the driver

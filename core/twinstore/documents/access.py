@@ -1,4 +1,4 @@
-"""The ten operations on rows, over the unit of work of a store of documents.
+"""The operations on rows, over the unit of work of a store of documents.
 
 Rows are held in one order: the parent of a new row, then its key. So callers that write the same rows wait
 for each other instead of both waiting until one gives up. What would be refused is looked for before anything

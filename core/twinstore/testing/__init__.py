@@ -12,7 +12,7 @@
 ``DriverContract`` has the kit of every module that is installed, which its ``ModuleSpec`` names. A kit is a
 ``ModuleContract``, the sum of the contracts named here, over the examples of its module, and what the module
 adds. ``AccessContract`` and ``AccessDefaultsContract`` are for a driver that implements
-:class:`~twinstore.access.Access`: the ten operations, over entities that exist for tests alone. A capability
+:class:`~twinstore.access.Access`: the operations, over entities that exist for tests alone. A capability
 that the driver does not declare is asserted to be refused, never skipped. Needs ``twinstore[testing]``.
 """
 

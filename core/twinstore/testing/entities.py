@@ -1,7 +1,7 @@
 """A module that exists for tests alone: between them its entities have every feature of a description.
 
 It has no repositories: opened on a driver, it hands out the access itself, so that contracts and the
-differential machine can call the ten operations.
+differential machine can call the operations.
 
     notes      text key, tenant required, columns; markers, unique among those not archived, retention of some
     places     key of two texts, tenant required, columns; plain rows

@@ -13,12 +13,12 @@ __all__ = ["DriverContract"]
 class DriverContract:
     """The kits of all modules, each as a class of its own, such as ``TestLibrary``.
 
-    The ten operations are tried over the entities that exist for tests alone, as the driver overrides them
+    The operations are tried over the entities that exist for tests alone, as the driver overrides them
     and with the defaults of core. A module whose ``ModuleSpec`` names no kit is left out.
     """
 
     class TestAccess(AccessContract):
-        """The ten operations over entities of every kind."""
+        """The operations over entities of every kind."""
 
     class TestDefaults(AccessDefaultsContract):
         """The same with the defaults of core alone."""
