@@ -89,7 +89,8 @@ def insert(connection: Connection, name: str, row: dict[str, Any]) -> None:
     statement = sql.SQL("INSERT INTO {0} SELECT * FROM jsonb_populate_record(NULL::{0}, %s)").format(
         table(name)
     )
-    other = row[KEYS[name]] + 1 if isinstance(row[KEYS[name]], int) else f"new-{uuid4().hex}"
+    old = row.get(KEYS[name])
+    other = old + 1 if isinstance(old, int) else f"new-{uuid4().hex}"
     connection.execute(statement, [Jsonb({**row, KEYS[name]: other, "name": "new"})])
 
 

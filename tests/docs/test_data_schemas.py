@@ -70,9 +70,14 @@ def items_of(part: str, title: str) -> dict[str, str]:
     return dict(re.findall(r"^- `(\w+)`(.*)$", listed, re.MULTILINE))
 
 
+MICROSECONDS: Final = 6
+
+
 def wanted_type(kind: str, udt: str, precision: int | None, collation: str | None) -> str:
     """Spell a type of the information schema as the page does."""
-    element = {"_text": "text[]", "timestamptz": f"timestamptz({precision})"}.get(udt, kind)
+    # Microseconds are what a column without a precision has.
+    instant = "timestamptz" if precision == MICROSECONDS else f"timestamptz({precision})"
+    element = {"_text": "text[]", "timestamptz": instant}.get(udt, kind)
     return f'{element} COLLATE "{collation}"' if collation else element
 
 
