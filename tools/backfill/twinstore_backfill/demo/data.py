@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Final
 from twinstore.scheduler import (
     DeltaSummary,
     ExecutionLogEntry,
+    GraphBuildJob,
+    GraphBuildTrigger,
+    GraphOverlayJob,
+    GraphOverlayKind,
+    GraphOverlayTrigger,
     ImpactImage,
     ImpactSet,
     LogLevel,
@@ -37,7 +42,16 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-__all__ = ["TENANTS", "RunHistory", "log_of", "request_of", "runs_of", "schedules_of", "snapshot_of"]
+__all__ = [
+    "TENANTS",
+    "RunHistory",
+    "graph_jobs_of",
+    "log_of",
+    "request_of",
+    "runs_of",
+    "schedules_of",
+    "snapshot_of",
+]
 
 TENANTS: Final = ("aurora-labs", "borealis", "Çelik-Werke", "delta.zürich")
 EPOCH: Final = datetime(2025, 9, 1, tzinfo=UTC)
@@ -188,6 +202,32 @@ def log_of(history: RunHistory) -> tuple[ExecutionLogEntry, ...]:
         )
         for step in history.steps
     )
+
+
+def graph_jobs_of(run: Run) -> tuple[GraphBuildJob, GraphOverlayJob]:
+    """Return a job that builds the graph of a run, and one that lays a policy over it."""
+    digits = sha256(run.id.encode()).hexdigest()
+    build = GraphBuildJob(
+        id=f"gbj_{digits[:32]}",
+        tenant_id=run.tenant_id,
+        sbom_id=f"sbom:{run.id}",
+        sbom_version_id="1",
+        sbom_digest=f"sha256:{digits}",
+        trigger=GraphBuildTrigger.SBOM_VERSION,
+        created_at=run.created_at,
+        metadata={"origin": "demo"},
+    )
+    overlay = GraphOverlayJob(
+        id=f"goj_{digits[32:]}",
+        tenant_id=run.tenant_id,
+        graph_snapshot_id=f"graph:{run.id}",
+        build_job_id=build.id,
+        overlay_kind=GraphOverlayKind.POLICY,
+        overlay_key="policy-1@3",
+        trigger=GraphOverlayTrigger.POLICY,
+        created_at=run.created_at,
+    )
+    return build, overlay
 
 
 def request_of(run: Run) -> PolicyRunRequest:

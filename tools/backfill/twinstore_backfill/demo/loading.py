@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,13 +16,22 @@ from twinstore.scheduler import (
     AuditEvent,
     AuditRecord,
     ExecutionLogEntry,
+    GraphJobStatus,
     ImpactSet,
     Run,
     RunState,
     Schedule,
 )
 from twinstore.scheduler.run_summaries import WINDOW
-from twinstore_backfill.demo.data import TENANTS, log_of, request_of, runs_of, schedules_of, snapshot_of
+from twinstore_backfill.demo.data import (
+    TENANTS,
+    graph_jobs_of,
+    log_of,
+    request_of,
+    runs_of,
+    schedules_of,
+    snapshot_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -92,6 +102,9 @@ def load_everything(scheduler: SchedulerStorage, runs: int, schedules_per_tenant
             for unit in chunks(histories, UNIT_SIZE):
                 scheduler.transact(partial(_load_runs, unit), tenant_id=tenant)
             _summarise(scheduler, histories[-WINDOW:])
+            # As a planner does that is alone for each schedule; its fence goes along with a copy.
+            with scheduler.locks.acquire(f"plan:{schedule.id}", timedelta(seconds=10), tenant_id=tenant):
+                pass
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(load, TENANTS))
@@ -138,6 +151,22 @@ def _load_runs(histories: tuple[RunHistory, ...], unit: SchedulerSession) -> Non
             unit.impact_snapshots.upsert(created.tenant_id, snapshot_of(created), run_id=created.id)
             unit.execution_logs.append(log_of(history))
             unit.policy_run_service.enqueue(request_of(created), now=created.created_at)
+            _load_graph_jobs(created, unit)
+
+
+def _load_graph_jobs(run: Run, unit: SchedulerSession) -> None:
+    """Build the graph of a run, and queue the job that lays a policy over it; each step leaves an event."""
+    build, overlay = graph_jobs_of(run)
+    queued = unit.graph_job_store.add(build)
+    started = queued.evolve(status=GraphJobStatus.RUNNING, attempts=1, started_at=run.created_at)
+    ended = started.evolve(
+        status=GraphJobStatus.COMPLETED,
+        graph_snapshot_id=overlay.graph_snapshot_id,
+        completed_at=run.created_at + timedelta(seconds=40),
+    )
+    unit.graph_job_store.update(started, GraphJobStatus.QUEUED)
+    unit.graph_job_store.update(ended, GraphJobStatus.RUNNING)
+    unit.graph_job_store.add(overlay)
 
 
 def _audit_of(history: RunHistory) -> AuditEvent:
