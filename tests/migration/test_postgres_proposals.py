@@ -29,6 +29,9 @@ SHIPPED: Final = wanted_schema(MODULE)
 # Bulk loads of the customer's own tools may leave these columns out; the library always writes them.
 DEFAULTS: Final = {
     "audit.metadata": "'{}'::jsonb",
+    "graph_job_events.created_at": "now()",
+    "graph_jobs.created_at": "now()",
+    "graph_jobs.updated_at": "now()",
     "runs.deltas": "'[]'::jsonb",
     "schedules.enabled": "true",
     "schedules.limits": "'{}'::jsonb",

@@ -161,7 +161,10 @@ class TestShape:
                 "Missing: column runs.id",
             ),
             ("ALTER TABLE scheduler.runs ALTER COLUMN deltas DROP DEFAULT", "Missing: column runs.deltas"),
-            ("ALTER TABLE scheduler.runs DROP CONSTRAINT runs_pkey", "Missing: key runs: PRIMARY KEY (id)."),
+            (
+                "ALTER TABLE scheduler.runs DROP CONSTRAINT runs_pkey CASCADE",
+                "Missing: key runs: PRIMARY KEY (id).",
+            ),
             (
                 "ALTER TABLE scheduler.triggers DROP CONSTRAINT triggers_schedule_id_fkey",
                 "Missing: key triggers: FOREIGN KEY (schedule_id) REFERENCES schedules(id) ON DELETE",
@@ -338,7 +341,7 @@ class TestReadiness:
             ("DROP POLICY tenant_isolation ON scheduler.runs", "policy runs.tenant_isolation"),
             ("ALTER TABLE scheduler.runs DROP COLUMN retry_of", "column runs.retry_of"),
             ("ALTER TABLE scheduler.runs ALTER COLUMN trigger TYPE int", "column runs.trigger: smallint"),
-            ("ALTER TABLE scheduler.runs DROP CONSTRAINT runs_pkey", r"key runs: PRIMARY KEY \(id\)"),
+            ("ALTER TABLE scheduler.runs DROP CONSTRAINT runs_pkey CASCADE", r"key runs: PRIMARY KEY \(id\)"),
             ("DROP INDEX scheduler.uq_schedules_tenant_name", "index uq_schedules_tenant_name"),
             ("DROP TABLE scheduler.audit", r"table audit\."),
         ],
