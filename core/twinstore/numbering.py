@@ -8,8 +8,9 @@ from twinstore.errors import DocumentDecodeError
 from twinstore.query import AtLeast, assigned_marker, newest_query
 
 if TYPE_CHECKING:
-    from twinstore.access import Access
+    from twinstore.access import Access, Row
     from twinstore.catalog import Entity
+    from twinstore.paging import Page
     from twinstore.query import Condition
 
 __all__ = ["highest_number"]
@@ -18,12 +19,20 @@ __all__ = ["highest_number"]
 def highest_number(access: Access, entity: Entity) -> int:
     """Return the highest insertion number that a row has, 0 for none; rows that cannot be read count."""
     name = assigned_marker(entity)
-    try:
-        found = access.page(entity, newest_query(entity))
-    except DocumentDecodeError:
+    found = newest(access, entity)
+    if found is None:
         return searched(access, entity, name)
     value = entity.value(found[0].model, found[0].storage, name) if found else 0
     return value if isinstance(value, int) else 0
+
+
+def newest(access: Access, entity: Entity, *conditions: Condition) -> Page[Row] | None:
+    """Return the last row of some, ``None`` where it cannot be read."""
+    try:
+        page = access.page(entity, newest_query(entity, *conditions))
+    except DocumentDecodeError:
+        return None
+    return None if page.undecodable else page
 
 
 def searched(access: Access, entity: Entity, name: str) -> int:
@@ -39,7 +48,5 @@ def searched(access: Access, entity: Entity, name: str) -> int:
 
 def is_reached(access: Access, entity: Entity, condition: Condition) -> bool:
     """Whether some row satisfies a condition."""
-    try:
-        return bool(access.page(entity, newest_query(entity, condition)))
-    except DocumentDecodeError:
-        return True
+    page = newest(access, entity, condition)
+    return page is None or bool(page)
