@@ -29,10 +29,9 @@ def highest_number(access: Access, entity: Entity) -> int:
 def newest(access: Access, entity: Entity, *conditions: Condition) -> Page[Row] | None:
     """Return the last row of some, ``None`` where it cannot be read."""
     try:
-        page = access.page(entity, newest_query(entity, *conditions))
+        return access.page(entity, newest_query(entity, *conditions))
     except DocumentDecodeError:
         return None
-    return None if page.undecodable else page
 
 
 def searched(access: Access, entity: Entity, name: str) -> int:

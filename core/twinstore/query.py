@@ -125,7 +125,18 @@ def _nobody(row: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One list request: the first ``limit`` rows of an entity in a scope that satisfy every condition."""
+    """One list request: the first ``limit`` rows of an entity in a scope that satisfy every condition.
+
+    Attributes:
+        entity: its name.
+        scope: whose rows.
+        where: the conditions.
+        order: a total order.
+        limit: rows of a page.
+        after: the sort key after which the page begins.
+        fingerprint: what binds its page tokens to it.
+        passes_over: whether a row that cannot be decoded is named by the page; otherwise it ends the list.
+    """
 
     entity: str
     scope: Tenants
@@ -134,6 +145,7 @@ class Query:
     limit: int
     after: tuple[SortValue, ...] | None = None
     fingerprint: str = ""
+    passes_over: bool = False
 
     @property
     def matches_nothing(self) -> bool:
@@ -162,8 +174,7 @@ class Query:
             print_=self.fingerprint,
             item=item,
             key=key,
-            # One broken row would stop all tenants; a list of one tenant must not hide that it is incomplete.
-            owner=owner if self.scope is ALL_TENANTS else None,
+            owner=owner if self.passes_over else None,
         )
 
 
@@ -196,6 +207,8 @@ def build_query(  # a list is made of exactly these
         limit=limit_argument(limit, maximum),
         after=None if page_token is None else decode_token(page_token, entity, print_, order),
         fingerprint=print_,
+        # One broken row would stop all tenants; a list of one tenant must not hide that it is incomplete.
+        passes_over=scope is ALL_TENANTS,
     )
 
 

@@ -101,6 +101,7 @@ def schedules_of(schedule_ids: Sequence[str]) -> Query:
         where=(OneOf("id", keys),),
         order=(SortKey("id"),),
         limit=max(len(keys), 1),
+        passes_over=True,
     )
 
 
