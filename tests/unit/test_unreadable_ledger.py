@@ -1,4 +1,4 @@
-"""A row of the ledger that nobody can read ends what needs it; passed over, a finished range would be forgotten."""
+"""A row of the ledger that nobody can read ends what needs it: else a finished range would be forgotten."""
 
 from __future__ import annotations
 
