@@ -67,7 +67,7 @@ def opened(database: PostgresDatabase, direction: str, directory: Path) -> Itera
     with ExitStack() as stack:
         left = stack.enter_context(open_store("scheduler", source, settings, read_only=False))
         right = stack.enter_context(open_store("scheduler", target, settings))
-        fill(left.storage)
+        fill(left.storage, plain=True)
         if source == "postgres":
             left = stack.enter_context(open_store("scheduler", source, settings, read_only=True))
         yield Pair(left, right, directory)

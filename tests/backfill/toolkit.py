@@ -37,6 +37,9 @@ from twinstore.testing.scheduler.graph_jobs import (
     graph_job_event,
     make_graph_build_job,
     make_graph_overlay_job,
+    rich_graph_build_job,
+    rich_graph_job_event,
+    rich_graph_overlay_job,
 )
 from twinstore_backfill import stores
 from twinstore_backfill.cli import main
@@ -165,8 +168,11 @@ def open_store(
     return cast("AbstractContextManager[Store[SchedulerStorage]]", opened)
 
 
-def fill(storage: SchedulerStorage, tenants: Sequence[str] = TENANTS) -> None:
-    """Write some of everything through the repositories: :data:`DOCUMENTS_PER_TENANT` rows per tenant."""
+def fill(storage: SchedulerStorage, tenants: Sequence[str] = TENANTS, *, plain: bool = False) -> None:
+    """Write some of everything through the repositories: :data:`DOCUMENTS_PER_TENANT` rows per tenant.
+
+    ``plain`` leaves out what a database in an old encoding does not hold.
+    """
     for tenant in tenants:
         _fill_schedules(storage, tenant)
         _fill_runs(storage, tenant)
@@ -178,24 +184,26 @@ def fill(storage: SchedulerStorage, tenants: Sequence[str] = TENANTS) -> None:
             storage.audit.append(
                 make_audit_record(tenant, f"{tenant}-audit-{number}", occurred_at=at(number))
             )
-        _fill_graph_jobs(storage, tenant)
+        _fill_graph_jobs(storage, tenant, plain=plain)
         for entity in COPIED:
             if entity not in BY_HAND:
                 item = SCHEDULER_EXAMPLES.of(entity)
                 item.store(storage.unbound, tenant, item.small(tenant, _name(tenant, entity)))
 
 
-def _fill_graph_jobs(storage: SchedulerStorage, tenant: str) -> None:
+def _fill_graph_jobs(storage: SchedulerStorage, tenant: str, *, plain: bool) -> None:
     """Store a job of each type, and what happened to them; two events are of one instant."""
-    build, overlay = (
-        make_graph_build_job(tenant, f"{tenant}-b"),
-        make_graph_overlay_job(tenant, f"{tenant}-o"),
+    build_of, overlay_of = (
+        (make_graph_build_job, make_graph_overlay_job)
+        if plain
+        else (rich_graph_build_job, rich_graph_overlay_job)
     )
+    build, overlay = build_of(tenant, f"{tenant}-b"), overlay_of(tenant, f"{tenant}-o")
     for job in (build, overlay):
         storage.graph_jobs.insert(job)
     for event in (
         graph_job_event(build, f"{tenant}-1", 1),
-        graph_job_event(build, f"{tenant}-b", 0),
+        graph_job_event(build, f"{tenant}-b") if plain else rich_graph_job_event(tenant, f"{tenant}-b"),
         graph_job_event(overlay, f"{tenant}-2", 1),
     ):
         storage.graph_jobs.append_event(event)
