@@ -15,10 +15,8 @@ import pytest
 from tests.mutants import Mutant, Patch, replacing, workspace_in_memory
 from twinstore import failures, guard
 from twinstore.access import UniqueKey
-from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULES
-from twinstore.scheduler.repositories.schedules import Schedules
+from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS
 from twinstore.scheduler.rules import schedules as schedule_rules
-from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing.contracts.paging import FilledLists
 from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
@@ -138,12 +136,13 @@ def a_token_that_leads_back(patch: Patch) -> None:
 
 
 def due_by_the_trigger_alone(patch: Patch) -> None:
-    def all_of_them(self: Any, triggers: Any) -> Any:
-        keys = [(trigger.schedule_id,) for trigger in triggers]
-        found = self._access.find(SCHEDULES, ALL_TENANTS, keys)
-        return tuple(row.model for row in found if row is not None)
+    """Return the schedules of all due triggers, whether they may fire or not."""
 
-    patch.setattr(Schedules, "_active", all_of_them)
+    def all_of_them(triggers: Any, schedules: Any) -> Any:
+        del triggers
+        return tuple(row.model for row in schedules)
+
+    patch.setattr("twinstore.scheduler.repositories.schedules.active", all_of_them)
 
 
 def removes(choose: Any, patch: Patch) -> None:
