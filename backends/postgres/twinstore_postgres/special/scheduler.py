@@ -72,7 +72,7 @@ def due_pairs(access: PostgresAccess, query: Query) -> Pairs:
     def trigger_of(row: Values) -> Row[Trigger]:
         trigger = OF_TRIGGER.row(row[:WIDTH])
         if row[SCHEDULE_KEY] is not None:
-            # Also of one that no trigger beside it names: several may name one schedule.
+            # Once for each: a copy may have left several triggers that name one schedule.
             readable[row[SCHEDULE_KEY]] = row[WIDTH:]
         return trigger
 

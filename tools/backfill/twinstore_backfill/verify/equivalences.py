@@ -97,13 +97,13 @@ def _changes_of_lists(
     if _is_reordered(given, stored):
         yield Change("set_order", path, field)
         return
-    numbers = range(len(given))
-    found = _changes_of_members(path, field, given, stored, numbers, again=again)
-    if again and (unnamed := _unnamed(found)):
-        places = paired(given, stored)
+    found = _changes_of_members(path, field, given, stored, range(len(given)), again=again)
+    unnamed = _unnamed(found) if again else 0
+    places = paired(given, stored) if unnamed else None
+    if places is not None:
         # Once only: each list inside it in two orders would be looked at twice as often for each depth.
-        moved = _changes_of_members(path, field, given, stored, places or numbers, again=False)
-        if places is not None and _unnamed(moved) < unnamed:
+        moved = _changes_of_members(path, field, given, stored, places, again=False)
+        if _unnamed(moved) < unnamed:
             yield Change("set_order", path, field)
             found = moved
     yield from found
