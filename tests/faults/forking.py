@@ -235,9 +235,12 @@ def with_idle_connections(storage: SchedulerStorage, settings: Settings) -> Repo
 
 
 def backends(settings: Settings) -> set[int]:
-    """Return the sessions of the library on the server."""
+    """Return the sessions of the library in this database; others share the server."""
     with psycopg.connect(settings["Persistence"]["Postgres"]["ConnectionString"]) as connection:
-        found = connection.execute("SELECT pid FROM pg_stat_activity WHERE application_name = 'twinstore'")
+        found = connection.execute(
+            "SELECT pid FROM pg_stat_activity"
+            " WHERE application_name = 'twinstore' AND datname = current_database()"
+        )
         return {pid for (pid,) in found}
 
 
