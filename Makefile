@@ -18,7 +18,7 @@ ARGS ?=
 WORKERS ?= 2
 PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo check fix test test-long lowest mutants bench docs clean
+.PHONY: help setup demo check fix test test-long lowest mutants verification-report soak bench docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -57,6 +57,9 @@ lowest: setup ## run the tests on the lowest versions that pyproject.toml allows
 
 mutants: setup ## plant faults into the sample driver and let the contract kit find each
 	$(BIN)/python -m tests.plant_mutants $(ARGS)
+
+verification-report: setup ## run the groups of the suite and write verification-report.md (ARGS='--only postgres')
+	$(BIN)/python -m tests.verification --workers $(WORKERS) $(ARGS)
 
 bench: setup ## measure copy, verify and single operations against the bare drivers
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -26,6 +26,7 @@ from twinstore.scheduler.enums import PolicyRunJobStatus
 from twinstore.testing.scheduler.policy_builders import as_submitted, make_policy_job
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from twinstore.scheduler.policy_jobs import PolicyRunJob
@@ -103,11 +104,16 @@ def worker(plan: Plan, number: int) -> None:
 
 def started(plan: Plan, number: int) -> int:
     """Start a worker in a process of its own; return its id."""
+    return forked(lambda: worker(plan, number))
+
+
+def forked(action: Callable[[], None]) -> int:
+    """Run an action in a child, which ends then; return its id. An error of the library ends it with 1."""
     child = os.fork()
     if child:
         return child
     try:
-        worker(plan, number)
+        action()
     except TwinstoreError as error:
         os.write(2, f"{type(error).__name__}: {error.message}\n".encode())
         os._exit(1)

@@ -25,7 +25,7 @@ from twinstore.testing.workspace import Workspace
 if TYPE_CHECKING:
     from twinstore.testing.base import Contract
 
-__all__ = ["pytest_addoption", "pytest_configure"]
+__all__ = ["contract_of", "pytest_addoption", "pytest_configure"]
 
 OPTION: Final = "--method-matrix"
 # The key under which a worker of pytest-xdist sends what a case did.
@@ -62,7 +62,7 @@ class Recorder:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Note what a case calls."""
-        told: dict[str, object] = {"contract": _contract_of(item)}
+        told: dict[str, object] = {"contract": contract_of(item)}
         item.user_properties.append((PROPERTY, told))
         workspace = _workspace_of(item)
         if workspace is None:
@@ -88,7 +88,7 @@ def _workspace_of(item: pytest.Item) -> Workspace | None:
     return next((value for value in arguments.values() if isinstance(value, Workspace)), None)
 
 
-def _contract_of(item: pytest.Item) -> str:
+def contract_of(item: pytest.Item) -> str:
     """Return the class that defines a case; a decorator may have hidden it from the function."""
     kit: type | None = getattr(item, "cls", None)
     name: str = getattr(item, "originalname", item.name)
