@@ -65,7 +65,9 @@ def fired(storage: SchedulerStorage, due: datetime) -> Run:
 def worked(storage: SchedulerStorage, run: Run, begin: datetime) -> Run:
     """Take a run through its states as a worker does."""
     storage.workers.register(
-        Worker(id="worker-1", hostname="a", registered_at=begin, last_heartbeat_at=begin, max_concurrent_jobs=2)
+        Worker(
+            id="worker-1", hostname="a", registered_at=begin, last_heartbeat_at=begin, max_concurrent_jobs=2
+        )
     )
     for number, state in enumerate((RunState.QUEUED, RunState.RUNNING, RunState.COMPLETED), start=1):
         now = begin + number * MINUTE

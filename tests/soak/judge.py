@@ -155,7 +155,9 @@ def _logs(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
         for message in _twice(message for _, message in entries):
             yield f"the log of run {run} has {message} twice"
     for line in _of(lines, "appended"):
-        if not {(sequence, message) for sequence, message in line["lines"]} <= set(stored.logs.get(line["run"], ())):
+        if not {(sequence, message) for sequence, message in line["lines"]} <= set(
+            stored.logs.get(line["run"], ())
+        ):
             yield f"the log of run {line['run']} has lost lines that were confirmed"
     for line in _of(lines, "append"):
         there = {message for _, message in stored.logs.get(line["run"], ())}

@@ -54,7 +54,9 @@ class Plan:
 
     def schedule_names(self) -> list[tuple[str, str]]:
         """Return tenant and id of each schedule."""
-        return [(TENANTS[number % len(TENANTS)], f"every-minute-{number}") for number in range(self.schedules)]
+        return [
+            (TENANTS[number % len(TENANTS)], f"every-minute-{number}") for number in range(self.schedules)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,8 @@ def soak(plan: Plan) -> Result:
     return Result(
         operations={name: _count(lines, what) for name, what in OPERATIONS.items()},
         kills=_count(lines, "killed"),
-        takeovers=takeovers_of(lines) + sum(line["what"] == "leased" and line["attempt"] > 1 for line in lines),
+        takeovers=takeovers_of(lines)
+        + sum(line["what"] == "leased" and line["attempt"] > 1 for line in lines),
         violations=tuple(violations(lines, stored)),
     )
 

@@ -63,7 +63,9 @@ class Stored:
     jobs: dict[str, JobState] = field(default_factory=dict[str, JobState])
     triggers: dict[str, TriggerState] = field(default_factory=dict[str, TriggerState])
     graph_jobs: dict[str, GraphState] = field(default_factory=dict[str, GraphState])
-    logs: dict[str, tuple[tuple[int, str], ...]] = field(default_factory=dict[str, "tuple[tuple[int, str], ...]"])
+    logs: dict[str, tuple[tuple[int, str], ...]] = field(
+        default_factory=dict[str, "tuple[tuple[int, str], ...]"]
+    )
     fences: dict[str, int] = field(default_factory=dict[str, int])
 
 

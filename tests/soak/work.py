@@ -92,7 +92,9 @@ class Worker:
                 for message in messages
             ]
             stored = self._storage.execution_logs.append(entries)
-            self._journal.add("appended", run=target.id, lines=[[line.sequence, line.message] for line in stored])
+            self._journal.add(
+                "appended", run=target.id, lines=[[line.sequence, line.message] for line in stored]
+            )
 
     def claim(self) -> None:
         """Create jobs, lease some, and submit them; some are forgotten."""
@@ -149,7 +151,9 @@ class Worker:
         """Add a graph job now and then, and move one of the newest on by compare-and-set."""
         tenant, store = self._random.choice(TENANTS), self._storage.graph_job_store
         if self._random.random() < 0.3:
-            job = make_graph_build_job(tenant, self._next("graph"), status="pending", created_at=self._clock.now())
+            job = make_graph_build_job(
+                tenant, self._next("graph"), status="pending", created_at=self._clock.now()
+            )
             self._journal.add("add", job=job.id, tenant=tenant)
             store.add(job)
             self._journal.add("added", job=job.id, tenant=tenant)

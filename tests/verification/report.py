@@ -142,11 +142,15 @@ def _head(report: Report) -> list[str]:
 def _groups(report: Report) -> list[str]:
     columns = (*report["drivers"], NO_STORE)
     lines = ["## Groups", "", "Cases that passed, and their time. A case may stand in several groups.", ""]
-    lines += _table(("Group", *columns), ([item["name"], *_cells(item, columns)] for item in report["groups"]))
+    lines += _table(
+        ("Group", *columns), ([item["name"], *_cells(item, columns)] for item in report["groups"])
+    )
     lines += [""]
     for item in report["groups"]:
         lines += [f"- **{item['name']}**: {item['contents']}{_lack(item)}"]
-        lines += [f"  - failed: `{case}`" for counted in item["drivers"].values() for case in counted["failures"]]
+        lines += [
+            f"  - failed: `{case}`" for counted in item["drivers"].values() for case in counted["failures"]
+        ]
     return [*lines, ""]
 
 
@@ -175,7 +179,10 @@ def _methods(report: Report) -> list[str]:
         lines += [*(f"- {item}" for item in report["missing"]), ""]
     else:
         lines += ["Every public method of every repository and service has its cases: 100 %.", ""]
-    lines += ["Cases that passed and in which a call of the method was answered, as observed while they ran.", ""]
+    lines += [
+        "Cases that passed and in which a call of the method was answered, as observed while they ran.",
+        "",
+    ]
     rows = (
         [f"`{method}`", *(str(len(by_driver.get(driver, ()))) for driver in report["drivers"])]
         for method, by_driver in report["methods"].items()

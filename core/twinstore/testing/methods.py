@@ -124,5 +124,8 @@ def matrix_of(cases: Iterable[Case], methods: Iterable[str], drivers: Iterable[s
 def missing_methods(matrix: Matrix) -> tuple[tuple[str, str], ...]:
     """Return the pairs of method and driver that no case exercises."""
     return tuple(
-        (method, driver) for method, by_driver in matrix.items() for driver, ids in by_driver.items() if not ids
+        (method, driver)
+        for method, by_driver in matrix.items()
+        for driver, ids in by_driver.items()
+        if not ids
     )

@@ -118,6 +118,8 @@ def _of_part(part: Part, note: Callable[[str, bool], None], name: str, found: ob
         note(f"{part.prefix}.{name}", False)  # noqa: FBT003  # until it is answered
         answer = cast("Callable[..., object]", found)(*args, **kwargs)
         note(f"{part.prefix}.{name}", returns == "None" or bool(answer))
-        return answer if handle is None or answer is None else Observed(answer, partial(_of_part, handle, note))
+        return (
+            answer if handle is None or answer is None else Observed(answer, partial(_of_part, handle, note))
+        )
 
     return call
