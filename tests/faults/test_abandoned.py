@@ -52,9 +52,7 @@ def test_a_log_goes_on_soon_after_a_writer_to_it_was_killed(mongo_database: Mong
 
 
 def test_losses_count_when_one_follows_the_other_for_long() -> None:
-    now = 100.0
-    losses = Losses(lambda: now)
-    answers: list[bool] = []
-    for now in (100.0, 100.6, LONG_SECONDS + 100.0, LONG_SECONDS + 100.5, LONG_SECONDS + 101.0, 110.0, 110.5):
-        answers.append(losses.go_on())  # noqa: PERF401  # each at its instant
+    instants = [100.0, 100.6, LONG_SECONDS + 100, LONG_SECONDS + 100.5, LONG_SECONDS + 101, 110.0, 110.5]
+    losses = Losses(iter(instants).__next__)
+    answers = [losses.go_on() for _ in instants]
     assert answers == [False, False, True, False, True, False, False]

@@ -1,4 +1,4 @@
-"""The journal: what processes intended and what they were answered, line by line, whatever becomes of them."""
+"""What processes intended and what they were answered, line by line, whatever becomes of them."""
 
 from __future__ import annotations
 

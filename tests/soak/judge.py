@@ -62,8 +62,8 @@ def _errors(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
 def _jobs(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
     """Each policy job is submitted and completed once, and none is lost or made of nothing."""
     for what in ("submitted", "completed"):
-        for job in _twice(line["job"] for line in _of(lines, what)):
-            yield f"job {job} was {what} twice"
+        for name in _twice(line["job"] for line in _of(lines, what)):
+            yield f"job {name} was {what} twice"
     for line in _of(lines, "created"):
         if line["job"] not in stored.jobs:
             yield f"job {line['job']} is lost: its creation was confirmed"
@@ -127,8 +127,9 @@ def _graph_jobs(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
     moves = Counter((line["job"], line["origin"], line["target"]) for line in _of(lines, "moved"))
     for (name, origin, target), number in moves.items():
         steps = list(pairwise(stored.graph_jobs[name].events)) if name in stored.graph_jobs else []
-        if steps.count((origin, target)) < number:
-            yield f"graph job {name} has {steps.count((origin, target))} events of {number} moves {origin} to {target}"
+        told = steps.count((origin, target))
+        if told < number:
+            yield f"graph job {name} has {told} events of {number} moves {origin} to {target}"
     for name, job in stored.graph_jobs.items():
         yield from (f"graph job {name} {wrong}" for wrong in _way(job))
 

@@ -21,7 +21,7 @@ KILL_SECONDS: Final = 0.6
 GRACE_SECONDS: Final = 0.5
 BASE: Final = datetime(2026, 1, 1, tzinfo=UTC)
 NANOSECONDS: Final = 1_000_000_000
-# How much faster the instants of triggers pass: one of a schedule of every minute falls due ten times a second.
+# How much faster the instants of triggers pass: what fires every minute falls due ten times a second.
 HASTE: Final = 600
 
 
@@ -80,7 +80,7 @@ def kills_of(plan: Plan) -> tuple[Kill, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SoakClock:
-    """Instants for the store, counted by the monotonic clock of the machine, which no correction turns back."""
+    """Instants for the store, by the monotonic clock of the machine, which no correction turns back."""
 
     start: int
 

@@ -1,4 +1,4 @@
-"""Runs one soak: stores what is needed, lets workers work and kills them, finishes what is left, and judges."""
+"""Runs one soak: stores what is needed, lets workers work, kills them, finishes what is left, and judges."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Judges locks: what was done while one was held, and the fences under which it was held.
 
 All instants are of the monotonic clock of the machine, which every process reads alike. A holder is safe from
-its entry to what comes first: its own end, its death, or the end of its lease, counted from before it asked for
-it. Whoever goes on after that is what fences are for, and no violation.
+its entry to what comes first: its own end, its death, or the end of its lease, counted from before it asked
+for it. Whoever goes on after that is what fences are for, and no violation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from tests.soak.work import LEASE
@@ -79,21 +79,25 @@ def _overlaps(sections: Sequence[Section]) -> Iterator[str]:
     latest: Section | None = None
     for section in ordered:
         if latest is not None and section.entered < latest.end and section.entered < section.end:
-            yield f"lock {section.key} had two holders at once, with the fences {latest.fence} and {section.fence}"
+            both = f"{latest.fence} and {section.fence}"
+            yield f"lock {section.key} had two holders at once, with the fences {both}"
         if latest is None or section.end > latest.end:
             latest = section
 
 
 def _fences(sections: Sequence[Section]) -> Iterator[str]:
     ordered = sorted(sections, key=lambda section: section.fence, reverse=True)
-    first = ordered[0]
-    for before, after in pairwise(ordered):
-        if before.fence == after.fence:
-            yield f"lock {after.key} gave the fence {after.fence} twice"
-        # Of all with a higher fence: who was there first.
-        first = min(first, before, key=lambda section: section.entered)
-        if after.asked > first.entered and after.fence < first.fence:
-            yield f"lock {after.key} gave the fence {after.fence} after {first.fence}"
+    # Of all with a higher fence: who was there first.
+    first: Section | None = None
+    for fence, group in groupby(ordered, key=lambda section: section.fence):
+        same = list(group)
+        if len(same) > 1:
+            yield f"lock {same[0].key} gave the fence {fence} twice"
+        for section in same:
+            if first is not None and section.asked > first.entered:
+                yield f"lock {section.key} gave the fence {fence} after {first.fence}"
+        known = same if first is None else [*same, first]
+        first = min(known, key=lambda section: section.entered)
 
 
 def takeovers_of(lines: Sequence[Line]) -> int:

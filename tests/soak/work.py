@@ -124,7 +124,7 @@ class Worker:
         jobs, now = self._storage.policy_jobs, self._clock.now()
         after = [as_submitted(job, now) for job in batch]
         if len(after) == 1:
-            answers = (self._submitted_alone(after[0]),)
+            answers: tuple[bool, ...] = (self._submitted_alone(after[0]),)
         else:
             answers = jobs.complete_many(after, DISPATCHING, lease_owner=self.name, now=now)
         for job, answer in zip(after, answers, strict=True):
@@ -157,7 +157,7 @@ class Worker:
             self._journal.add("add", job=job.id, tenant=tenant)
             store.add(job)
             self._journal.add("added", job=job.id, tenant=tenant)
-        found = [job for job in self._storage.graph_jobs.list_build_jobs(tenant, None, MOVED)]
+        found = self._storage.graph_jobs.list_build_jobs(tenant, None, MOVED)
         open_jobs = [job for job in found if not job.status.terminal]
         if not open_jobs:
             return

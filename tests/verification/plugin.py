@@ -1,4 +1,4 @@
-"""A plug-in of pytest for the run behind the report: it takes the cases of the groups and tells their drivers.
+"""A plug-in of pytest for the run behind the report: it takes the cases of the groups and their drivers.
 
 A case is about the drivers that its id and its fixtures name. ``--only-driver`` leaves out what needs another
 server.

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from docs.parts.tables import NONE
 from tests.verification.groups import GROUPS, Group, groups_of
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def _cells(item: Report, columns: tuple[str, ...]) -> list[str]:
     for column in columns:
         counted = item["drivers"].get(column)
         if counted is None:
-            cells.append("–" if column == NO_STORE else "**no test**")
+            cells.append(NONE if column == NO_STORE else "**no test**")
         else:
             others = [f"**{counted[name]} {name}**" for name in OUTCOMES[1:] if counted[name]]
             cells.append(", ".join([f"{counted['passed']} passed", *others, f"{counted['seconds']} s"]))

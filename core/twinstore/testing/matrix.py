@@ -3,8 +3,8 @@
     pytest -p twinstore.testing.matrix --method-matrix matrix.json tests
 
 The calls are observed while the cases run. The run fails where a method of a module whose kit ran has no
-case that passed and was answered; see :func:`~twinstore.testing.methods.matrix_of`. It works with pytest-xdist.
-Without the option nothing is observed.
+case that passed and was answered; see :func:`~twinstore.testing.methods.matrix_of`. Workers of pytest-xdist
+send what they saw. Without the option nothing is observed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,10 @@ class Recorder:
 
 def _workspace_of(item: pytest.Item) -> Workspace | None:
     arguments: dict[str, object] = getattr(item, "funcargs", {})
-    return next((value for value in arguments.values() if isinstance(value, Workspace)), None)
+    for value in arguments.values():
+        if isinstance(value, Workspace):
+            return cast("Workspace", value)
+    return None
 
 
 def contract_of(item: pytest.Item) -> str:
@@ -114,7 +117,7 @@ class Writer:
         case.seconds += report.duration
         if report.outcome != "passed" and case.outcome != "failed":
             case.outcome = report.outcome
-        for name, told in cast("list[tuple[str, object]]", report.user_properties):
+        for name, told in report.user_properties:
             if name == PROPERTY and report.when == "call":
                 for field, value in cast("dict[str, object]", told).items():
                     setattr(case, field, value)

@@ -50,7 +50,7 @@ class Calls:
 
 
 class Observed:
-    """Stands for a session, a repository, a service or a handle, and lets somebody see what is taken from it."""
+    """Stands for a session, a repository, a service or a handle, and shows what is taken from it."""
 
     __slots__ = ("_inner", "_seen")
 
