@@ -23,8 +23,9 @@ Support = dict[str, list[str]]
 
 
 def support_text(support: Mapping[str, list[str]]) -> str:
-    """Return the text of the file."""
-    return f"{json.dumps(support, indent=1)}\n"
+    """Return the text of the file, a line for each method."""
+    lines = (f" {json.dumps(method)}: {json.dumps(drivers)}" for method, drivers in support.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def committed_support() -> Support:

@@ -13,17 +13,15 @@ import json
 from collections.abc import Generator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import pytest
 
 from twinstore.modules import complete_modules, module_spec
+from twinstore.testing.base import Contract
 from twinstore.testing.methods import Case, matrix_of, method_names, missing_methods
 from twinstore.testing.recording import Calls, record_sessions
 from twinstore.testing.workspace import Workspace
-
-if TYPE_CHECKING:
-    from twinstore.testing.base import Contract
 
 __all__ = ["contract_of", "pytest_addoption", "pytest_configure"]
 
@@ -58,6 +56,13 @@ class Recorder:
         for spec in complete_modules():
             if spec.storage is not None and spec.session is not None:
                 record_sessions(spec, self._calls, patch)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Observe what a case of a kit opens, and what is opened for its class."""
+        kit: object = getattr(item, "cls", None)
+        self._calls.observing = isinstance(kit, type) and issubclass(kit, Contract)
+        return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -99,8 +104,9 @@ def contract_of(item: pytest.Item) -> str:
 
 
 def _module_of(item: pytest.Item) -> str | None:
-    kit = cast("type[Contract] | None", getattr(item, "cls", None))
-    return None if kit is None or not hasattr(kit, "module") else kit.module.module.name
+    kit: object = getattr(item, "cls", None)
+    own = isinstance(kit, type) and issubclass(kit, Contract) and hasattr(kit, "module")
+    return kit.module.module.name if own else None
 
 
 class Writer:

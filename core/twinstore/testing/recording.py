@@ -28,9 +28,14 @@ Seen = Callable[[str, object], object]
 
 
 class Calls:
-    """The calls that the running case makes on the driver that it is about."""
+    """The calls that the running case makes on the driver that it is about.
+
+    Attributes:
+        observing: whether storages that are opened now belong to a kit; others are left as they are.
+    """
 
     def __init__(self) -> None:
+        self.observing = False
         self._driver: str | None = None
         self._answered: dict[str, bool] = {}
 
@@ -91,6 +96,8 @@ def record_sessions(spec: ModuleSpec[object], calls: Calls, patch: pytest.Monkey
         storage: ModuleStorage[object, object], repositories: object, *, in_unit: bool = False
     ) -> object:
         session = plain(storage, repositories, in_unit=in_unit)
+        if not calls.observing:
+            return session
         return Observed(session, partial(_of_session, parts, partial(_note, calls, storage.driver)))
 
     patch.setattr(spec.storage, "session_over", session_over)
