@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from functools import cache
 from typing import TYPE_CHECKING, get_type_hints
 
 from typing_extensions import is_protocol
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["bound_name", "bound_names"]
 
 Maker = Callable[[ModuleSpec[object]], type]
+# What was made, so that two files of a host that import a name have one class.
+_bound: dict[tuple[object, ...], type[Repository]] = {}
 
 
 def bound_name(
@@ -98,7 +99,6 @@ def protocol_name(repository: type[Repository]) -> str:
     )
 
 
-@cache
 def bound_repository(package: str, name: str, repository: type[Repository], driver: str) -> type[Repository]:
     """Return a repository class that accepts the rows of one driver only; the same at every import."""
 
@@ -114,5 +114,10 @@ def bound_repository(package: str, name: str, repository: type[Repository], driv
             )
         repository.__init__(self, access)
 
-    doc = f"{repository.__doc__ or name} Bound to {driver}."
-    return type(name, (repository,), {"__init__": take, "__doc__": doc, "__module__": package})
+    key = (package, name, repository, driver)
+    if key not in _bound:
+        doc = f"{repository.__doc__ or name} Bound to {driver}."
+        members = {"__init__": take, "__doc__": doc, "__module__": package}
+        # Of two threads that make it, one is right.
+        _bound.setdefault(key, type(name, (repository,), members))
+    return _bound[key]

@@ -20,6 +20,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import twinstore
+from tests.faults.notes import append_line, opened
 from twinstore.clock import SystemClock
 from twinstore.errors import TwinstoreError
 from twinstore.scheduler.enums import PolicyRunJobStatus
@@ -47,12 +48,11 @@ class Notes:
     """The file that all workers append to."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        self._file = opened(path)
 
     def add(self, what: str, job: PolicyRunJob, owner: str, now: datetime) -> None:
-        """Append one line; the system writes it as a whole or not at all."""
-        line = [what, job.id, job.attempt_count, owner, now.isoformat(), lease_end(job)]
-        os.write(self._file, json.dumps(line).encode() + b"\n")
+        """Append one line."""
+        append_line(self._file, [what, job.id, job.attempt_count, owner, now.isoformat(), lease_end(job)])
 
 
 def lease_end(job: PolicyRunJob) -> str | None:

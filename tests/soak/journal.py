@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import TYPE_CHECKING, Any
+
+from tests.faults.notes import append_line, opened, whole_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,16 +21,12 @@ class Journal:
     """A file that all processes append to."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        self._file = opened(path)
 
     def add(self, what: str, **told: object) -> int:
-        """Append one line and wait until the disk has it; return its instant.
-
-        The system appends it as a whole or not at all, whenever the process is killed.
-        """
+        """Append one line and wait until the disk has it; return its instant."""
         at = time.monotonic_ns()
-        line = {"at": at, "by": os.getpid(), "what": what, **told}
-        os.write(self._file, json.dumps(line).encode() + b"\n")
+        append_line(self._file, {"at": at, "by": os.getpid(), "what": what, **told})
         os.fdatasync(self._file)
         return at
 
@@ -39,6 +36,15 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[Line]:
-    """Return the lines in the order of their instants."""
-    lines: list[Line] = [json.loads(text) for text in path.read_text("utf-8").splitlines()]
+    """Return the lines in the order of their instants.
+
+    One that a killed worker has not ended says as little as one that it has not begun.
+
+    Raises:
+        ValueError: more lines are broken than workers were killed.
+    """
+    lines, torn = whole_lines(path)
+    kills = sum(line["what"] == "killed" for line in lines)
+    if torn > kills:
+        raise ValueError(f"{torn} lines of the journal are broken, but {kills} workers were killed.")
     return sorted(lines, key=lambda line: (line["at"], line["by"]))

@@ -68,6 +68,7 @@ class Result:
 
 def soak(plan: Plan) -> Result:
     """Work, kill, finish and judge. No storage is open while workers are forked."""
+    plan.journal.unlink(missing_ok=True)
     with twinstore.open_storage(plan.settings) as storage:
         first = _prepared(storage.scheduler, plan)
     # Once for all: each worker would import them anew.

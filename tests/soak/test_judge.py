@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.soak.journal import Journal, read_journal
 from tests.soak.judge import violations
 from tests.soak.plan import BASE, NANOSECONDS, Plan, kills_of
 from tests.soak.sections import takeovers_of
@@ -128,11 +130,11 @@ def test_a_lease_that_begins_before_the_one_before_has_ended_is_named() -> None:
 
 
 def changed(**parts: object) -> Stored:
-    return replace(STORED, **parts)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # each of its own kind
+    return replace(STORED, **parts)  # type: ignore[arg-type]  # each of its own kind
 
 
 def trigger(**parts: object) -> Stored:
-    return changed(triggers={SCHEDULE: replace(STORED.triggers[SCHEDULE], **parts)})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # as above
+    return changed(triggers={SCHEDULE: replace(STORED.triggers[SCHEDULE], **parts)})  # type: ignore[arg-type]  # as above
 
 
 def graph(status: str, attempts: int, *events: str) -> Stored:
@@ -184,6 +186,18 @@ def test_a_renewal_makes_a_holder_safe_for_longer(tmp_path: Path) -> None:
     assert violations(lines, changed(fences={"k": 4})) == [
         "lock k had two holders at once, with the fences 3 and 4"
     ]
+
+
+def test_a_line_that_a_killed_worker_has_begun_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with closing(Journal(path)) as book:
+        book.add("created", job="a")
+        with path.open("ab") as file:
+            file.write(b'\n{"at": 1, "by": 2, "what": "crea')
+        with pytest.raises(ValueError, match="1 lines of the journal are broken, but 0 workers were killed"):
+            read_journal(path)
+        book.add("killed", victim=2)
+    assert [line["what"] for line in read_journal(path)] == ["created", "killed"]
 
 
 def test_a_seed_gives_the_same_kills(tmp_path: Path) -> None:

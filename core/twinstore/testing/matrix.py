@@ -105,8 +105,9 @@ def contract_of(item: pytest.Item) -> str:
 
 def _module_of(item: pytest.Item) -> str | None:
     kit: object = getattr(item, "cls", None)
-    own = isinstance(kit, type) and issubclass(kit, Contract) and hasattr(kit, "module")
-    return kit.module.module.name if own else None
+    if isinstance(kit, type) and issubclass(kit, Contract) and hasattr(kit, "module"):
+        return kit.module.module.name
+    return None
 
 
 class Writer:
