@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from uuid import uuid4
 from pymongo import MongoClient
 
 import twinstore_embedded
-from tests.servers import ServerUrls, Source, choose_source, given_urls
+from tests.servers import ServerUrls, Source, choose_source, given_urls, kinds_of_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,16 +114,33 @@ def _start_keeper(directory: Path) -> str:
 
 
 @contextmanager
-def running(source: Source, directory: Path) -> Iterator[ServerUrls]:
-    """Run both servers for the length of the block."""
+def running(source: Source, directory: Path, kinds: tuple[str, ...]) -> Iterator[ServerUrls]:
+    """Run the servers of these kinds for the length of the block."""
     if source is Source.CONTAINERS:
         from tests.containers import running_containers  # noqa: PLC0415  # slow to import, seldom used
 
-        with running_containers() as urls:
+        with running_containers(kinds) as urls:
+            yield urls
+    elif len(kinds) == 1:
+        with alone(kinds[0], directory / "data") as urls:
             yield urls
     else:
         with twinstore_embedded.servers(directory / "data", durable=False) as servers:
             yield ServerUrls(servers.mongo.url, servers.postgres.superuser_url())
+
+
+@contextmanager
+def alone(kind: str, data: Path) -> Iterator[ServerUrls]:
+    """Run one server; nothing of the other one is started."""
+    with ExitStack() as stack:
+        if kind == "mongo":
+            mongo = twinstore_embedded.start_mongo(data, owned=True)
+            stack.callback(mongo.stop)
+            yield ServerUrls(mongo=mongo.url)
+        else:
+            postgres = twinstore_embedded.start_postgres(data, durable=False, owned=True)
+            stack.callback(postgres.stop)
+            yield ServerUrls(postgres=postgres.superuser_url())
 
 
 def _stop_expiry(url: str) -> None:
@@ -135,8 +152,9 @@ def _stop_expiry(url: str) -> None:
 def keep(directory: Path) -> None:
     """Run the servers until the test run is over, however it ended."""
     with exclusive(directory / "keeper.lock"):
-        with running(choose_source(os.environ), directory) as urls:
-            _stop_expiry(urls.mongo)
+        with running(choose_source(os.environ), directory, kinds_of_run(os.environ)) as urls:
+            if urls.mongo:
+                _stop_expiry(urls.mongo)
             print(json.dumps(asdict(urls)), flush=True)  # noqa: T201  # the answer to the worker
             with exclusive(directory / "run.lock"):
                 pass
