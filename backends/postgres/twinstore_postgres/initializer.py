@@ -17,7 +17,8 @@ from twinstore.migrations import (
     consent_required,
     without_consent,
 )
-from twinstore_postgres import migrator
+from twinstore.reverting import RevertsMigrations
+from twinstore_postgres import migrator, reverting
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.datasource import source_class
 from twinstore_postgres.errors import translated
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from twinstore.migrations import Consent, Effect, MigrationStatus, SchemaSnapshot
     from twinstore.modules import ModuleSpec
+    from twinstore.reverting import Reversal
     from twinstore_postgres.connecting import Connection
     from twinstore_postgres.migrator import Applied, Migration
     from twinstore_postgres.server import ServerConnections
@@ -43,7 +45,7 @@ __all__ = ["PostgresInitializer", "initializer_class"]
 SHOWN: Final = 10
 
 
-class PostgresInitializer(Initializer, TakesSnapshots):
+class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
     """Implements :class:`~twinstore.migrations.Initializer`; see :func:`initializer_class` for its module."""
 
     module: ClassVar[ModuleSpec[object]]
@@ -126,6 +128,16 @@ class PostgresInitializer(Initializer, TakesSnapshots):
         """Return what the server holds; see :class:`~twinstore.migrations.TakesSnapshots`."""
         with closing(self._connect(qualified=True)) as connection, translated():
             return snapshot_of(connection, self.module, self._settings.application_role)
+
+    @override
+    def reversal(self, migration: str) -> Reversal:
+        with closing(self._connect()) as connection, translated():
+            return reverting.reversal(connection, self.module, migration)
+
+    @override
+    def revert(self, migration: str, *, accept: AbstractSet[Consent] = frozenset()) -> Reversal:
+        with closing(self._connect()) as connection, translated():
+            return reverting.revert(connection, self.module, migration, accept)
 
     def check_applied(self, connection: Connection) -> None:
         """Raise ``MigrationError`` while a migration is pending, changed or unknown, or its work undone.
