@@ -15,6 +15,7 @@ from twinstore.migrations import (
     MigrationReport,
     TakesSnapshots,
     consent_required,
+    standing,
     without_consent,
 )
 from twinstore.reverting import RevertsMigrations
@@ -107,16 +108,21 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
     @override
     def status(self) -> tuple[MigrationStatus, ...]:
         with closing(self._connect(qualified=True)) as connection, translated():
-            applied = migrator.applied_migrations(connection, self.module)
-            adopted = [item for item in migrator.shipped_migrations(self.module) if item.name in applied]
-            foreign = bool(taken_over(connection, self.module, applied, adopted))
-            return migrator.statuses(self.module, applied, foreign=foreign)
+            return self._statuses(connection)
+
+    def _statuses(self, connection: Connection) -> tuple[MigrationStatus, ...]:
+        applied = migrator.applied_migrations(connection, self.module)
+        adopted = [item for item in migrator.shipped_migrations(self.module) if item.name in applied]
+        foreign = bool(taken_over(connection, self.module, applied, adopted))
+        return migrator.statuses(self.module, applied, foreign=foreign)
 
     @override
     def verify(self, *, additions: bool = True) -> tuple[str, ...]:
         with closing(self._connect(qualified=True)) as connection, translated():
             role = self._settings.application_role
-            return schema_differences(connection, self.module, role, additions=additions)
+            found = schema_differences(connection, self.module, role, additions=additions)
+            remedy = f"twinstore migrate run --module {self.module.name} --backend {DRIVER}"
+            return (*standing(self._statuses(connection), remedy), *found)
 
     @override
     def export(self) -> str:
