@@ -12,6 +12,9 @@ import json
 import os
 import signal
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
+from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -24,9 +27,14 @@ from twinstore.migrations import Consent, EffectKind
 from twinstore.reverting import RevertsMigrations
 
 if TYPE_CHECKING:
+    from multiprocessing.synchronize import Barrier
+
     from pymongo.monitoring import CommandFailedEvent, CommandStartedEvent, CommandSucceededEvent
 
     from twinstore.migrations import Initializer
+
+
+BARRIER: Barrier | None = None
 
 
 class Killer:
@@ -89,9 +97,38 @@ def tell(**report: object) -> None:
     sys.stdout.flush()
 
 
+def at_once(plan: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """Let some processes migrate, none of which begins before all are ready."""
+    # Once for all: processes that import the drivers would be busy with nothing else.
+    for driver in ("mongo", "postgres"):
+        import_module(f"twinstore_{driver}.migrator")
+    context = get_context("fork")
+    barrier = context.Barrier(count)
+    with ProcessPoolExecutor(count, context, initializer=keep, initargs=(barrier,)) as pool:
+        return list(pool.map(together, [plan] * count))
+
+
+def keep(barrier: Barrier) -> None:
+    """Keep what a process cannot be given later."""
+    global BARRIER  # noqa: PLW0603  # as its class asks for
+    BARRIER = barrier
+
+
+def together(plan: dict[str, Any]) -> dict[str, Any]:
+    """Migrate in one process of several."""
+    with twinstore.open_storage(plan["settings"]) as storage:
+        initializer = storage.scheduler.initializer
+        assert BARRIER is not None
+        BARRIER.wait(60)
+        return {**act(initializer, plan), "process": os.getpid()}
+
+
 def main() -> None:
     """Do what the plan says, once the second line of the input comes."""
     plan = json.loads(sys.stdin.readline())
+    if "processes" in plan:
+        tell(reports=at_once(plan, plan["processes"]))
+        return
     if "kill_before" in plan:
         watch(*plan["kill_before"])
     with twinstore.open_storage(plan["settings"]) as storage:

@@ -58,33 +58,19 @@ def start(settings: Settings, **plan: object) -> subprocess.Popen[str]:
 
 def begin(process: subprocess.Popen[str]) -> None:
     """Let it begin, once it has said that it is ready."""
-    await_ready(process)
-    let_begin(process)
-
-
-def await_ready(process: subprocess.Popen[str]) -> None:
-    """Wait until it has imported everything and opened its storage."""
+    assert process.stdin is not None
     assert process.stdout is not None
     assert json.loads(process.stdout.readline()) == {"ready": True}
-
-
-def let_begin(process: subprocess.Popen[str]) -> None:
-    """Tell it to begin."""
-    assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
 
 
 def at_once(settings: Settings, count: int) -> list[Report]:
     """Let some processes migrate, of which none begins before all are ready; return what each says."""
-    processes = [start(settings) for _ in range(count)]
-    for process in processes:
-        await_ready(process)
-    for process in processes:
-        let_begin(process)
-    outputs = [process.communicate(timeout=60)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * count
-    return [json.loads(output) for output in outputs]
+    output, _ = start(settings, processes=count).communicate(timeout=60)
+    reports: list[Report] = json.loads(output)["reports"]
+    assert len({report["process"] for report in reports}) == count
+    return reports
 
 
 def killed(settings: Settings, word: str, number: int, **plan: object) -> None:

@@ -127,7 +127,7 @@ PLANTED: Final = {
     "index not unique": (
         (
             "DROP INDEX uq_graph_job_events_event;"
-            " CREATE INDEX uq_graph_job_events_event ON graph_job_events ((payload->>'eventId') COLLATE \"C\")"
+            " CREATE INDEX uq_graph_job_events_event ON graph_job_events ((payload->>'eventId'))"
         ),
         "Missing: index uq_graph_job_events_event: CREATE UNIQUE INDEX",
         "CREATE INDEX uq_graph_job_events_event",

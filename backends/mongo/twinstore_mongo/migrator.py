@@ -332,8 +332,9 @@ def check_ledger(module: str, shipped: Mapping[str, Step], rows: Mapping[str, Ap
             )
         if row.checksum != shipped[name].checksum:
             raise MigrationChecksumError(
-                f"Migration {name} was changed after it had been applied; restore the shipped file by "
-                "reinstalling twinstore.",
+                f"Migration {name} was changed after it had been applied (applied as {row.checksum}, shipped "
+                f"as {shipped[name].checksum}); nothing was changed. Restore the shipped file by "
+                "reinstalling twinstore or the module; put further changes into a new step.",
                 module=module,
                 key=name,
                 driver=DRIVER,

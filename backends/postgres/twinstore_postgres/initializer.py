@@ -23,6 +23,7 @@ from twinstore_postgres import migrator, reverting
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.datasource import source_class
 from twinstore_postgres.errors import translated
+from twinstore_postgres.failures import naming_rights
 from twinstore_postgres.schema import schema_differences, shape_differences, snapshot_of
 from twinstore_postgres.script import script
 from twinstore_postgres.settings import DRIVER
@@ -66,7 +67,11 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
             release: also apply the files 100-199, which run only on request of an operator.
             accept: the tables whose rows may be hidden behind row-level security.
         """
-        with closing(self._connect()) as connection, translated():
+        with (
+            closing(self._connect()) as connection,
+            translated(),
+            naming_rights(connection, self.module),
+        ):
             known = migrator.applied_migrations(connection, self.module)
             pending = self._pending(connection, known, release=release)
             check_consent(connection, self.module, pending, accept)

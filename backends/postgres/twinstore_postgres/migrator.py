@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_pascal
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
 from twinstore.migrations import MigrationState, MigrationStatus
 from twinstore_postgres.errors import translate
+from twinstore_postgres.failures import migration_failed
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -177,11 +178,16 @@ def check_history(module: ModuleSpec[object], applied: dict[str, Applied]) -> No
             module=module.name,
             driver=DRIVER,
         )
-    changed = [name for name, row in sorted(applied.items()) if _changed(row, shipped[name])]
+    changed = [
+        f"{name} (applied as {row.checksum}, shipped as {shipped[name].checksum})"
+        for name, row in sorted(applied.items())
+        if _changed(row, shipped[name])
+    ]
     if changed:
         raise MigrationChecksumError(
             f"Applied migrations of schema {module.name} were changed afterwards: {', '.join(changed)}. "
-            "Restore the shipped files; put further changes into a new file.",
+            "Nothing was changed. Restore the shipped files, by reinstalling twinstore or the module; put "
+            "further changes into a new file.",
             module=module.name,
             driver=DRIVER,
         )
@@ -261,12 +267,7 @@ def apply(
     except psycopg.OperationalError as error:  # of the connection, not of the file
         raise translate(error) from error
     except psycopg.Error as error:
-        raise MigrationError(
-            f"The migration {migration.name} failed and was rolled back: {' '.join(str(error).split())}. "
-            "Correct the cause (often a missing right of the owner role) and run: twinstore migrate run",
-            module=module.name,
-            driver=DRIVER,
-        ) from error
+        raise migration_failed(connection, module, migration, error) from error
 
 
 def lock(connection: Connection, schema: str) -> None:
