@@ -19,6 +19,7 @@ from twinstore.scheduler import RunQueryOptions
 from twinstore.storage import open_storage
 from twinstore_backfill.demo.data import TENANTS
 from twinstore_backfill.demo.loading import load_everything, load_samples
+from twinstore_backfill.selftest.markdown import headline
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -32,6 +33,8 @@ __all__ = ["RUNS", "DemoFailedError", "run_demo"]
 RUNS: Final = 20_000
 SCHEDULES_PER_TENANT: Final = 10
 PAGE_SIZE: Final = 25
+# Rows of each entity that the self-test takes; more would plant the same corruptions in other rows.
+SAMPLE: Final = "20"
 FORMATS: Final = ("json", "xml", "md", "html")
 
 RunPage = tuple[tuple[str, ...], str | None]
@@ -90,8 +93,15 @@ class Demo:
                 self._load(storage.scheduler)
             self._print_counts(storage.scheduler)
             firsts, seconds = read_twice(storage.scheduler)
-        self._backfill("Copy everything to PostgreSQL", "copy", "--execute")
-        self._backfill("Prove that both hold the same", "verify")
+        self._backfill("Copy everything to PostgreSQL", "copy", "--jobs", "2", "--execute")
+        self._backfill("Prove that both hold the same", "verify", "--jobs", "2")
+        self._backfill(
+            "Corrupt copies of a few rows in every way, on both stores, and count what the proof finds",
+            "selftest",
+            "--sample",
+            SAMPLE,
+        )
+        self._print_found()
         with (
             step(self._console, "Change one line, Persistence:Scheduler = Postgres, and read on"),
             self._switched("Postgres") as storage,
@@ -123,18 +133,7 @@ class Demo:
 
     def _backfill(self, title: str, command: str, *options: str) -> None:
         """Run the command line as a migration engineer would, and show the command."""
-        shown = [
-            "backfill",
-            command,
-            "--module",
-            "scheduler",
-            "--from",
-            "Mongo",
-            "--to",
-            "Postgres",
-            "--jobs",
-            "2",
-        ]
+        shown = ["backfill", command, "--module", "scheduler", "--from", "Mongo", "--to", "Postgres"]
         self._console.print(f"   $ twinstore {' '.join([*shown, *options])}", style="dim")
         arguments = ["--config", str(self._settings), *shown, "--out", str(self._folder), *options]
         started = time.monotonic()
@@ -152,6 +151,10 @@ class Demo:
             )
         print_step(self._console, title, time.monotonic() - started)
 
+    def _print_found(self) -> None:
+        report = json.loads((self._folder / "selftest-report.json").read_text())
+        self._console.print(f"   {headline(report)}")
+
     def _conclude(self) -> int:
         report = json.loads((self._folder / "parity-report.json").read_text())
         proved = int(report["documents_equal"])
@@ -166,7 +169,7 @@ def remove_earlier_demo(folder: Path) -> None:
     """Remove the servers and reports of an earlier demo, so that every demo shows the same."""
     # There may be none. What cannot be removed is named by the start of the servers, which uses it.
     shutil.rmtree(folder / "servers", ignore_errors=True)
-    for old in (*folder.glob("*.json"), *folder.glob("*.ndjson"), *folder.glob("parity-report.*")):
+    for old in (*folder.glob("*.json"), *folder.glob("*.ndjson"), *folder.glob("*-report.*")):
         old.unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
 
