@@ -18,10 +18,10 @@ ARGS ?=
 WORKERS ?= 2
 PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo check fix test test-long lowest mutants bench docs clean
+.PHONY: help setup demo check fix test test-long lowest mutants verification-report soak bench docs clean
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
 
 setup: $(VENV)/.installed ## create .venv and install twinstore with every extra
 
@@ -58,6 +58,12 @@ lowest: setup ## run the tests on the lowest versions that pyproject.toml allows
 mutants: setup ## plant faults into the sample driver and let the contract kit find each
 	$(BIN)/python -m tests.plant_mutants $(ARGS)
 
+verification-report: setup ## run the groups of the suite and write verification-report.md (ARGS='--only postgres')
+	$(BIN)/python -m tests.verification --workers $(WORKERS) $(ARGS)
+
+soak: setup ## kill workers at random on both databases and judge what they left (ARGS='--minutes 10 --seed 7')
+	$(BIN)/python -m tests.soak $(ARGS)
+
 bench: setup ## measure copy, verify and single operations against the bare drivers
 	$(BIN)/python -m benchmarks $(ARGS)
 
@@ -66,7 +72,7 @@ docs: setup ## regenerate parts of docs/ and every schema.txt
 
 clean: ## stop what runs here; remove .venv, every cache and what commands leave here
 	if [ -d .twinstore ] && [ -x $(BIN)/twinstore ]; then $(BIN)/twinstore down; fi
-	rm -rf $(VENV) $(LOWEST) .twinstore backfill report dist .demo .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage*
+	rm -rf $(VENV) $(LOWEST) .twinstore backfill report verification-report.* dist .demo .bench .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .coverage*
 
 $(BIN)/python:
 	@for python in $(CANDIDATES); do \

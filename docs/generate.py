@@ -17,7 +17,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from docs.parts import capabilities, commands, drivers, entities, errors, interface, outsiders, settings
+from docs.parts import (
+    capabilities,
+    commands,
+    drivers,
+    entities,
+    errors,
+    interface,
+    outsiders,
+    settings,
+    support,
+)
 from twinstore.scheduler.module import MODULE
 
 if TYPE_CHECKING:
@@ -51,6 +61,7 @@ def static_parts() -> dict[str, Callable[[], str]]:
         "driver-interface": interface.driver_table,
         "module-interface": interface.module_table,
         **outsiders.parts(),
+        "support": support.support_table,
         "internal-fields": partial(entities.internal_fields_table, MODULE),
     }
 

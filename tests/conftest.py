@@ -95,10 +95,12 @@ def pytest_configure_node(node: WorkerNode) -> None:
 
 def _drop_leftovers(directory: Path) -> None:
     urls = servers_of(directory)
-    with closing(PostgresServer(urls.postgres, directory)) as postgres:
-        postgres.drop_leftovers()
-    with closing(MongoServer(urls.mongo, directory)) as mongo:
-        mongo.drop_leftovers()
+    if urls.postgres:
+        with closing(PostgresServer(urls.postgres, directory)) as postgres:
+            postgres.drop_leftovers()
+    if urls.mongo:
+        with closing(MongoServer(urls.mongo, directory)) as mongo:
+            mongo.drop_leftovers()
 
 
 @pytest.fixture(scope="session")
@@ -122,14 +124,14 @@ def servers(run_directory: Path) -> ServerUrls:
 @pytest.fixture(scope="session")
 def mongo_server(servers: ServerUrls, run_directory: Path) -> Iterator[MongoServer]:
     """Return the MongoDB of this run with an open client."""
-    with closing(MongoServer(servers.mongo, run_directory)) as server:
+    with closing(MongoServer(servers["mongo"], run_directory)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def postgres_server(servers: ServerUrls, run_directory: Path) -> Iterator[PostgresServer]:
     """Return the PostgreSQL of this run with an open superuser connection."""
-    with closing(PostgresServer(servers.postgres, run_directory)) as server:
+    with closing(PostgresServer(servers["postgres"], run_directory)) as server:
         yield server
 
 

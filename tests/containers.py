@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from pymongo import MongoClient
@@ -35,12 +35,18 @@ def postgres_container() -> DockerContainer:
 
 
 @contextmanager
-def running_containers() -> Iterator[ServerUrls]:
-    """Run both servers; they end with the block."""
-    with mongo_container() as mongo, postgres_container() as postgres:
-        mongo_url = f"mongodb://{_address(mongo, 27017)}/?directConnection=true"
-        initiate_replica_set(mongo_url)
-        yield ServerUrls(mongo_url, f"postgresql://postgres:{PASSWORD}@{_address(postgres, 5432)}/postgres")
+def running_containers(kinds: tuple[str, ...]) -> Iterator[ServerUrls]:
+    """Run the servers of these kinds; they end with the block."""
+    urls: dict[str, str] = {}
+    with ExitStack() as stack:
+        if "mongo" in kinds:
+            mongo = stack.enter_context(mongo_container())
+            urls["mongo"] = f"mongodb://{_address(mongo, 27017)}/?directConnection=true"
+            initiate_replica_set(urls["mongo"])
+        if "postgres" in kinds:
+            postgres = stack.enter_context(postgres_container())
+            urls["postgres"] = f"postgresql://postgres:{PASSWORD}@{_address(postgres, 5432)}/postgres"
+        yield ServerUrls(**urls)
 
 
 def initiate_replica_set(url: str) -> None:

@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,12 +27,15 @@ from uuid import uuid4
 from pymongo import MongoClient
 
 import twinstore_embedded
-from tests.servers import ServerUrls, Source, choose_source, given_urls
+from tests.servers import ServerUrls, Source, choose_source, given_urls, kinds_of_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
+IN_MEMORY = Path("/dev/shm")  # noqa: S108  # the directory made there has a name of its own
+# The oplog alone may take 1 GB.
+ROOM_BYTES = 4_000_000_000
 # A keeper outlives the worker that started it; a Popen that is collected while its process runs would warn.
 _keepers: list[subprocess.Popen[bytes]] = []
 
@@ -49,10 +52,20 @@ def exclusive(path: Path) -> Iterator[None]:
         yield
 
 
+def _fastest_directory() -> Path:
+    """Return where the data of the servers lies: in memory where there is room for it.
+
+    Every test makes collections and tables, each of which the servers bring to the disk before they answer.
+    """
+    if os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES:
+        return IN_MEMORY
+    return Path(tempfile.gettempdir())
+
+
 @contextmanager
 def shared_run() -> Iterator[Path]:
     """Make the directory that the workers of one run share; leave when nothing is left running."""
-    directory = Path(tempfile.gettempdir()) / f"twinstore-tests-{uuid4().hex[:8]}"
+    directory = _fastest_directory() / f"twinstore-tests-{uuid4().hex[:8]}"
     directory.mkdir(mode=0o711)
     try:
         with exclusive(directory / "run.lock"):
@@ -101,16 +114,33 @@ def _start_keeper(directory: Path) -> str:
 
 
 @contextmanager
-def running(source: Source, directory: Path) -> Iterator[ServerUrls]:
-    """Run both servers for the length of the block."""
+def running(source: Source, directory: Path, kinds: tuple[str, ...]) -> Iterator[ServerUrls]:
+    """Run the servers of these kinds for the length of the block."""
     if source is Source.CONTAINERS:
         from tests.containers import running_containers  # noqa: PLC0415  # slow to import, seldom used
 
-        with running_containers() as urls:
+        with running_containers(kinds) as urls:
+            yield urls
+    elif len(kinds) == 1:
+        with alone(kinds[0], directory / "data") as urls:
             yield urls
     else:
         with twinstore_embedded.servers(directory / "data", durable=False) as servers:
             yield ServerUrls(servers.mongo.url, servers.postgres.superuser_url())
+
+
+@contextmanager
+def alone(kind: str, data: Path) -> Iterator[ServerUrls]:
+    """Run one server; nothing of the other one is started."""
+    with ExitStack() as stack:
+        if kind == "mongo":
+            mongo = twinstore_embedded.start_mongo(data, owned=True)
+            stack.callback(mongo.stop)
+            yield ServerUrls(mongo=mongo.url)
+        else:
+            postgres = twinstore_embedded.start_postgres(data, durable=False, owned=True)
+            stack.callback(postgres.stop)
+            yield ServerUrls(postgres=postgres.superuser_url())
 
 
 def _stop_expiry(url: str) -> None:
@@ -122,8 +152,9 @@ def _stop_expiry(url: str) -> None:
 def keep(directory: Path) -> None:
     """Run the servers until the test run is over, however it ended."""
     with exclusive(directory / "keeper.lock"):
-        with running(choose_source(os.environ), directory) as urls:
-            _stop_expiry(urls.mongo)
+        with running(choose_source(os.environ), directory, kinds_of_run(os.environ)) as urls:
+            if urls.mongo:
+                _stop_expiry(urls.mongo)
             print(json.dumps(asdict(urls)), flush=True)  # noqa: T201  # the answer to the worker
             with exclusive(directory / "run.lock"):
                 pass

@@ -5,6 +5,9 @@ In this order:
 1. ``TWINSTORE_TEST_MONGO_URL`` (a replica set) and ``TWINSTORE_TEST_POSTGRES_URL`` (a superuser), both;
 2. containers, with ``TWINSTORE_TEST_SERVERS=containers``;
 3. the embedded servers, which come from pip and need nothing else.
+
+``TWINSTORE_TEST_ONLY=postgres`` (or ``mongo``) leaves the other server out: none is started, no URL is
+needed, and a test that asks for it fails.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 MONGO_URL: Final = "TWINSTORE_TEST_MONGO_URL"
 POSTGRES_URL: Final = "TWINSTORE_TEST_POSTGRES_URL"
 SERVERS: Final = "TWINSTORE_TEST_SERVERS"
+ONLY: Final = "TWINSTORE_TEST_ONLY"
+KINDS: Final = {"mongo": MONGO_URL, "postgres": POSTGRES_URL}
 
 Settings: TypeAlias = dict[str, object]
 
@@ -36,16 +41,36 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerUrls:
-    """A MongoDB replica set, and PostgreSQL as its superuser."""
+    """A MongoDB replica set, and PostgreSQL as its superuser; empty for one that the run leaves out."""
 
-    mongo: str
-    postgres: str
+    mongo: str = ""
+    postgres: str = ""
+
+    def __getitem__(self, kind: str) -> str:
+        """Return the URL of one server.
+
+        Raises:
+            LookupError: this run leaves it out.
+        """
+        url = {"mongo": self.mongo, "postgres": self.postgres}[kind]
+        if not url:
+            raise LookupError(f"This run has no {kind} server, because {ONLY} names another one.")
+        return url
+
+
+def kinds_of_run(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return which servers the run has."""
+    only = environ.get(ONLY)
+    if only and only not in KINDS:
+        raise ValueError(f"{ONLY}={only!r} is unknown: use {' or '.join(map(repr, KINDS))}")
+    return (only,) if only else tuple(KINDS)
 
 
 def choose_source(environ: Mapping[str, str]) -> Source:
     """Return who runs the servers; a contradiction is an error, never a guess."""
-    given = [name for name in (MONGO_URL, POSTGRES_URL) if environ.get(name)]
-    if len(given) == 1:
+    wanted_urls = [KINDS[kind] for kind in kinds_of_run(environ)]
+    given = [name for name in wanted_urls if environ.get(name)]
+    if len(given) < len(wanted_urls) and given:
         raise ValueError(f"{given[0]} is set alone: set both {MONGO_URL} and {POSTGRES_URL}, or neither")
     if given:
         return Source.URLS
@@ -57,7 +82,7 @@ def choose_source(environ: Mapping[str, str]) -> Source:
 
 def given_urls(environ: Mapping[str, str]) -> ServerUrls:
     """Return the servers that the environment names."""
-    return ServerUrls(environ[MONGO_URL], environ[POSTGRES_URL])
+    return ServerUrls(**{kind: environ[KINDS[kind]] for kind in kinds_of_run(environ)})
 
 
 def postgres_url(base: str, **changes: str) -> str:

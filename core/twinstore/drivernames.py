@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["bound_name", "bound_names"]
 
 Maker = Callable[[ModuleSpec[object]], type]
+# What was made, so that two files of a host that import a name have one class.
+_bound: dict[tuple[object, ...], type[Repository]] = {}
 
 
 def bound_name(
@@ -46,13 +48,14 @@ def bound_name(
     """
     # The import system asks a package for its submodules by this way too, and those are in lower case.
     if name[:1].isupper():
-        found = bound_names(driver, initializer(), source and source()).get(name)
+        found = bound_names(package, driver, initializer(), source and source()).get(name)
         if found is not None:
             return found
     raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 
 def bound_names(
+    package: str,
     driver: str,
     initializer: Maker,
     source: Maker | None = None,
@@ -60,6 +63,7 @@ def bound_names(
     """Return the classes of a driver by the name that hosts know.
 
     Args:
+        package: the package of the driver, from which the classes are imported.
         driver: the name of the driver, which is part of each name.
         initializer: makes the initialiser class of a module.
         source: makes the class that lends a host connections of its own, where the driver has one; its name
@@ -73,7 +77,7 @@ def bound_names(
         for repository in repository_classes(spec):
             title = f"{driver}{protocol_name(repository)}"
             # Where two modules name a repository alike, the first one has the name.
-            found.setdefault(title, bound_repository(title, repository, driver))
+            found.setdefault(title, bound_repository(package, title, repository, driver))
     return found
 
 
@@ -95,8 +99,8 @@ def protocol_name(repository: type[Repository]) -> str:
     )
 
 
-def bound_repository(name: str, repository: type[Repository], driver: str) -> type[Repository]:
-    """Return a repository class that accepts the rows of one driver only."""
+def bound_repository(package: str, name: str, repository: type[Repository], driver: str) -> type[Repository]:
+    """Return a repository class that accepts the rows of one driver only; the same at every import."""
 
     def take(self: Repository, access: Access) -> None:
         """Take the access to the rows of this driver.
@@ -110,5 +114,10 @@ def bound_repository(name: str, repository: type[Repository], driver: str) -> ty
             )
         repository.__init__(self, access)
 
-    doc = f"{repository.__doc__ or name} Bound to {driver}."
-    return type(name, (repository,), {"__init__": take, "__doc__": doc})
+    key = (package, name, repository, driver)
+    if key not in _bound:
+        doc = f"{repository.__doc__ or name} Bound to {driver}."
+        members = {"__init__": take, "__doc__": doc, "__module__": package}
+        # Of two threads that make it, one is right.
+        _bound.setdefault(key, type(name, (repository,), members))
+    return _bound[key]

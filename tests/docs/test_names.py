@@ -13,7 +13,7 @@ from docs.parts.drivers import contracts, hooks
 from docs.parts.errors import core_errors, tool_errors
 from docs.parts.settings import DRIVERS, driver_keys, option_keys
 from tests.docs.pages import DOCS, PAGES, ROOT, prose
-from tests.servers import MONGO_URL, POSTGRES_URL, SERVERS
+from tests.servers import MONGO_URL, ONLY, POSTGRES_URL, SERVERS
 from twinstore import testing
 from twinstore.backend import CAPABILITY_NAMES
 from twinstore.config import CONFIG_VARIABLE
@@ -70,7 +70,7 @@ def test_every_setting_is_explained(key: str) -> None:
     assert named(key, "configuration.md")
 
 
-@pytest.mark.parametrize("name", [MONGO_URL, POSTGRES_URL, SERVERS])
+@pytest.mark.parametrize("name", [MONGO_URL, POSTGRES_URL, SERVERS, ONLY])
 def test_every_variable_of_the_tests_is_explained_to_contributors(name: str) -> None:
     assert name in prose(ROOT / "CONTRIBUTING.md")
 

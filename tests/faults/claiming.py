@@ -20,12 +20,14 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import twinstore
+from tests.faults.notes import append_line, opened
 from twinstore.clock import SystemClock
 from twinstore.errors import TwinstoreError
 from twinstore.scheduler.enums import PolicyRunJobStatus
 from twinstore.testing.scheduler.policy_builders import as_submitted, make_policy_job
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from twinstore.scheduler.policy_jobs import PolicyRunJob
@@ -46,12 +48,11 @@ class Notes:
     """The file that all workers append to."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        self._file = opened(path)
 
     def add(self, what: str, job: PolicyRunJob, owner: str, now: datetime) -> None:
-        """Append one line; the system writes it as a whole or not at all."""
-        line = [what, job.id, job.attempt_count, owner, now.isoformat(), lease_end(job)]
-        os.write(self._file, json.dumps(line).encode() + b"\n")
+        """Append one line."""
+        append_line(self._file, [what, job.id, job.attempt_count, owner, now.isoformat(), lease_end(job)])
 
 
 def lease_end(job: PolicyRunJob) -> str | None:
@@ -103,11 +104,16 @@ def worker(plan: Plan, number: int) -> None:
 
 def started(plan: Plan, number: int) -> int:
     """Start a worker in a process of its own; return its id."""
+    return forked(lambda: worker(plan, number))
+
+
+def forked(action: Callable[[], None]) -> int:
+    """Run an action in a child, which ends then; return its id. An error of the library ends it with 1."""
     child = os.fork()
     if child:
         return child
     try:
-        worker(plan, number)
+        action()
     except TwinstoreError as error:
         os.write(2, f"{type(error).__name__}: {error.message}\n".encode())
         os._exit(1)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import twinstore
+from tests.faults.notes import whole_lines
 from tests.server_supervisor import ROOT
 from tests.stores import DRIVERS, fresh_settings
 from twinstore.scheduler.enums import PolicyRunJobStatus
@@ -105,7 +106,9 @@ def killed(driver: str, request: pytest.FixtureRequest, folder: Path, size: dict
     assert report["kills"] >= size["kills"] / 3
     assert Counter(status for status, _ in report["stored"].values()) == {"submitted": size["jobs"]}
     attempts = {name: count for name, (_, count) in report["stored"].items()}
-    judge([json.loads(line) for line in notes.read_text().splitlines()], attempts)
+    lines, torn = whole_lines(notes)
+    assert torn <= report["kills"]
+    judge(lines, attempts)
 
 
 def judge(notes: list[list[Any]], attempts: dict[str, int]) -> None:

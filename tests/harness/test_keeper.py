@@ -13,7 +13,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from tests.server_supervisor import ROOT, ServersUnavailableError, servers_of, shared_run
-from tests.servers import MONGO_URL, POSTGRES_URL, SERVERS, ServerUrls
+from tests.servers import MONGO_URL, ONLY, POSTGRES_URL, SERVERS, ServerUrls
 
 RUN = """
 import sys
@@ -28,7 +28,7 @@ with shared_run() as directory:
 
 @pytest.fixture(autouse=True)
 def embedded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (MONGO_URL, POSTGRES_URL, SERVERS):
+    for name in (MONGO_URL, ONLY, POSTGRES_URL, SERVERS):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -70,6 +70,18 @@ def test_a_run_that_asks_for_no_server_starts_none() -> None:
         files = {path.name for path in directory.iterdir()}
     assert files == {"run.lock"}
     assert not directory.exists()
+
+
+def test_a_run_about_one_server_starts_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ONLY, "postgres")
+    with shared_run() as directory:
+        urls = servers_of(directory)
+        with psycopg.connect(urls["postgres"]):
+            homes = {path.name for path in (directory / "data").iterdir()}
+        with pytest.raises(LookupError, match="no mongo server"):
+            urls["mongo"]
+    assert not any("mongo" in name for name in homes)
+    assert "postgres" in homes
 
 
 def test_a_failed_start_says_why_and_is_not_repeated() -> None:

@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.servers import Source, choose_source, given_urls, mongo_config, postgres_config, postgres_url
+from tests.servers import (
+    Source,
+    choose_source,
+    given_urls,
+    kinds_of_run,
+    mongo_config,
+    postgres_config,
+    postgres_url,
+)
 
 URLS = {
     "TWINSTORE_TEST_MONGO_URL": "mongodb://db:27017",
@@ -33,6 +41,20 @@ def test_given_urls_win_over_containers() -> None:
 def test_one_url_alone_is_refused_by_name(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is set alone"):
         choose_source({name: URLS[name]})
+
+
+def test_one_server_alone_needs_one_url_and_leaves_the_other_out() -> None:
+    environ = {"TWINSTORE_TEST_ONLY": "postgres"}
+    assert (choose_source(environ), kinds_of_run(environ)) == (Source.EMBEDDED, ("postgres",))
+    environ |= {"TWINSTORE_TEST_POSTGRES_URL": URLS["TWINSTORE_TEST_POSTGRES_URL"]}
+    assert choose_source(environ) is Source.URLS
+    urls = given_urls(environ)
+    assert urls["postgres"] == "postgresql://db/postgres"
+    with pytest.raises(LookupError, match="This run has no mongo server"):
+        urls["mongo"]
+    assert kinds_of_run({"TWINSTORE_TEST_ONLY": ""}) == ("mongo", "postgres")
+    with pytest.raises(ValueError, match="'sqlite' is unknown: use 'mongo' or 'postgres'"):
+        choose_source({"TWINSTORE_TEST_ONLY": "sqlite"})
 
 
 def test_an_unknown_kind_of_server_is_refused() -> None:

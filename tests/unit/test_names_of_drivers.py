@@ -18,6 +18,7 @@ DRIVERS: Final = {"Memory": "twinstore_memory", "Mongo": "twinstore_mongo", "Pos
 REPOSITORIES: Final = [
     *(name for name in scheduler.__all__ if name.endswith("Repository")),
     "DistributedLock",
+    "GraphJobStore",
 ]
 
 
@@ -27,6 +28,14 @@ def test_a_repository_of_a_driver_is_the_one_of_its_module(driver: str, name: st
     found = getattr(import_module(DRIVERS[driver]), f"{driver}{name}")
     assert getattr(scheduler, name) in found.__mro__
     assert found.__name__ == f"{driver}{name}"
+    # Two files of a host that import it have the same class, and it is found again where it was imported.
+    assert found is getattr(import_module(found.__module__), f"{driver}{name}")
+    assert found.__module__ == DRIVERS[driver]
+
+
+def test_the_connection_source_of_the_scheduler_has_its_name() -> None:
+    found = import_module("twinstore_postgres").SchedulerDataSource
+    assert (found.__name__, callable(found.open_connection)) == ("SchedulerDataSource", True)
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

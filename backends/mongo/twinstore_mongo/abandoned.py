@@ -8,6 +8,8 @@ connection and with it the transaction.
 from __future__ import annotations
 
 import logging
+import math
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from pymongo.errors import OperationFailure
@@ -15,14 +17,46 @@ from pymongo.errors import OperationFailure
 from twinstore_mongo.errors import loggable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from twinstore_mongo.connection import Document, OpenDatabase
 
-__all__ = ["end_abandoned"]
+__all__ = ["Losses", "end_abandoned"]
 
 log = logging.getLogger("twinstore.mongo")
 
 # Own ones only, which needs no right beyond the login; one question, so that both lists are of one moment.
 OWN: Final[Document] = {"$currentOp": {"allUsers": False, "idleSessions": True, "idleConnections": True}}
+
+# Longer than any transaction of ours among rivals that live, and far below the minute.
+LONG_SECONDS: Final = 1.0
+# Repetitions pause for a quarter of it; after a longer time without a loss the next one is another story.
+APART_SECONDS: Final = 1.0
+
+
+class Losses:
+    """When transactions of a storage lost against others: one after the other, the winner may be dead."""
+
+    __slots__ = ("_asked", "_clock", "_first", "_last")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take the clock, in seconds; nothing was lost yet."""
+        self._clock = clock
+        self._first = self._last = self._asked = -math.inf
+
+    def go_on(self) -> bool:
+        """Note a loss; return whether to look for abandoned transactions now, which is true once a second.
+
+        Threads may call at once: at worst two of them look.
+        """
+        now = self._clock()
+        if now - self._last > APART_SECONDS:
+            self._first = now
+        self._last = now
+        if min(now - self._first, now - self._asked) < LONG_SECONDS:
+            return False
+        self._asked = now
+        return True
 
 
 def end_abandoned(store: OpenDatabase) -> int:

@@ -20,6 +20,7 @@ from typing_extensions import override
 from twinstore.backend import Capabilities
 from twinstore.errors import ConfigurationError
 from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
+from twinstore_mongo.abandoned import Losses
 from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 
@@ -69,6 +70,7 @@ class OpenDatabase:
 
     Attributes:
         own_timeout: seconds to add to every call because the client has no ``timeoutMS`` of its own.
+        losses: when its transactions lost against others.
     """
 
     client: Client
@@ -77,6 +79,7 @@ class OpenDatabase:
     where: Where
     own_timeout: float | None = None
     collections: dict[str, Collection[Document]] = field(default_factory=dict)
+    losses: Losses = field(default_factory=Losses)
 
     def limited(self) -> AbstractContextManager[object]:
         """Bound everything inside by the time limit of one call; raises when there is no server."""

@@ -251,7 +251,7 @@ def initializer_class(module: ModuleSpec[object]) -> type[PostgresInitializer]:
 
 def __getattr__(name: str) -> type:
     """Return a class that hosts import by the name of its module."""
-    found = bound_names(DRIVER, initializer_class, source_class).get(name)
+    found = bound_names(__name__.partition(".")[0], DRIVER, initializer_class, source_class).get(name)
     if found is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return found

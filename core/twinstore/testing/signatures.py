@@ -26,6 +26,7 @@ __all__ = [
     "Lookup",
     "Method",
     "Purge",
+    "annotation_text",
     "fields_of",
     "lists_of",
     "lookups_of",

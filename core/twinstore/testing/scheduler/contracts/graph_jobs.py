@@ -131,6 +131,22 @@ class GraphJobRepositoryContract(SchedulerCases):
         assert jobs.try_replace(done, RUNNING) is False
         assert jobs.try_replace(done, COMPLETED) is True
 
+    def test_an_overlay_job_is_moved_by_its_own_call_and_found_by_its_own_look_ups(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        jobs, job = workspace.storage.graph_jobs, overlay(workspace)
+        jobs.insert(job)
+        running = graph_moved(job, RUNNING)
+        assert jobs.try_replace_overlay(running, PENDING) is False
+        assert jobs.get_overlay_job(workspace.tenant, job.id) == job
+        assert jobs.try_replace_overlay(running, QUEUED) is True
+        assert jobs.try_replace_overlay(running, QUEUED) is False
+        assert jobs.get_overlay_job_required(workspace.tenant, job.id) == running
+        with pytest.raises(InvalidTransitionError):
+            jobs.try_replace_overlay(job, RUNNING)
+        assert jobs.try_replace_overlay(graph_moved(running, COMPLETED, 9), RUNNING) is True
+        assert jobs.get_build_job(workspace.tenant, build(workspace).id) is None
+
     @pytest.mark.parametrize(
         "changes",
         [

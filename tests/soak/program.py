@@ -1,0 +1,178 @@
+"""Runs one soak: stores what is needed, lets workers work, kills them, finishes what is left, and judges."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+import twinstore
+from tests.faults.claiming import BATCH, TENANTS, forked
+from tests.soak.journal import Journal, read_journal
+from tests.soak.judge import violations
+from tests.soak.plan import BASE, NANOSECONDS, SoakClock, kills_of
+from tests.soak.sections import takeovers_of
+from tests.soak.stored import stored_in
+from tests.soak.work import Worker
+from twinstore.scheduler import PolicyRunJobStatus
+from twinstore.testing.scheduler.builders import make_schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from tests.soak.journal import Line
+    from tests.soak.plan import Plan
+    from twinstore.scheduler.storage import SchedulerStorage
+
+__all__ = ["OPERATIONS", "Result", "soak"]
+
+# What is counted, and by which line of the journal: only what was answered.
+OPERATIONS: Final = {
+    "runs fired": "fired",
+    "jobs created": "created",
+    "leases": "leased",
+    "jobs completed": "completed",
+    "graph moves": "moved",
+    "log appends": "appended",
+    "locks held": "entered",
+}
+DONE: Final = PolicyRunJobStatus.COMPLETED
+SECOND: Final = timedelta(seconds=1)
+LOOK_SECONDS: Final = 0.05
+# A worker that does not end by itself after the time is over hangs.
+PATIENCE_SECONDS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a soak came to.
+
+    Attributes:
+        operations: how many of each kind were answered.
+        kills: how many workers were killed.
+        takeovers: locks whose holder had not ended, and leases of jobs after the first.
+        violations: what is wrong, each in one sentence.
+    """
+
+    operations: dict[str, int]
+    kills: int
+    takeovers: int
+    violations: tuple[str, ...]
+
+
+def soak(plan: Plan) -> Result:
+    """Work, kill, finish and judge. No storage is open while workers are forked."""
+    plan.journal.unlink(missing_ok=True)
+    with twinstore.open_storage(plan.settings) as storage:
+        first = _prepared(storage.scheduler, plan)
+    # Once for all: each worker would import them anew.
+    import_module(f"twinstore_{storage.scheduler.driver.lower()}.special.scheduler_locks")
+    with closing(Journal(plan.journal)) as journal:
+        Supervisor(plan, journal).run()
+        with twinstore.open_storage(plan.settings) as storage:
+            _finish(storage.scheduler, journal, plan)
+            stored = stored_in(storage.scheduler, plan, first)
+    lines = read_journal(plan.journal)
+    return Result(
+        operations={name: _count(lines, what) for name, what in OPERATIONS.items()},
+        kills=_count(lines, "killed"),
+        takeovers=takeovers_of(lines)
+        + sum(line["what"] == "leased" and line["attempt"] > 1 for line in lines),
+        violations=tuple(violations(lines, stored)),
+    )
+
+
+def _count(lines: Sequence[Line], what: str) -> int:
+    return sum(line["what"] == what for line in lines)
+
+
+def _prepared(storage: SchedulerStorage, plan: Plan) -> dict[str, datetime]:
+    """Store the schedules; return the instant that is due first, by schedule."""
+    storage.initializer.ensure_migrations()
+    first: dict[str, datetime] = {}
+    for tenant, name in plan.schedule_names():
+        storage.schedules.upsert(make_schedule(tenant, name, when_cron="* * * * *", created_at=BASE))
+        due = storage.triggers.get_required(tenant, name).next_fire_at
+        assert due is not None
+        first[name] = due
+    return first
+
+
+class Supervisor:
+    """Starts workers, kills them as the plan says, and starts others in their place."""
+
+    def __init__(self, plan: Plan, journal: Journal) -> None:
+        self._plan = plan
+        self._journal = journal
+        self._running: dict[int, int] = {}
+        self._started = 0
+
+    def run(self) -> None:
+        """Kill until the time is over; then let the last workers end by themselves."""
+        for number in range(self._plan.processes):
+            self._start(number)
+        for kill in kills_of(self._plan):
+            self._wait_until(self._plan.start + int(kill.after * NANOSECONDS))
+            self._kill(kill.worker)
+            self._start(kill.worker)
+        self._wait_until(self._plan.end)
+        self._let_end()
+
+    def _start(self, number: int) -> None:
+        plan, name = self._plan, f"{self._plan.seed}/{number}/{self._started}"
+        self._started += 1
+
+        def work() -> None:
+            clock = SoakClock(plan.start)
+            with (
+                closing(Journal(plan.journal)) as journal,
+                twinstore.open_storage(plan.settings) as storage,
+            ):
+                Worker(storage.scheduler, journal, clock, name).work(plan)
+
+        self._running[number] = forked(work)
+
+    def _kill(self, number: int) -> None:
+        """Kill a worker, if it has not ended by an error, which the journal tells."""
+        victim = self._running.pop(number)
+        os.kill(victim, signal.SIGKILL)
+        os.waitpid(victim, 0)
+        self._journal.add("killed", victim=victim)
+
+    def _wait_until(self, instant: int) -> None:
+        while (rest := (instant - time.monotonic_ns()) / NANOSECONDS) > 0:
+            time.sleep(min(rest, LOOK_SECONDS))
+
+    def _let_end(self) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        for number, child in sorted(self._running.items()):
+            while os.waitpid(child, os.WNOHANG)[0] == 0:
+                if time.monotonic() > deadline:
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+                    self._journal.add("error", during=f"worker {number}", error="it did not end in time")
+                    break
+                time.sleep(LOOK_SECONDS)
+
+
+def _finish(storage: SchedulerStorage, journal: Journal, plan: Plan) -> None:
+    """Take every job to its end, as a last worker that nobody kills."""
+    clock = SoakClock(plan.start)
+    last = Worker(storage, journal, clock, f"{plan.seed}/last")
+    while any(set(storage.policy_jobs.count_by_status(tenant)) - {DONE} for tenant in TENANTS):
+        # Leases of killed workers are over a moment from now; until then there may be nothing to do.
+        now = clock.now()
+        storage.policy_jobs.release_expired(now, limit=1000)
+        batch = storage.policy_jobs.lease_many(last.name, now, limit=BATCH * BATCH)
+        last.lease_told(batch, now)
+        last.submit(batch)
+        last.finish()
+        if clock.now() > BASE + 2 * (plan.seconds + PATIENCE_SECONDS) * SECOND:
+            journal.add("error", during="the end", error="jobs are left that nobody can finish")
+            break

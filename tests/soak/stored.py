@@ -1,0 +1,127 @@
+"""What the store holds after a soak, as plain data that the judge reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.faults.claiming import TENANTS
+from tests.soak.work import LOCKS
+from twinstore.scheduler import PolicyJobQueryOptions, RunQueryOptions
+from twinstore.testing.workspace import all_pages
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tests.soak.plan import Plan
+    from twinstore.scheduler.storage import SchedulerStorage
+
+__all__ = ["GraphState", "JobState", "Stored", "TriggerState", "stored_in"]
+
+PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """Where a policy job stands."""
+
+    status: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerState:
+    """What a trigger counts, and the runs of its schedule.
+
+    Attributes:
+        first: the instant that was due first.
+        next: the instant that is due next.
+        fires, misfires: how many instants fired, and how many passed without.
+        runs: the ids of the stored runs.
+    """
+
+    first: datetime
+    next: datetime
+    fires: int
+    misfires: int
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphState:
+    """Where a graph job stands, and the status in each of its events, the first one first."""
+
+    status: str
+    attempts: int
+    events: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Everything by id; lines of logs as sequence and message; the fence of each lock."""
+
+    jobs: dict[str, JobState] = field(default_factory=dict[str, JobState])
+    triggers: dict[str, TriggerState] = field(default_factory=dict[str, TriggerState])
+    graph_jobs: dict[str, GraphState] = field(default_factory=dict[str, GraphState])
+    logs: dict[str, tuple[tuple[int, str], ...]] = field(
+        default_factory=dict[str, "tuple[tuple[int, str], ...]"]
+    )
+    fences: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def stored_in(storage: SchedulerStorage, plan: Plan, first: dict[str, datetime]) -> Stored:
+    """Read everything.
+
+    Args:
+        storage: the store, at which nobody works any more.
+        plan: what was done.
+        first: the instant that was due first, by schedule.
+    """
+    found = Stored()
+    for tenant in TENANTS:
+        _read_jobs(storage, tenant, found)
+        _read_graph_jobs(storage, tenant, found)
+    for tenant, schedule in plan.schedule_names():
+        found.triggers[schedule] = _trigger(storage, tenant, schedule, first[schedule], found)
+    for key in LOCKS:
+        lock = storage.locks.inspect(key)
+        if lock is not None:
+            found.fences[key] = lock.fence
+    return found
+
+
+def _read_jobs(storage: SchedulerStorage, tenant: str, found: Stored) -> None:
+    jobs = all_pages(
+        lambda token: storage.policy_jobs.list(tenant, PolicyJobQueryOptions(limit=PAGE, page_token=token))
+    )
+    found.jobs.update({job.id: JobState(job.status.value, job.attempt_count) for job in jobs})
+
+
+def _read_graph_jobs(storage: SchedulerStorage, tenant: str, found: Stored) -> None:
+    jobs = storage.graph_jobs
+    for job in all_pages(lambda token: jobs.list_build_jobs(tenant, None, PAGE, page_token=token)):
+        events = jobs.list_events(tenant, job.id, limit=PAGE).items
+        told = tuple(event.payload.status.value for event in reversed(events))
+        found.graph_jobs[job.id] = GraphState(job.status.value, job.attempts, told)
+
+
+def _trigger(
+    storage: SchedulerStorage, tenant: str, schedule: str, first: datetime, found: Stored
+) -> TriggerState:
+    runs = all_pages(
+        lambda token: storage.runs.list(
+            tenant, RunQueryOptions(schedule_id=schedule, limit=PAGE, page_token=token)
+        )
+    )
+    for run in runs:
+        lines = storage.execution_logs.list(tenant, run.id, limit=5000)
+        found.logs[run.id] = tuple((line.sequence or 0, line.message) for line in lines)
+    trigger = storage.triggers.get_required(tenant, schedule)
+    assert trigger.next_fire_at is not None
+    return TriggerState(
+        first=first,
+        next=trigger.next_fire_at,
+        fires=trigger.fire_count,
+        misfires=trigger.misfire_count,
+        runs=tuple(run.id for run in runs),
+    )

@@ -1,0 +1,197 @@
+"""What a worker does, again and again, until it is killed or the time is over."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from tests.faults.claiming import BATCH, TENANTS, lease_end, leased
+from twinstore.errors import LeaseLostError, TwinstoreError
+from twinstore.scheduler import ExecutionLogEntry, GraphJobStatus, PolicyJobQueryOptions, PolicyRunJobStatus
+from twinstore.scheduler.states import graph_job_move_allowed
+from twinstore.testing.scheduler.graph_jobs import graph_moved, make_graph_build_job
+from twinstore.testing.scheduler.policy_builders import as_ended, as_submitted, make_policy_job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.soak.journal import Journal
+    from tests.soak.plan import Plan, SoakClock
+    from twinstore.scheduler import PolicyRunJob, Run
+    from twinstore.scheduler.storage import SchedulerStorage
+
+__all__ = ["LEASE", "LOCKS", "Worker"]
+
+LOCKS: Final = ("reports", "imports")
+LEASE: Final = timedelta(seconds=1)
+PATIENCE: Final = timedelta(milliseconds=100)
+# How often it does not what it should: jobs that are forgotten, locks that are not released.
+FORGETS: Final = 0.1
+# Of the newest graph jobs, so that workers meet.
+MOVED: Final = 5
+DISPATCHING, SUBMITTED, COMPLETED = (
+    PolicyRunJobStatus.DISPATCHING,
+    PolicyRunJobStatus.SUBMITTED,
+    PolicyRunJobStatus.COMPLETED,
+)
+
+
+class Worker:
+    """One process, and its random choices."""
+
+    def __init__(self, storage: SchedulerStorage, journal: Journal, clock: SoakClock, name: str) -> None:
+        """Take what it works with; ``name`` is its own, and the seed of its choices."""
+        self._storage = storage
+        self._journal = journal
+        self._clock = clock
+        self.name = name
+        self._random = Random(name)
+        self._made = 0
+
+    def work(self, plan: Plan) -> None:
+        """Do one thing after the other until the time is over."""
+        activities = (self.fire, self.claim, self.finish, self.move, self.exclude)
+        while time.monotonic_ns() < plan.end:
+            self.attempt(self._random.choice(activities))
+
+    def attempt(self, activity: Callable[[], None]) -> None:
+        """Do one thing; an error ends the worker and is told."""
+        try:
+            activity()
+        except TwinstoreError as error:
+            told = f"{type(error).__name__}: {error.message}"
+            self._journal.add("error", during=activity.__name__, error=told)
+            raise
+
+    def fire(self) -> None:
+        """Fire some of the triggers that are due."""
+        now = self._clock.hurried()
+        due = list(self._storage.schedules.get_due_schedules(now, limit=20))
+        for schedule in self._random.sample(due, min(len(due), 3)):
+            self._journal.add("fire", schedule=schedule.id)
+            fired = self._storage.triggers.fire(schedule.tenant_id, schedule.id, now)
+            if fired is not None:
+                due_at, run = fired.scheduled_for.isoformat(), fired.run
+                self._journal.add(
+                    "fired", schedule=schedule.id, run=run.id, due=due_at, created=fired.created
+                )
+                self._log(run)
+
+    def _log(self, run: Run) -> None:
+        """Append to the log of a run, and to that of one that somebody else may write to."""
+        others = self._storage.runs.list(run.tenant_id).items
+        for target in (run, self._random.choice(others)):
+            messages = [self._next("line") for _ in range(self._random.randint(1, 3))]
+            self._journal.add("append", run=target.id, messages=messages)
+            entries = [
+                ExecutionLogEntry(
+                    tenant_id=target.tenant_id, run_id=target.id, logged_at=self._clock.now(), message=message
+                )
+                for message in messages
+            ]
+            stored = self._storage.execution_logs.append(entries)
+            self._journal.add(
+                "appended", run=target.id, lines=[[line.sequence, line.message] for line in stored]
+            )
+
+    def claim(self) -> None:
+        """Create jobs, lease some, and submit them; some are forgotten."""
+        jobs = self._storage.policy_jobs
+        for _ in range(self._random.randint(0, 3)):
+            tenant, name = self._random.choice(TENANTS), self._next("job")
+            self._journal.add("create", job=name, tenant=tenant)
+            jobs.create(make_policy_job(tenant, name))
+            self._journal.add("created", job=name, tenant=tenant)
+        now = self._clock.now()
+        batch = leased(self._storage, self.name, self._random, now)
+        self.lease_told(batch, now)
+        if self._random.random() >= FORGETS:
+            self.submit(batch)
+        if self._random.random() < 1 / BATCH:
+            jobs.release_expired(self._clock.now())
+
+    def lease_told(self, batch: Sequence[PolicyRunJob], now: object) -> None:
+        """Note the leases of some jobs."""
+        for job in batch:
+            self._journal.add(
+                "leased", job=job.id, attempt=job.attempt_count, now=str(now), until=lease_end(job)
+            )
+
+    def submit(self, batch: Sequence[PolicyRunJob]) -> None:
+        """Submit leased jobs, one by one or all at once; only what is answered with true counts."""
+        jobs, now = self._storage.policy_jobs, self._clock.now()
+        after = [as_submitted(job, now) for job in batch]
+        if len(after) == 1:
+            answers: tuple[bool, ...] = (self._submitted_alone(after[0]),)
+        else:
+            answers = jobs.complete_many(after, DISPATCHING, lease_owner=self.name, now=now)
+        for job, answer in zip(after, answers, strict=True):
+            if answer:
+                self._journal.add("submitted", job=job.id, attempt=job.attempt_count)
+
+    def _submitted_alone(self, job: PolicyRunJob) -> bool:
+        now = self._clock.now()
+        try:
+            return self._storage.policy_jobs.try_replace(job, DISPATCHING, lease_owner=self.name, now=now)
+        except LeaseLostError:
+            return False
+
+    def finish(self) -> None:
+        """Complete jobs that anybody has submitted; several workers meet at the same ones."""
+        tenant = self._random.choice(TENANTS)
+        wanted = PolicyJobQueryOptions(statuses=[SUBMITTED], limit=BATCH)
+        for job in self._storage.policy_jobs.list(tenant, wanted):
+            done = as_ended(job, COMPLETED, self._clock.now())
+            if self._storage.policy_jobs.try_replace(done, SUBMITTED):
+                self._journal.add("completed", job=job.id)
+
+    def move(self) -> None:
+        """Add a graph job now and then, and move one of the newest on by compare-and-set."""
+        tenant, store = self._random.choice(TENANTS), self._storage.graph_job_store
+        if self._random.random() < 0.3:
+            job = make_graph_build_job(
+                tenant, self._next("graph"), status="pending", created_at=self._clock.now()
+            )
+            self._journal.add("add", job=job.id, tenant=tenant)
+            store.add(job)
+            self._journal.add("added", job=job.id, tenant=tenant)
+        found = self._storage.graph_jobs.list_build_jobs(tenant, None, MOVED)
+        open_jobs = [job for job in found if not job.status.terminal]
+        if not open_jobs:
+            return
+        job = self._random.choice(open_jobs)
+        targets = [item for item in GraphJobStatus if graph_job_move_allowed(job.status, item)]
+        target = self._random.choice([item for item in targets if item is not job.status])
+        told = {"job": job.id, "origin": job.status.value, "target": target.value}
+        self._journal.add("move", **told)
+        if store.update(graph_moved(job, target, 60), job.status):
+            self._journal.add("moved", **told)
+
+    def exclude(self) -> None:
+        """Take a lock, do something while it is held, and mostly release it."""
+        key, asked = self._random.choice(LOCKS), time.monotonic_ns()
+        handle = self._storage.locks.try_acquire(key, PATIENCE, lease=LEASE, holder_id="one name for all")
+        if handle is None:
+            return
+        told = {"key": key, "fence": handle.fence}
+        self._journal.add("entered", **told, asked=asked)
+        self.move()
+        if self._random.random() < 0.3:
+            renewing = time.monotonic_ns()
+            try:
+                handle.renew()
+            except LeaseLostError:
+                self._journal.add("lost", **told)
+                return
+            self._journal.add("renewed", **told, asked=renewing)
+            self.finish()
+        self._journal.add("left", **told)
+        if self._random.random() >= FORGETS:
+            handle.release()
+
+    def _next(self, kind: str) -> str:
+        """Return a name that nobody else uses, also no later process of this worker."""
+        self._made += 1
+        return f"{kind}/{self.name}/{self._made}"
