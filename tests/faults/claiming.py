@@ -122,19 +122,21 @@ def forked(action: Callable[[], None]) -> int:
 
 def supervise(plan: Plan, storage: SchedulerStorage) -> int:
     """Kill workers at random and start others in their place until all is done; return how many died."""
-    random = Random(plan["seed"])
+    random, begin = Random(plan["seed"]), time.monotonic()
     running = {started(plan, number) for number in range(plan["processes"])}
     number, kills = len(running), 0
-    deadline = time.monotonic() + plan["seconds"]
+    deadline, next_kill = begin + plan["seconds"], begin
     while running:
         # Waits for the end of a child, or a little.
         signal.sigtimedwait({signal.SIGCHLD}, LOOK_SECONDS)
         storage.policy_jobs.release_expired(CLOCK.now())
         overdue = time.monotonic() > deadline
-        if overdue or (kills < plan["kills"] and random.random() < plan["share"]):
+        # By the clock: on a busy machine a round takes a second, and would kill too few.
+        if overdue or (kills < plan["kills"] and time.monotonic() > next_kill):
             victim = random.choice(sorted(running))
             os.kill(victim, signal.SIGKILL)
             kills += 1
+            next_kill += random.expovariate(1 / plan["every"])
         for child in sorted(running):
             ended, _ = os.waitpid(child, os.WNOHANG)
             if ended:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 THREADS: Final = 16
 DISPATCHING: Final = PolicyRunJobStatus.DISPATCHING
 SUBMITTED: Final = PolicyRunJobStatus.SUBMITTED
-BOUNDED: Final = {"jobs": 240, "processes": 4, "kills": 10, "share": 0.15, "seconds": 15}
-FULL: Final = {"jobs": 6000, "processes": 6, "kills": 300, "share": 0.1, "seconds": 240}
+BOUNDED: Final = {"jobs": 240, "processes": 4, "kills": 10, "every": 0.15, "seconds": 15}
+FULL: Final = {"jobs": 12_000, "processes": 6, "kills": 200, "every": 0.4, "seconds": 240}
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

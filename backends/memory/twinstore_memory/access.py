@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
 from twinstore.access import Access, AccessDefaults, Binding, Marking, Row
 from twinstore.canonical import CanonicalModel
+from twinstore.paging import decoded
 from twinstore.query import label_of_value
 from twinstore_memory.compile import matches, ordered, select, sort_key
 from twinstore_memory.rows import decode, encode, table
@@ -106,7 +108,7 @@ class MemoryAccess(AccessDefaults, Access):
     @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
         with self._link.working() as unit:
-            rows = select(rows_in(unit, query.scope, entity), query)[: query.limit]
+            rows = readable(unit, entity, query)
             found = [marked(unit, entity, row, query, sets) for row in rows]
             return tuple(row for row in found if row is not None)
 
@@ -144,6 +146,22 @@ def rows_in(unit: Unit, scope: Tenants, entity: Entity) -> list[DocumentRow]:
 def read(entity: Entity[M], row: DocumentRow | None) -> Row[M] | None:
     """Return a row that may be absent, decoded."""
     return None if row is None else decode(entity, row)
+
+
+def readable(unit: Unit, entity: Entity, query: Query) -> list[DocumentRow]:
+    """Return the first rows of a list that can be read; where none can, those behind them."""
+
+    def checked(row: DocumentRow) -> DocumentRow:
+        decode(entity, row)
+        return row
+
+    wanted = query
+    while True:
+        rows = select(rows_in(unit, query.scope, entity), wanted)[: wanted.limit]
+        found, _ = decoded(rows, checked, (lambda row: row.tenant_id) if query.passes_over else None)
+        if found or len(rows) < wanted.limit:
+            return found[: query.limit]
+        wanted = replace(wanted, limit=2 * wanted.limit)
 
 
 def marked(unit: Unit, entity: Entity[M], row: DocumentRow, query: Query, sets: Sets) -> Row[M] | None:

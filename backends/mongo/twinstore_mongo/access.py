@@ -24,7 +24,7 @@ from twinstore_mongo.changing import RuleEndedError, apply, insert_row
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.counters import next_number
 from twinstore_mongo.errors import DRIVER
-from twinstore_mongo.marking import can_set, mark_all, mark_first
+from twinstore_mongo.marking import can_set, mark
 from twinstore_mongo.parents import check_parent
 from twinstore_mongo.reading import count, many, one, page
 from twinstore_mongo.removing import remove
@@ -128,7 +128,6 @@ class MongoAccess(AccessDefaults, Access):
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
         if not can_set(entity, sets):
             return super().mark(entity, query, sets)
-        mark = mark_first if query.limit == 1 else mark_all
         return mark(self.context, entity, query, sets)
 
     @override

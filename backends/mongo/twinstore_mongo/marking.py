@@ -10,10 +10,10 @@ from pymongo import ReturnDocument
 
 from twinstore.access import Add, Row, ServerTime, Unset
 from twinstore.canonical import CanonicalModel
+from twinstore.paging import decoded
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import compiled
 from twinstore_mongo.derive import ID, VERSION
-from twinstore_mongo.parents import is_hidden
 from twinstore_mongo.reading import rows
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Document
     from twinstore_mongo.context import RepositoryContext
 
-__all__ = ["can_set", "mark_all", "mark_first"]
+__all__ = ["can_set", "mark"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -36,26 +36,38 @@ def can_set(entity: Entity, sets: Sets) -> bool:
     return all(item.number_of is not None and item.number_of not in sets for item in entity.derived)
 
 
-def mark_first(context: RepositoryContext, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
-    """Set fields of the first row of a list, in one round trip."""
-    if is_hidden(context, entity, query):
-        return ()
-    codec = codec_of(entity)
-    document = update(context, codec, compiled(codec, query), sets, codec.readings.of(query).order)
-    return () if document is None else (codec.decode(document),)
-
-
-def mark_all(context: RepositoryContext, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+def mark(context: RepositoryContext, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
     """Set fields of the first rows of a list, one after the other, each only while it still matches."""
     codec = codec_of(entity)
     condition = compiled(codec, query)
-    marked: list[Row[M]] = []
-    for found in rows(context, entity, query, query.limit, fields=(ID,)):
+    before: list[object] = []
+    # What is found twice is nobody's, and cannot be marked either.
+    while (found := readable_ids(context, entity, query)) != before:
+        before = found
         # Under $and, because the condition of the list may be about _id too.
-        document = update(context, codec, {ID: found[ID], "$and": [condition]}, sets)
-        if document is not None:
-            marked.append(codec.decode(document))
-    return tuple(marked)
+        updated = (update(context, codec, {ID: key, "$and": [condition]}, sets) for key in found)
+        marked = tuple(codec.decode(document) for document in updated if document is not None)
+        # Where others took all of them, the next ones may be free: each round somebody is done.
+        if marked:
+            return marked
+    return ()
+
+
+def readable_ids(context: RepositoryContext, entity: Entity, query: Query) -> list[object]:
+    """Return the ``_id`` of the first documents of a list that can be read: before they are changed."""
+    codec, wanted = codec_of(entity), query.limit
+    tenant = codec.names[entity.tenant_field] if entity.tenant_field is not None else ""
+
+    def readable(document: Document) -> object:
+        codec.decode(document)
+        return document[ID]
+
+    while True:
+        found = rows(context, entity, query, wanted)
+        ids, _ = decoded(found, readable, (lambda row: row.get(tenant)) if query.passes_over else None)
+        if ids or len(found) < wanted:
+            return ids[: query.limit]
+        wanted *= 2
 
 
 def update(
@@ -63,7 +75,6 @@ def update(
     codec: Codec[Any],
     condition: Document,
     sets: Sets,
-    order: list[tuple[str, int]] | None = None,
 ) -> Document | None:
     """Set fields of one document; return it as it is then."""
     # A pipeline, because only there the time of the server can be part of a sum.
@@ -75,7 +86,6 @@ def update(
         return context.collection(codec.entity).find_one_and_update(
             condition,
             [{"$set": changed}],
-            sort=order or None,
             return_document=ReturnDocument.AFTER,
             session=context.session,
         )

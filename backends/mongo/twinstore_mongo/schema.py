@@ -128,7 +128,11 @@ class Schema:
 
     def _ordinary(self) -> set[str]:
         """Return the names of the collections that are no views."""
-        return set(self.store.database.list_collection_names(filter={"type": ORDINARY}))
+        return {name for name, kind in self._kinds().items() if kind == ORDINARY}
+
+    def _kinds(self) -> dict[str, str]:
+        """Return the kinds of collections by name: views too."""
+        return {item["name"]: item.get("type", ORDINARY) for item in self.store.database.list_collections()}
 
     def find(self, existing: Existing, index: IndexSpec) -> str | None:
         """Return the name of a real index that does what the wanted one should."""
@@ -160,7 +164,7 @@ class Schema:
 
     def differences(self) -> Iterator[SchemaDifference]:
         """Yield every difference, without changing anything."""
-        kinds = {item["name"]: item["type"] for item in self.store.database.list_collections()}
+        kinds = self._kinds()
         ordinary = {name for name, kind in kinds.items() if kind == ORDINARY}
         for collection in self.collections:
             if collection.name not in kinds:

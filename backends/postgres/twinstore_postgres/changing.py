@@ -25,6 +25,7 @@ from twinstore.access import Marking, Row, UniqueKey
 from twinstore.canonical import CanonicalModel
 from twinstore.errors import DuplicateError, TwinstoreError
 from twinstore.failures import duplicate, not_found
+from twinstore.paging import decoded
 from twinstore_postgres import statements
 from twinstore_postgres.compile import compile_claim
 from twinstore_postgres.derive import table_of
@@ -196,19 +197,36 @@ def mark(execution: Execution, entity: Entity[M], query: Query, sets: Sets) -> t
         marked: list[Row[M]] = []
         updates: list[Step] = []
         with execution.unit(setting(query.scope), Subject(entity)) as steps:
-            found, clock = steps.run(compile_claim(query, table), CLOCK)
-            instant = whole(clock.rows[0][0])
-            for values in found.rows:
+            held, instant = hold_readable(steps, table, query)
+            for values, row in held:
                 marking = Marking(entity, query, sets)
-                marking((table.row(values),), lambda: instant)
+                marking((row,), lambda: instant)
                 if marking.done is not None:
                     marked.append(marking.done)
-                    row = table.encode(marking.done.model, marking.done.storage)
-                    updates.append((statements.update(table), (*row, *table.key_of(values))))
+                    new = table.encode(marking.done.model, marking.done.storage)
+                    updates.append((statements.update(table), (*new, *table.key_of(values))))
             steps.finish(*updates)
         return tuple(marked)
 
     return execution.repeat(once)
+
+
+def hold_readable(
+    steps: TransactionSteps, table: Table[M], query: Query
+) -> tuple[list[tuple[tuple[object, ...], Row[M]]], datetime]:
+    """Lock the first rows of a list that can be read; return them with the time after that."""
+    wanted = query
+    while True:
+        found, clock = steps.run(compile_claim(wanted, table), CLOCK)
+        held, _ = decoded(
+            found.rows,
+            lambda values: (values, table.row(values)),
+            table.tenant_in if query.passes_over else None,
+        )
+        if held or len(found.rows) < wanted.limit:
+            return held[: query.limit], whole(clock.rows[0][0])
+        # None of them could be read; the next ones may.
+        wanted = replace(wanted, limit=2 * wanted.limit)
 
 
 def lock_step(ref: Ref, *, tell: bool = False) -> Step:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from twinstore.errors import DuplicateError, InvalidTransitionError, ValidationError
+from twinstore.scheduler.catalog import WORKERS
 from twinstore.scheduler.workers import WorkerStatus
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.cases import SchedulerCases
@@ -110,3 +111,19 @@ class WorkerRepositoryContract(SchedulerCases):
         with pytest.raises(ValidationError):
             workers.find_dead(at(), threshold=timedelta(0))
         assert workers.get(worker.id) == worker
+
+    def test_a_worker_that_cannot_be_read_keeps_no_other_from_being_marked(
+        self, isolated_workspace: SchedulerWorkspace
+    ) -> None:
+        workers, probe = isolated_workspace.storage.workers, isolated_workspace.probe
+        broken, other = (
+            registered(isolated_workspace, name, last_heartbeat_at=at(number))
+            for number, name in enumerate("ab")
+        )
+        now, key = at() + timedelta(minutes=6), (broken.id,)
+        probe.poison(WORKERS, key, "no such thing")
+        before = probe.read(WORKERS, key)
+        assert before is not None
+        assert (workers.mark_dead(now), workers.mark_dead(now)) == ((other.id,), ())
+        assert workers.get_required(other.id).status is DEAD
+        assert probe.read(WORKERS, key) == before
