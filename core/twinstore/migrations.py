@@ -31,6 +31,7 @@ __all__ = [
     "SchemaSnapshot",
     "TakesSnapshots",
     "consent_required",
+    "standing",
     "without_consent",
 ]
 
@@ -70,19 +71,37 @@ class MigrationReport:
     unknown: tuple[str, ...] = field(default=())
 
 
+def standing(statuses: Iterable[MigrationStatus], remedy: str) -> tuple[str, ...]:
+    """Return a sentence for each migration that is not applied as shipped; ``remedy`` applies others."""
+    ways = {
+        MigrationState.PENDING: remedy,
+        MigrationState.CHANGED: "restore the shipped file by reinstalling twinstore",
+        MigrationState.MISSING: "upgrade twinstore",
+    }
+    return tuple(
+        f"Migration {item.name} is {item.state}. To mend: {ways[item.state]}"
+        for item in statuses
+        if item.state in ways
+    )
+
+
 class EffectKind(StrEnum):
-    """What a server does to rows that are there already, once a part of the schema exists."""
+    """What becomes of rows that are there already, once a part of the schema exists or is taken back."""
 
     TTL = "ttl"
     VALIDATOR = "validator"
     RLS = "rls"
+    DROP = "drop"
 
 
 VERBS: Final = {
     EffectKind.TTL: "remove {rows} of {name} at once",
     EffectKind.VALIDATOR: "refuse the next write of {rows} of {name}",
     EffectKind.RLS: "hide {rows} of {name} from whoever does not set app.tenant_id",
+    EffectKind.DROP: "drop {rows} of {name}, which may be nowhere else",
 }
+# Refused and hidden rows are still there; these are not.
+LOSING: Final = frozenset({EffectKind.TTL, EffectKind.DROP})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +127,7 @@ class Effect:
 
     @property
     def option(self) -> str:
-        """The option of ``twinstore migrate run`` that agrees to it."""
+        """The option of ``twinstore migrate run``, or ``migrate revert``, that agrees to it."""
         # A number never covers rows that were not counted to the end, so none is shown for them.
         number = "" if self.more else f"={self.rows}"
         return f"--accept-{self.kind} {self.name}{number}"
@@ -130,9 +149,7 @@ class Consent:
 
     def __post_init__(self) -> None:
         """Refuse what would agree to any removal."""
-        # Refused and hidden rows are still there; removed ones are not, so nobody agrees to an unknown
-        # number.
-        if self.kind is EffectKind.TTL and self.rows is None:
+        if self.kind in LOSING and self.rows is None:
             raise ValidationError(
                 f"A consent to remove rows of {self.name} must say how many; give the number "
                 "that the plan shows."

@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -132,31 +128,6 @@ def test_the_ledger_has_checksum_and_author(
         "duration_ms",
     }
     assert [(item.name, item.state) for item in states] == [(name, MigrationState.APPLIED) for name in STEPS]
-
-
-def test_eight_processes_at_once_apply_each_step_once(
-    mongo_database: MongoDatabase, database: Database[Document]
-) -> None:
-    code = (
-        "import json, sys, twinstore\n"
-        "with twinstore.add_scheduler_storage(json.loads(sys.argv[1])) as storage:\n"
-        "    print(','.join(storage.initializer.ensure_migrations().applied))\n"
-    )
-    config = json.dumps(mongo_database.config)
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda _: run_python(code, config), range(8)))
-    applied = [name for result in results for name in result.strip().split(",") if name]
-    assert sorted(applied) == sorted(STEPS)
-    with opened(mongo_database) as storage:
-        assert storage.initializer.verify() == ()
-    assert database["_migrations"].count_documents({"migration_name": {"$exists": True}}) == len(STEPS)
-
-
-def run_python(code: str, *arguments: str) -> str:
-    finished = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, *arguments], check=True, capture_output=True, text=True
-    )
-    return finished.stdout
 
 
 def test_the_lease_lets_one_in_at_a_time_and_grows_its_fence(database: Database[Document]) -> None:

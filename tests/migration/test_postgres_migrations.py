@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -90,16 +88,6 @@ def test_the_second_run_changes_nothing(
 def test_a_run_without_work_needs_no_rights_of_an_owner(postgres_database: PostgresDatabase) -> None:
     config: Settings = {"Persistence": {"Postgres": {"ConnectionString": postgres_database.app_url}}}
     assert migrate(config).applied == ()
-
-
-def test_eight_processes_at_once_apply_each_file_once(
-    empty_postgres_database: PostgresDatabase, owner: psycopg.Connection[Any]
-) -> None:
-    with ProcessPoolExecutor(8, mp_context=get_context("spawn")) as pool:
-        reports = list(pool.map(migrate, [empty_postgres_database.config] * 8))
-    assert sorted(name for report in reports for name in report.applied) == list(FILES)
-    assert all(sorted({*report.applied, *report.already_applied}) == list(FILES) for report in reports)
-    assert len(ledger(owner)) == len(FILES)
 
 
 def test_every_file_can_run_twice(initializer: PostgresInitializer, owner: psycopg.Connection[Any]) -> None:

@@ -13,6 +13,7 @@ from tests.databases import APP_ROLE
 from twinstore.catalog import Entity, Index, Module, text
 from twinstore.query import Equals, OneOf
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULER, SCHEDULES, TRIGGERS
+from twinstore.scheduler.catalog_jobs import GRAPH_JOB_EVENTS
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.entities import KIT
 from twinstore_postgres.ddl import create_table
@@ -135,6 +136,11 @@ def with_changes(entity: Entity, **changes: Any) -> Module:  # noqa: ANN401  # a
         (SCHEDULES, "constraint schedules.schedules_name_check:", "CHECK (name <> '');"),
         (AUDIT, "policy audit.tenant_isolation:", "CREATE POLICY tenant_isolation ON scheduler.audit"),
         (AUDIT, "grant audit: INSERT", 'GRANT INSERT ON scheduler.audit TO :"application_role";'),
+        (
+            GRAPH_JOB_EVENTS,
+            "use graph_job_events_id_seq: UPDATE",
+            'GRANT UPDATE ON SEQUENCE scheduler.graph_job_events_id_seq TO :"application_role";',
+        ),
     ],
 )
 def test_the_next_migration_adds_what_is_missing(entity: Entity, gone: str, statement: str) -> None:

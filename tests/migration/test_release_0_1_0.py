@@ -28,6 +28,7 @@ from twinstore.scheduler.catalog import AUDIT, SCHEDULER, SCHEDULES
 from twinstore.scheduler.enums import RunState
 from twinstore.tenancy import Tenant
 from twinstore.testing.copying import ledger_of
+from twinstore.testing.scheduler import SCHEDULER_EXAMPLES
 from twinstore.testing.scheduler.builders import moved
 
 if TYPE_CHECKING:
@@ -280,3 +281,17 @@ def test_every_kind_of_row_can_be_changed(changeable: SchedulerStorage, tenant: 
     for row in readable("audit", tenant):
         record = changeable.audit.get_required(tenant, row["key"][0])
         assert changeable.audit.append(record) == record
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_every_entity_of_today_can_be_used_beside_the_rows_of_the_release(
+    driver: str, request: pytest.FixtureRequest
+) -> None:
+    with restored(driver, request) as settings, migrated(settings) as storage:
+        stored = SCHEDULER_EXAMPLES.store_each(storage, "a new tenant", "living")
+        for example in SCHEDULER_EXAMPLES.examples:
+            model = stored[example.entity]
+            assert example.found(storage, "a new tenant", model) == model
+        for entity in ENTITIES:
+            kept = set(map(row_text, exported_rows(storage.bulk, entity)))
+            assert set(map(row_text, ROWS[entity.name])) <= kept

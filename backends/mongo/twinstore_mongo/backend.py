@@ -52,7 +52,6 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R]):
         self._specials = specials_of(module.name) if special else {}
         connection.check_names(module.catalog.entities)
         self._connection = connection
-        self._specials = specials_of(module.name) if special else {}
         self._initializer = initializer_class(module).of(connection, module, options, validators=validators)
         self._bulk = MongoBulk(connection, module.catalog)
 

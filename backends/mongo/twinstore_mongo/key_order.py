@@ -49,7 +49,7 @@ VIEW: Final = 166  # CommandNotSupportedOnView
 # An index with one of these leaves documents out, or has them in the order of another collation.
 UNFIT: Final = ("sparse", "partialFilterExpression", "hidden", "collation")
 # What a batch has on average, at most; the server itself ends one at 16 MB.
-BATCH_BYTES: Final = 4_000_000
+BATCH_BYTES: Final = 2_000_000
 # Keys are short, so a batch of them stays small and a large collection takes few round trips.
 KEYS_AT_ONCE: Final = 10_000
 # The server orders values by type first, so the first value of the next type is beyond all of one. Of the

@@ -19,11 +19,14 @@ from twinstore.migrations import (
     MigrationState,
     MigrationStatus,
     consent_required,
+    standing,
     without_consent,
 )
+from twinstore.reverting import RevertsMigrations, revert_files, revert_of
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.lease import holding
 from twinstore_mongo.mongosh import script
+from twinstore_mongo.reverting import Revert, Reverter
 from twinstore_mongo.schema import Schema
 from twinstore_mongo.shared_database import check_other_modules
 from twinstore_mongo.special import carry_overs_of
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from twinstore.migrations import Consent, Effect
     from twinstore.modules import ModuleSpec
     from twinstore.options import ModuleOptions
+    from twinstore.reverting import Reversal, RevertFile
     from twinstore_mongo.connection import Connection, Document, OpenDatabase
     from twinstore_mongo.lease import MigrationLease
 
@@ -62,13 +66,14 @@ class MigrationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class MongoInitializer(Initializer):
+class MongoInitializer(Initializer, RevertsMigrations):
     """Implements :class:`~twinstore.migrations.Initializer` for one module."""
 
     connection: Connection
     catalog: Module
     options: ModuleOptions
     steps: tuple[Step, ...]
+    reverts: tuple[RevertFile, ...] = ()
     validators: bool = True
 
     @classmethod
@@ -83,7 +88,8 @@ class MongoInitializer(Initializer):
             replace(step.renamed(names), carry_overs=carried.get(step.name, ()))
             for step in load_steps(module.migrations(MIGRATIONS))
         )
-        return cls(connection, catalog, options, steps, validators=validators)
+        reverts = revert_files(module, MIGRATIONS)
+        return cls(connection, catalog, options, steps, reverts, validators=validators)
 
     @property
     def module(self) -> str:
@@ -122,17 +128,27 @@ class MongoInitializer(Initializer):
 
     @override
     def verify(self, *, additions: bool = True) -> tuple[str, ...]:
-        pending = [
-            f"Migration {item.name} is {item.state}."
-            for item in self.status()
-            if item.state is not MigrationState.APPLIED
-        ]
+        pending = standing(self.status(), self._remedy)
         with self._working() as store:
             schema = self._plan(store, release=False, check=False).schema
-            names = schema.unknown(harmless=additions)
+            acting = set(schema.unknown(harmless=False))
+            names = [name for name in schema.unknown() if additions and name not in acting]
             unknown = [f"The index {name} belongs to no migration." for name in names]
-            problems = (item.problem for item in schema.differences())
-            return (*pending, *problems, *schema.foreign_orders(), *unknown)
+            problems = [f"{item.problem} To mend: {self._remedy}" for item in schema.differences()]
+            return (*pending, *problems, *schema.foreign_kinds(), *schema.acting(), *unknown)
+
+    @override
+    def reversal(self, migration: str) -> Reversal:
+        with self._working() as store:
+            return self._reverter(store, migration).reversal()
+
+    @override
+    def revert(self, migration: str, *, accept: AbstractSet[Consent] = frozenset()) -> Reversal:
+        with (
+            self._working() as store,
+            holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease,
+        ):
+            return self._reverter(store, migration).run(lease, accept)
 
     @override
     def export(self) -> str:
@@ -162,6 +178,10 @@ class MongoInitializer(Initializer):
                 module=self.module,
                 driver=DRIVER,
             )
+
+    @property
+    def _remedy(self) -> str:
+        return f"twinstore migrate run --module {self.module} --backend {DRIVER}"
 
     @contextmanager
     def _working(self) -> Iterator[OpenDatabase]:
@@ -243,6 +263,21 @@ class MongoInitializer(Initializer):
             check_other_modules(store.collection(LEDGER), self.module, {item.name for item in collections})
         return MigrationPlan(tuple(wanted), pending, Schema(store, collections, validators, self.options))
 
+    def _reverter(self, store: OpenDatabase, migration: str) -> Reverter:
+        """Return what takes a step back, after a look at the ledger."""
+        file = revert_of(self.reverts, migration, module=self.module, driver=DRIVER)
+        rows = self._ledger(store)
+        check_ledger(self.module, {step.name: step for step in self.steps}, rows)
+        names = {item.collection: self.connection.collection_name(item) for item in self.catalog.entities}
+        return Reverter(
+            store,
+            self.module,
+            store.collection(LEDGER),
+            [step for step in self.steps if step.name in rows],
+            Revert.of(file, names),
+            self._validators() if self.validators else {},
+        )
+
     def _validators(self) -> dict[str, Document]:
         entities = self.catalog.entities
         return {self.connection.collection_name(entity): validator_of(entity) for entity in entities}
@@ -297,8 +332,9 @@ def check_ledger(module: str, shipped: Mapping[str, Step], rows: Mapping[str, Ap
             )
         if row.checksum != shipped[name].checksum:
             raise MigrationChecksumError(
-                f"Migration {name} was changed after it had been applied; restore the shipped file by "
-                "reinstalling twinstore.",
+                f"Migration {name} was changed after it had been applied (applied as {row.checksum}, shipped "
+                f"as {shipped[name].checksum}); nothing was changed. Restore the shipped file by "
+                "reinstalling twinstore or the module; put further changes into a new step.",
                 module=module,
                 key=name,
                 driver=DRIVER,

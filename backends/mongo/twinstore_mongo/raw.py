@@ -16,7 +16,7 @@ FIXED: Final = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 
 FIXED_ENDS: Final = {0x7F: 0, 0xFF: 0}
 LENGTH_BYTES: Final = 4
 # Of a raw batch, that are decoded at a time: a small value takes twelve times its bytes as an object.
-PART_BYTES: Final = 2_000_000
+PART_BYTES: Final = 250_000
 TEXT: Final = 0x02
 INTEGERS: Final = frozenset({0x10, 0x12})
 ABSENT: Final = frozenset({0x06, 0x0A})

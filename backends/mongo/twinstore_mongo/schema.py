@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -13,19 +14,22 @@ from twinstore_mongo.effects import expiring, refused
 from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY
 from twinstore_mongo.key_order import SIMPLE
 from twinstore_mongo.steps import CollectionSpec, IndexSpec
+from twinstore_mongo.validators import is_closed
+from twinstore_mongo.wording import described, kind_problems, validator_problem
 
 if TYPE_CHECKING:
     from twinstore.migrations import Effect
     from twinstore.options import ModuleOptions
     from twinstore_mongo.connection import Document, OpenDatabase
 
-__all__ = ["Schema", "SchemaDifference"]
+__all__ = ["STRICT", "Schema", "SchemaDifference"]
 
 NAMESPACE_EXISTS: Final = 48
 INDEX_CONFLICTS: Final = frozenset({85, 86})  # IndexOptionsConflict, IndexKeySpecsConflict
 MOST_DUPLICATES: Final = 100  # of which a message lists each
 DEFAULT_ID_INDEX: Final = "_id_"
 AGE: Final = "expireAfterSeconds"
+ORDINARY: Final = "collection"
 
 Existing: TypeAlias = Mapping[str, Mapping[str, Any]]
 
@@ -122,6 +126,10 @@ class Schema:
         """Return the real indexes of a collection by name."""
         return self.store.collection(collection).index_information()
 
+    def _ordinary(self) -> set[str]:
+        """Return the names of the collections that are no views."""
+        return set(self.store.database.list_collection_names(filter={"type": ORDINARY}))
+
     def find(self, existing: Existing, index: IndexSpec) -> str | None:
         """Return the name of a real index that does what the wanted one should."""
         wanted = shape(list(index.key), self.wanted(index))
@@ -132,13 +140,13 @@ class Schema:
 
     def effects(self) -> Iterator[Effect]:
         """Yield what the wanted ages and validators would let the server do to documents that are there."""
-        present = set(self.store.database.list_collection_names())
+        present = self._ordinary()
         for collection in self.collections:
             existing = self.existing(collection.name) if collection.name in present else {}
             for index in collection.indexes:
                 yield from self._expiring(collection.name, existing, index)
         for name in self._other_validators(present):
-            yield from refused(self.store, name, self.validators[name])
+            yield from refused(self.store, name, self.validators.get(name, {}))
 
     def _expiring(self, collection: str, existing: Existing, index: IndexSpec) -> Iterator[Effect]:
         """Yield what an index would remove that none removes today."""
@@ -152,19 +160,20 @@ class Schema:
 
     def differences(self) -> Iterator[SchemaDifference]:
         """Yield every difference, without changing anything."""
-        present = set(self.store.database.list_collection_names())
+        kinds = {item["name"]: item["type"] for item in self.store.database.list_collections()}
+        ordinary = {name for name, kind in kinds.items() if kind == ORDINARY}
         for collection in self.collections:
-            if collection.name not in present:
+            if collection.name not in kinds:
                 yield self._missing_collection(collection)
-                continue
-            existing = self.existing(collection.name)
-            for index in collection.indexes:
-                yield from self._index_difference(collection.name, existing, index)
-        yield from self._validator_differences(present)
+            elif collection.name in ordinary:
+                existing = self.existing(collection.name)
+                for index in collection.indexes:
+                    yield from self._index_difference(collection.name, existing, index)
+        yield from self._validator_differences(ordinary)
 
     def unknown(self, *, harmless: bool = True) -> Iterator[str]:
         """Yield the indexes that no step wants; those that refuse and remove nothing only on request."""
-        present = set(self.store.database.list_collection_names())
+        present = self._ordinary()
         for collection in self.collections:
             existing = self.existing(collection.name) if collection.name in present else {}
             wanted = {self.find(existing, index) for index in collection.indexes}
@@ -178,22 +187,27 @@ class Schema:
     def undone(self) -> Iterator[str]:
         """Yield a sentence for each difference under which rows are stored that the schema forbids."""
         yield from (item.problem for item in self.differences() if item.vital)
-        yield from self.foreign_orders()
+        yield from self.foreign_kinds()
 
-    def foreign_orders(self) -> Iterator[str]:
-        """Yield a sentence for each collection that compares texts otherwise than every store does.
+    def foreign_kinds(self) -> Iterator[str]:
+        """Yield a sentence for each collection that was made as another kind than every store needs.
 
-        Nothing repairs that: the server fixes the collation when it makes the collection.
+        Nothing repairs that: the server fixes it when it makes the collection.
         """
         wanted = {collection.name for collection in self.collections}
         for item in self.store.database.list_collections():
-            collation = item.get("options", {}).get("collation")
-            if item["name"] in wanted and collation is not None:
-                yield (
-                    f"The collection {item['name']} compares texts by a collation of its own "
-                    f"({collation['locale']}), which does not tell every key and tenant from another; copy "
-                    "it into a database where it has none."
-                )
+            if item["name"] in wanted:
+                yield from kind_problems(item)
+
+    def acting(self) -> Iterator[str]:
+        """Yield a sentence for each index that no step wants and that refuses or removes rows."""
+        for place in self.unknown(harmless=False):
+            collection, _, name = place.rpartition(".")
+            found = described(self.existing(collection)[name])
+            yield (
+                f"The index {place} belongs to no migration and refuses or removes rows; found {found}. "
+                f"To mend: db.{collection}.dropIndex({json.dumps(name)})"
+            )
 
     def _missing_collection(self, collection: CollectionSpec) -> SchemaDifference:
         text = f"collection {collection.name}"
@@ -223,8 +237,10 @@ class Schema:
         if real[:-1] == wanted[:-1]:
             yield self._other_age(collection, index, real[-1], wanted[-1])
         else:
+            wanted_index = {"key": index.key, **self.wanted(index)}
             yield SchemaDifference(
-                f"The {text} has another key or other options than wanted.",
+                f"The {text} has another key or other options than wanted: wanted {described(wanted_index)}, "
+                f"found {described(existing[found])}.",
                 f"{text} built anew",
                 lambda: self._rebuild(collection, index),
                 vital=index.unique,
@@ -255,27 +271,36 @@ class Schema:
         self.create_index(collection, index)
 
     def _validator_differences(self, present: set[str]) -> Iterator[SchemaDifference]:
-        for name in self._other_validators(present):
+        for name, found in self._other_validators(present).items():
             yield SchemaDifference(
-                f"The validator of {name} is missing or differs from the wanted one.",
+                validator_problem(name, self._validation(name), found),
                 f"validator of {name} set",
                 lambda name=name: self._set_validator(name),  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
                 guarded=True,
+                vital=is_closed(found.get("validator", {})),
             )
 
-    def _other_validators(self, present: set[str]) -> Iterator[str]:
-        """Yield the collections that exist with another validator than the wanted one, or with none."""
-        if not self.validators:
-            return
+    def _other_validators(self, present: set[str]) -> dict[str, Mapping[str, Any]]:
+        """Return the options of the collections with another validator than the wanted one, or with none."""
         real = {item["name"]: item.get("options", {}) for item in self.store.database.list_collections()}
-        for name, validator in self.validators.items():
-            wanted = {"validator": validator, **STRICT}
-            if name in present and any(real[name].get(key) != value for key, value in wanted.items()):
-                yield name
+        return {
+            item.name: real[item.name]
+            for item in self.collections
+            if item.name in present and not self._is_validated(item.name, real[item.name])
+        }
+
+    def _is_validated(self, name: str, real: Mapping[str, Any]) -> bool:
+        if not self.validators:
+            return not is_closed(real.get("validator", {}))
+        wanted = self._validation(name)
+        return name not in self.validators or all(real.get(key) == value for key, value in wanted.items())
+
+    def _validation(self, name: str) -> Document:
+        """Return the options of a collection that say what it refuses."""
+        return {"validator": self.validators.get(name, {}), **STRICT}
 
     def _set_validator(self, name: str) -> None:
-        options: Document = {"validator": self.validators[name], **STRICT}
-        self.store.database.command("collMod", name, **options)
+        self.store.database.command("collMod", name, **self._validation(name))
 
     def _duplicates(self, collection: str, index: IndexSpec) -> MigrationError:
         """Return the error that lists the keys which a unique index would refuse."""

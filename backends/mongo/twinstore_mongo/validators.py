@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twinstore.shapes import Kind, shapes_of
 from twinstore_mongo.derive import ID, stored_names
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity, Marker
     from twinstore.shapes import ValueShape
     from twinstore_mongo.connection import Document
 
-__all__ = ["validator_of"]
+__all__ = ["closing_validator", "is_closed", "validator_of"]
 
 NUMBER: Final = ("int", "long", "double")
+CLOSED_BY: Final = "twinstore migrate revert"
 SIMPLE: Final = {Kind.TEXT: "string", Kind.FLAG: "bool", Kind.INSTANT: "date"}
 
 
@@ -45,6 +48,21 @@ def validator_of(entity: Entity) -> Document:
             },
         }
     }
+
+
+def closing_validator(step: str) -> Document:
+    """Return a validator that no document meets; it says itself who set it."""
+    # No document equals a text. The server shows this to whoever writes meanwhile.
+    return {"$expr": {"$eq": ["$$ROOT", f"{CLOSED_BY} {step}"]}}
+
+
+def is_closed(validator: Mapping[str, Any]) -> bool:
+    """Whether a validator is that of a step which is being taken back."""
+    match validator:
+        case {"$expr": {"$eq": ["$$ROOT", str(text)]}}:
+            return text.startswith(CLOSED_BY)
+        case _:
+            return False
 
 
 def marker_schema(marker: Marker) -> Document:

@@ -15,12 +15,15 @@ from twinstore.migrations import (
     MigrationReport,
     TakesSnapshots,
     consent_required,
+    standing,
     without_consent,
 )
-from twinstore_postgres import migrator
+from twinstore.reverting import RevertsMigrations
+from twinstore_postgres import migrator, reverting
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.datasource import source_class
 from twinstore_postgres.errors import translated
+from twinstore_postgres.failures import naming_rights
 from twinstore_postgres.schema import schema_differences, shape_differences, snapshot_of
 from twinstore_postgres.script import script
 from twinstore_postgres.settings import DRIVER
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
     from twinstore.migrations import Consent, Effect, MigrationStatus, SchemaSnapshot
     from twinstore.modules import ModuleSpec
+    from twinstore.reverting import Reversal
     from twinstore_postgres.connecting import Connection
     from twinstore_postgres.migrator import Applied, Migration
     from twinstore_postgres.server import ServerConnections
@@ -43,7 +47,7 @@ __all__ = ["PostgresInitializer", "initializer_class"]
 SHOWN: Final = 10
 
 
-class PostgresInitializer(Initializer, TakesSnapshots):
+class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
     """Implements :class:`~twinstore.migrations.Initializer`; see :func:`initializer_class` for its module."""
 
     module: ClassVar[ModuleSpec[object]]
@@ -63,7 +67,11 @@ class PostgresInitializer(Initializer, TakesSnapshots):
             release: also apply the files 100-199, which run only on request of an operator.
             accept: the tables whose rows may be hidden behind row-level security.
         """
-        with closing(self._connect()) as connection, translated():
+        with (
+            closing(self._connect()) as connection,
+            translated(),
+            naming_rights(connection, self.module),
+        ):
             known = migrator.applied_migrations(connection, self.module)
             pending = self._pending(connection, known, release=release)
             check_consent(connection, self.module, pending, accept)
@@ -105,16 +113,21 @@ class PostgresInitializer(Initializer, TakesSnapshots):
     @override
     def status(self) -> tuple[MigrationStatus, ...]:
         with closing(self._connect(qualified=True)) as connection, translated():
-            applied = migrator.applied_migrations(connection, self.module)
-            adopted = [item for item in migrator.shipped_migrations(self.module) if item.name in applied]
-            foreign = bool(taken_over(connection, self.module, applied, adopted))
-            return migrator.statuses(self.module, applied, foreign=foreign)
+            return self._statuses(connection)
+
+    def _statuses(self, connection: Connection) -> tuple[MigrationStatus, ...]:
+        applied = migrator.applied_migrations(connection, self.module)
+        adopted = [item for item in migrator.shipped_migrations(self.module) if item.name in applied]
+        foreign = bool(taken_over(connection, self.module, applied, adopted))
+        return migrator.statuses(self.module, applied, foreign=foreign)
 
     @override
     def verify(self, *, additions: bool = True) -> tuple[str, ...]:
         with closing(self._connect(qualified=True)) as connection, translated():
             role = self._settings.application_role
-            return schema_differences(connection, self.module, role, additions=additions)
+            found = schema_differences(connection, self.module, role, additions=additions)
+            remedy = f"twinstore migrate run --module {self.module.name} --backend {DRIVER}"
+            return (*standing(self._statuses(connection), remedy), *found)
 
     @override
     def export(self) -> str:
@@ -126,6 +139,16 @@ class PostgresInitializer(Initializer, TakesSnapshots):
         """Return what the server holds; see :class:`~twinstore.migrations.TakesSnapshots`."""
         with closing(self._connect(qualified=True)) as connection, translated():
             return snapshot_of(connection, self.module, self._settings.application_role)
+
+    @override
+    def reversal(self, migration: str) -> Reversal:
+        with closing(self._connect()) as connection, translated():
+            return reverting.reversal(connection, self.module, migration)
+
+    @override
+    def revert(self, migration: str, *, accept: AbstractSet[Consent] = frozenset()) -> Reversal:
+        with closing(self._connect()) as connection, translated():
+            return reverting.revert(connection, self.module, migration, accept)
 
     def check_applied(self, connection: Connection) -> None:
         """Raise ``MigrationError`` while a migration is pending, changed or unknown, or its work undone.

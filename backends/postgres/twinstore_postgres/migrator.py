@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_pascal
 from twinstore.errors import MigrationChecksumError, MigrationError, MigrationMissingError
 from twinstore.migrations import MigrationState, MigrationStatus
 from twinstore_postgres.errors import translate
+from twinstore_postgres.failures import migration_failed
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ __all__ = [
     "create_role",
     "created_tables",
     "forced_tables",
+    "lock",
     "lock_number",
+    "lock_refused",
     "shipped_migrations",
     "statuses",
 ]
@@ -175,11 +178,16 @@ def check_history(module: ModuleSpec[object], applied: dict[str, Applied]) -> No
             module=module.name,
             driver=DRIVER,
         )
-    changed = [name for name, row in sorted(applied.items()) if _changed(row, shipped[name])]
+    changed = [
+        f"{name} (applied as {row.checksum}, shipped as {shipped[name].checksum})"
+        for name, row in sorted(applied.items())
+        if _changed(row, shipped[name])
+    ]
     if changed:
         raise MigrationChecksumError(
             f"Applied migrations of schema {module.name} were changed afterwards: {', '.join(changed)}. "
-            "Restore the shipped files; put further changes into a new file.",
+            "Nothing was changed. Restore the shipped files, by reinstalling twinstore or the module; put "
+            "further changes into a new file.",
             module=module.name,
             driver=DRIVER,
         )
@@ -240,7 +248,7 @@ def apply(
     schema = sql.Identifier(module.name)
     try:
         with connection.transaction():
-            _lock(connection, module.name)
+            lock(connection, module.name)
             applied = _prepared_ledger(connection, module)
             check_history(module, applied)
             if migration.name in applied:
@@ -255,30 +263,31 @@ def apply(
             connection.execute(sql.SQL(INSERT_LEDGER).format(schema=schema), row)
             return True
     except psycopg.errors.LockNotAvailable as error:
-        raise MigrationError(
-            f"Another process has been migrating schema {module.name}, or holds its tables, for more than "
-            f"{LOCK_SECONDS} s; wait for it and try again.",
-            module=module.name,
-            driver=DRIVER,
-        ) from error
+        raise lock_refused(module.name) from error
     except psycopg.OperationalError as error:  # of the connection, not of the file
         raise translate(error) from error
     except psycopg.Error as error:
-        raise MigrationError(
-            f"The migration {migration.name} failed and was rolled back: {' '.join(str(error).split())}. "
-            "Correct the cause (often a missing right of the owner role) and run: twinstore migrate run",
-            module=module.name,
-            driver=DRIVER,
-        ) from error
+        raise migration_failed(connection, module, migration, error) from error
 
 
-def _lock(connection: Connection, schema: str) -> None:
+def lock(connection: Connection, schema: str) -> None:
+    """Let no other process migrate the schema until the transaction ends, and look at all tenants in it."""
     connection.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_SECONDS}s"])
     # Building an index takes as long as it takes.
     connection.execute("SELECT set_config('statement_timeout', '0', true)")
     # Data steps of a migration work for all tenants.
     connection.execute("SELECT set_config('app.tenant_id', 'system', true)")
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(schema)])
+
+
+def lock_refused(module: str) -> MigrationError:
+    """Return the error of a lock that was not granted in time."""
+    return MigrationError(
+        f"Another process has been migrating schema {module}, or holds its tables, for more than "
+        f"{LOCK_SECONDS} s; wait for it and try again.",
+        module=module,
+        driver=DRIVER,
+    )
 
 
 def _prepared_ledger(connection: Connection, module: ModuleSpec[object]) -> dict[str, Applied]:
@@ -295,9 +304,9 @@ def forced_tables(migration: Migration) -> set[str]:
     return {match["table"] for match in FORCES.finditer(migration.text)}
 
 
-def created_tables(migration: Migration) -> set[str]:
-    """Return the tables that a file creates."""
-    return {match["table"] for match in CREATES.finditer(migration.text)}
+def created_tables(migration: Migration) -> tuple[str, ...]:
+    """Return the tables that a file creates, in its order."""
+    return tuple(match["table"] for match in CREATES.finditer(migration.text))
 
 
 def create_role(role: str) -> str:

@@ -41,6 +41,8 @@ SHOWN: Final = {
     "TEXT": "text",
 }
 DEFAULT: Final = " DEFAULT "
+# UPDATE too, because a copy lets new rows be numbered above those that it brought.
+NUMBERING: Final = ("USAGE", "UPDATE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,10 @@ class ShippedSchema:
     def privileges(self, table: str) -> set[str]:
         """Return what the application role may do with a table."""
         return {rest for kind, _, name, rest in self.things if (kind, name) == ("grant", table)}
+
+    def uses(self, sequence: str) -> set[str]:
+        """Return what the application role may do with a sequence."""
+        return {rest for kind, _, name, rest in self.things if (kind, name) == ("use", sequence)}
 
 
 def draft_of(module: ModuleSpec[object]) -> MigrationDraft:
@@ -124,6 +130,19 @@ def _statements(entity: Entity, known: ShippedSchema) -> Iterator[str]:
     missing = [privilege for privilege in ddl.grants(entity) if privilege not in granted]
     if missing:
         yield f"GRANT {', '.join(missing)} ON {table} TO {ROLE_VARIABLE};"
+    yield from _numbering(entity, known)
+
+
+def _numbering(entity: Entity, known: ShippedSchema) -> Iterator[str]:
+    """Yield what lets the application role number the rows of an entity."""
+    if entity.assigned is None:
+        return
+    # As the server names the one of a BIGSERIAL.
+    sequence = f"{entity.name}_{table_of(entity).column(entity.assigned).name}_seq"
+    missing = [privilege for privilege in NUMBERING if privilege not in known.uses(sequence)]
+    if missing:
+        name = ddl.text(sql.Identifier(entity.module, sequence))
+        yield f"GRANT {', '.join(missing)} ON SEQUENCE {name} TO {ROLE_VARIABLE};"
 
 
 def _additions(entity: Entity, known: ShippedSchema) -> Iterator[str]:

@@ -11,6 +11,7 @@ from psycopg.rows import scalar_row
 
 from twinstore.errors import MigrationError
 from twinstore.migrations import SchemaSnapshot
+from twinstore_postgres.deviations import deviations
 from twinstore_postgres.migrator import STORE
 from twinstore_postgres.settings import DRIVER
 
@@ -40,7 +41,6 @@ CONSTRAINT: Final = re.compile(
     r"constraint (?P<table>[^.]+)\.(?P<name>.+?): (?P<key>(?:PRIMARY KEY|UNIQUE|FOREIGN KEY) .*)"
 )
 UNIQUE_INDEX: Final = re.compile(r"index (?P<name>\w+): CREATE UNIQUE INDEX \w+ ON \w+\.(?P<table>\w+) .*")
-PLAIN_INDEX: Final = re.compile(r"index \w+: CREATE INDEX .*")
 TABLE_OR_COLUMN: Final = re.compile(r"(?:table|column) (?P<table>[^.:]+)[.:].*")
 # The server leaves the schema out where the search path of the role has it.
 REFERENCED: Final = re.compile(r"(?<=REFERENCES )\w+\.")
@@ -51,9 +51,10 @@ POLICY: Final = re.compile(r"(?P<policy>policy (?P<table>[^.]+)\..+?: .*?) USING
 SEQUENCE: Final = re.compile(r"nextval\('([^'.]+)'")
 
 TABLES: Final = b"""
-SELECT format('table %%s: row-level security %%s', c.relname,
+SELECT format('table %%s: row-level security %%s%%s', c.relname,
               CASE WHEN c.relforcerowsecurity AND c.relrowsecurity THEN 'forced'
-                   WHEN c.relrowsecurity THEN 'enabled' ELSE 'off' END)
+                   WHEN c.relrowsecurity THEN 'enabled' ELSE 'off' END,
+              CASE c.relpersistence WHEN 'u' THEN ', unlogged' ELSE '' END)
   FROM pg_class c WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'
 """
 COLUMNS: Final = b"""
@@ -83,6 +84,27 @@ SELECT format('policy %%s.%%s: %%s %%s to %%s USING (%%s) WITH CHECK (%%s)', tab
               permissive, cmd, array_to_string(roles, ', '), qual, with_check)
   FROM pg_policies WHERE schemaname = %s
 """
+# Those of a constraint are named only where somebody has switched them off.
+TRIGGERS: Final = b"""
+SELECT format('trigger %%s.%%s: %%s', c.relname, t.tgname,
+              CASE WHEN t.tgisinternal THEN 'switched off' ELSE pg_get_triggerdef(t.oid) END)
+  FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+ WHERE c.relnamespace = to_regnamespace(%s) AND (NOT t.tgisinternal OR t.tgenabled IN ('D', 'R'))
+"""
+RULES: Final = (
+    b"SELECT format('rule %%s.%%s: %%s', tablename, rulename, definition) FROM pg_rules WHERE schemaname = %s"
+)
+USES: Final = b"""
+SELECT 'use schema: USAGE' WHERE to_regnamespace(%s) IS NOT NULL
+   AND EXISTS (SELECT FROM pg_roles WHERE rolname = %s)
+   AND has_schema_privilege(%s, to_regnamespace(%s), 'USAGE')
+ UNION ALL
+SELECT format('use %%s: %%s', c.relname, p.privilege)
+  FROM pg_class c CROSS JOIN unnest(ARRAY['USAGE', 'UPDATE']) AS p (privilege)
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'S'
+   AND EXISTS (SELECT FROM pg_roles WHERE rolname = %s)
+   AND has_sequence_privilege(%s, c.oid, p.privilege)
+"""
 GRANTS: Final = b"""
 SELECT format('grant %%s: %%s', c.relname, p.privilege)
   FROM pg_class c
@@ -94,14 +116,16 @@ SELECT format('grant %%s: %%s', c.relname, p.privilege)
 
 
 def describe_schema(connection: Connection, schema: str, role: str = "") -> tuple[str, ...]:
-    """Return one line per table, column, constraint, index, policy and grant to ``role``, sorted.
+    """Return one line per table, column, constraint, index, policy, trigger and grant to ``role``, sorted.
 
     One round trip. The connection may be a caller's own, whose cursors answer otherwise.
     """
-    queries = (TABLES, COLUMNS, CONSTRAINTS, INDEXES, POLICIES)
-    statement = b" UNION ALL ".join([*queries, GRANTS])
+    queries = (TABLES, COLUMNS, CONSTRAINTS, INDEXES, POLICIES, TRIGGERS, RULES)
+    statement = b" UNION ALL ".join([*queries, GRANTS, USES])
+    granted = [schema, role, role]
+    values = [schema] * len(queries) + granted + [schema, role, role, schema] + granted
     cursor = psycopg.Cursor(connection, row_factory=scalar_row)
-    lines: list[str] = cursor.execute(statement, [schema] * len(queries) + [schema, role, role]).fetchall()
+    lines: list[str] = cursor.execute(statement, values).fetchall()
     whole = (SEQUENCE.sub(rf"nextval('{schema}.\1'", line) for line in lines)
     return tuple(sorted(COLUMN_ALIAS.sub(")", " ".join(line.split())) for line in whole))
 
@@ -172,8 +196,6 @@ def missing_parts(table: str, wanted: AbstractSet[str], real: Mapping[str, Abstr
 def schema_differences(
     connection: Connection, module: ModuleSpec[object], role: str, *, additions: bool
 ) -> tuple[str, ...]:
-    """Return one sentence for each line that is missing or not wanted, plain indexes only on request."""
-    real, wanted = set(describe_schema(connection, module.name, role)), set(wanted_schema(module))
-    missing = [f"Missing: {line}." for line in sorted(wanted - real)]
-    more = (line for line in sorted(real - wanted) if additions or not PLAIN_INDEX.fullmatch(line))
-    return (*missing, *(f"Not wanted: {line}." for line in more))
+    """Return how the schema differs from the wanted one, one sentence each."""
+    real = describe_schema(connection, module.name, role)
+    return deviations(real, wanted_schema(module), module.name, role, additions=additions)

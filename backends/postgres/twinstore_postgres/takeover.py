@@ -56,9 +56,9 @@ def taken_over(
     pending: set[str] = set()
     for migration in migrations:
         if migration.name not in applied:
-            pending |= created_tables(migration)
+            pending.update(created_tables(migration))
         elif applied[migration.name].adopted:
-            named |= created_tables(migration)
+            named.update(created_tables(migration))
     relations = relations_of(connection, module.name, sorted(named | pending))
     if not named and not relations:
         return ()

@@ -41,10 +41,13 @@ class Login:
     password: str = field(repr=False)
 
 
-def is_primary(port: int) -> bool:
-    """Tell whether the node takes writes; initiate its set or follow a changed port on the way there."""
+def is_primary(port: int, *, durable: bool = True) -> bool:
+    """Tell whether the node takes writes; initiate its set or follow a changed port on the way there.
+
+    A set that is new and not ``durable`` confirms writes before they are in the journal.
+    """
     with client_of(port) as client:
-        return ensure_primary(client, port)
+        return ensure_primary(client, port, durable=durable)
 
 
 def is_standalone(port: int) -> bool:
@@ -67,9 +70,9 @@ def client_of(port: int, login: Login | None = None) -> Client:
     )
 
 
-def ensure_primary(client: Client, port: int) -> bool:
+def ensure_primary(client: Client, port: int, *, durable: bool = True) -> bool:
     """Tell whether the node takes writes; initiate its set or follow a changed port on the way there."""
-    return is_writable(client) or _advance(client, port)
+    return is_writable(client) or _advance(client, port, durable=durable)
 
 
 def is_writable(client: Client) -> bool:
@@ -80,22 +83,23 @@ def is_writable(client: Client) -> bool:
         return False
 
 
-def _advance(client: Client, port: int) -> bool:
+def _advance(client: Client, port: int, *, durable: bool) -> bool:
     try:
         client.admin.command("replSetGetStatus")
     except AutoReconnect:
         return False
     except OperationFailure as error:
-        _repair(client, port, error)
+        _repair(client, port, error, durable=durable)
     return is_writable(client)
 
 
-def _repair(client: Client, port: int, error: OperationFailure) -> None:
+def _repair(client: Client, port: int, error: OperationFailure, *, durable: bool) -> None:
     """Give the node a configuration that names it; repeated until one is accepted."""
     member = {"_id": 0, "host": f"{HOST}:{port}"}
     try:
         if error.code == NOT_YET_INITIALIZED:
-            client.admin.command("replSetInitiate", {"_id": SET_NAME, "members": [member]})
+            own = {"_id": SET_NAME, "members": [member], "writeConcernMajorityJournalDefault": durable}
+            client.admin.command("replSetInitiate", own)
         elif error.code == INVALID_CONFIG:
             config = client.admin.command("replSetGetConfig")["config"]
             # Forced, because a set whose only member has another port has no primary that could agree.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["export_batches", "export_of", "range_condition", "tenant_condition"]
 
 # A batch ends at this size too; as objects rows take several times their bytes.
-BATCH_BYTES: Final = 2_000_000
+BATCH_BYTES: Final = 1_000_000
 # COPY, because a cursor of the server takes five times as long. Binary, because values are wanted, not text;
 # the scan of a comparison reads text, so that no common reader can hide a difference.
 EXPORT: Final = (

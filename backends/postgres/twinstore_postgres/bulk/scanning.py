@@ -37,7 +37,7 @@ __all__ = ["SelectedColumn", "TableScan"]
 # Of one query, whose text grows with them.
 FETCH_KEYS: Final = 500
 # A batch ends at this size too, so that large documents do not pile up.
-BATCH_BYTES: Final = 2_000_000
+BATCH_BYTES: Final = 500_000
 NULL: Final = marked("null", None)
 # Beside a row of which only a digest is shown; an object of its own.
 DIGESTED: Final = bytes(bytearray(NOTHING_BESIDE))

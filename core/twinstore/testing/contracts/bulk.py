@@ -20,7 +20,7 @@ from twinstore.testing.examples import absent_key, is_owned
 from twinstore.testing.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from twinstore.catalog import Entity
     from twinstore.testing.probe import BackendFactory
@@ -48,6 +48,35 @@ class BulkContract(BulkCases, capability="bulk"):
             cls.populate(workspace)
             yield workspace
 
+    @pytest.fixture(scope="class")
+    @classmethod
+    def counts_when_empty(cls) -> dict[str, Mapping[str, int]]:
+        """Return where the counts of an empty store by entity are kept."""
+        return {}
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def of_two_tenants(
+        cls, backend_factory: BackendFactory, counts_when_empty: dict[str, Mapping[str, int]]
+    ) -> Iterator[Workspace]:
+        """Count the rows of an empty store, then fill two tenants for all tests of the class to read."""
+        with backend_factory(cls.module.module) as deployment, deployment.open() as storage:
+            workspace = cls.workspace_class(deployment, storage)
+            for entity in cls.module.entities if storage.capabilities.bulk else ():
+                counts_when_empty[entity.name] = storage.bulk.counts(entity)
+            cls.populate(workspace)
+            cls.populate(workspace.elsewhere)
+            yield workspace
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def to_spoil(cls, backend_factory: BackendFactory) -> Iterator[Workspace]:
+        """Fill a tenant in which each entity has one test that may change its rows."""
+        with backend_factory(cls.module.module) as deployment, deployment.open() as storage:
+            workspace = cls.workspace_class(deployment, storage)
+            cls.populate(workspace)
+            yield workspace
+
     def test_the_entities_are_those_of_the_module(self, workspace: Workspace) -> None:
         assert workspace.storage.bulk.entities() == self.module.entities
 
@@ -69,21 +98,22 @@ class BulkContract(BulkCases, capability="bulk"):
             assert other.bulk.now() >= second
 
     @each_entity
-    def test_rows_are_counted_by_tenant(self, isolated_workspace: Workspace, entity: Entity) -> None:
-        assert isolated_workspace.storage.bulk.counts(entity) == {}
-        self.populate(isolated_workspace)
-        self.populate(isolated_workspace.elsewhere)
-        counts = isolated_workspace.storage.bulk.counts(entity)
+    def test_rows_are_counted_by_tenant(
+        self, of_two_tenants: Workspace, counts_when_empty: Mapping[str, Mapping[str, int]], entity: Entity
+    ) -> None:
+        workspace, bulk = of_two_tenants, of_two_tenants.storage.bulk
+        assert counts_when_empty[entity.name] == {}
+        counts = bulk.counts(entity)
         if not is_owned(entity):
-            assert counts == {label_of(NO_TENANT): isolated_workspace.count(entity)}
+            assert counts == {label_of(NO_TENANT): workspace.count(entity)}
             return
         assert counts == {
-            isolated_workspace.tenant: isolated_workspace.count(entity),
-            isolated_workspace.foreign: isolated_workspace.elsewhere.count(entity),
+            workspace.tenant: workspace.count(entity),
+            workspace.foreign: workspace.elsewhere.count(entity),
         }
-        only = isolated_workspace.storage.bulk.counts(entity, tenant_id=isolated_workspace.foreign)
-        assert only == {isolated_workspace.foreign: counts[isolated_workspace.foreign]}
-        assert isolated_workspace.storage.bulk.counts(entity, tenant_id="nobody") == {}
+        only = bulk.counts(entity, tenant_id=workspace.foreign)
+        assert only == {workspace.foreign: counts[workspace.foreign]}
+        assert bulk.counts(entity, tenant_id="nobody") == {}
 
     @each_entity
     @pytest.mark.parametrize("rows", [1, 3, 1000])
@@ -213,11 +243,9 @@ class BulkContract(BulkCases, capability="bulk"):
 
     @each_entity
     def test_a_broken_row_is_exported_with_its_reason_and_still_scanned(
-        self, apart: Workspace, entity: Entity
+        self, to_spoil: Workspace, entity: Entity
     ) -> None:
-        workspace = apart
-        self.populate(workspace)
-        bulk = workspace.storage.bulk
+        workspace, bulk = to_spoil, to_spoil.storage.bulk
         before = contents(bulk, entity, workspace.tenant)
         broken = next(iter(before))
         assert broken is not None

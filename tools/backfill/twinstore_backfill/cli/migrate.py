@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -13,10 +14,12 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from twinstore import jsontext
-from twinstore.errors import ValidationError
-from twinstore.migrations import Consent, Effect, EffectKind, MigrationState, MigrationStatus
+from twinstore.errors import ConfigurationError, ValidationError
+from twinstore.migrations import Consent, EffectKind, MigrationState, MigrationStatus
+from twinstore.reverting import RevertsMigrations
 from twinstore_backfill.cli.output import emit, emit_text, table
 from twinstore_backfill.cli.params import Backend, CommonOptions, Format, ModuleName, OutputFormat, common
+from twinstore_backfill.cli.reversals import consents_table, reversal_document, reversal_lines
 from twinstore_backfill.outcome import Exit, effect_document
 from twinstore_backfill.stores import Store, chosen_module, open_store
 
@@ -57,6 +60,16 @@ AcceptValidator = Annotated[
         help="Allow the server to refuse the next write of this many rows of this collection; repeatable.",
     ),
 ]
+AcceptDrop = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-drop",
+        metavar="NAME=ROWS",
+        help="This many rows of this table or collection are kept elsewhere and may be dropped; repeatable.",
+    ),
+]
+ExecuteOption = Annotated[bool, typer.Option("--execute", help="Drop; without it, only count.")]
+Migration = Annotated[str, typer.Argument(metavar="MIGRATION", help="Its name, or its number, such as 014.")]
 AcceptRls = Annotated[
     list[str] | None,
     typer.Option(
@@ -128,7 +141,7 @@ def run(  # noqa: PLR0917  # the options of a command
         EffectKind.VALIDATOR: accept_validator,
         EffectKind.RLS: accept_rls,
     }
-    consents = {consent_option(kind, text) for kind, texts in accepted.items() for text in texts or ()}
+    consents = consent_options(accepted)
     with opened(common(context), module, backend) as store:
         if dry_run:
             # A release applies the schema too, so its plan shows every category.
@@ -150,12 +163,43 @@ def verify(
     backend: Backend = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Compare the real schema with the wanted one; exit 1 when they differ."""
+    """Compare the real schema with the wanted one; exit 1 when they differ.
+
+    What is there in addition and changes no answer and no write, such as an index for speed, is a note.
+    """
     with opened(common(context), module, backend) as store:
-        found = store.storage.initializer.verify()
-        emit(output, {"differences": list(found)}, *(found or ["The schema is as it should be."]))
+        found = store.storage.initializer.verify(additions=False)
+        everything = store.storage.initializer.verify()
+        notes = [item for item in everything if item not in found]
+        lines = [*(found or ["The schema is as it should be."]), *(f"Note: {item}" for item in notes)]
+        emit(output, {"differences": list(found), "notes": notes}, *lines)
     if found:
         raise typer.Exit(Exit.DIFFERENT)
+
+
+@app.command()
+def revert(  # noqa: PLR0917  # the options of a command
+    context: typer.Context,
+    migration: Migration,
+    module: ModuleName = None,
+    backend: Backend = None,
+    accept_drop: AcceptDrop = None,
+    execute: ExecuteOption = False,  # noqa: FBT002  # Typer makes a flag of it
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Take a migration back: drop what it made, and its row of the ledger; without --execute only say what.
+
+    Only a migration for which the module ships a way back. Where tables or collections hold rows, nothing is
+    dropped, and the command ends with code 6 and the numbers until each is accepted.
+    """
+    consents = consent_options({EffectKind.DROP: accept_drop})
+    with opened(common(context), module, backend) as store:
+        initializer = store.storage.initializer
+        if not isinstance(initializer, RevertsMigrations):
+            raise ConfigurationError(f"{store.backend} cannot take migrations back.")
+        act = partial(initializer.revert, accept=consents) if execute else initializer.reversal
+        found = act(migration)
+        emit(output, reversal_document(found), *reversal_lines(found))
 
 
 @app.command()
@@ -184,7 +228,7 @@ def _emit_plan(store: Store, category: str | None, output: Format) -> None:
     effects = store.storage.initializer.effects(release=category == RunnableCategory.RELEASE)
     texts: list[RenderableType] = [_listing(pending) if pending else "Nothing is pending."]
     if effects:
-        texts += ["Consent is needed, because the server would", _consents(effects)]
+        texts += ["Consent is needed, because the server would", consents_table(effects)]
     document = {
         "pending": [_described(item) for item in pending],
         "effects": [effect_document(item) for item in effects],
@@ -192,8 +236,9 @@ def _emit_plan(store: Store, category: str | None, output: Format) -> None:
     emit(output, document, *texts)
 
 
-def _consents(effects: tuple[Effect, ...]) -> Table:
-    return table(("do this", "option of `migrate run`"), [(item.text, item.option) for item in effects])
+def consent_options(accepted: Mapping[EffectKind, list[str] | None]) -> set[Consent]:
+    """Return the consents of some options."""
+    return {consent_option(kind, text) for kind, texts in accepted.items() for text in texts or ()}
 
 
 def consent_option(kind: EffectKind, text: str) -> Consent:

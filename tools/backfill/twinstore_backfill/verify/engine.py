@@ -88,7 +88,7 @@ READY: Final = frozenset({"PASS", "START-CLEAN (approved)"})
 # The default limit of most lists, and so what a service reads.
 LARGEST_PAGE: Final = 50
 # Both sides hold a page at the same time; this bounds it also where documents are near their largest size.
-PAGE_BYTES: Final = 2_000_000
+PAGE_BYTES: Final = 500_000
 
 
 def run_verify(  # noqa: PLR0917  # both sides, what is asked, and who is told
