@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -108,16 +109,19 @@ def started(plan: Plan, number: int) -> int:
 
 
 def forked(action: Callable[[], None]) -> int:
-    """Run an action in a child, which ends then; return its id. An error of the library ends it with 1."""
+    """Run an action in a child, which ends then; return its id. An error ends it with 1."""
     child = os.fork()
     if child:
         return child
+    code = 1
     try:
         action()
+        code = 0
     except TwinstoreError as error:
         os.write(2, f"{type(error).__name__}: {error.message}\n".encode())
-        os._exit(1)
-    os._exit(0)
+    except BaseException:  # noqa: BLE001  # it must not go on as if it were its parent
+        traceback.print_exc()
+    os._exit(code)
 
 
 def supervise(plan: Plan, storage: SchedulerStorage) -> int:

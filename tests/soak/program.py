@@ -139,11 +139,16 @@ class Supervisor:
         self._running[number] = forked(work)
 
     def _kill(self, number: int) -> None:
-        """Kill a worker, if it has not ended by an error, which the journal tells."""
+        """Kill a worker; one that has ended by itself has met an error."""
         victim = self._running.pop(number)
         os.kill(victim, signal.SIGKILL)
-        os.waitpid(victim, 0)
+        self._check(number, os.waitpid(victim, 0)[1])
         self._journal.add("killed", victim=victim)
+
+    def _check(self, number: int, status: int) -> None:
+        """Note the error of a worker that did not end well by itself."""
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) != 0:
+            self._journal.add("error", during=f"worker {number}", error="it ended with an error")
 
     def _wait_until(self, instant: int) -> None:
         while (rest := (instant - time.monotonic_ns()) / NANOSECONDS) > 0:
@@ -152,13 +157,14 @@ class Supervisor:
     def _let_end(self) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         for number, child in sorted(self._running.items()):
-            while os.waitpid(child, os.WNOHANG)[0] == 0:
+            while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
                 if time.monotonic() > deadline:
                     os.kill(child, signal.SIGKILL)
                     os.waitpid(child, 0)
                     self._journal.add("error", during=f"worker {number}", error="it did not end in time")
                     break
                 time.sleep(LOOK_SECONDS)
+            self._check(number, ended[1])
 
 
 def _finish(storage: SchedulerStorage, journal: Journal, plan: Plan) -> None:

@@ -100,6 +100,8 @@ def support_of(report: dict[str, Any]) -> dict[str, list[str]]:
 def main(given: Sequence[str] | None = None, clock: Clock | None = None) -> int:
     """Run, write and judge."""
     options = arguments(given)
+    # Before the run, because somebody may commit while it lasts.
+    facts = facts_of(options.only, clock or SystemClock())
     with TemporaryDirectory() as name:
         folder = Path(name)
         code = run(options, folder)
@@ -108,7 +110,7 @@ def main(given: Sequence[str] | None = None, clock: Clock | None = None) -> int:
             return 2
         content = json.loads((folder / "matrix").read_text("utf-8"))
         drivers = json.loads((folder / "drivers").read_text("utf-8"))
-    report = report_of(content, drivers, facts_of(options.only, clock or SystemClock()))
+    report = report_of(content, drivers, facts)
     path = write(report, options.out)
     for item in report["missing"]:
         sys.stderr.write(f"no case: {item}\n")

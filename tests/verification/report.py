@@ -28,7 +28,7 @@ class Facts:
     Attributes:
         version: of twinstore.
         commit: of the working copy, and whether it was changed since.
-        written_at: the instant, as text.
+        written_at: the instant at which the run began, as text.
         python: the version of the interpreter.
         drivers: those that the run is about.
     """
@@ -132,7 +132,7 @@ def _head(report: Report) -> list[str]:
         "",
         f"- result: **{report['result']}**, {report['cases']:,} cases, {report['failed']} failed",
         f"- twinstore {report['version']}, commit {report['commit']}",
-        f"- written at {report['written_at']}, Python {report['python']}",
+        f"- run of {report['written_at']}, Python {report['python']}",
         f"- drivers: {', '.join(report['drivers'])}; servers: {servers or 'none'}",
     ]
     if len(report["drivers"]) == 1:

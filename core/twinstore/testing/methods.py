@@ -1,7 +1,7 @@
 """Which methods the cases of a kit call on a driver: what a module offers against what was called.
 
-A method is named by module, attribute of a session and name: ``scheduler.runs.get``. Those of a handle that a
-call hands out bear its class: ``scheduler.locks.LockHandle.renew``.
+A method is named by module, attribute of a session and name: ``library.books.get``. Those of a handle that a
+call hands out bear its class: ``library.loans.LoanHandle.renew``.
 """
 
 from __future__ import annotations
