@@ -131,10 +131,10 @@ def supervise(plan: Plan, storage: SchedulerStorage) -> int:
         signal.sigtimedwait({signal.SIGCHLD}, LOOK_SECONDS)
         storage.policy_jobs.release_expired(CLOCK.now())
         overdue = time.monotonic() > deadline
-        # By the clock: on a busy machine a round takes a second, and would kill too few.
-        if overdue or (kills < plan["kills"] and time.monotonic() > next_kill):
-            victim = random.choice(sorted(running))
-            os.kill(victim, signal.SIGKILL)
+        # By the clock: on a busy machine a round takes seconds, and would kill too few.
+        alive = sorted(running)
+        while alive and (overdue or (kills < plan["kills"] and time.monotonic() > next_kill)):
+            os.kill(alive.pop(random.randrange(len(alive))), signal.SIGKILL)
             kills += 1
             next_kill += random.expovariate(1 / plan["every"])
         for child in sorted(running):

@@ -33,7 +33,7 @@ THREADS: Final = 16
 DISPATCHING: Final = PolicyRunJobStatus.DISPATCHING
 SUBMITTED: Final = PolicyRunJobStatus.SUBMITTED
 BOUNDED: Final = {"jobs": 240, "processes": 4, "kills": 10, "every": 0.15, "seconds": 15}
-FULL: Final = {"jobs": 12_000, "processes": 6, "kills": 200, "every": 0.4, "seconds": 240}
+FULL: Final = {"jobs": 6000, "processes": 6, "kills": 200, "every": 0.4, "seconds": 240}
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
