@@ -153,10 +153,16 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     with twinstore.open_storage(plan["settings"]) as opened:
         storage = opened.scheduler
-        names = [(f"job {number:04}", TENANTS[number % 3]) for number in range(plan["jobs"])]
-        for name, tenant in names:
-            storage.policy_jobs.create(make_policy_job(tenant, name))
-        kills = supervise(plan, storage)
+        names: list[tuple[str, str]] = []
+        kills, end = 0, time.monotonic() + plan["lasting"]
+        # In waves, because how long some jobs last depends on the machine.
+        while not names or time.monotonic() < end:
+            numbers = range(len(names), len(names) + plan["jobs"])
+            wave = [(f"job {number:05}", TENANTS[number % 3]) for number in numbers]
+            for name, tenant in wave:
+                storage.policy_jobs.create(make_policy_job(tenant, name))
+            names += wave
+            kills += supervise(plan, storage)
         stored = {name: storage.policy_jobs.get_required(tenant, name) for name, tenant in names}
     shown = {name: [job.status.value, job.attempt_count] for name, job in stored.items()}
     print(json.dumps({"kills": kills, "stored": shown}))  # noqa: T201  # the report
