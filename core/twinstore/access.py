@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, cast
 from typing_extensions import TypeVar, override
 
 from twinstore.canonical import CanonicalModel, undecodable
+from twinstore.passing import first_readable
 from twinstore.query import Query, holds, key_order, label_of_value
 from twinstore.retrying import repeat
 from twinstore.tenancy import Tenants
@@ -222,13 +223,8 @@ class Access(Protocol):
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
         """Set fields of the first rows of a list; return them as they are then, in the order of the list.
 
-        No row is marked for two callers: rows that another one is marking are passed over or waited for, and
-        those that match no longer are left out, so that fewer rows than there are may come back. A row that
-        cannot be read is left as it is: a list over all tenants passes over it, as its pages do, and where it
-        would stand for all others those behind it are marked; of one tenant it ends the step.
-
-        Raises:
-            DocumentDecodeError: a row of a list of one tenant cannot be read; nothing was marked.
+        No row is marked for two callers: those that another one marks are passed over or waited for. Those
+        that match no longer are left out; unreadable ones as by ``page``, and they stay as they are.
         """
         ...
 
@@ -313,9 +309,8 @@ class AccessDefaults(Access, ABC):
     @override
     def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
         marked: list[Row[M]] = []
-        for row in readable(self, entity, query):
-            # One step per row: the page was read without locks, so each row must match once more when it is
-            # held.
+        for row in first_readable(self, entity, query):
+            # One step per row: read without locks, each must match once more when it is held.
             ref = Ref(entity, query.scope, entity.key_of(row.model, row.storage))
             marking = Marking(entity, query, sets)
             self.change([ref], marking)
@@ -378,16 +373,6 @@ def changed_value(stored: object, change: object, now: Moment) -> object:
     if isinstance(change, ServerTime):
         return now() + change.later
     return None if isinstance(change, Unset) else change
-
-
-def readable(access: Access, entity: Entity[M], query: Query) -> tuple[Row[M], ...]:
-    """Return the first rows of a list that can be read, as many as its limit says."""
-    page, limit = access.page(entity, query), query.limit
-    while not page.items and page.next_page_token is not None:
-        # None of them could be read; the next ones may.
-        query = replace(query, limit=2 * query.limit)
-        page = access.page(entity, query)
-    return page.items[:limit]
 
 
 def matches(entity: Entity, query: Query, row: Row) -> bool:

@@ -135,10 +135,10 @@ def supervise(plan: Plan, storage: SchedulerStorage) -> int:
         signal.sigtimedwait({signal.SIGCHLD}, LOOK_SECONDS)
         storage.policy_jobs.release_expired(CLOCK.now())
         overdue = time.monotonic() > deadline
-        # By the clock: on a busy machine a round takes a second, and would kill too few.
-        if overdue or (kills < plan["kills"] and time.monotonic() > next_kill):
-            victim = random.choice(sorted(running))
-            os.kill(victim, signal.SIGKILL)
+        # By the clock: on a busy machine a round takes seconds, and would kill too few.
+        alive = sorted(running)
+        while alive and (overdue or (kills < plan["kills"] and time.monotonic() > next_kill)):
+            os.kill(alive.pop(random.randrange(len(alive))), signal.SIGKILL)
             kills += 1
             next_kill += random.expovariate(1 / plan["every"])
         for child in sorted(running):
@@ -157,10 +157,16 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     with twinstore.open_storage(plan["settings"]) as opened:
         storage = opened.scheduler
-        names = [(f"job {number:04}", TENANTS[number % 3]) for number in range(plan["jobs"])]
-        for name, tenant in names:
-            storage.policy_jobs.create(make_policy_job(tenant, name))
-        kills = supervise(plan, storage)
+        names: list[tuple[str, str]] = []
+        kills, end = 0, time.monotonic() + plan["lasting"]
+        # In waves, because how long some jobs last depends on the machine.
+        while not names or time.monotonic() < end:
+            numbers = range(len(names), len(names) + plan["jobs"])
+            wave = [(f"job {number:05}", TENANTS[number % 3]) for number in numbers]
+            for name, tenant in wave:
+                storage.policy_jobs.create(make_policy_job(tenant, name))
+            names += wave
+            kills += supervise(plan, storage)
         stored = {name: storage.policy_jobs.get_required(tenant, name) for name, tenant in names}
     shown = {name: [job.status.value, job.attempt_count] for name, job in stored.items()}
     print(json.dumps({"kills": kills, "stored": shown}))  # noqa: T201  # the report
