@@ -45,7 +45,7 @@ POSTGRES: Final = (
         SCANS,
         because=f"only where the insert met the key: {HIDDEN}",
     ),
-    may("graph_job_events.bulk.cut*", INDEX, SCANS, because=HIDDEN),
+    Allowance("graph_job_events.bulk.cut*", frozenset({INDEX, SCANS}), HIDDEN, few_rows=True),
     may("graph_job_events.bulk.flush*", EXAMINES, INDEX, SCANS, because=HIDDEN),
     may(
         "graph_job_events.page*",
@@ -72,12 +72,6 @@ POSTGRES: Final = (
         SORTS,
         because="the runs of one instant: idx_runs_tenant_created† has them the other way",
     ),
-    may(
-        "runs.page a tenant, where scheduleId and state one of several and createdAt*",
-        EXAMINES,
-        because="of the runs of one schedule in a window few are in a rare state, and no index has both",
-    ),
-    may("execution_logs.remove a tenant*", EXAMINES, because=PURGED),
     may("runs.remove a tenant*", EXAMINES, because=PURGED),
 )
 MONGO: Final = (
@@ -86,8 +80,6 @@ MONGO: Final = (
     may("*.bulk.cut*", EXAMINES, because=PAST),
     may("graph_jobs.count*", EXAMINES, because=COUNTED),
     may("policy_jobs.count*", EXAMINES, because=COUNTED),
-    may("execution_logs.remove a tenant*", EXAMINES, because=PURGED),
-    may("runs.remove a tenant*", EXAMINES, because=PURGED),
     may(
         "runs.page a tenant, where scheduleId and state one of several and createdAt*",
         SORTS,

@@ -14,8 +14,9 @@ __all__ = ["Allowance", "Fault", "Finding", "figures", "judged"]
 
 # Rows examined for each row that a statement returns or may return, and pages of tables and indexes read.
 RATIO: Final = 10
-# Fewer rows a server may rather read than follow an index, and rather sort.
+# So few rows a server may rather read and sort than follow an index: the hundredth part of a filled table.
 FEW: Final = 100
+SHARE: Final = 100
 # Pages that any statement reads on its way down the indexes that it uses.
 DESCENT: Final = 60
 
@@ -63,13 +64,13 @@ class Finding:
         """Rows examined for each row that was returned or could be."""
         return self.examined / (self.returned + self.page)
 
-    def faults(self, known: Iterable[str]) -> set[Fault]:
+    def faults(self, known: Iterable[str], few: int = FEW) -> set[Fault]:
         """Return what it does that no plan may."""
         found = {Fault.SCANS} if self.scans_all else set()
         # Entries of an index that a condition passes over are no rows, but they stand on pages.
         pages = RATIO * (self.returned + self.page) + DESCENT
-        many = self.examined > FEW and self.ratio > RATIO
-        found |= {Fault.EXAMINES} if many or self.blocks > pages else set()
+        many = self.examined > few and self.ratio > RATIO
+        found |= {Fault.EXAMINES} if many or self.blocks > pages + few - FEW else set()
         found |= {Fault.SORTS} if self.sorts else set()
         foreign = self.indexes - set(known)
         return found | ({Fault.INDEX} if foreign or (self.reads and not self.indexes) else set())
@@ -105,14 +106,14 @@ class Allowance:
 
 
 def judged(
-    findings: Iterable[Finding], known: Iterable[str], allowed: Iterable[Allowance]
+    findings: Iterable[Finding], known: Iterable[str], allowed: Iterable[Allowance], rows: int = 0
 ) -> tuple[list[str], list[str]]:
     """Return the faults that nothing allows, and the allowances, fault by fault, that nothing needs."""
     known, allowed = frozenset(known), tuple(allowed)
     needed: set[tuple[Allowance, Fault]] = set()
     bad: list[str] = []
     for finding in findings:
-        for fault in sorted(finding.faults(known), key=lambda item: item.value):
+        for fault in sorted(finding.faults(known, max(FEW, rows // SHARE)), key=lambda item: item.value):
             covering = [
                 (item, fault) for item in allowed if fault in item.faults and item.covers(finding.statement)
             ]

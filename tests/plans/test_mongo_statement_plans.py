@@ -52,7 +52,7 @@ def test_every_command_reads_little_more_than_it_returns(filled: Database[dict[s
     findings = [
         finding for explainer in explainers for item in EXPLAINED for finding in explainer.explain(item)
     ]
-    bad, unneeded = judged(findings, INDEXES, MONGO)
+    bad, unneeded = judged(findings, INDEXES, MONGO, rows)
     print(figures(findings, bad, rows))  # noqa: T201  # shown with the failure, and by -rP
     # On few rows some statements do no harm that do so on many.
     needless = [f"strike from tests/plans/allowances.py: {item}" for item in unneeded if rows == LONG_ROWS]
