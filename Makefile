@@ -18,7 +18,7 @@ ARGS ?=
 WORKERS ?= 2
 PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo check fix test test-long lowest mutants verification-report soak bench docs clean
+.PHONY: help setup demo check fix test test-long lowest mutants statements verification-report soak bench docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
@@ -48,6 +48,9 @@ test: setup ## run the tests against real servers (ARGS='tests/unit -k cron')
 
 test-long: setup ## the same, with the full form of every test that has a bounded one
 	$(BIN)/$(PYTEST) --long $(ARGS)
+
+statements: setup ## record again what the drivers send in a run of the contract kit
+	$(BIN)/$(PYTEST) --write-statements tests/contract/test_postgres_contract.py tests/contract/test_mongo_contract.py $(ARGS)
 
 lowest: setup ## run the tests on the lowest versions that pyproject.toml allows
 	$(BIN)/python -m venv --clear $(LOWEST)

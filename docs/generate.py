@@ -26,6 +26,7 @@ from docs.parts import (
     interface,
     outsiders,
     settings,
+    statements,
     support,
 )
 from twinstore.scheduler.module import MODULE
@@ -61,6 +62,7 @@ def static_parts() -> dict[str, Callable[[], str]]:
         "driver-interface": interface.driver_table,
         "module-interface": interface.module_table,
         **outsiders.parts(),
+        "statements": partial(statements.statement_table, MODULE),
         "support": support.support_table,
         "internal-fields": partial(entities.internal_fields_table, MODULE),
     }

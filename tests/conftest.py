@@ -46,6 +46,7 @@ hypothesis.settings.load_profile("real-servers")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a run ask for the full forms."""
     parser.addoption("--long", action="store_true", help="run the full form of tests that have a bounded one")
+    parser.addoption("--write-statements", action="store_true", help="write the recorded statements again")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -53,8 +53,7 @@ M = TypeVar("M", bound=CanonicalModel)
 M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True, default=CanonicalModel)
 
 NO_STORAGE: Final[Mapping[str, object]] = MappingProxyType({})
-# Rows are counted page by page, because every query has a limit; larger pages save round trips, and all rows
-# of one are in memory.
+# Rows are counted page by page; larger pages save round trips, and all rows of one are in memory.
 PAGE: Final = 500
 
 
@@ -76,11 +75,15 @@ class UniqueKey:
 
 @dataclass(frozen=True, slots=True)
 class Ref(Generic[M_co]):
-    """Where one row is, or would be."""
+    """Where one row is, or would be; ``below`` is the key of its parent, where the caller knows it.
+
+    A store may look there only: a rule that gets ``None`` then inserts the row, or does not depend on it.
+    """
 
     entity: Entity[M_co]
     scope: Tenants
     key: Key | UniqueKey
+    below: Key = ()
 
 
 Rows = tuple["Row | None", ...]
@@ -288,8 +291,7 @@ class AccessDefaults(Access, ABC):
         def replaced(rows: Rows, now: Moment) -> Rows:
             nonlocal is_taken
             del now
-            # Decided in the rule, where the row is held: a look before it could be overtaken by another
-            # insert.
+            # Decided where the row is held: a look before it could be overtaken by another insert.
             is_taken = entity.append_only and rows[0] is not None and rows[0] != row
             # A write of the same row would still count as a change, and make another writer of it lose.
             return (None if rows[0] == row or is_taken else row,)
@@ -352,8 +354,7 @@ class Marking(Generic[M]):
         if stored is None or not matches(self._entity, self._query, stored):
             self.done = None
             return (None,)
-        # Validated as a whole: a change of one field may break a rule between two.
-        # By its own class: of several models in one table the stored one stays what it is.
+        # As a whole: a change may break a rule between two fields. By its own class: a variant stays one.
         model = cast("M", stored.model.evolve(**self._values(stored, now)))
         self.done = Row(model, stored.storage)
         return (self.done,)
@@ -385,8 +386,7 @@ def _every_row(access: AccessDefaults, entity: Entity[M], query: Query) -> list[
     rows: list[Row[M]] = []
     after: tuple[str | int, ...] | None = None
     while True:
-        # In the order of the key, whatever the list says: a count does not see the order, and the key alone
-        # is always a total one from which the next page can start.
+        # In the order of the key: a count sees no order, and this one is always total.
         part = replace(query, order=key_order(entity), limit=PAGE, after=after)
         found = access.page(entity, part)
         # A row that nobody can read cannot be counted by its fields either, in whatever scope.

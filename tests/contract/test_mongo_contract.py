@@ -5,9 +5,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.deployments.mongo import mongo_deployments
+from tests.contract.recording.mongo import recording
+from tests.contract.recording.recorded import Recorded
 from twinstore.testing import DriverContract
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.contract.recording.recorded import KitRun
     from tests.databases import MongoServer
     from twinstore.testing import BackendFactory
 
@@ -17,5 +22,23 @@ def backend_factory(mongo_server: MongoServer) -> BackendFactory:
     return mongo_deployments(mongo_server)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def recorded() -> Iterator[Recorded]:
+    """Record what the tests of this file send."""
+    found = Recorded("mongo", {})
+    with recording(found):
+        yield found
+
+
 class TestMongo(DriverContract):
     """A replica set."""
+
+
+def test_the_statements_of_the_kit_are_those_of_the_file(recorded: Recorded, kit_run: KitRun) -> None:
+    """Stands last, because it looks at what all others have sent."""
+    if kit_run.writes:
+        assert kit_run.whole, "statements are written from a run of the whole kit"
+        recorded.write()
+    found = recorded.differences(complete=kit_run.whole)
+    if found:
+        pytest.fail(found, pytrace=False)

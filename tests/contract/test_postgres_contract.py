@@ -5,9 +5,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.deployments.postgres import postgres_deployments
+from tests.contract.recording.postgres import columns_of, recording
+from tests.contract.recording.recorded import MODULES, Recorded
 from twinstore.testing import DriverContract
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.contract.recording.recorded import KitRun
     from tests.databases import PostgresServer
     from twinstore.testing import BackendFactory
 
@@ -17,5 +22,23 @@ def backend_factory(postgres_server: PostgresServer) -> BackendFactory:
     return postgres_deployments(postgres_server)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def recorded() -> Iterator[Recorded]:
+    """Record what the tests of this file send."""
+    found = Recorded("postgres", columns_of(tuple(spec.catalog for spec in MODULES)))
+    with recording(found):
+        yield found
+
+
 class TestPostgres(DriverContract):
     """A server with row-level security; tables of the kit as their descriptions propose."""
+
+
+def test_the_statements_of_the_kit_are_those_of_the_file(recorded: Recorded, kit_run: KitRun) -> None:
+    """Stands last, because it looks at what all others have sent."""
+    if kit_run.writes:
+        assert kit_run.whole, "statements are written from a run of the whole kit"
+        recorded.write()
+    found = recorded.differences(complete=kit_run.whole)
+    if found:
+        pytest.fail(found, pytrace=False)

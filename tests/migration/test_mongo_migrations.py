@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 SECOND = timedelta(seconds=1)
 WANTED = {
-    "schedules": {"_id_", "ux_tenantId_name", "ix_tenantId_enabled", "ix_whenCron"},
+    "schedules": {"_id_", "ux_tenantId_name", "ix_tenantId_enabled", "ix_whenCron", "ix_tenantId_name__id"},
     "triggers": {"_id_", "ux_scheduleId", "ix_nextFireAt_tenantId__id", "ix_tenantId_nextFireAt__id"},
     "runs": {
         "_id_",
         "ix_tenantId_createdAt__id",
         "ix_tenantId_scheduleId_createdAt__id",
         "ix_state_createdAt__id",
+        "ix_pending_tenantId_createdAt__id",
         "ttl_finishedAt",
     },
     "impact_snapshots": {

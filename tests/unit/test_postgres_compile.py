@@ -106,27 +106,33 @@ def test_a_scope_is_a_condition_of_its_own(scope: Tenants, condition: str) -> No
     assert where(statement) == f'{condition} ORDER BY "id" COLLATE "C" LIMIT %s'
 
 
-@pytest.mark.parametrize(
-    ("after", "condition", "values"),
-    [
-        (
-            (NOW, "x"),
-            '("next_fire_at" >= %s AND ("next_fire_at" > %s OR "id" COLLATE "C" > %s))',
-            [NOW, NOW, "x"],
-        ),
-        ((None, "x"), '("next_fire_at" IS NOT NULL OR "id" COLLATE "C" > %s)', ["x"]),
-    ],
-)
-def test_a_list_goes_on_strictly_after_its_key(
-    after: tuple[datetime | None, str], condition: str, values: list[object]
-) -> None:
-    order = (SortKey("nextFireAt", time=True, nullable=True), SortKey("id"))
-    query = Query(entity="triggers", scope=SCOPE, where=(), order=order, limit=1, after=after)
+NEXT_ORDER = (SortKey("nextFireAt", time=True, nullable=True), SortKey("id"))
+
+
+def test_a_list_goes_on_strictly_after_its_key() -> None:
+    query = Query(entity="triggers", scope=SCOPE, where=(), order=NEXT_ORDER, limit=1, after=(NOW, "x"))
     statement, parameters = compile_query(query, TRIGGERS_TABLE)
     assert where(statement) == (
-        f'"tenant_id" = %s AND {condition} ORDER BY "next_fire_at" NULLS FIRST, "id" COLLATE "C" LIMIT %s'
+        '"tenant_id" = %s AND ("next_fire_at" >= %s AND ("next_fire_at" > %s OR "id" COLLATE "C" > %s)) '
+        'ORDER BY "next_fire_at" NULLS FIRST, "id" COLLATE "C" LIMIT %s'
     )
-    assert parameters == ["t", *values, 2]
+    assert parameters == ["t", NOW, NOW, "x", 2]
+
+
+def test_a_list_goes_on_among_absent_values_and_then_with_the_others() -> None:
+    query = Query(entity="triggers", scope=SCOPE, where=(), order=NEXT_ORDER, limit=1, after=(None, "x"))
+    statement, parameters = compile_query(query, TRIGGERS_TABLE)
+    absent, present = statement.decode().split(" UNION ALL ")
+    assert absent.endswith(
+        'WHERE "tenant_id" = %s AND "next_fire_at" IS NULL AND "id" COLLATE "C" > %s '
+        'ORDER BY "id" COLLATE "C" LIMIT %s)'
+    )
+    assert where(present.encode()) == (
+        '"tenant_id" = %s AND "next_fire_at" IS NOT NULL '
+        'ORDER BY "next_fire_at" NULLS FIRST, "id" COLLATE "C" LIMIT %s)) AS "triggers" '
+        'ORDER BY "next_fire_at" NULLS FIRST, "id" COLLATE "C" LIMIT %s'
+    )
+    assert parameters == ["t", "x", 2, "t", 2, 2]
 
 
 def test_a_descending_list_goes_on_below_its_key() -> None:

@@ -30,7 +30,7 @@ from twinstore_mongo.reverting import Revert, Reverter
 from twinstore_mongo.schema import Schema
 from twinstore_mongo.shared_database import check_other_modules
 from twinstore_mongo.special import carry_overs_of
-from twinstore_mongo.steps import RELEASE, AppliedStep, Step, load_steps
+from twinstore_mongo.steps import RELEASE, AppliedStep, Step, load_steps, whole_collections
 from twinstore_mongo.validators import validator_of
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class MongoInitializer(Initializer, RevertsMigrations):
         if check:
             check_ledger(self.module, {step.name: step for step in self.steps}, rows)
         wanted = [step for step in self.steps if release or step.name in rows or step.category != RELEASE]
-        collections = tuple(item for step in wanted for item in step.collections)
+        collections = whole_collections(wanted)
         validators = self._validators() if self.validators else {}
         pending = tuple(step for step in wanted if step.name not in rows)
         if check and pending:

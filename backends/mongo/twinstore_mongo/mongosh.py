@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from twinstore_mongo.steps import AppliedStep
+from twinstore_mongo.steps import AppliedStep, whole_collections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ def script(
     module: str, steps: Sequence[Step], validators: Mapping[str, Document], options: ModuleOptions
 ) -> str:
     """Return the script; all of it may be repeated."""
-    collections = [collection for step in steps for collection in step.collections]
+    collections = whole_collections(steps)
     aging = [
         (collection.name, index)
         for collection in collections
@@ -99,7 +99,8 @@ def plain_lines(step: Step, options: ModuleOptions) -> Iterator[str]:
 def collection_line(collection: CollectionSpec) -> str:
     """Return the statement that creates a collection."""
     name = text(collection.name)
-    return f"if (!present.has({name})) db.createCollection({name});"
+    # A later step may add to it.
+    return f"if (!present.has({name})) {{ db.createCollection({name}); present.add({name}); }}"
 
 
 def validating(name: str, validator: Document) -> Document:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from twinstore.options import ModuleOptions
     from twinstore_mongo.connection import Document, OpenDatabase
 
-__all__ = ["RELEASE", "AppliedStep", "CarryOver", "CollectionSpec", "IndexSpec", "Step", "load_steps"]
+__all__ = [
+    "RELEASE",
+    "AppliedStep",
+    "CarryOver",
+    "CollectionSpec",
+    "IndexSpec",
+    "Step",
+    "load_steps",
+    "whole_collections",
+]
 
 FILE_NAME: Final = re.compile(r"\d{3}_[a-z0-9_]+\.json")
 # As text: names begin with three digits, which sort as the numbers do.
@@ -162,3 +171,11 @@ def parse_step(name: str, text: bytes) -> Step:
         for item in json.loads(plain)["collections"]
     )
     return Step(name, f"sha256:{sha256(plain).hexdigest()}", collections)
+
+
+def whole_collections(steps: Iterable[Step]) -> tuple[CollectionSpec, ...]:
+    """Return the collections of some steps, each with the indexes that all of them give it."""
+    indexes: dict[str, tuple[IndexSpec, ...]] = {}
+    for item in (item for step in steps for item in step.collections):
+        indexes[item.name] = (*indexes.get(item.name, ()), *item.indexes)
+    return tuple(CollectionSpec(name, found) for name, found in indexes.items())

@@ -6,8 +6,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, LiteralString
 
 from psycopg import sql
+from typing_extensions import override
 
 from twinstore.query import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
+from twinstore_postgres.branching import branches_of
 from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.derive import by_code_point
 from twinstore_postgres.owners import owner_condition, owner_values, scope_kind
@@ -22,7 +24,14 @@ if TYPE_CHECKING:
     from twinstore_postgres.execution import Step
     from twinstore_postgres.owners import ScopeKind
 
-__all__ = ["compile_claim", "compile_count", "compile_query", "compile_removal", "literal_condition"]
+__all__ = [
+    "Compiled",
+    "compile_claim",
+    "compile_count",
+    "compile_query",
+    "compile_removal",
+    "literal_condition",
+]
 
 COMPARISONS: Final[dict[object, sql.SQL]] = {
     Equals: sql.SQL("{} = {}"),
@@ -36,6 +45,15 @@ UNARY: Final[dict[object, sql.SQL]] = {IsNull: sql.SQL("{} IS NULL"), IsPresent:
 PAGE: Final = "SELECT {columns} FROM {table} WHERE {where} ORDER BY {order} LIMIT %s"
 # Rows that another one is marking are passed over; those that changed meanwhile are judged again.
 CLAIM: Final = f"{PAGE} FOR UPDATE SKIP LOCKED"
+# Each branch comes in the order of an index; the last sort is over one page of each.
+BRANCHED_PAGE: Final = "SELECT {columns} FROM ({branches}) AS {alias} ORDER BY {order} LIMIT %s"
+BRANCH: Final = "(SELECT {columns} FROM {table} WHERE {where} ORDER BY {order} LIMIT %s)"
+# A union cannot be locked, so its keys are; rows that were locked or changed meanwhile fall out.
+BRANCHED_CLAIM: Final = (
+    "SELECT {columns} FROM {table} WHERE {key} = ANY (ARRAY("
+    "SELECT {key} FROM ({branches}) AS {alias} ORDER BY {order} LIMIT %s)) AND {where} "
+    "ORDER BY {order} LIMIT %s FOR UPDATE SKIP LOCKED"
+)
 COUNT: Final = "SELECT {by}, count(*) FROM {table} WHERE {where} GROUP BY {by}"
 # The conditions stand twice, because a row may have changed between the look at it and its removal.
 REMOVAL_BY_ONE: Final = (
@@ -52,11 +70,18 @@ Shape = tuple[tuple[type, str, object], ...]
 
 def compile_query(query: Query, table: Table) -> Step:
     """Return the statement and its parameters; it fetches one row more than the limit, after the keyset."""
+    branches = branches_of(table.entity, query)
+    if branches:
+        return _branched(BRANCHED_PAGE, branches, table, query, query.limit + 1)
     return _statement(PAGE, query, table), [*_parameters(query, table), query.limit + 1]
 
 
 def compile_claim(query: Query, table: Table) -> Step:
     """Return the statement that locks the first rows of a list which nobody else holds."""
+    branches = branches_of(table.entity, query) if len(table.key) == 1 and query.after is None else ()
+    if branches:
+        statement, values = _branched(BRANCHED_CLAIM, branches, table, query, query.limit)
+        return statement, [*values, *_parameters(query, table), query.limit]
     return _statement(CLAIM, query, table), [*_parameters(query, table), query.limit]
 
 
@@ -86,6 +111,42 @@ def literal_condition(condition: Condition, table: Table) -> sql.Composable:
 def _statement(template: LiteralString, query: Query, table: Table) -> bytes:
     nulls = None if query.after is None else tuple(part is None for part in query.after)
     return _made(template, table, _shape(query, table), query.order, scope_kind(query.scope), nulls, None)
+
+
+def _branched(
+    template: LiteralString, branches: Sequence[Query], table: Table, query: Query, limit: int
+) -> tuple[bytes, list[object]]:
+    """Return the statement over the branches of a list, and its parameters."""
+    parts = tuple(_statement(BRANCH, branch, table) for branch in branches)
+    where = _statement("{where}", query, table) if template is BRANCHED_CLAIM else b""
+    values = [item for branch in branches for item in (*_parameters(branch, table), limit)]
+    return _joined(template, table, parts, query.order, where), [*values, limit]
+
+
+@lru_cache(maxsize=256)
+def _joined(
+    template: LiteralString, table: Table, parts: tuple[bytes, ...], order: tuple[SortKey, ...], where: bytes
+) -> bytes:
+    return Unprepared(
+        table.statement(
+            template,
+            # Parts of this library, whose values are parameters.
+            branches=Compiled(b" UNION ALL ".join(parts)),
+            alias=sql.Identifier(table.entity.name),
+            order=sql.SQL(", ").join(_sort_key(key, table) for key in order),
+            where=Compiled(where),
+        )
+    )
+
+
+class Compiled(sql.Composable):
+    """A part of a statement that has been compiled."""
+
+    @override
+    def as_bytes(self, context: object = None) -> bytes:
+        """Return it."""
+        del context
+        return bytes(self._obj)
 
 
 def _shape(query: Query, table: Table) -> Shape:

@@ -102,17 +102,20 @@ def find_several(table: Table, kind: ScopeKind, unique: str | None = None) -> by
 
 
 @cache
-def lock(table: Table, kind: ScopeKind, unique: str | None = None) -> bytes:
-    """Return the statement that reads and locks one row; those of append-only tables are read only."""
+def lock(table: Table, kind: ScopeKind, unique: str | None = None, *, below: bool = False) -> bytes:
+    """Return the statement that reads and locks one row; those of append-only tables are read only.
+
+    ``below`` looks among the children of one parent, whose key is the last parameter.
+    """
     template = FIND if table.entity.append_only else LOCK
-    return table.statement(template, found=_found(table, kind, unique))
+    return table.statement(template, found=_found_below(table, kind, unique, below=below))
 
 
 @cache
-def lock_and_tell(table: Table, kind: ScopeKind, unique: str | None = None) -> bytes:
+def lock_and_tell(table: Table, kind: ScopeKind, unique: str | None = None, *, below: bool = False) -> bytes:
     """Return the statement that does the same and reads the clock then; the time stands after the columns."""
     template = FIND_AND_TELL if table.entity.append_only else LOCK_AND_TELL
-    return table.statement(template, found=_found(table, kind, unique))
+    return table.statement(template, found=_found_below(table, kind, unique, below=below))
 
 
 @cache
@@ -222,6 +225,12 @@ def _found(
     names = [table.column(name).term(relation) for name in _named(table, unique)]
     by = [sql.SQL("{} = %s").format(name) for name in names]
     return _all(*by, *_narrowing(table, kind, unique, relation))
+
+
+def _found_below(table: Table, kind: ScopeKind, unique: str | None, *, below: bool) -> sql.Composable:
+    """Return the condition of one row, among the children of one parent where it is ``below``."""
+    found = _found(table, kind, unique)
+    return _all(found, sql.SQL("{} = %s").format(table.parent_column)) if below else found
 
 
 def _all(*conditions: sql.Composable) -> sql.Composable:

@@ -80,6 +80,8 @@ SCHEDULES: Final = Entity(
         Index(fields=("tenantId", "enabled"), name="tenant_enabled", stores=DOCUMENTS),
         Index(fields=("tenantId", "id"), name="active", where=(ENABLED, NOT_DELETED), stores=TABLES),
         Index(fields=("whenCron",), name="when_cron"),
+        # Lists with the deleted ones: no other index by name holds them.
+        Index(fields=("tenantId", "name", "id"), name="tenant_every_name"),
     ),
 )
 TRIGGERS: Final = Entity(
@@ -120,7 +122,8 @@ RUNS: Final = Entity(
             fields=("tenantId", "createdAt", "id"),
             name="pending",
             where=(OneOf("state", ("planning", "queued")),),
-            stores=TABLES,
+            # By its custom a document store would name it as the first one.
+            document_name="ix_pending_tenantId_createdAt__id",
         ),
         # For the purge, which removes the oldest first. The TTL of MongoDB needs an index of one field.
         Index(fields=("finishedAt", "id"), name="finished", where=(IsPresent("finishedAt"),), stores=TABLES),
@@ -242,6 +245,8 @@ WORKERS: Final = Entity(
     indexes=(
         Index(fields=("status", "lastHeartbeatAt", "id"), name="status_heartbeat"),
         Index(fields=("tenantId",), name="tenant", stores=DOCUMENTS),
+        # Lists of the workers of one tenant.
+        Index(fields=("tenantId", "lastHeartbeatAt", "id"), name="tenant_heartbeat"),
     ),
     versioned=True,
     life=LifeInCopy.LEFT_OUT,

@@ -135,6 +135,11 @@ class Stage:
         self._used = False
         self._statements = statements_of(table)
 
+    @property
+    def is_probed(self) -> bool:
+        """Whether the index of the key finds the stored row of a staged one."""
+        return self._table.has_own_key
+
     def create(self) -> None:
         """Make the table before the transaction begins, in which it is empty.
 

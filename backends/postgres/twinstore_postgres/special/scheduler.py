@@ -12,7 +12,7 @@ from twinstore.paging import Page, decoded
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
 from twinstore.scheduler.repositories.schedules import DUE
 from twinstore_postgres.codec import Unprepared
-from twinstore_postgres.compile import compile_query
+from twinstore_postgres.compile import Compiled, compile_query
 from twinstore_postgres.derive import listed, table_of
 from twinstore_postgres.errors import Subject
 from twinstore_postgres.owners import setting
@@ -51,15 +51,6 @@ def with_schedules(page: bytes) -> Unprepared:
     both = sql.SQL(", ").join((triggers, schedules))
     # The inner statement was compiled from parts of this library; its values are parameters.
     return Unprepared(PAIRS.format(both=both, page=Compiled(page)).as_bytes())
-
-
-class Compiled(sql.Composable):
-    """A statement that has been compiled."""
-
-    def as_bytes(self, context: object = None) -> bytes:
-        """Return it."""
-        del context
-        return bytes(self._obj)
 
 
 def due_pairs(access: PostgresAccess, query: Query) -> Pairs:

@@ -95,7 +95,8 @@ class GraphJobSteps(Repository):
         numbered in the order in which they are written.
         """
         scope = self._admit(job.tenant_id)
-        refs = (Ref(GRAPH_JOBS, scope, (job.uuid,)), Ref(GRAPH_JOB_EVENTS, scope, (event_id,)))
+        key = (job.uuid,)
+        refs = (Ref(GRAPH_JOBS, scope, key), Ref(GRAPH_JOB_EVENTS, scope, (event_id,), below=key))
 
         def once() -> Rows:
             # Outside of the step: it may cost a connection of its own, and the step holds one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,8 +13,9 @@ from twinstore.errors import ConfigurationError, MigrationError, ValidationError
 from twinstore.generate_aio import aio_files, update_files
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.migrations import MigrationDraft, MigrationState, TakesSnapshots
-from twinstore.modules import ModuleSpec, module_spec
+from twinstore.modules import ModuleSpec, complete_modules, module_spec
 from twinstore.plugins import installed_backend_names, load_backend
+from twinstore.statements import statements_file, statements_of
 from twinstore_backfill.cli.params import Backend, common
 from twinstore_backfill.stores import Store, open_store
 
@@ -124,6 +126,57 @@ def aio(
     else:
         typer.echo(f"{spec.package}.aio is not current. Run: twinstore dev aio {spec.name}")
         raise typer.Exit(1)
+
+
+@app.command()
+def sql(
+    module: Annotated[
+        str, typer.Argument(help="Module, or twinstore for the ledger of copies. Default: all of them.")
+    ] = "",
+    backend: Annotated[
+        str | None, typer.Option("--backend", "--driver", help="Only this driver, for example Postgres.")
+    ] = None,
+    entity: Annotated[
+        str | None, typer.Option("--entity", help="Only statements about this entity, for example runs.")
+    ] = None,
+) -> None:
+    """Print the statements that the drivers send, each under its name.
+
+    They are recorded from a run of the contract kit and shipped with the module; nothing is connected.
+    """
+    specs = [described_module(module)] if module else [*complete_modules(), LEDGER_MODULE]
+    names = installed_backend_names() if backend is None else (load_backend(backend).name,)
+    found = [
+        (spec, name, statements_of(spec, name.casefold()))
+        for spec in specs
+        for name in names
+        if statements_file(spec, name.casefold()).is_file()
+    ]
+    shown = [
+        (f"-- {spec.name} on {name}", part)
+        for spec, name, statements in found
+        if (part := [item for item in statements if entity in {None, item.entity}])
+    ]
+    if not shown:
+        raise refused_statements(names, {item.entity for *_, part in found for item in part}, entity)
+    for title, part in shown:
+        typer.echo("\n\n".join((title, *(f"-- {item.name}\n{item.text}" for item in part), "")))
+
+
+def refused_statements(
+    names: Sequence[str], known: Collection[str], entity: str | None
+) -> ConfigurationError:
+    """Return why no statement can be printed."""
+    drivers = ", ".join(names)
+    if not known:
+        return ConfigurationError(
+            f"No statements of {drivers} are recorded for this module. In a checkout, `make statements` "
+            "records those of the drivers in it."
+        )
+    return ConfigurationError(
+        f"No statement of {drivers} is about an entity {entity!r}; recorded are those of "
+        f"{', '.join(sorted(known))}."
+    )
 
 
 def described_module(name: str) -> ModuleSpec[object]:

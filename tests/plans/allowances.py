@@ -1,0 +1,88 @@
+"""The statements that may do what no other may, each with its reason; one that no longer does is an error."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.plans.judging import Allowance, Fault
+
+__all__ = ["MONGO", "POSTGRES"]
+
+EXAMINES, INDEX, SCANS, SORTS = Fault.EXAMINES, Fault.INDEX, Fault.SCANS, Fault.SORTS
+BULK: Final = "copies and verifications read every row of an entity, or of a range of its keys, once"
+COUNTED: Final = "the answer is one number for each status, and every row of the tenant counts"
+
+
+def may(statements: str, *faults: Fault, because: str) -> Allowance:
+    """Return an allowance."""
+    return Allowance(statements, frozenset(faults), because)
+
+
+PAST: Final = "the end of a range is so many rows away, and those are passed over"
+# Policies keep a condition from the index of an expression unless its functions are leakproof, and those on
+# JSON are not: such a key finds nothing by itself. The table is the customer's, so the key has no column.
+HIDDEN: Final = "row-level security keeps the key inside the payload from uq_graph_job_events_event†"
+
+# An index that begins with the tenant would cost every run and log entry, for what is asked seldom.
+PURGED: Final = (
+    "the index by age holds the rows of all tenants, and the others hold those of one in another order"
+)
+
+POSTGRES: Final = (
+    may("*.bulk.counts*", EXAMINES, INDEX, SCANS, SORTS, because=BULK),
+    may("*.bulk.view*", EXAMINES, INDEX, SCANS, because=BULK),
+    may("*.bulk.cut*", EXAMINES, because=PAST),
+    may("graph_jobs.count*", EXAMINES, because=COUNTED),
+    may("policy_jobs.count*", EXAMINES, because=COUNTED),
+    Allowance(
+        "*_jobs.count*", frozenset({INDEX, SCANS}), "the tenant has a quarter of all rows", few_rows=True
+    ),
+    may("graph_job_events.find*", EXAMINES, INDEX, SCANS, because=HIDDEN),
+    may(
+        "graph_job_events.change (lock)*",
+        EXAMINES,
+        INDEX,
+        SCANS,
+        because=f"only where the insert met the key: {HIDDEN}",
+    ),
+    Allowance("graph_job_events.bulk.cut*", frozenset({INDEX, SCANS}), HIDDEN, few_rows=True),
+    may("graph_job_events.bulk.flush*", EXAMINES, INDEX, SCANS, because=HIDDEN),
+    may(
+        "graph_job_events.page*",
+        SORTS,
+        because="the events of one instant: idx_graph_job_events_job† (job_id, created_at DESC) ends there",
+    ),
+    may(
+        "policy_jobs.page all tenants, where status and leaseExpiresAt*",
+        SORTS,
+        because="the leases that end in one instant: idx_policy_jobs_lease (lease_expires_at) ends there",
+    ),
+    may(
+        "workers.mark (lock) all tenants, where status one of several and lastHeartbeatAt*",
+        SORTS,
+        because="one page of each status at most: idx_workers_status_heartbeat has the rows of each in order",
+    ),
+    may(
+        "triggers.page a tenant, order nextFireAt id, next page*",
+        SORTS,
+        because="one page without and one with an instant: both come along idx_triggers_tenant_next",
+    ),
+    may(
+        "runs.page a tenant, order createdAt id",
+        SORTS,
+        because="the runs of one instant: idx_runs_tenant_created† has them the other way",
+    ),
+    may("runs.remove a tenant*", EXAMINES, because=PURGED),
+)
+MONGO: Final = (
+    may("*.bulk.counts*", EXAMINES, INDEX, SCANS, because=BULK),
+    may("*.bulk.view*", EXAMINES, INDEX, SCANS, SORTS, because=BULK),
+    may("*.bulk.cut*", EXAMINES, because=PAST),
+    may("graph_jobs.count*", EXAMINES, because=COUNTED),
+    may("policy_jobs.count*", EXAMINES, because=COUNTED),
+    may(
+        "runs.page a tenant, where scheduleId and state one of several and createdAt*",
+        SORTS,
+        because="the runs of one instant: ix_tenantId_scheduleId_createdAt__id† has them the other way",
+    ),
+)
