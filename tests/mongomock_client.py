@@ -18,7 +18,7 @@ import mongomock
 from bson.codec_options import CodecOptions
 from mongomock.codec_options import CodecOptions as MockOptions
 from mongomock.filtering import filter_applies
-from pymongo import MongoClient
+from pymongo import IndexModel, MongoClient
 from pymongo.collation import Collation
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError
 from pymongo.results import UpdateResult
@@ -237,6 +237,9 @@ class MongomockCollection:
         with self._lock:
             return list(self._mock.list_indexes())
 
+    def create_indexes(self, models: Sequence[IndexModel]) -> list[str]:
+        return [self.create_index(list(given.pop("key").items()), **given) for given in map(of_model, models)]
+
     def create_index(self, key: list[tuple[str, int]], **options: object) -> str:
         with self._lock:
             return str(self._mock.create_index(key, **known(options)))
@@ -283,7 +286,7 @@ def known(options: Mapping[str, object]) -> dict[str, object]:
     """Return the options that mongomock knows; it compares by code point, as the driver asks for."""
     kept = {name: value for name, value in options.items() if value is not None}
     collation = kept.pop("collation", SIMPLE)
-    if collation != SIMPLE:
+    if collation not in (SIMPLE, SIMPLE.document):
         raise NotImplementedError(f"{collation}")
     return kept
 
@@ -300,3 +303,8 @@ def with_now(condition: Any) -> Any:  # noqa: ANN401  # a filter, or a part of o
     if isinstance(condition, list):
         return [with_now(item) for item in condition]
     return server_time() if condition == NOW else condition
+
+
+def of_model(model: IndexModel) -> Document:
+    """Return key and options of an index."""
+    return {**model.document}

@@ -137,7 +137,7 @@ KILLS: Final = {
         (RECORDED, 1),
         (RECORDED, 7),
     ],
-    "mongo": [("create graph_jobs", 1), ("createIndexes graph_job_events", 2), ("update _migrations", 4)],
+    "mongo": [("create graph_jobs", 1), ("createIndexes graph_job_events", 1), ("update _migrations", 4)],
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from pymongo import IndexModel
 from pymongo.errors import CollectionInvalid, OperationFailure
 
 from twinstore.errors import MigrationError
@@ -32,8 +33,6 @@ AGE: Final = "expireAfterSeconds"
 ORDINARY: Final = "collection"
 
 Existing: TypeAlias = Mapping[str, Mapping[str, Any]]
-
-
 # What an index does to rows beside finding them.
 ACTING: Final = frozenset({"unique", "expireAfterSeconds"})
 
@@ -75,16 +74,19 @@ class Schema:
 
     def create(self, collections: tuple[CollectionSpec, ...]) -> None:
         """Create collections with validators, then unique indexes, then the others."""
-        for collection in collections:
-            self._create_collection(collection.name)
-        ordered = [(item.name, index) for item in collections for index in item.indexes]
+        present = set(self.store.database.list_collection_names())
+        new = [
+            item for item in collections if item.name not in present and self._create_collection(item.name)
+        ]
+        ordered = [(item.name, index) for item in collections if item not in new for index in item.indexes]
         # Duplicates refuse a unique index, and then no other one is to have been built for nothing.
         for name, index in sorted(ordered, key=lambda pair: not pair[1].unique):
             self.create_index(name, index)
+        for collection in new:
+            self._index_empty(collection)
 
-    def _create_collection(self, name: str) -> None:
-        if name in self.store.database.list_collection_names():
-            return
+    def _create_collection(self, name: str) -> bool:
+        """Create a collection; return whether nobody was first."""
         known = name in self.validators and not self.plain
         options: dict[str, Any] = {"validator": self.validators[name], **STRICT} if known else {}
         try:
@@ -92,6 +94,23 @@ class Schema:
         except (CollectionInvalid, OperationFailure) as error:
             if isinstance(error, OperationFailure) and error.code != NAMESPACE_EXISTS:
                 raise
+            return False
+        return True
+
+    def _index_empty(self, collection: CollectionSpec) -> None:
+        """Create the indexes of a collection that was just created, all with one command."""
+        if not collection.indexes:
+            return
+        wanted = [(list(index.key), self._at_once(index)) for index in collection.indexes]
+        models = [IndexModel(key, collation=SIMPLE, **options) for key, options in wanted]
+        try:
+            self.store.collection(collection.name).create_indexes(models)
+        except OperationFailure as error:
+            # Somebody else writes there already, or makes indexes.
+            if error.code not in {DUPLICATE_KEY, *INDEX_CONFLICTS}:
+                raise
+            for index in collection.indexes:
+                self.create_index(collection.name, index)
 
     def create_index(self, collection: str, index: IndexSpec) -> None:
         """Create an index; an equivalent one under another name is accepted.
@@ -101,8 +120,8 @@ class Schema:
         """
         if self.find(self.existing(collection), index) is not None:
             return
-        options = self.wanted(index)
-        if AGE in options and (self.plain or self._holds_documents(collection)):
+        options = self._at_once(index)
+        if AGE in options and self._holds_documents(collection):
             del options[AGE]
         try:
             with self.store.with_index_timeout():
@@ -117,6 +136,10 @@ class Schema:
 
     def _holds_documents(self, collection: str) -> bool:
         return self.store.collection(collection).find_one({}, {"_id": 1}) is not None
+
+    def _at_once(self, index: IndexSpec) -> Document:
+        """Return the options of an index whose collection is empty."""
+        return {name: value for name, value in self.wanted(index).items() if name != AGE or not self.plain}
 
     def wanted(self, index: IndexSpec) -> Document:
         """Return the options of an index on this server."""
