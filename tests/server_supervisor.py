@@ -36,6 +36,16 @@ ROOT = Path(__file__).parent.parent
 IN_MEMORY = Path("/dev/shm")  # noqa: S108  # the directory made there has a name of its own
 # The oplog alone may take 1 GB.
 ROOM_BYTES = 4_000_000_000
+PARAMETERS: dict[str, object] = {
+    # Much of the test data lies in the past; no row is to be removed in the middle of a test.
+    "ttlMonitorEnabled": False,
+    # Dropping a database waits for the journal, by default up to 100 ms.
+    "journalCommitInterval": 10,
+    # The files of a dropped collection stay open until a checkpoint beyond the history for reads of the past: by
+    # default for five minutes, in which more databases come than a process may hold files.
+    "minSnapshotHistoryWindowInSeconds": 30,
+    "syncdelay": 5,
+}
 # A keeper outlives the worker that started it; a Popen that is collected while its process runs would warn.
 _keepers: list[subprocess.Popen[bytes]] = []
 
@@ -143,10 +153,11 @@ def alone(kind: str, data: Path) -> Iterator[ServerUrls]:
             yield ServerUrls(postgres=postgres.superuser_url())
 
 
-def _stop_expiry(url: str) -> None:
-    """Keep the server from removing rows in the middle of a test: much of the test data lies in the past."""
+def _tune(url: str) -> None:
+    """Set what suits databases that live for a moment, on the server of this run alone."""
     with MongoClient[dict[str, object]](url) as client:
-        client.admin.command({"setParameter": 1, "ttlMonitorEnabled": False})
+        for name, value in PARAMETERS.items():
+            client.admin.command({"setParameter": 1, name: value})
 
 
 def keep(directory: Path) -> None:
@@ -154,7 +165,7 @@ def keep(directory: Path) -> None:
     with exclusive(directory / "keeper.lock"):
         with running(choose_source(os.environ), directory, kinds_of_run(os.environ)) as urls:
             if urls.mongo:
-                _stop_expiry(urls.mongo)
+                _tune(urls.mongo)
             print(json.dumps(asdict(urls)), flush=True)  # noqa: T201  # the answer to the worker
             with exclusive(directory / "run.lock"):
                 pass

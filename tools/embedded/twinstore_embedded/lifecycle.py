@@ -41,7 +41,7 @@ def start(directory: str | Path, *, durable: bool = True, owned: bool = False) -
 
     Args:
         directory: the data directory; created if needed.
-        durable: ``False`` trades crash safety for speed (tests).
+        durable: ``False`` trades crash safety of PostgreSQL for speed (tests).
         owned: stop what was started here when this process ends, however it ends.
 
     Raises:
@@ -49,7 +49,7 @@ def start(directory: str | Path, *, durable: bool = True, owned: bool = False) -
         UnavailableError: a server did not come up. What was started with ``owned`` is stopped again.
     """
     with ThreadPoolExecutor() as pool:
-        mongo = pool.submit(mongod.start_mongo, directory, durable=durable, owned=owned)
+        mongo = pool.submit(mongod.start_mongo, directory, owned=owned)
         relational = pool.submit(postgres.start_postgres, directory, durable=durable, owned=owned)
     try:
         # After the block, so that both have started or failed by now.

@@ -133,7 +133,6 @@ def start_mongo(
     replica_set: bool = True,
     users: bool = False,
     cache_gb: float = CACHE_GB,
-    durable: bool = True,
     parameters: Mapping[str, object] | None = None,
     owned: bool = False,
 ) -> MongoServer:
@@ -147,7 +146,6 @@ def start_mongo(
         replica_set: one-node replica set, or a standalone server beside it.
         users: a replica set that nobody can use without a login (``--keyFile``), beside the others.
         cache_gb: size of the WiredTiger cache, used when the server has to be started.
-        durable: ``False`` confirms writes before they are in the journal (tests); used when the set is new.
         parameters: more parameters of the server by name, used when it has to be started.
         owned: stop the server when this process ends, however it ends. Whatever ran before stays.
 
@@ -158,11 +156,11 @@ def start_mongo(
     kind = MongodKind.of(replica_set=replica_set, users=users)
     home = open_home(directory, kind.value)
     with exclusive(home):
-        server = _ready(home, kind, durable=durable)
+        server = _ready(home, kind)
         launched = server is None
         if server is None:
             _launch(home, kind, cache_gb=cache_gb, parameters=parameters or {})
-            server = _ready(home, kind, durable=durable)
+            server = _ready(home, kind)
         if server is None:
             raise _failed(home, "ended right after its start")
         # Under the lock of the directory: two processes must not both think that the server is theirs.
@@ -214,22 +212,20 @@ def _running(home: Path, kind: MongodKind) -> MongoServer | None:
     return MongoServer(home, state.port, pid, replica_set, passwords=state.passwords)
 
 
-def _ready(home: Path, kind: MongodKind, *, durable: bool) -> MongoServer | None:
+def _ready(home: Path, kind: MongodKind) -> MongoServer | None:
     """Return the running server once it takes writes; ``None`` when none runs or it dies meanwhile."""
     server = _running(home, kind)
     if server is None:
         return None
-    if not wait_until(
-        lambda: _find(home) is None or _takes_writes(server, kind, durable=durable), READY_SECONDS
-    ):
+    if not wait_until(lambda: _find(home) is None or _takes_writes(server, kind), READY_SECONDS):
         raise _failed(home, f"(pid {server.pid}) does not accept writes after {READY_SECONDS:.0f} s")
     return server if _find(home) == server.pid else None
 
 
-def _takes_writes(server: MongoServer, kind: MongodKind, *, durable: bool) -> bool:
+def _takes_writes(server: MongoServer, kind: MongodKind) -> bool:
     match kind:
         case MongodKind.REPLICA_SET:
-            return is_primary(server.port, durable=durable)
+            return is_primary(server.port)
         case MongodKind.STANDALONE:
             return is_standalone(server.port)
         case MongodKind.WITH_USERS:

@@ -41,13 +41,10 @@ class Login:
     password: str = field(repr=False)
 
 
-def is_primary(port: int, *, durable: bool = True) -> bool:
-    """Tell whether the node takes writes; initiate its set or follow a changed port on the way there.
-
-    A set that is new and not ``durable`` confirms writes before they are in the journal.
-    """
+def is_primary(port: int) -> bool:
+    """Tell whether the node takes writes; initiate its set or follow a changed port on the way there."""
     with client_of(port) as client:
-        return ensure_primary(client, port, durable=durable)
+        return ensure_primary(client, port)
 
 
 def is_standalone(port: int) -> bool:
@@ -70,9 +67,9 @@ def client_of(port: int, login: Login | None = None) -> Client:
     )
 
 
-def ensure_primary(client: Client, port: int, *, durable: bool = True) -> bool:
+def ensure_primary(client: Client, port: int) -> bool:
     """Tell whether the node takes writes; initiate its set or follow a changed port on the way there."""
-    return is_writable(client) or _advance(client, port, durable=durable)
+    return is_writable(client) or _advance(client, port)
 
 
 def is_writable(client: Client) -> bool:
@@ -83,23 +80,22 @@ def is_writable(client: Client) -> bool:
         return False
 
 
-def _advance(client: Client, port: int, *, durable: bool) -> bool:
+def _advance(client: Client, port: int) -> bool:
     try:
         client.admin.command("replSetGetStatus")
     except AutoReconnect:
         return False
     except OperationFailure as error:
-        _repair(client, port, error, durable=durable)
+        _repair(client, port, error)
     return is_writable(client)
 
 
-def _repair(client: Client, port: int, error: OperationFailure, *, durable: bool) -> None:
+def _repair(client: Client, port: int, error: OperationFailure) -> None:
     """Give the node a configuration that names it; repeated until one is accepted."""
     member = {"_id": 0, "host": f"{HOST}:{port}"}
     try:
         if error.code == NOT_YET_INITIALIZED:
-            own = {"_id": SET_NAME, "members": [member], "writeConcernMajorityJournalDefault": durable}
-            client.admin.command("replSetInitiate", own)
+            client.admin.command("replSetInitiate", {"_id": SET_NAME, "members": [member]})
         elif error.code == INVALID_CONFIG:
             config = client.admin.command("replSetGetConfig")["config"]
             # Forced, because a set whose only member has another port has no primary that could agree.
