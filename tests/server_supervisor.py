@@ -41,8 +41,8 @@ PARAMETERS: dict[str, object] = {
     "ttlMonitorEnabled": False,
     # Dropping a database waits for the journal, by default up to 100 ms.
     "journalCommitInterval": 10,
-    # The files of a dropped collection stay open until a checkpoint beyond the history for reads of the past: by
-    # default for five minutes, in which more databases come than a process may hold files.
+    # The files of a dropped collection stay open until a checkpoint beyond the history for reads of the past:
+    # by default for five minutes, in which more databases come than a process may hold files.
     "minSnapshotHistoryWindowInSeconds": 30,
     "syncdelay": 5,
 }

@@ -30,6 +30,8 @@ NUMBER: Final = r"-?\d+"
 LITERAL: Final = rf"(?:'(?:[^']|'')*'|{NUMBER}|%s)"
 ROW: Final = re.compile(rf"\({LITERAL}(?:, {LITERAL})*\)")
 REPEATED: Final = re.compile(r"(\(%s(?:, %s)*\))(?:, \1)+")
+# What is drawn anew for each range: names on the way are to be nobody else's.
+DRAWN: Final = re.compile(r"' [0-9a-f]{32}'")
 OWNER: Final = re.compile(r"= '(?:[^']|'')*'::text")
 BREAKS: Final = re.compile(
     r" (?=(?:FROM|WHERE|ORDER BY|GROUP BY|LIMIT|OFFSET|VALUES|SET|ON CONFLICT|RETURNING|UNION ALL|"
@@ -87,8 +89,8 @@ def raw_text(cursor: psycopg.Cursor[Any], query: object) -> str:
 
 
 def shown(text: str) -> str:
-    """Return a statement in lines of one clause each, values that are written into copies left out."""
-    text = " ".join(text.split())
+    """Return a statement in lines of one clause each, without values that are drawn or written to copies."""
+    text = DRAWN.sub("' <drawn>'", " ".join(text.split()))
     if text.startswith("COPY ("):
         text = OWNER.sub("= %s::text", text)
         text = ROW.sub(lambda row: re.sub(LITERAL, "%s", row[0]), text)

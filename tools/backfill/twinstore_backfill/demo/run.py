@@ -34,7 +34,7 @@ RUNS: Final = 20_000
 SCHEDULES_PER_TENANT: Final = 10
 PAGE_SIZE: Final = 25
 # Rows of each entity that the self-test takes; more would plant the same corruptions in other rows.
-SAMPLE: Final = "20"
+SAMPLE: Final = 20
 FORMATS: Final = ("json", "xml", "md", "html")
 
 RunPage = tuple[tuple[str, ...], str | None]
@@ -46,10 +46,15 @@ class DemoFailedError(TwinstoreError):
     code = "demo_failed"
 
 
-def run_demo(folder: Path, *, runs: int = RUNS) -> int:
+def run_demo(folder: Path, *, runs: int = RUNS, sample: int = SAMPLE) -> int:
     """Run all steps in ``folder`` and return the number of documents proved equal.
 
     The servers live in ``folder`` and are stopped at the end; the reports stay there.
+
+    Args:
+        folder: where to work.
+        runs: how many runs to generate.
+        sample: rows of each entity that the self-test takes.
 
     Raises:
         TwinstoreError: a step failed; nothing is proved.
@@ -66,7 +71,7 @@ def run_demo(folder: Path, *, runs: int = RUNS) -> int:
             f"Start a MongoDB replica set and a PostgreSQL below {folder}",
             time.monotonic() - started,
         )
-        proved = Demo(console, folder, runs).run()
+        proved = Demo(console, folder, runs, sample).run()
     # After the block, so that the time holds the stop of the servers.
     print_step(console, "Everything together, with the stop of both servers", time.monotonic() - started)
     console.print(f"PASS: {proved:,} documents proved equal")
@@ -76,12 +81,13 @@ def run_demo(folder: Path, *, runs: int = RUNS) -> int:
 class Demo:
     """The steps of the demo and what they need of each other."""
 
-    def __init__(self, console: Console, folder: Path, runs: int) -> None:
-        """Take where to print, where to work and how many runs to generate."""
+    def __init__(self, console: Console, folder: Path, runs: int, sample: int) -> None:
+        """Take where to print, where to work, how many runs to generate and how many rows to sample."""
         self._console = console
         self._folder = folder
         self._settings = folder / "servers" / "appsettings.json"
         self._runs = runs
+        self._sample = sample
 
     def run(self) -> int:
         """Go through the steps in order."""
@@ -99,7 +105,7 @@ class Demo:
             "Corrupt copies of a few rows in every way, on both stores, and count what the proof finds",
             "selftest",
             "--sample",
-            SAMPLE,
+            str(self._sample),
         )
         self._print_found()
         with (
