@@ -59,8 +59,11 @@ POSTGRES: Final = (
     ),
     may(
         "workers.mark (lock) all tenants, where status one of several and lastHeartbeatAt*",
+        EXAMINES,
+        INDEX,
+        SCANS,
         SORTS,
-        because="one page of each status at most: idx_workers_status_heartbeat has the rows of each in order",
+        because="branches would choose rows before the locks of others are seen; where most workers are dead",
     ),
     may(
         "triggers.page a tenant, order nextFireAt id, next page*",

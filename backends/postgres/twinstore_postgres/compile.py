@@ -48,12 +48,6 @@ CLAIM: Final = f"{PAGE} FOR UPDATE SKIP LOCKED"
 # Each branch comes in the order of an index; the last sort is over one page of each.
 BRANCHED_PAGE: Final = "SELECT {columns} FROM ({branches}) AS {alias} ORDER BY {order} LIMIT %s"
 BRANCH: Final = "(SELECT {columns} FROM {table} WHERE {where} ORDER BY {order} LIMIT %s)"
-# A union cannot be locked, so its keys are; rows that were locked or changed meanwhile fall out.
-BRANCHED_CLAIM: Final = (
-    "SELECT {columns} FROM {table} WHERE {key} = ANY (ARRAY("
-    "SELECT {key} FROM ({branches}) AS {alias} ORDER BY {order} LIMIT %s)) AND {where} "
-    "ORDER BY {order} LIMIT %s FOR UPDATE SKIP LOCKED"
-)
 COUNT: Final = "SELECT {by}, count(*) FROM {table} WHERE {where} GROUP BY {by}"
 # The conditions stand twice, because a row may have changed between the look at it and its removal.
 REMOVAL_BY_ONE: Final = (
@@ -72,16 +66,16 @@ def compile_query(query: Query, table: Table) -> Step:
     """Return the statement and its parameters; it fetches one row more than the limit, after the keyset."""
     branches = branches_of(table.entity, query)
     if branches:
-        return _branched(BRANCHED_PAGE, branches, table, query, query.limit + 1)
+        return _branched(branches, table, query, query.limit + 1)
     return _statement(PAGE, query, table), [*_parameters(query, table), query.limit + 1]
 
 
 def compile_claim(query: Query, table: Table) -> Step:
-    """Return the statement that locks the first rows of a list which nobody else holds."""
-    branches = branches_of(table.entity, query) if len(table.key) == 1 and query.after is None else ()
-    if branches:
-        statement, values = _branched(BRANCHED_CLAIM, branches, table, query, query.limit)
-        return statement, [*values, *_parameters(query, table), query.limit]
+    """Return the statement that locks the first rows of a list which nobody else holds.
+
+    Not in branches: their first rows would be chosen before the locks are looked at, and whoever finds those
+    locked would be told that there are no others.
+    """
     return _statement(CLAIM, query, table), [*_parameters(query, table), query.limit]
 
 
@@ -113,28 +107,22 @@ def _statement(template: LiteralString, query: Query, table: Table) -> bytes:
     return _made(template, table, _shape(query, table), query.order, scope_kind(query.scope), nulls, None)
 
 
-def _branched(
-    template: LiteralString, branches: Sequence[Query], table: Table, query: Query, limit: int
-) -> tuple[bytes, list[object]]:
+def _branched(branches: Sequence[Query], table: Table, query: Query, limit: int) -> Step:
     """Return the statement over the branches of a list, and its parameters."""
     parts = tuple(_statement(BRANCH, branch, table) for branch in branches)
-    where = _statement("{where}", query, table) if template is BRANCHED_CLAIM else b""
     values = [item for branch in branches for item in (*_parameters(branch, table), limit)]
-    return _joined(template, table, parts, query.order, where), [*values, limit]
+    return _joined(table, parts, query.order), [*values, limit]
 
 
 @lru_cache(maxsize=256)
-def _joined(
-    template: LiteralString, table: Table, parts: tuple[bytes, ...], order: tuple[SortKey, ...], where: bytes
-) -> bytes:
+def _joined(table: Table, parts: tuple[bytes, ...], order: tuple[SortKey, ...]) -> bytes:
     return Unprepared(
         table.statement(
-            template,
+            BRANCHED_PAGE,
             # Parts of this library, whose values are parameters.
             branches=Compiled(b" UNION ALL ".join(parts)),
             alias=sql.Identifier(table.entity.name),
             order=sql.SQL(", ").join(_sort_key(key, table) for key in order),
-            where=Compiled(where),
         )
     )
 
