@@ -12,7 +12,7 @@ from tests.backfill.hostile.planting import settings
 from tests.backfill.test_between_servers import opened
 from twinstore.errors import DocumentDecodeError
 from twinstore.testing.scheduler.graph_jobs import make_graph_build_job
-from twinstore.testing.scheduler.policy_builders import make_policy_job, store_policy_job
+from twinstore.testing.scheduler.policy_builders import make_policy_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ def pair(
     mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
 ) -> Iterator[Pair]:
     with twinstore.add_scheduler_postgres_storage(postgres_database.config) as storage:
-        store_policy_job(storage, "acme", make_policy_job("acme", "p-1"))
+        storage.policy_jobs.create(make_policy_job("acme", "p-1"))
         storage.graph_jobs.insert(make_graph_build_job("acme", "g-1"))
     with opened(settings(mongo_database, postgres_database), "postgres to mongo", tmp_path) as pair:
         yield pair
