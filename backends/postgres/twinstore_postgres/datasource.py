@@ -21,7 +21,7 @@ from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.transactions import SET_TENANT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from twinstore.config import ConfigSource
@@ -43,11 +43,10 @@ class HostConnections(ServerConnections):
     def _configure(self, connection: Connection) -> None:
         let_go_in_child(connection)
 
+    @property
     @override
-    def _reset(self, connection: Connection) -> None:
-        # The next host must find neither what this one set on the server nor how it read rows.
-        connection.execute("RESET ROLE; RESET ALL", prepare=False)
-        connection.row_factory = tuple_row
+    def _cleaner(self) -> Callable[[Connection], None]:
+        return clean
 
 
 class PostgresDataSource:
@@ -109,6 +108,15 @@ class PostgresDataSource:
     ) -> None:
         """Close the connections."""
         self.close()
+
+
+def clean(connection: Connection) -> None:
+    """Undo what a host has done to a connection.
+
+    The next one must find neither what this one set on the server nor how it read rows.
+    """
+    connection.execute("RESET ROLE; RESET ALL", prepare=False)
+    connection.row_factory = tuple_row
 
 
 def scoped_tenant(tenant_id: str) -> str:

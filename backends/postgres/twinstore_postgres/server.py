@@ -30,6 +30,7 @@ from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from twinstore_postgres.settings import PostgresSettings
@@ -187,7 +188,7 @@ class ServerConnections(ConnectionSource, Renewable):
             open=False,
             configure=self._configure,
             check=check_alive,
-            reset=self._reset,
+            reset=self._cleaner,
             timeout=WAIT_SECONDS,
             name="twinstore",
         )
@@ -198,8 +199,14 @@ class ServerConnections(ConnectionSource, Renewable):
         """Set up a new connection of the pool."""
         adopt(connection)
 
-    def _reset(self, connection: Connection) -> None:
-        """Clean a connection that comes back; our own statements leave nothing behind."""
+    @property
+    def _cleaner(self) -> Callable[[Connection], None] | None:
+        """What cleans a connection that comes back; nothing, since our own statements leave nothing behind.
+
+        Not a function that does nothing: for any function the pool hands each connection to a thread of its
+        own, and the next call waits until that thread has given it back.
+        """
+        return None
 
     def take(self) -> tuple[Pool, Connection]:
         """Take a connection, and tell the pool to which it goes back."""
