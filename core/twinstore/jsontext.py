@@ -157,11 +157,11 @@ def checked_number(value: float) -> int | float:
     Raises:
         ValueError: it is not finite, or whole and beyond 64 bits.
     """
-    if isinstance(value, float) and not value.is_integer():
-        # Neither is whole: an infinity, and what is no number.
+    if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError("number is not finite")  # becomes a ValidationError
-        return value
+        if not value.is_integer():
+            return value
     # A driver may have a class of its own for integers of 64 bits.
     value = int(value)
     if not INT64_MIN <= value <= INT64_MAX:

@@ -14,7 +14,7 @@ from twinstore.errors import Outcome
 from twinstore.modules import complete_modules
 from twinstore.plugins import load_backend
 from twinstore.scope import SYSTEM_TENANT, note_system_scope, tenant_argument
-from twinstore_postgres.connecting import let_go_in_child
+from twinstore_postgres.connecting import Connection, let_go_in_child
 from twinstore_postgres.errors import translated
 from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import DRIVER, PostgresSettings
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from twinstore.config import ConfigSource
     from twinstore.modules import ModuleSpec
-    from twinstore_postgres.connecting import Connection
 
 __all__ = ["PostgresDataSource", "source_class"]
 
@@ -38,6 +37,9 @@ class HostConnections(ServerConnections):
 
     So they have a pool of their own, beside that of the repositories.
     """
+
+    _kind = Connection
+    _threshold = 0
 
     @override
     def _configure(self, connection: Connection) -> None:

@@ -26,6 +26,7 @@ from twinstore_postgres.connecting import (
     target_of,
 )
 from twinstore_postgres.errors import NOWHERE, loggable, translate, translated
+from twinstore_postgres.exchange import OwnConnection
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
 
@@ -70,6 +71,10 @@ class ServerConnections(ConnectionSource, Renewable):
     The first use opens one connection directly, because a pool hides why it cannot connect, and checks
     that row-level security binds the role.
     """
+
+    # What the pool makes, and after how many executions psycopg prepares a statement on it.
+    _kind: type[Connection] = OwnConnection
+    _threshold: int | None = None
 
     def __init__(self, settings: PostgresSettings, *, read_only: bool = False) -> None:
         """Take the settings; nothing is opened yet.
@@ -182,7 +187,8 @@ class ServerConnections(ConnectionSource, Renewable):
     def _new_pool(self) -> Pool:
         pool: Pool = ConnectionPool(
             self.target.conninfo,
-            kwargs={"autocommit": True, "prepare_threshold": 0},
+            connection_class=self._kind,
+            kwargs={"autocommit": True, "prepare_threshold": self._threshold},
             min_size=self._settings.pool_min,
             max_size=self._settings.pool_max,
             open=False,
