@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import pymongo
@@ -21,7 +20,7 @@ from twinstore.backend import Capabilities
 from twinstore.errors import ConfigurationError
 from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
 from twinstore_mongo.abandoned import Losses
-from twinstore_mongo.codec import FOREIGN_TYPES
+from twinstore_mongo.codec import READ_TYPES
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 
 if TYPE_CHECKING:
@@ -56,11 +55,9 @@ MAJORITY_READ: Final = ReadConcern("majority")
 SNAPSHOT_READ: Final = ReadConcern("snapshot")
 # Dates beyond year 9999 come as numbers of milliseconds instead of failing the whole batch.
 DECODING: Final = CodecOptions(
-    tz_aware=True,
-    tzinfo=UTC,
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
     document_class=dict,
-    type_registry=FOREIGN_TYPES,
+    type_registry=READ_TYPES,
 )
 
 
