@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import pymongo
@@ -25,7 +26,6 @@ from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Whe
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from datetime import datetime
 
     from pymongo.client_session import ClientSession
     from pymongo.collection import Collection
@@ -59,6 +59,7 @@ DECODING: Final = CodecOptions(
     document_class=dict,
     type_registry=READ_TYPES,
 )
+AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,8 @@ class OpenDatabase:
 
     def now(self) -> datetime:
         """Return the time by the clock that decides about leases: that of the server."""
-        # A command ignores how its database decodes, unless told.
-        hello = self.database.command("hello", codec_options=self.database.codec_options)
+        # A command ignores how its database decodes, and types of ours in any case.
+        hello = self.database.command("hello", codec_options=AWARE)
         answer: datetime = hello["localTime"]
         return answer
 
