@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-__all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure"]
+__all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure", "told"]
 
 M = TypeVar("M", bound="CanonicalModel")
 # What stands in every small number as the writer of JSON spells it, and seldom in anything else.
 SMALL_FLOAT: Final = b"e-"
+# Characters of a stored text that a message repeats.
+LONGEST_TOLD: Final = 256
 
 
 class CanonicalModel(BaseModel):
@@ -174,12 +176,17 @@ def decode_stored(cls: type[M], document: object, *, entity: str, key: str, driv
 
 def undecodable(reason: str, *, entity: str, key: str, driver: str) -> DocumentDecodeError:
     """Return the error of a stored document that does not form a model."""
-    message = (
-        f"{entity} {key!r} stored in {driver} cannot be read: {reason}. Repair or quarantine the document."
-    )
+    message = f"{entity} {told(key)} stored in {driver} cannot be read: {reason}. Repair or quarantine the document."
     error = DocumentDecodeError(message, entity=entity, key=key, driver=driver)
     error.reason = reason
     return error
+
+
+def told(text: str | None) -> str:
+    """Return a stored text for one line of a message or a log: it may hold line ends, and megabytes."""
+    if text is None or len(text) <= LONGEST_TOLD:
+        return repr(text)
+    return f"{text[:LONGEST_TOLD]!r} and {len(text) - LONGEST_TOLD} more characters"
 
 
 def describe_failure(cls: type[BaseModel], error: pydantic.ValidationError, *, quote: bool = True) -> str:
@@ -204,7 +211,7 @@ def _explain_silently(problem: ErrorDetails) -> str:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location) or "document"
+    return ".".join(str(part)[:LONGEST_TOLD] for part in location) or "document"
 
 
 def _syntax_problem(error: Exception) -> str:
