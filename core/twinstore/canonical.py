@@ -176,7 +176,8 @@ def decode_stored(cls: type[M], document: object, *, entity: str, key: str, driv
 
 def undecodable(reason: str, *, entity: str, key: str, driver: str) -> DocumentDecodeError:
     """Return the error of a stored document that does not form a model."""
-    message = f"{entity} {told(key)} stored in {driver} cannot be read: {reason}. Repair or quarantine the document."
+    name = f"{entity} {told(key)}"
+    message = f"{name} stored in {driver} cannot be read: {reason}. Repair or quarantine the document."
     error = DocumentDecodeError(message, entity=entity, key=key, driver=driver)
     error.reason = reason
     return error
