@@ -18,19 +18,18 @@ from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.fields import explain
 from twinstore.modelrules import ModelRule
 from twinstore.rulechecks import check_fields, validator_of
+from twinstore.telling import LONGEST_TOLD, told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic_core import ErrorDetails
 
-__all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure", "told"]
+__all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure"]
 
 M = TypeVar("M", bound="CanonicalModel")
 # What stands in every small number as the writer of JSON spells it, and seldom in anything else.
 SMALL_FLOAT: Final = b"e-"
-# Characters of a stored text that a message repeats.
-LONGEST_TOLD: Final = 256
 
 
 class CanonicalModel(BaseModel):
@@ -181,13 +180,6 @@ def undecodable(reason: str, *, entity: str, key: str, driver: str) -> DocumentD
     error = DocumentDecodeError(message, entity=entity, key=key, driver=driver)
     error.reason = reason
     return error
-
-
-def told(text: str | None) -> str:
-    """Return a stored text for one line of a message or a log: it may hold line ends, and megabytes."""
-    if text is None or len(text) <= LONGEST_TOLD:
-        return repr(text)
-    return f"{text[:LONGEST_TOLD]!r} and {len(text) - LONGEST_TOLD} more characters"
 
 
 def describe_failure(cls: type[BaseModel], error: pydantic.ValidationError, *, quote: bool = True) -> str:

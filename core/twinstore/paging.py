@@ -21,9 +21,9 @@ import pydantic_core
 from typing_extensions import override
 
 from twinstore import jsontext
-from twinstore.canonical import told
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.fields import parse_timestamp
+from twinstore.telling import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
