@@ -50,7 +50,7 @@ def found_as(job: GraphJob, document: Document, expected: GraphJobStatus) -> Doc
         NAMES["createdAt"]: job.created_at,
         NAMES["attempts"]: job.attempts - starts,
         # It may be set once; null is what others write for an absent value.
-        NAMES["startedAt"]: {"$in": list({None, job.started_at})},
+        NAMES["startedAt"]: {"$in": [None] if job.started_at is None else [None, job.started_at]},
     }
 
 
