@@ -206,12 +206,15 @@ def string_set(values: tuple[str, ...]) -> tuple[str, ...]:
 
 def sorted_map(values: Mapping[str, str]) -> dict[str, str]:
     """Return the map with its keys in code point order."""
-    return dict(sorted(values.items()))
+    return dict(sorted(values.items())) if len(values) > 1 else {**values}
 
 
 def lower_key_map(values: Mapping[str, str]) -> dict[str, str]:
     """Lower-case the keys, drop blank ones, let the last duplicate win, and sort."""
-    return sorted_map({key.lower(): value for key, value in values.items() if key})
+    for key in values:
+        if not key or key != key.lower():
+            return sorted_map({key.lower(): value for key, value in values.items() if key})
+    return sorted_map(values)  # as nearly all that are stored
 
 
 def free_object(value: object) -> JsonObject:
