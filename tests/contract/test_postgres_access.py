@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -356,19 +358,24 @@ def test_due_schedules_are_the_same_with_and_without_a_statement_of_their_own(
     }
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("in_unit", [False, True])
+@pytest.mark.parametrize(("number", "entries"), [(1, 1), (2, 2), (2, 3)])
 def test_an_append_names_the_entry_that_is_taken_by_one_out_of_sight(
-    access: Access, dataset: Dataset, number: int
+    access: Access, dataset: Dataset, number: int, entries: int, *, in_unit: bool
 ) -> None:
     note = NOTE.row(dataset)
     access.insert(NOTES, dataset.owner, note)
     other = Dataset(Tenant(unique("tenant")), dataset.batch)
-    # Under the number of the last new entry stands one of another tenant, which only system scope can write.
+    # Under the number of a new entry stands one of another tenant, which only system scope can write.
     access.insert(LINES, ALL_TENANTS, line_of(note, other, number))
     parent = Ref(NOTES, dataset.owner, NOTE.key(dataset))
-    with pytest.raises(DuplicateError) as caught:
-        access.append(LINES, parent, [line_of(note, dataset) for _ in range(number)])
-    assert (caught.value.entity, caught.value.key) == ("lines", f"{note.model.id}:{number}")
+    key, rows = f"{note.model.id}:{number}", [line_of(note, dataset) for _ in range(entries)]
+    # One entry or several, alone or in a unit, it says the same: what, which value, what to do.
+    message = re.escape(f"The line id '{key}' already exists; choose another id.")
+    within = access.unit(dataset.owner) if in_unit else nullcontext(access)
+    with pytest.raises(DuplicateError, match=message) as caught, within as target:
+        target.append(LINES, parent, rows)
+    assert (caught.value.entity, caught.value.key) == ("lines", key)
 
 
 def line_of(note: Row[Note], dataset: Dataset, sequence: int | None = None) -> Row[Line]:

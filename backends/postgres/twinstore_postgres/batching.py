@@ -10,6 +10,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from twinstore_postgres.codec import Row, Unprepared, register_loaders
+from twinstore_postgres.errors import note_place
 from twinstore_postgres.reading import rows_of
 
 if TYPE_CHECKING:
@@ -63,9 +64,10 @@ def batch(
                     cursor.execute(statement, parameters, prepare=prepare, binary=True)
             except psycopg.Error as error:
                 failure = error
-    except psycopg.Error:
-        if failure is None:
-            raise
+    except psycopg.Error as error:
+        failure = failure or error
     if failure is not None:
+        # Those before it have their answers; the server executed none of those behind it.
+        note_place(failure, sum(cursor.pgresult is not None for cursor in cursors))
         raise failure
     return [Result(rows_of(cursor), cursor.rowcount) for cursor in cursors]

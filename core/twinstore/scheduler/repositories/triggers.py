@@ -100,9 +100,7 @@ class Triggers(Repository, TriggerRepository):
                 raise
         return self._fire_as(substitute_run_id(due), scope, key, due, now)
 
-    def _fire_as(  # noqa: PLR0917  # what is fired, when, and as what
-        self, run_id: str, scope: Tenant, key: str, due: datetime, now: datetime
-    ) -> Firing | None:
+    def _fire_as(self, run_id: str, scope: Tenant, key: str, due: datetime, now: datetime) -> Firing | None:
         """Fire an instant in one step; ``None`` where somebody was faster, or it must not fire."""
         firing: Firing | None = None
 
