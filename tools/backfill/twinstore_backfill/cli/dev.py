@@ -214,7 +214,7 @@ def refuse_repetitions(spec: ModuleSpec[object], missing: list[MigrationDraft]) 
     found = [f"{draft.folder}/{name}" for draft in missing for name in draft.repeats]
     if found:
         raise MigrationError(
-            f"The snapshot of the schema of {spec.name} is older than {', '.join(found)}: a further migration "
+            f"The snapshot of the schema of {spec.name} is older than {', '.join(found)}: a further file "
             f"would repeat what is in there. Apply it with `twinstore migrate run --module {spec.name}` on a "
             f"development server, write the snapshot with `twinstore dev schema {spec.name}`, and run this "
             "command again; or write the migration by hand.",
