@@ -51,7 +51,7 @@ class Waits:
     def begin(self, call: object) -> None:
         """Note that a call begins."""
         self._begun[call] = self._clock()
-        # Noted before it is asked whether somebody looks, so that either sees the other.
+        # Noted before it is asked whether somebody looks; see _watch.
         if not self._watching:
             self._start()
 
@@ -75,6 +75,8 @@ class Waits:
         while True:
             self._pause(LONG_SECONDS)
             with self._lock:
+                # In this order: a call that begins now either is seen here or sees that nobody looks.
+                self._watching = False
                 begun = list(self._begun.values())
                 self._watching = bool(begun)
             if not begun:
