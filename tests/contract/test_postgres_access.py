@@ -28,6 +28,7 @@ from twinstore.testing.workspace import unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from tests.databases import PostgresDatabase
     from twinstore.access import Access, Moment, Rows
@@ -358,10 +359,16 @@ def test_due_schedules_are_the_same_with_and_without_a_statement_of_their_own(
     }
 
 
-@pytest.mark.parametrize("in_unit", [False, True])
+@pytest.mark.parametrize("way", ["alone", "in a unit", "in a transaction of the host"])
 @pytest.mark.parametrize(("number", "entries"), [(1, 1), (2, 2), (2, 3)])
-def test_an_append_names_the_entry_that_is_taken_by_one_out_of_sight(
-    access: Access, dataset: Dataset, number: int, entries: int, *, in_unit: bool
+def test_an_append_names_the_entry_that_is_taken_by_one_out_of_sight(  # noqa: PLR0917  # fixtures
+    backend: PostgresBackend[Access],
+    access: Access,
+    app: Connection,
+    dataset: Dataset,
+    number: int,
+    entries: int,
+    way: str,
 ) -> None:
     note = NOTE.row(dataset)
     access.insert(NOTES, dataset.owner, note)
@@ -372,7 +379,12 @@ def test_an_append_names_the_entry_that_is_taken_by_one_out_of_sight(
     key, rows = f"{note.model.id}:{number}", [line_of(note, dataset) for _ in range(entries)]
     # One entry or several, alone or in a unit, it says the same: what, which value, what to do.
     message = re.escape(f"The line id '{key}' already exists; choose another id.")
-    within = access.unit(dataset.owner) if in_unit else nullcontext(access)
+    joined = backend.bind(app, Scope(tenant_id=dataset.tenant_id))
+    ways: dict[str, AbstractContextManager[Access]] = {
+        "alone": nullcontext(access),
+        "in a unit": access.unit(dataset.owner),
+    }
+    within = ways.get(way, nullcontext(joined))
     with pytest.raises(DuplicateError, match=message) as caught, within as target:
         target.append(LINES, parent, rows)
     assert (caught.value.entity, caught.value.key) == ("lines", key)
