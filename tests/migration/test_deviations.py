@@ -420,6 +420,14 @@ CHANGED: Final[dict[str, tuple[Callable[[Database[Document]], object], str]]] = 
         modified("runs", index={"name": "ix_state_createdAt__id", "hidden": True}),
         "found {state: 1, createdAt: 1, _id: 1} hidden=true.",
     ),
+    "index that is about to be unique": (
+        modified("schedules", index={"name": "ix_whenCron", "prepareUnique": True}),
+        "found {whenCron: 1} prepareUnique=true.",
+    ),
+    "index of texts": (
+        lambda database: database["audit"].create_index([("message", "text")], name="theirs"),
+        "The index audit.theirs belongs to no migration and refuses or removes rows;",
+    ),
     "index with a collation": (
         anew(
             "audit",
@@ -528,6 +536,7 @@ class TestMongo:
         right = database["_counters"].find_one_and_update(
             {"_id": "graph_job_events"}, {"$set": {"value": value}}
         )
+        assert right is not None
         (line,) = storage.initializer.verify(additions=False)
         assert line.startswith("The counter of graph_job_events in _counters ")
         mended = f"{{$set: {{value: NumberLong({right['value']})}}}})"
