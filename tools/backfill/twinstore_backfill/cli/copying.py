@@ -113,9 +113,9 @@ def copy(  # noqa: PLR0917  # the options of a command
 
     Run the same command again after any interruption: finished ranges are not copied twice.
     """
-    on_finish(finish, out or DEFAULT_OUT)
     # From here on, so that the report agrees with the exit code at every moment.
     with copy_directory(out, execute=execute), stop_on_signals() as stop:
+        on_finish(finish, out or DEFAULT_OUT)
         name = side_module(common(context), module, source_config, target_config)
         options = CopyOptions(
             entities=entity or (),
