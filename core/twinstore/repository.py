@@ -67,7 +67,8 @@ class Repository:
     def _models(self, values: object, cls: type[T], name: str) -> tuple[T, ...]:
         self._access.binding.state.check()
         if isinstance(values, Iterable):
-            return tuple(model_argument(value, cls, name) for value in values)
+            # Safe, because nothing is said of what it holds.
+            return tuple(model_argument(value, cls, name) for value in cast("Iterable[object]", values))
         raise ValidationError(
             f"Argument {name} should be a sequence of {cls.__name__}, not {type(values).__name__}."
         )
