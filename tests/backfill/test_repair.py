@@ -223,6 +223,12 @@ class TestQuarantine:
     def test_all_are_exported_to_a_private_file(self, bad: Shop) -> None:
         file = bad.directory / "all.ndjson"
         assert bad.on_target("quarantine export", "--out", file).code == Exit.OK
+        for place, code, problem in (
+            (file.parent, Exit.USAGE, "is a directory; name the file to write"),
+            (file / "below", Exit.FAILED, "Nothing more can be written to"),
+        ):
+            refused = bad.on_target("quarantine export", "--out", place)
+            assert (refused.code, problem in refused.err) == (code, True)
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert len(file.read_text().splitlines()) == 3
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from twinstore_backfill import process
-from twinstore_backfill.cli.copying import REPORT_FILE
+from twinstore_backfill.copy.reporting import REPORT_FILE
 from twinstore_backfill.report.writing import REPORT_FILES
 
 if TYPE_CHECKING:
