@@ -42,7 +42,7 @@ def entity_of(report: ParityReport, name: str) -> EntityReport:
 
 def change(database: PostgresDatabase, statement: str) -> None:
     with psycopg.connect(database.superuser_url, autocommit=True) as connection:
-        assert connection.execute(statement).rowcount == 1
+        assert connection.execute(statement.encode()).rowcount == 1
 
 
 @pytest.mark.parametrize(
