@@ -187,11 +187,13 @@ def fired(  # noqa: PLR0917  # what is stored, and what is to be
         state=RunState.PLANNING,
         created_at=now,
     )
+    # First: it names the schedule where the calendar ends.
+    following = _next_instant(schedule, now)
     misfires = count_fires(schedule.when_cron, schedule.timezone, due, now)
     advanced = trigger.evolve(
         when_cron=schedule.when_cron,
         timezone=schedule.timezone,
-        next_fire_at=_next_instant(schedule, now),
+        next_fire_at=following,
         last_fire_at=due,
         last_run_id=found.id,
         fire_count=trigger.fire_count + 1,

@@ -41,7 +41,7 @@ def options(context: typer.Context, job_file: JobFileOption = None) -> None:
     if job_file is None:
         return
     job = read_job_file(job_file)
-    context.default_map = defaults(job, dict(_parameters(context)))
+    context.default_map = defaults(job, dict(_parameters(context)), set(_flags(context)))
     context.obj = replace(common(context), reasons=job.reasons)
 
 
@@ -52,6 +52,15 @@ def _parameters(context: typer.Context) -> Iterator[tuple[str, dict[str, str]]]:
         options = {text.lstrip("-"): item.name for item in command.params for text in item.opts}
         if not hasattr(command, "commands"):
             yield name, {text: parameter for text, parameter in options.items() if text != "help"}
+
+
+def _flags(context: typer.Context) -> Iterator[str]:
+    """Yield the options that are on or off, and so may be true in a file."""
+    commands: Mapping[str, Any] = getattr(context.command, "commands", {})
+    for command in commands.values():
+        for item in command.params:
+            if getattr(item, "is_flag", False):
+                yield from (text.lstrip("-") for text in item.opts)
 
 
 app.command()(overviews.plan)

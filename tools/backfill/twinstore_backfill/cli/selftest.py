@@ -27,7 +27,7 @@ from twinstore_backfill.cli.params import (
     side_settings,
 )
 from twinstore_backfill.cli.stores import side_module
-from twinstore_backfill.files import json_text, write_whole
+from twinstore_backfill.files import json_text, naming, write_whole
 from twinstore_backfill.progress import progress_on
 from twinstore_backfill.report.failing import Failure, failures_reported
 from twinstore_backfill.selftest.document import FORMAT, document_of
@@ -87,8 +87,9 @@ def selftest(  # noqa: PLR0917  # the options of a command
                 outcome = run_selftest(rows, left, right, options, progress, stop)
             report = document_of(outcome, options, rows.described(), name)
         if out is not None:
-            write_whole(out / JSON, json_text(report))
-            write_whole(out / MARKDOWN, markdown(report).encode())
+            with naming(out):
+                write_whole(out / JSON, json_text(report))
+                write_whole(out / MARKDOWN, markdown(report).encode())
         emit(output, report, *_texts(report, out), kept=out)
     raise typer.Exit(report["exit_code"])
 

@@ -14,6 +14,7 @@ from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.triggers import FiredTrigger
 from twinstore.testing.base import needs
 from twinstore.testing.instants import at
+from twinstore.testing.scalars import LATEST
 from twinstore.testing.scheduler.cases import SchedulerCases
 
 if TYPE_CHECKING:
@@ -260,6 +261,13 @@ class FiringContract(SchedulerCases):
             fire_and_fail()
         assert trigger_of(workspace, schedule) == before
         assert fire(workspace, schedule, due) is not None
+
+    def test_a_trigger_is_not_fired_where_the_calendar_ends(self, workspace: SchedulerWorkspace) -> None:
+        schedule = stored(workspace)
+        before = trigger_of(workspace, schedule)
+        with pytest.raises(ValidationError, match="has no next instant"):
+            fire(workspace, schedule, LATEST)
+        assert trigger_of(workspace, schedule) == before
 
     @pytest.mark.parametrize("now", [None, 15, at(0).replace(tzinfo=None)])
     def test_a_trigger_is_not_fired_without_an_instant(
