@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
@@ -116,7 +116,7 @@ class PostgresPlanter(Planter):
         with refusals(types), self._connection.transaction():
             found = self._connection.execute(statement, parameters).fetchone()
             stored = None if found is None else self._row(entity, found)
-            if row is not None and stored is not None and not differing(row.values, stored.values):
+            if row is not None and stored is not None and is_same(row.values, stored.values, changed):
                 raise PlantRefusedError(
                     f"the type {', '.join(sorted(set(types.values())))} keeps it as it was"
                 )
@@ -252,7 +252,18 @@ def text_of(value: object) -> str:
 
 def differing(one: Values, other: Values) -> list[str]:
     """Return the names whose values differ, ``1`` and ``1.0`` among them."""
-    return [name for name in other if parts_of(one.get(name)) != parts_of(other[name])]
+    return [name for name in other if not is_equal(one.get(name), other[name])]
+
+
+def is_same(one: Values, other: Values, changed: Iterable[str]) -> bool:
+    """Whether a row is as it was before it was changed; what was changed is looked at first."""
+    names = dict.fromkeys((*changed, *other))
+    return all(is_equal(one.get(name), other[name]) for name in names)
+
+
+def is_equal(one: object, other: object) -> bool:
+    """Whether two values are the same, also in what Python calls equal."""
+    return one is other or parts_of(one) == parts_of(other)
 
 
 def parts_of(value: object) -> object:

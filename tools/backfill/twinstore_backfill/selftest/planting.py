@@ -84,7 +84,7 @@ def plant(around: Surroundings, rows: Mapping[Key, RawRow], planned: Planned) ->
     row = rows.get(planned.row) if planned.row is not None else None
     if row is None or row.key is None:
         return None
-    mutation = next((item for item in around.mutations(row) if item.identity == planned.identity), None)
+    mutation = around.mutation(row, planned.identity)
     if mutation is None:
         return None
     try:
