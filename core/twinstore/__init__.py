@@ -38,9 +38,9 @@ if TYPE_CHECKING:
         UnsupportedCapabilityError,
         ValidationError,
     )
+    from twinstore.installed import *  # noqa: F403  # generated: storages and functions of our modules
     from twinstore.paging import Page
     from twinstore.storage import Storage, open_storage
-    from twinstore.installed import *  # noqa: F403  # generated: storages and functions of our modules
 
 __all__ = [
     "CanonicalJsonSerializer",

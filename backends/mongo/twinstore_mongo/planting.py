@@ -124,7 +124,8 @@ class MongoPlanter(Planter):
                 [change.request() for change in changes], ordered=False, bypass_document_validation=True
             )
         except BulkWriteError as error:
-            problems = {problem["index"]: refusal(as_error(problem)) for problem in error.details["writeErrors"]}
+            refused = error.details["writeErrors"]
+            problems = {problem["index"]: refusal(as_error(problem)) for problem in refused}
             if not problems:
                 raise
         else:

@@ -51,4 +51,3 @@ def options(
 ) -> None:
     """Keep what stands in front of the command."""
     context.obj = CommonOptions(config_file, debug)
-

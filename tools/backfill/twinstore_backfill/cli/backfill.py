@@ -62,4 +62,3 @@ def _parameters(context: typer.Context) -> Iterator[tuple[str, dict[str, str]]]:
         options = {text.lstrip("-"): item.name for item in command.params for text in item.opts}
         if not hasattr(command, "commands"):
             yield name, {text: parameter for text, parameter in options.items() if text != "help"}
-

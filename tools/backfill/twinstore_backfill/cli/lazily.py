@@ -11,13 +11,16 @@ from typer.core import TyperGroup
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["group_of"]
 
 
 class Commands(MutableMapping[str, Any]):
-    """Commands by name, in the order of the help. Values are of Typer's own click, or of the installed one."""
+    """Commands by name, in the order of the help.
+
+    Values have no type, because versions of Typer bring a click of their own or use the installed one.
+    """
 
     def __init__(self, places: Mapping[str, str]) -> None:
         """Take where each command is: ``module:attribute``, a function or an application of Typer."""
@@ -55,7 +58,7 @@ def group_of(places: Mapping[str, str]) -> type[TyperGroup]:
     class LazyGroup(TyperGroup):
         """A group that knows the names of its commands and imports the one that is asked for."""
 
-        def __init__(self, **given: Any) -> None:
+        def __init__(self, **given: Any) -> None:  # noqa: ANN401  # whatever this version of Typer gives
             super().__init__(**given)
             self.commands = Commands(places)
 
@@ -69,11 +72,11 @@ def group_of(places: Mapping[str, str]) -> type[TyperGroup]:
 def _command_at(place: str, name: str) -> object:
     """Import a command and return what Typer makes of it."""
     module, _, attribute = place.partition(":")
-    found: object = getattr(import_module(module), attribute)
+    found: typer.Typer | Callable[..., object] = getattr(import_module(module), attribute)
     if isinstance(found, typer.Typer):
         command = typer.main.get_group(found)
         command.name = name
         return command
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    single.command(name)(found)  # type: ignore[type-var]  # a command is a function
+    single.command(name)(found)
     return typer.main.get_command(single)
