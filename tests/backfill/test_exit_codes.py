@@ -40,9 +40,11 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 3
 # As many cases as run together; each waits for its whole portion.
 PORTION: Final = 12
-INTERRUPTIONS: Final = 10
+# Moments of an interruption, and those of the full form.
+INTERRUPTIONS: Final = 5
+MORE_INTERRUPTIONS: Final = 40
 # About as many audit events as a verification of these stores raises; most of them are imports.
-EVENTS: Final = 16_000
+EVENTS: Final = 14_000
 SIDES: Final = "--module scheduler --from mongo --to postgres"
 ON: Final = "--module scheduler --backend"
 VERIFY: Final = f"backfill verify {SIDES}"
@@ -187,8 +189,9 @@ sys.exit(main())
 """
 
 
-def test_ctrl_c_at_any_moment_shows_no_traceback(stores: Stores, tmp_path: Path) -> None:
-    moments = random.Random(8).sample(range(1, EVENTS), INTERRUPTIONS)
+def test_ctrl_c_at_any_moment_shows_no_traceback(stores: Stores, tmp_path: Path, *, long_form: bool) -> None:
+    count = MORE_INTERRUPTIONS if long_form else INTERRUPTIONS
+    moments = random.Random(8).sample(range(1, EVENTS), count)
     config = str(stores.configs["good"])
 
     def interrupted(moment: int) -> tuple[int, Ended]:

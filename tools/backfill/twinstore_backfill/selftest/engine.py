@@ -22,6 +22,7 @@ from twinstore_backfill.selftest.sampling import sampled
 from twinstore_backfill.selftest.schema import DroppedPart, schema_dropped
 from twinstore_backfill.selftest.watch import Watch, told
 from twinstore_backfill.stopping import StopRequestedError
+from twinstore_backfill.stores import select_entities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -115,15 +116,17 @@ def run_selftest(  # noqa: PLR0917  # the three stores, what is asked, and who i
 
     Raises:
         PreflightError: the source has no row that a copy takes.
+        ValidationError: an entity is unknown.
         TwinstoreError: a store failed.
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
     try:
+        select_entities(source.bulk, options.entities)
         samples = sampled(source.bulk, options.sample, options.seed)
         require_rows(source, samples)
         herd = Herd(samples)
-        plans, copies = _prepared(herd, (left, right), stop)
+        plans, copies = _prepared(herd, (left, right), options, stop)
         test = Selftest(herd, copies, options, progress, stop)
         sides = _both(test, *plans)
     except StopRequestedError:
@@ -146,12 +149,12 @@ def require_rows(source: Store, samples: Mapping[str, Sample]) -> None:
 
 
 def _prepared(
-    herd: Herd, sides: tuple[ScratchSide, ScratchSide], stop: StopSwitch
+    herd: Herd, sides: tuple[ScratchSide, ScratchSide], options: SelftestOptions, stop: StopSwitch
 ) -> tuple[tuple[SidePlan, SidePlan], dict[tuple[str, Key, int], Key]]:
     """Bring the rows to both sides and plan for them."""
-    herd.vary()
+    herd.vary(options.corrupts)
     settle(herd, *sides, stop)
-    return plans_for(sides, herd, stop)
+    return plans_for(sides, herd, options.corrupts, stop)
 
 
 def _both(test: Selftest, left: SidePlan, right: SidePlan) -> list[SideOutcome]:
@@ -200,7 +203,9 @@ class Selftest:
             unplaced=unplaced,
             apart=apart,
             singles=watch.timed("alone", lambda: alone(source, target, singles, self.stop)),
-            schema=watch.timed("schema", lambda: schema_dropped(source, target, self.stop)),
+            schema=watch.timed(
+                "schema", lambda: schema_dropped(source, target, self.options.corrupts, self.stop)
+            ),
             seconds=watch.seconds,
         )
 

@@ -15,7 +15,7 @@ from twinstore_backfill.stores import preflight
 from twinstore_backfill.verify.schema import SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from twinstore.catalog import Entity
     from twinstore.planting import SchemaPart
@@ -46,15 +46,18 @@ class DroppedPart:
     refused: str = ""
 
 
-def schema_dropped(source: ScratchSide, target: ScratchSide, stop: StopSwitch) -> list[DroppedPart]:
+def schema_dropped(
+    source: ScratchSide, target: ScratchSide, corrupts: Callable[[str], bool], stop: StopSwitch
+) -> list[DroppedPart]:
     """Drop every part of the schema of a target, see whether it is named, and make it again.
 
+    Of the entities only those that are to be corrupted take part.
     What makes a target unsafe to read ends a verification before it begins, so such a part is made again at
     once; the others stay away until a verification of all together has named each.
     """
     found: list[DroppedPart] = []
     with ExitStack() as dropped:
-        for entity in target.store.bulk.entities():
+        for entity in filter(lambda entity: corrupts(entity.name), target.store.bulk.entities()):
             for part in list(target.planter.parts(entity)):
                 stop.check()
                 found.append(_dropped(target, entity, part, dropped))
