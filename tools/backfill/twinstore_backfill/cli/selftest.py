@@ -63,7 +63,11 @@ def selftest(  # noqa: PLR0917  # the options of a command
     seed: Annotated[int, typer.Option("--seed", help="Seed that chooses them.")] = 0,
     entities: OnlyEntities = None,
     thorough: Annotated[  # noqa: FBT002  # Typer makes a flag of it
-        bool, typer.Option("--thorough", help="Plant every corruption once more alone; takes long.")
+        bool,
+        typer.Option(
+            "--thorough",
+            help="Plant every corruption once more alone; takes about 15 minutes for 4,000 of them.",
+        ),
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory for the report as JSON and Markdown.")
