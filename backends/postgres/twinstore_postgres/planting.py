@@ -125,6 +125,8 @@ class PostgresPlanter(Planter):
                 self._connection.execute(where)
             return None
         changed = values if row is None else {name: values[name] for name in differing(row.values, values)}
+        if not changed:
+            raise PlantRefusedError("the table keeps it as it was")
         types = {name: self._types[entity][name] for name in changed}
         statement = self._insert(entity, types) if row is None else self._update(entity, row, types)
         parameters = [parameter(value, types[name]) for name, value in changed.items()]
