@@ -302,10 +302,10 @@ class Verification:
         return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(self._largest, 1)))
 
     def _list_tasks(self, tenants: Sequence[str]) -> Iterator[ListTask]:
-        yield from (ListTask(tenant, self._page()) for tenant in tenants)
-        if not self._options.tenants:
-            # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
-            yield ListTask(None, self._page())
+        # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
+        asked: tuple[str | None, ...] = tuple(tenants) if self._options.tenants else (*tenants, None)
+        entities = tuple(self._options.entities)
+        yield from (ListTask(tenant, self._page(), entities=entities) for tenant in asked)
 
     def report(self, as_of: datetime, seconds: float) -> ParityReport:
         """Return the report."""
