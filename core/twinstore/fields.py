@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from itertools import islice
+from operator import eq, lt
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
 from pydantic import AfterValidator, JsonValue, PlainSerializer, PlainValidator, StringConstraints
@@ -18,7 +20,7 @@ from twinstore.instants import plain_utc, truncated
 from twinstore.jsontext import checked_number, format_timestamp, normalised_object
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import ErrorDetails
@@ -63,6 +65,8 @@ INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
 SYSTEM_TENANT: Final = "system"
 MICROSECONDS: Final = 1000  # of a millisecond
+# A map with more is looked at before it is made anew.
+MANY_NAMES: Final = 50
 
 # JSONB refuses U+0000 and BSON keeps it; a lone surrogate is refused by pydantic-core itself.
 NO_NUL: Final = r"^[^\x00]*$"
@@ -179,20 +183,31 @@ def refuse_system_tenant(value: str) -> str:
 
 def string_set(values: tuple[str, ...]) -> tuple[str, ...]:
     """Drop blanks and duplicates and sort by code point; the values are already trimmed."""
-    # Most sets have none or one; these need no sorting, and this runs for every document.
-    if not values or (len(values) == 1 and values[0]):
+    # Most sets have none or one, and nearly all are read as they were stored; this runs for every document.
+    if not values or (values[0] and (len(values) == 1 or rises(values))):
         return values
     return tuple(sorted({value for value in values if value}))
 
 
-def sorted_map(values: Mapping[str, str]) -> dict[str, str]:
+def sorted_map(values: dict[str, str]) -> dict[str, str]:
     """Return the map with its keys in code point order."""
-    return dict(sorted(values.items()))
+    # The map was made for the model, so it may be kept. Of very many names another one, and what sorts it,
+    # would take several times as much memory as the document.
+    if len(values) > MANY_NAMES and rises(values):
+        return values
+    return {key: values[key] for key in sorted(values)}
 
 
-def lower_key_map(values: Mapping[str, str]) -> dict[str, str]:
+def lower_key_map(values: dict[str, str]) -> dict[str, str]:
     """Lower-case the keys, drop blank ones, let the last duplicate win, and sort."""
-    return sorted_map({key.lower(): value for key, value in values.items() if key})
+    if len(values) <= MANY_NAMES or "" in values or not all(map(eq, values, map(str.lower, values))):
+        values = {key.lower(): value for key, value in values.items() if key}
+    return sorted_map(values)
+
+
+def rises(texts: Collection[str]) -> bool:
+    """Whether each text is greater than the one before it, by code point."""
+    return all(map(lt, texts, islice(texts, 1, None)))
 
 
 def free_object(value: object) -> JsonObject:
