@@ -23,7 +23,7 @@ from twinstore_mongo.bulk_original import BsonOriginal
 from twinstore_mongo.bulk_owners import owner_of_value
 from twinstore_mongo.codec import FOREIGN_TYPES
 from twinstore_mongo.derive import ID
-from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_batch, order_of, plain_part
+from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_parts, order_of, plain_part
 from twinstore_mongo.paths import PathTree
 from twinstore_mongo.raw import documents_of, first_of, parts_of
 
@@ -117,8 +117,7 @@ class Exporter:
             with store.with_index_timeout():
                 cursor = self._sorted(collection, within, rows, order, batch_size)
         with ending(cursor.close):
-            while (batch := next_batch(store, cursor, indexed=indexed)) is not None:
-                yield from self.decoded(batch)
+            yield from self.decoded(next_parts(store, cursor, indexed=indexed))
         if indexed and within.upper is None:
             yield from self._beside_index(store, collection, within, rows.condition)
 
@@ -148,8 +147,7 @@ class Exporter:
         with store.with_index_timeout():
             cursor = collection.find_raw_batches({"$and": [condition, {"$or": others}]}, collation=SIMPLE)
         with ending(cursor.close):
-            while (batch := next_batch(store, cursor, indexed=False)) is not None:
-                yield from self.decoded(batch)
+            yield from self.decoded(next_parts(store, cursor, indexed=False))
 
     def _sorted(
         self,
@@ -172,18 +170,18 @@ class Exporter:
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
             with ending(cursor.close):
                 while (batch := store.next_batch(cursor)) is not None:
-                    for records in self.decoded(batch):
+                    for records in self.decoded(parts_of(batch)):
                         yield from records
 
-    def decoded(self, batch: bytes) -> Iterator[list[Record]]:
-        """Yield the records of a raw batch, large documents a few at a time."""
-        for part in parts_of(batch):
-            if len(part) < LARGE_BYTES:
-                yield self.records(part)
-                continue
-            with ONE_LARGE:
-                records = self.records(part)
-            yield records
+    def decoded(self, parts: Iterator[bytes]) -> Iterator[list[Record]]:
+        """Return the records of parts of raw batches; a generator would remember some while it decodes others."""
+        return map(self._decoded, parts)
+
+    def _decoded(self, part: bytes) -> list[Record]:
+        if len(part) < LARGE_BYTES:
+            return self.records(part)
+        with ONE_LARGE:
+            return self.records(part)
 
     def records(self, batch: bytes) -> list[Record]:
         """Return the records of a raw batch; one broken document does not spoil the others."""

@@ -23,7 +23,7 @@ from twinstore.stored import marked
 from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
 from twinstore_mongo.derive import stored_names
 from twinstore_mongo.exact import exact_document
-from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_batch
+from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_parts
 from twinstore_mongo.raw import documents_of, first_of, parts_of
 from twinstore_mongo.stored_form import StoredForm, json_of
 
@@ -99,8 +99,7 @@ class CollectionScan:
                 pipeline, batchSize=batch_size, collation=SIMPLE, **along
             )
         with ending(cursor.close):
-            while (raw := next_batch(store, cursor, indexed=indexed)) is not None:
-                yield from map(self.rows, parts_of(raw))
+            yield from map(self.rows, next_parts(store, cursor, indexed=indexed))
 
     def fetch(
         self, store: OpenDatabase, collection: Collection[Document], keys: Sequence[Key]

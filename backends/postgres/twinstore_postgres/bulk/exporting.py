@@ -57,6 +57,7 @@ def export_batches(
     for row, message in stored_rows(snapshot, table, statement, values):
         size += len(message)
         batch.append(record_of(table, row, message))
+        del row, message
         if len(batch) == batch_size or size > BATCH_BYTES:
             yield batch
             batch, size = [], 0

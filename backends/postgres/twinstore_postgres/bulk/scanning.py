@@ -115,6 +115,7 @@ class TableScan:
         for row in self._rows(snapshot, statement):
             batch.append(row)
             size += row.size
+            del row
             if len(batch) == batch_size or size > BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
@@ -189,7 +190,8 @@ class TableScan:
         # Text: it is what the server says of a value, whatever the client would make of it.
         copy_out = sql.SQL("COPY ({}) TO STDOUT").format(statement)
         with snapshot.copy(copy_out) as copy:
-            yield from map(self.row, copy.rows())
+            # Not rows(), which remembers a row while the next is read.
+            yield from map(self.row, iter(copy.read_row, None))
 
     @cached_property
     def _parts(self) -> tuple[SelectedColumn, ...]:

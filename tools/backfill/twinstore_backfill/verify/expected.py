@@ -98,9 +98,8 @@ class Expecting:
 
     def of(self, row: ScanRow) -> Expected | Refused:
         """Return what a copy stores for a source row, or why it goes to quarantine."""
-        given = orjson.loads(row.content)
         try:
-            wire, model, markers = self._read(given, row)
+            wire, model, markers = self._read(row)
         except pydantic.ValidationError as error:
             return Refused(describe_failure(self._entity.model, error, quote=False))
         except RefusedError as error:
@@ -114,14 +113,16 @@ class Expecting:
         beside = self.beside(model, markers, wire)
         if content == row.content:
             return Expected(stored, beside)
+        has_own = self._entity.document_id in wire
+        # A large document takes a multiple of its bytes in each of these forms.
+        del wire, model
+        given = orjson.loads(row.content)
         single = self._entity.document_id
-        if self._entity.derived_key is not None and single not in wire and row.key is not None:
+        if self._entity.derived_key is not None and not has_own and row.key is not None:
             # The id follows from what a copy stores, and need not follow from how the source spells it.
             given["doc"] = {
                 name: value for name, value in given["doc"].items() if (name, value) != (single, row.key[0])
             }
-        # A large document takes a multiple of its bytes in each of these forms.
-        del wire, model
         return Expected(stored, beside, tuple(map(self._told, changes(given, orjson.loads(content)))))
 
     def beside_target(self, source: ScanRow, target: ScanRow) -> Expected | Refused:
@@ -146,22 +147,34 @@ class Expecting:
     def record(self, row: ScanRow) -> Record | None:
         """Return a source row as a copy takes it, ``None`` when it goes to quarantine."""
         try:
-            _, model, markers = self._read(orjson.loads(row.content), row)
+            _, model, markers = self._read(row)
         except (ValueError, RecursionError):
             return None
         return Record(row.key, row.owner, model, markers)
 
-    def _read(
-        self, given: Mapping[str, object], row: ScanRow
-    ) -> tuple[Mapping[str, object], CanonicalModel, Mapping[str, object]]:
+    def _read(self, row: ScanRow) -> tuple[Mapping[str, object], CanonicalModel, Mapping[str, object]]:
         """Return wire form, model and markers of a scanned row.
 
         Raises:
             ValueError: no copy takes it.
         """
-        document = without(readable(without_internal(given["doc"])), self._ignored)
-        markers = self._markers(cast("Mapping[str, object]", readable(given["storage"])))
-        return (*self._wire(document, markers, row), markers)
+        # The values of which the model is made are forgotten here.
+        model, key, markers = self._decoded(row)
+        return (*self._wire(model, key, markers, row), markers)
+
+    def _decoded(self, row: ScanRow) -> tuple[CanonicalModel, str | None, Mapping[str, object]]:
+        """Return model and markers of a scanned row, and between them the id that stands in the document.
+
+        Raises:
+            ValueError: the decoder of the service refuses it, or takes it for a row of another key.
+        """
+        given = orjson.loads(row.content)
+        document, storage = without_internal(given["doc"]), given["storage"]
+        # Only where there are marks something else comes of it, and another object for each value.
+        if has_marks(row.content):
+            document, storage = readable(document), readable(storage)
+        markers = self._markers(cast("Mapping[str, object]", storage))
+        return (*self._modelled(without(document, self._ignored)), markers)
 
     def _told(self, change: Change) -> Change:
         """Return a change as it is told: by its rule, or as ignored on request."""
@@ -180,10 +193,8 @@ class Expecting:
         plain: dict[str, object] = orjson.loads(jsontext.dumps_sorted(present))
         return plain
 
-    def _wire(
-        self, document: object, markers: Mapping[str, object], row: ScanRow
-    ) -> tuple[Mapping[str, object], CanonicalModel]:
-        """Return the wire form that a copy stores, with the model.
+    def _modelled(self, document: object) -> tuple[CanonicalModel, str | None]:
+        """Return the model of a document, with the id that stands in it where ids are derived.
 
         Raises:
             ValueError: the decoder of the service refuses it, or takes it for a row of another key or tenant.
@@ -193,11 +204,11 @@ class Expecting:
         known: dict[str, Any] = {
             name: value for name, value in document.items() if name != ID and value is not None
         }
-        single, derive = self._entity.document_id, self._entity.derived_key
+        single = self._entity.document_id
         # A null under its own name stands for an absent one.
         if single is not None and ID in document and document[ID] != known.setdefault(single, document[ID]):
             raise RefusedError("two ids differ")
-        key = known.pop(single, None) if derive is not None and single is not None else None
+        key = None if self._entity.derived_key is None or single is None else known.pop(single, None)
         if key is not None and not isinstance(key, str):
             raise RefusedError("the id is not a text")
         model = self._model(known)
@@ -206,6 +217,17 @@ class Expecting:
                 raise RefusedError("the key is not in normal form")
         if lossy_map(known, model) is not None:
             raise RefusedError("names of a map would lose a value")
+        return model, key
+
+    def _wire(
+        self, model: CanonicalModel, key: str | None, markers: Mapping[str, object], row: ScanRow
+    ) -> tuple[Mapping[str, object], CanonicalModel]:
+        """Return the wire form that a copy stores, with the model.
+
+        Raises:
+            ValueError: it would be a row of another key or tenant.
+        """
+        single, derive = self._entity.document_id, self._entity.derived_key
         wire = model.wire()
         if derive is not None and single is not None and row.key is not None:
             own_key = key if key is not None else row.key[0]

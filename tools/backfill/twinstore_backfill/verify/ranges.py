@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -105,7 +106,8 @@ class RangeComparison:
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
         batches = view.rows(self.entity, within, tenant_id=self.tenant, batch_size=self.batch_size)
-        return (copied(self.entity, batch) for batch in batches)
+        # A generator would remember a batch while it reads the next.
+        return map(partial(copied, self.entity), batches)
 
 
 def compare_range(work: RangeComparison, within: KeyRange) -> RangeResult:
@@ -160,6 +162,7 @@ class RowComparison:
         for batch in batches:
             self.result.largest = max(self.result.largest, *(row.size for row in batch), 0)
             yield batch
+            del batch
 
     def keyed_source(self, batches: Iterator[list[ScanRow]], within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of the source that a copy can carry; count the others."""
@@ -183,6 +186,8 @@ class RowComparison:
                 self._only_source(source)
             elif target is not None and not self.removed(target, "target", lacking="source"):
                 self._only_target(target)
+            # Or both would stay until the next two are read.
+            del source, target
 
     def source_without_key(self, row: ScanRow) -> None:
         """Count a row that no copy can carry."""
@@ -224,6 +229,8 @@ class RowComparison:
 
     def _both(self, source: ScanRow, target: ScanRow) -> None:
         if source.content == target.content and not has_marks(source.content):
+            # Once is enough: judging takes a multiple of it.
+            target.content = source.content
             self._as_stored(source, target)
         else:
             self._otherwise(source, target)
