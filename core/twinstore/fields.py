@@ -20,7 +20,7 @@ from twinstore.instants import plain_utc, truncated
 from twinstore.jsontext import checked_number, format_timestamp, normalised_object
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import ErrorDetails

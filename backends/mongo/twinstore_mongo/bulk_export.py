@@ -16,9 +16,10 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 
 from twinstore.bulk import Record
 from twinstore.errors import DocumentDecodeError
-from twinstore.forks import ForkSafeLock, ending
+from twinstore.forks import ending
 from twinstore.keys import KeyType
 from twinstore.mapnames import lossy_map, names_lost
+from twinstore.turns import one_large
 from twinstore_mongo.bulk_original import BsonOriginal
 from twinstore_mongo.bulk_owners import owner_of_value
 from twinstore_mongo.codec import FOREIGN_TYPES
@@ -51,9 +52,6 @@ NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-# Threads take turns at large documents: what decoding takes for a moment is a multiple of what remains.
-LARGE_BYTES: Final = 1_000_000
-ONE_LARGE: Final = ForkSafeLock()
 BROKEN: Final = "holds text that is not UTF-8, or another value that cannot be decoded"
 ALTERED: Final = (
     "holds a name twice, or a value of a type that JSON does not have (code, symbol, undefined, pointer)"
@@ -174,13 +172,11 @@ class Exporter:
                         yield from records
 
     def decoded(self, parts: Iterator[bytes]) -> Iterator[list[Record]]:
-        """Return the records of parts of raw batches; a generator would remember some while it decodes others."""
+        """Return the records of parts of raw batches; a generator would remember some too long."""
         return map(self._decoded, parts)
 
     def _decoded(self, part: bytes) -> list[Record]:
-        if len(part) < LARGE_BYTES:
-            return self.records(part)
-        with ONE_LARGE:
+        with one_large(len(part)):
             return self.records(part)
 
     def records(self, batch: bytes) -> list[Record]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from twinstore import jsontext
 from twinstore.releasing import copy_counts
+from twinstore.turns import LARGE_BYTES
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.reporting import left_out_counts
 from twinstore_backfill.copy.retention import instant_of_judgement
@@ -301,11 +302,14 @@ class Verification:
         """Return the rows per page: fewer where documents are large, so that memory stays bounded."""
         return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(self._largest, 1)))
 
-    def _list_tasks(self, tenants: Sequence[str]) -> Iterator[ListTask]:
-        yield from (ListTask(tenant, self._page()) for tenant in tenants)
-        if not self._options.tenants:
-            # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
-            yield ListTask(None, self._page())
+    def _list_tasks(self, tenants: Sequence[str]) -> Iterator[ListTask | None]:
+        # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
+        asked = tenants if self._options.tenants else (*tenants, None)
+        for tenant in asked:
+            yield ListTask(tenant, self._page())
+            if self._largest >= LARGE_BYTES:
+                # One after the other: each takes a multiple of a document that is large.
+                yield None
 
     def report(self, as_of: datetime, seconds: float) -> ParityReport:
         """Return the report."""

@@ -88,13 +88,20 @@ class Expecting:
             except pydantic.ValidationError:
                 return False
             return True
-        value = orjson.loads(content)
         try:
-            model = self._model(value["doc"])
-            markers = self._markers(value["storage"])
+            model, markers = self._accepted(content)
         except ValueError:
             return False
         return not self._entity.storage or marker_not_normal(self._entity, markers, model) is None
+
+    def _accepted(self, content: bytes) -> tuple[CanonicalModel, Mapping[str, object]]:
+        """Return model and markers of what has no marks; the values they are made of are forgotten.
+
+        Raises:
+            ValueError: no service could read it.
+        """
+        value = parts_of(content)
+        return self._model(value["doc"]), self._markers(value["storage"])
 
     def of(self, row: ScanRow) -> Expected | Refused:
         """Return what a copy stores for a source row, or why it goes to quarantine."""
@@ -116,14 +123,14 @@ class Expecting:
         has_own = self._entity.document_id in wire
         # A large document takes a multiple of its bytes in each of these forms.
         del wire, model
-        given = orjson.loads(row.content)
+        given = parts_of(row.content)
         single = self._entity.document_id
         if self._entity.derived_key is not None and not has_own and row.key is not None:
             # The id follows from what a copy stores, and need not follow from how the source spells it.
             given["doc"] = {
                 name: value for name, value in given["doc"].items() if (name, value) != (single, row.key[0])
             }
-        return Expected(stored, beside, tuple(map(self._told, changes(given, orjson.loads(content)))))
+        return Expected(stored, beside, tuple(map(self._told, changes(given, parts_of(content)))))
 
     def beside_target(self, source: ScanRow, target: ScanRow) -> Expected | Refused:
         """Return what a copy leaves of a row of the target, or makes of it.
@@ -137,7 +144,7 @@ class Expecting:
         wanted, stored = (fence_in(self._entity, content) for content in (expected.content, target.content))
         if wanted is None or stored is None or not self._is_readable(target.content):
             return expected
-        document = orjson.loads(target.content)
+        document = parts_of(target.content)
         document["doc"][self._entity.release.fence] = max(wanted, stored)
         return replace(expected, content=jsontext.dumps_sorted(document), beside=orjson.loads(target.beside))
 
@@ -168,7 +175,7 @@ class Expecting:
         Raises:
             ValueError: the decoder of the service refuses it, or takes it for a row of another key.
         """
-        given = orjson.loads(row.content)
+        given = parts_of(row.content)
         document, storage = without_internal(given["doc"]), given["storage"]
         # Only where there are marks something else comes of it, and another object for each value.
         if has_marks(row.content):
@@ -250,6 +257,11 @@ class Expecting:
             elif marker.required:
                 raise RefusedError(f"the marker {marker.name} is missing")
         return found
+
+
+def parts_of(content: bytes) -> dict[str, Any]:
+    """Return document and storage markers of a scanned row."""
+    return cast("dict[str, Any]", jsontext.loads(content))
 
 
 def marker_value(marker: Marker, value: object) -> object:

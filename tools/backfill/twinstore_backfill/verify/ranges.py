@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from twinstore import jsontext
 from twinstore.bulk import NOTHING_BESIDE, KeyRange
 from twinstore.keys import Key
 from twinstore.releasing import copied
 from twinstore.stored import has_marks
+from twinstore.turns import one_large
 from twinstore_backfill.copy.reading import REPEATED, no_key
 from twinstore_backfill.copy.retention import is_due
 from twinstore_backfill.verify.differences import differing_paths
@@ -176,18 +178,23 @@ class RowComparison:
     def pairs(self, pairs: Iterable[tuple[ScanRow | None, ScanRow | None]]) -> None:
         """Judge every pair."""
         for source, target in pairs:
-            if source is not None and self.expired(source, "source"):
-                source = None  # noqa: PLW2901  # an expired row counts as absent from here on
-            if target is not None and self.expired(target, "target"):
-                target = None  # noqa: PLW2901  # the same
-            if source is not None and target is not None:
-                self._both(source, target)
-            elif source is not None and not self.removed(source, "source", lacking="target"):
-                self._only_source(source)
-            elif target is not None and not self.removed(target, "target", lacking="source"):
-                self._only_target(target)
+            with one_large(max(row.size for row in (source, target) if row is not None)):
+                self._pair(source, target)
             # Or both would stay until the next two are read.
             del source, target
+
+    def _pair(self, source: ScanRow | None, target: ScanRow | None) -> None:
+        """Judge a pair; an expired row counts as absent."""
+        if source is not None and self.expired(source, "source"):
+            source = None
+        if target is not None and self.expired(target, "target"):
+            target = None
+        if source is not None and target is not None:
+            self._both(source, target)
+        elif source is not None and not self.removed(source, "source", lacking="target"):
+            self._only_source(source)
+        elif target is not None and not self.removed(target, "target", lacking="source"):
+            self._only_target(target)
 
     def source_without_key(self, row: ScanRow) -> None:
         """Count a row that no copy can carry."""
@@ -317,7 +324,7 @@ class RowComparison:
 
     def _paths(self, wanted: bytes, target: ScanRow) -> list[str]:
         """Return where a row of the target is not as wanted."""
-        paths = differing_paths(orjson.loads(wanted), orjson.loads(target.content))
+        paths = differing_paths(jsontext.loads(wanted), jsontext.loads(target.content))
         if not has_marks(target.content) and not self._expecting.accepts(target.content):
             paths.insert(0, UNREADABLE_TARGET)
         return paths
