@@ -65,6 +65,11 @@ INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
 SYSTEM_TENANT: Final = "system"
 MICROSECONDS: Final = 1000  # of a millisecond
+# What Unicode calls white space, and so what pydantic trims. Python trims four control characters more.
+BLANKS: Final = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029"
+    "\u202f\u205f\u3000"
+)
 # A map with more is looked at before it is made anew.
 MANY_NAMES: Final = 50
 
@@ -199,10 +204,25 @@ def sorted_map(values: dict[str, str]) -> dict[str, str]:
 
 
 def lower_key_map(values: dict[str, str]) -> dict[str, str]:
-    """Lower-case the keys, drop blank ones, let the last duplicate win, and sort."""
-    if len(values) <= MANY_NAMES or "" in values or not all(map(eq, values, map(str.lower, values))):
+    """Trim keys and values, lower-case the keys, drop blank ones, let the last duplicate win, and sort."""
+    if not values:
+        return values
+    # Here and not by pydantic, which makes another text of each, also where nothing is to be trimmed.
+    if len(values) <= MANY_NAMES:
+        found = {key.strip(BLANKS).lower(): value.strip(BLANKS) for key, value in values.items()}
+        if len(found) == len(values) and "" not in found:
+            return sorted_map(found)
+    # In two steps, because they decide which of several equal keys is the last.
+    if not (are_trimmed(values) and are_trimmed(values.values())):
+        values = {key.strip(BLANKS): value.strip(BLANKS) for key, value in values.items()}
+    if "" in values or not all(map(eq, values, map(str.lower, values))):
         values = {key.lower(): value for key, value in values.items() if key}
     return sorted_map(values)
+
+
+def are_trimmed(texts: Collection[str]) -> bool:
+    """Whether no text has outer blanks; not told of one that has a control character there."""
+    return all(map(eq, texts, map(str.strip, texts)))
 
 
 def rises(texts: Collection[str]) -> bool:
@@ -292,7 +312,7 @@ DigestText = Annotated[str, StringConstraints(strict=True, pattern=r"^sha256:[0-
 StringSet = Annotated[tuple[Trimmed, ...], AfterValidator(string_set)]
 DigestSet = Annotated[tuple[DigestText, ...], AfterValidator(string_set)]
 TextMap = Annotated[dict[Text, Text], AfterValidator(sorted_map)]
-LowerKeyMap = Annotated[dict[Trimmed, Trimmed], AfterValidator(lower_key_map)]
+LowerKeyMap = Annotated[dict[Text, Text], AfterValidator(lower_key_map)]
 Number = Annotated[float, Strict(), AfterValidator(checked_number)]
 # JSON of any shape; only normalised, because what it means is known to the caller alone.
 FreeObject = Annotated[dict[str, JsonValue], PlainValidator(free_object)]
