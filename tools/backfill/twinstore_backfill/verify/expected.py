@@ -178,6 +178,7 @@ class Expecting:
         """
         given = parts_of(row.content)
         document, storage = without_internal(given["doc"]), given["storage"]
+        del given
         # Only where there are marks something else comes of it, and another object for each value.
         if has_marks(row.content):
             document, storage = readable(document), readable(storage)
