@@ -6,6 +6,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
+# Where this is set, each of the hundreds of processes that the tests start would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 LOWEST := .venv-lowest
 BIN := $(VENV)/bin

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import islice
 from operator import eq, lt
 from typing import TYPE_CHECKING, Annotated, Final, cast
@@ -81,6 +82,11 @@ TENANT_PATTERN: Final = r"^[^\p{Cc}:]*$"
 TIMESTAMP_TEXT: Final = re.compile(
     r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})?", re.ASCII
 )
+# The form in which instants are written here, and so that of nearly all that are read. The offset is spelled
+# out, because Python then answers with UTC itself.
+CANONICAL_TIMESTAMP: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{3})?\+00:00", re.ASCII)
+# The instants of one document repeat themselves, and those of a batch even more.
+RECENT_INSTANTS: Final = 64
 PATTERN_RULES: Final = {
     NO_NUL: "Text contains U+0000, which PostgreSQL cannot store; remove it",
     NO_CONTROL: "Id contains a control character; remove it",
@@ -141,7 +147,20 @@ def parse_timestamp(value: object) -> datetime:
     """
     if type(value) is datetime and value.tzinfo is UTC and not value.microsecond % MICROSECONDS:
         return value  # the instants of every stored document leave here
+    if type(value) is str:
+        return instant_of_text(value)
     return _normalised(_datetime_from_text(value) if isinstance(value, str) else value)
+
+
+@lru_cache(maxsize=RECENT_INSTANTS)
+def instant_of_text(text: str) -> datetime:
+    """Return the instant that a text tells; see :func:`parse_timestamp`."""
+    if CANONICAL_TIMESTAMP.fullmatch(text):
+        try:
+            return datetime.fromisoformat(text)
+        except ValueError:
+            pass  # no calendar has it; refused below like any other text
+    return _normalised(_datetime_from_text(text))
 
 
 def _normalised(value: object) -> datetime:
@@ -241,8 +260,10 @@ def free_object(value: object) -> JsonObject:
 def lower_key_object(value: object) -> JsonObject:
     """Return the same with the names of the first level in lower case; of two equal ones the last wins."""
     found = free_object(value)
-    lower = {name.lower(): item for name, item in found.items()}
-    return found if lower.keys() == found.keys() else dict(sorted(lower.items()))
+    for name in found:
+        if name != name.lower():
+            return dict(sorted({name.lower(): item for name, item in found.items()}.items()))
+    return found
 
 
 def empty_to_none(value: str | None) -> str | None:

@@ -124,7 +124,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a finite number")  # becomes the message of a ValidationError
 
 
-def normalise(value: object, *, level: int = 1) -> JsonValue:
+def normalise(value: object, level: int = 1) -> JsonValue:
     """Return free JSON in canonical form: keys sorted, whole floats as integers, finite numbers only.
 
     Raises:
@@ -132,7 +132,8 @@ def normalise(value: object, *, level: int = 1) -> JsonValue:
             surrogate, or more than :data:`DEEPEST` levels.
     """
     if type(value) is str:
-        return _checked_text(value)
+        _check_text(value)
+        return value
     # Before the numbers, since a bool is an int.
     if isinstance(value, bool) or value is None:
         return value
@@ -141,33 +142,37 @@ def normalise(value: object, *, level: int = 1) -> JsonValue:
     if level > DEEPEST:
         raise ValueError(f"nested deeper than {DEEPEST} levels")  # becomes a ValidationError
     if type(value) is dict:
-        return normalised_object(cast("dict[object, object]", value), level=level)
+        return normalised_object(cast("dict[object, object]", value), level)
     if type(value) is list:
-        return [normalise(item, level=level + 1) for item in cast("list[object]", value)]
+        return [normalise(item, level + 1) for item in cast("list[object]", value)]
     raise ValueError(f"{type(value).__name__} is no JSON value")  # becomes a ValidationError
 
 
-def normalised_object(value: Mapping[object, object], *, level: int = 1) -> JsonObject:
+def normalised_object(value: Mapping[object, object], level: int = 1) -> JsonObject:
     """Return an object of free JSON in canonical form; see :func:`normalise`."""
-    if not value:
-        return {}
-    names = [_checked_name(name) for name in value]
+    names: list[str] = []
+    for name in value:
+        if type(name) is not str:
+            raise ValueError(
+                f"{type(name).__name__} is no name of a JSON object"
+            )  # becomes a ValidationError
+        _check_text(name)
+        names.append(name)
     # Most objects have one name, or are sorted already; sorting costs little then.
-    return {name: normalise(value[name], level=level + 1) for name in sorted(names)}
+    names.sort()
+    found: JsonObject = {}
+    # Loops, because every document with free JSON passes here and a comprehension is a call more.
+    for name in names:
+        found[name] = normalise(value[name], level + 1)
+    return found
 
 
-def _checked_name(name: object) -> str:
-    if type(name) is not str:
-        raise ValueError(f"{type(name).__name__} is no name of a JSON object")  # becomes a ValidationError
-    return _checked_text(name)
-
-
-def _checked_text(value: str) -> str:
+def _check_text(value: str) -> None:
     if "\x00" in value:
         raise ValueError("text contains U+0000, which PostgreSQL cannot store")  # becomes a ValidationError
-    # A lone surrogate fails here, as the ValueError that the caller turns into a message.
-    value.encode("utf-8")
-    return value
+    if not value.isascii():
+        # A lone surrogate fails here, as the ValueError that the caller turns into a message.
+        value.encode("utf-8")
 
 
 def checked_number(value: float) -> int | float:

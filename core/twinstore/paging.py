@@ -182,7 +182,7 @@ def paginate(  # a page is made of exactly these
     limit: int,
     *,
     entity: str,
-    print_: str,
+    print_: Callable[[], str],
     item: Callable[[R], T],
     key: Callable[[R], Sequence[SortValue]],
     owner: Callable[[R], object] | None,
@@ -193,7 +193,7 @@ def paginate(  # a page is made of exactly these
         rows: what the store found, in order.
         limit: how many to show.
         entity: the entity that the token belongs to.
-        print_: the print of filter, order and tenant for the token.
+        print_: returns the print of filter, order and tenant for the token.
         item: decodes a row.
         key: returns the values by which a row is sorted.
         owner: returns the tenant of a row that cannot be decoded, which is passed over then; ``None`` where
@@ -208,7 +208,7 @@ def paginate(  # a page is made of exactly these
     items, passed = decoded(shown, item, owner)
     if len(rows) <= limit:
         return Page(tuple(items), None, tuple(row for row, _ in passed))
-    token = _token_after(shown, entity, print_, key, passed[0][1] if passed else None)
+    token = _token_after(shown, entity, print_(), key, passed[0][1] if passed else None)
     return Page(tuple(items), token, tuple(row for row, _ in passed))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -134,7 +134,8 @@ class Query:
         order: a total order.
         limit: rows of a page.
         after: the sort key after which the page begins.
-        fingerprint: what binds its page tokens to it.
+        bound: scope, conditions and order of the list to which its page tokens are bound; a query for a part
+            of a list keeps those of the list. ``None`` where no token is ever made.
         passes_over: whether a row that cannot be decoded is named by the page; otherwise it ends the list.
     """
 
@@ -144,8 +145,13 @@ class Query:
     order: tuple[SortKey, ...]
     limit: int
     after: tuple[SortValue, ...] | None = None
-    fingerprint: str = ""
+    bound: tuple[Tenants, tuple[Condition, ...], tuple[SortKey, ...]] | None = None
     passes_over: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """What its page tokens hold of it; made here, because few calls have or need a token."""
+        return "" if self.bound is None else print_of(*self.bound)
 
     @property
     def matches_nothing(self) -> bool:
@@ -171,7 +177,7 @@ class Query:
             rows,
             self.limit,
             entity=self.entity,
-            print_=self.fingerprint,
+            print_=lambda: self.fingerprint,
             item=item,
             key=key,
             owner=owner if self.passes_over else None,
@@ -189,7 +195,24 @@ def build_query(  # a list is made of exactly these
     page_token: str | None = None,
 ) -> Query:
     """Return the query of a list; checks the limit and the token."""
-    print_ = fingerprint(
+    found = Query(
+        entity=entity,
+        scope=scope,
+        where=tuple(where),
+        order=tuple(order),
+        limit=limit_argument(limit, maximum),
+        bound=(scope, tuple(where), tuple(order)),
+        # One broken row would stop all tenants; a list of one tenant must not hide that it is incomplete.
+        passes_over=scope is ALL_TENANTS,
+    )
+    if page_token is None:
+        return found
+    return replace(found, after=decode_token(page_token, entity, found.fingerprint, order))
+
+
+def print_of(scope: Tenants, where: Sequence[Condition], order: Sequence[SortKey]) -> str:
+    """Return what the page tokens of a list hold of it."""
+    return fingerprint(
         {
             # The tenant too, so that a token of one tenant is refused by another instead of showing a wrong
             # page.
@@ -198,17 +221,6 @@ def build_query(  # a list is made of exactly these
             "w": [[type(item).__name__, item.field, _shown(item)] for item in where],
             "o": [[key.field, key.descending] for key in order],
         }
-    )
-    return Query(
-        entity=entity,
-        scope=scope,
-        where=tuple(where),
-        order=tuple(order),
-        limit=limit_argument(limit, maximum),
-        after=None if page_token is None else decode_token(page_token, entity, print_, order),
-        fingerprint=print_,
-        # One broken row would stop all tenants; a list of one tenant must not hide that it is incomplete.
-        passes_over=scope is ALL_TENANTS,
     )
 
 

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import random
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 import pydantic
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from tests.backfill.numbering import numbered_row
 from tests.backfill.test_between_servers import opened
 from tests.backfill.test_corruptions import merged_settings
 from tests.backfill.toolkit import COPIED
 from twinstore.bulk import Record
-from twinstore.scheduler.catalog import POLICY_JOBS, SCHEDULES, TRIGGERS
-from twinstore.scheduler.graph_job_events import GraphJobEvent
-from twinstore.scheduler.graph_jobs import GraphJob
-from twinstore.shapes import Kind
 from twinstore.tenancy import Tenant
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
-from twinstore.testing.scheduler.graph_jobs import digits_of
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
@@ -80,32 +75,6 @@ def recombined(dice: random.Random, pool: list[CanonicalModel]) -> CanonicalMode
         return one
 
 
-def identified(example: Example, model: CanonicalModel, tenant: str, number: int) -> CanonicalModel:
-    """Return a model under a key of its own."""
-    entity, key = example.entity, f"{tenant}-{number:06}"
-    if entity is TRIGGERS:
-        return example.small(tenant, key)
-    if isinstance(model, GraphJob):
-        return model.evolve(id=f"{model.id[:4]}{digits_of(key)}")
-    if isinstance(model, GraphJobEvent):
-        job = identified(example, model.payload.job, tenant, number)
-        return model.evolve(event_id=str(UUID(digits_of(key))), payload=model.payload.evolve(job=job))
-    parts = {part.field for part in entity.key_parts} - {entity.tenant_field}
-    identity: dict[str, object] = {
-        own: number + 1 if entity.shapes[wire].value.kind is Kind.INTEGER else key
-        for wire, own in entity.identity.items()
-        if wire in parts
-    }
-    if entity.single_key is not None and not identity:
-        identity[entity.shapes[entity.single_key].name] = key
-    if entity is SCHEDULES:
-        # Unique in its tenant.
-        identity["name"] = f"{getattr(model, 'name', '')[:80]} {number}"
-    if getattr(model, "run_id", None) is not None and entity is POLICY_JOBS:
-        identity["run_id"] = key
-    return model.evolve(**identity)
-
-
 def records(entity: Entity, number: int) -> Iterator[list[Record]]:
     """Yield that many records in batches; the same for the same number."""
     example = SCHEDULER_EXAMPLES.of(entity)
@@ -114,10 +83,9 @@ def records(entity: Entity, number: int) -> Iterator[list[Record]]:
     batch: list[Record] = []
     for index in range(number):
         tenant = TENANTS[index % len(TENANTS)]
-        model = identified(example, recombined(dice, pools[tenant]), tenant, index)
-        row = example.row(tenant, model)
-        storage = {**row.storage, entity.assigned: index + 1} if entity.assigned else row.storage
-        batch.append(Record(entity.key_of(model, storage), Tenant(tenant), model, storage))
+        row = numbered_row(example, recombined(dice, pools[tenant]), tenant, index)
+        key = entity.key_of(row.model, row.storage)
+        batch.append(Record(key, Tenant(tenant), row.model, row.storage))
         if len(batch) == BATCH:
             yield sorted(batch, key=lambda record: record.key or ())
             batch = []

@@ -41,13 +41,13 @@ from twinstore.testing.scheduler.builders import (
     rich_run_summary,
     rich_schedule,
 )
-from twinstore_mongo.codec import FOREIGN_TYPES, codec_of
+from twinstore_mongo.codec import READ_TYPES, codec_of
 
 if TYPE_CHECKING:
     from twinstore.canonical import CanonicalModel
     from twinstore.catalog import Entity
 
-AWARE: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True, tzinfo=UTC, type_registry=FOREIGN_TYPES)
+AWARE: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=READ_TYPES)
 TENANT = "tenant-1"
 FIRST = Int64(1)
 

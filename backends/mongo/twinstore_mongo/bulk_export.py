@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from bson import InvalidBSON, decode, decode_all, encode
@@ -22,7 +22,7 @@ from twinstore.mapnames import lossy_map, names_lost
 from twinstore.turns import one_large
 from twinstore_mongo.bulk_original import BsonOriginal
 from twinstore_mongo.bulk_owners import owner_of_value
-from twinstore_mongo.codec import FOREIGN_TYPES
+from twinstore_mongo.codec import EPOCH, FOREIGN_TYPES, NAIVE_EPOCH
 from twinstore_mongo.derive import ID
 from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_parts, order_of, plain_part
 from twinstore_mongo.paths import PathTree
@@ -58,9 +58,6 @@ ALTERED: Final = (
 )
 # Of one query, whose text grows with them.
 KEYS_AT_ONCE: Final = 1000
-# Adding to an aware instant costs a tenth of `replace(tzinfo=UTC)`, and a document has about five.
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-NAIVE_EPOCH: Final = EPOCH.replace(tzinfo=None)
 
 
 def bounds(codec: Codec[Any], within: KeyRange) -> Document:

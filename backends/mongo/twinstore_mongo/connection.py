@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import pymongo
@@ -21,12 +21,11 @@ from twinstore.backend import Capabilities
 from twinstore.errors import ConfigurationError
 from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
 from twinstore_mongo.abandoned import Losses
-from twinstore_mongo.codec import FOREIGN_TYPES
+from twinstore_mongo.codec import READ_TYPES
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from datetime import datetime
 
     from pymongo.client_session import ClientSession
     from pymongo.collection import Collection
@@ -56,12 +55,11 @@ MAJORITY_READ: Final = ReadConcern("majority")
 SNAPSHOT_READ: Final = ReadConcern("snapshot")
 # Dates beyond year 9999 come as numbers of milliseconds instead of failing the whole batch.
 DECODING: Final = CodecOptions(
-    tz_aware=True,
-    tzinfo=UTC,
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
     document_class=dict,
-    type_registry=FOREIGN_TYPES,
+    type_registry=READ_TYPES,
 )
+AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +109,8 @@ class OpenDatabase:
 
     def now(self) -> datetime:
         """Return the time by the clock that decides about leases: that of the server."""
-        # A command ignores how its database decodes, unless told.
-        hello = self.database.command("hello", codec_options=self.database.codec_options)
+        # A command ignores how its database decodes, and types of ours in any case.
+        hello = self.database.command("hello", codec_options=AWARE)
         answer: datetime = hello["localTime"]
         return answer
 

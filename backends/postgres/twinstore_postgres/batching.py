@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg.rows import tuple_row
 
-from twinstore_postgres.codec import Row, Unprepared, register_loaders
+from twinstore_postgres.codec import Unprepared, register_loaders
+from twinstore_postgres.exchange import OwnConnection, Result, Step
 from twinstore_postgres.reading import rows_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from twinstore_postgres.connecting import Connection
 
 __all__ = ["Result", "Step", "batch"]
-
-Step = tuple[bytes, Sequence[object]]
-
-
-@dataclass(slots=True)  # every statement makes one, and a frozen one would cost twice as much
-class Result:
-    """What one statement answered."""
-
-    rows: list[Row]
-    count: int
-
-    @property
-    def first(self) -> Row | None:
-        """The first row, or ``None``."""
-        return self.rows[0] if self.rows else None
 
 
 def batch(
@@ -44,6 +30,22 @@ def batch(
     """Execute statements in one round trip and return what each of ``steps`` answered.
 
     What stands before and after them only sets the transaction up and ends it; its answers are not read.
+
+    """
+    if isinstance(connection, OwnConnection):
+        return connection.exchange(steps, before, after)
+    return by_cursors(connection, steps, before, after, foreign=foreign)
+
+
+def by_cursors(  # as batch has them
+    connection: Connection,
+    steps: Sequence[Step],
+    before: Sequence[Step],
+    after: Sequence[Step],
+    *,
+    foreign: bool,
+) -> list[Result]:
+    """Do the same on a connection that others use too, as psycopg does it.
 
     One statement may have failed while the next is sent. The pipeline must not see that error, or it would
     log that the rest was not executed.

@@ -14,19 +14,18 @@ from twinstore.errors import Outcome
 from twinstore.modules import complete_modules
 from twinstore.plugins import load_backend
 from twinstore.scope import SYSTEM_TENANT, note_system_scope, tenant_argument
-from twinstore_postgres.connecting import let_go_in_child
+from twinstore_postgres.connecting import Connection, let_go_in_child
 from twinstore_postgres.errors import translated
 from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.transactions import SET_TENANT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from twinstore.config import ConfigSource
     from twinstore.modules import ModuleSpec
-    from twinstore_postgres.connecting import Connection
 
 __all__ = ["PostgresDataSource", "source_class"]
 
@@ -39,15 +38,17 @@ class HostConnections(ServerConnections):
     So they have a pool of their own, beside that of the repositories.
     """
 
+    _kind = Connection
+    _threshold = 0
+
     @override
     def _configure(self, connection: Connection) -> None:
         let_go_in_child(connection)
 
+    @property
     @override
-    def _reset(self, connection: Connection) -> None:
-        # The next host must find neither what this one set on the server nor how it read rows.
-        connection.execute("RESET ROLE; RESET ALL", prepare=False)
-        connection.row_factory = tuple_row
+    def _cleaner(self) -> Callable[[Connection], None]:
+        return clean
 
 
 class PostgresDataSource:
@@ -109,6 +110,15 @@ class PostgresDataSource:
     ) -> None:
         """Close the connections."""
         self.close()
+
+
+def clean(connection: Connection) -> None:
+    """Undo what a host has done to a connection.
+
+    The next one must find neither what this one set on the server nor how it read rows.
+    """
+    connection.execute("RESET ROLE; RESET ALL", prepare=False)
+    connection.row_factory = tuple_row
 
 
 def scoped_tenant(tenant_id: str) -> str:

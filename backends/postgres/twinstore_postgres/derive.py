@@ -30,6 +30,7 @@ from twinstore_postgres.columns import (
     key_in_payload,
 )
 from twinstore_postgres.encoding import compile_decoder, compile_encoder
+from twinstore_postgres.repeating import contradiction, repeated_columns
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -179,14 +180,20 @@ class Table(Generic[M]):
         """
         document = self._document(values)
         try:
-            return self._validate(document, by_alias=True, by_name=False), cast(
-                "Mapping[str, object]", document
-            )
+            model = self._validate(document, by_alias=True, by_name=False)
         except pydantic.ValidationError:
             # Once more for the message; the name of a row that is fine need not be made.
             key = self.key_text(values)
             decode_stored(self.entity.model, document, entity=self.entity.name, key=key, driver=DRIVER)
             raise
+        if self._repeated and (name := contradiction(self, self._repeated, model, values)) is not None:
+            reason = f"its column {name} and its payload name different rows"
+            raise undecodable(reason, entity=self.entity.name, key=self.key_text(values), driver=DRIVER)
+        return model, cast("Mapping[str, object]", document)
+
+    @cached_property
+    def _repeated(self) -> tuple[tuple[int, Column], ...]:
+        return repeated_columns(self)
 
     @cached_property
     def _marker_positions(self) -> tuple[tuple[str, int], ...]:

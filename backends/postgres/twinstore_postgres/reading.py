@@ -6,15 +6,16 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import psycopg
-from psycopg.adapt import Loader, Transformer
+from psycopg.adapt import AdaptersMap, Loader, Transformer
 from typing_extensions import override
 
 from twinstore_postgres.codec import UNREADABLE, Row
 
 if TYPE_CHECKING:
     from psycopg.abc import Buffer
+    from psycopg.pq.abc import PGresult
 
-__all__ = ["TolerantInstantLoader", "rows_of"]
+__all__ = ["TolerantInstantLoader", "rows_of", "tolerant_rows"]
 
 # The server counts microseconds from here.
 EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -40,15 +41,13 @@ def rows_of(cursor: psycopg.Cursor[Row]) -> list[Row]:
     try:
         return cursor.fetchall()
     except psycopg.DataError:
-        return _tolerant_rows(cursor)
+        return tolerant_rows(cursor.adapters, cursor.pgresult)
 
 
-def _tolerant_rows(cursor: psycopg.Cursor[Row]) -> list[Row]:
+def tolerant_rows(adapters: AdaptersMap, result: PGresult) -> list[Row]:
     """Read the same answer again so that each bad value is met by the model of its own row."""
-    result = cursor.pgresult
-    if result is None:
-        return []
-    cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
-    transformer = Transformer.from_context(cursor)
+    tolerant = AdaptersMap(adapters)
+    tolerant.register_loader("timestamptz", TolerantInstantLoader)
+    transformer = Transformer.from_context(tolerant)
     transformer.set_pgresult(result, format=psycopg.pq.Format.BINARY)
     return transformer.load_rows(0, result.ntuples, tuple)

@@ -26,10 +26,12 @@ from twinstore_postgres.connecting import (
     target_of,
 )
 from twinstore_postgres.errors import NOWHERE, loggable, translate, translated
+from twinstore_postgres.exchange import OwnConnection
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from twinstore_postgres.settings import PostgresSettings
@@ -69,6 +71,10 @@ class ServerConnections(ConnectionSource, Renewable):
     The first use opens one connection directly, because a pool hides why it cannot connect, and checks
     that row-level security binds the role.
     """
+
+    # What the pool makes, and after how many executions psycopg prepares a statement on it.
+    _kind: type[Connection] = OwnConnection
+    _threshold: int | None = None
 
     def __init__(self, settings: PostgresSettings, *, read_only: bool = False) -> None:
         """Take the settings; nothing is opened yet.
@@ -181,13 +187,14 @@ class ServerConnections(ConnectionSource, Renewable):
     def _new_pool(self) -> Pool:
         pool: Pool = ConnectionPool(
             self.target.conninfo,
-            kwargs={"autocommit": True, "prepare_threshold": 0},
+            connection_class=self._kind,
+            kwargs={"autocommit": True, "prepare_threshold": self._threshold},
             min_size=self._settings.pool_min,
             max_size=self._settings.pool_max,
             open=False,
             configure=self._configure,
             check=check_alive,
-            reset=self._reset,
+            reset=self._cleaner,
             timeout=WAIT_SECONDS,
             name="twinstore",
         )
@@ -198,8 +205,14 @@ class ServerConnections(ConnectionSource, Renewable):
         """Set up a new connection of the pool."""
         adopt(connection)
 
-    def _reset(self, connection: Connection) -> None:
-        """Clean a connection that comes back; our own statements leave nothing behind."""
+    @property
+    def _cleaner(self) -> Callable[[Connection], None] | None:
+        """What cleans a connection that comes back; nothing, since our own statements leave nothing behind.
+
+        Not a function that does nothing: for any function the pool hands each connection to a thread of its
+        own, and the next call waits until that thread has given it back.
+        """
+        return None
 
     def take(self) -> tuple[Pool, Connection]:
         """Take a connection, and tell the pool to which it goes back."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,11 +41,19 @@ class SqliteProbe(ProbeDefaults):
     def __init__(self, path: Path, module: str) -> None:
         self._path = path
         self._module = module
+        self._opened: sqlite3.Connection | None = None
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
         """Run one statement and commit it."""
-        with closing(sqlite3.connect(self._path, timeout=5)) as connection, connection:
-            return connection.execute(statement, values).fetchall()
+        if self._opened is None:
+            self._opened = sqlite3.connect(self._path, timeout=5, check_same_thread=False)
+        with self._opened:
+            return self._opened.execute(statement, values).fetchall()
+
+    def close(self) -> None:
+        """Close the connection, if one was opened."""
+        if self._opened is not None:
+            self._opened.close()
 
     def count(self, entity: Entity, tenant_id: str) -> int:
         owned = TABLE.visible(entity, Tenant(tenant_id))
@@ -152,8 +160,9 @@ class SqliteDeployment:
 @contextmanager
 def sqlite_deployments(module: ModuleSpec[object], *, migrated: bool = True) -> Iterator[SqliteDeployment]:
     """Make a file, migrated unless told otherwise, and remove it at the end."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, ExitStack() as stack:
         deployment = SqliteDeployment(module, Path(folder))
+        stack.callback(deployment.probe.close)
         if migrated:
             with deployment.open() as storage:
                 storage.initializer.ensure_migrations()

@@ -27,23 +27,15 @@ from tests.backfill.hostile.bson_values import (
     text_value,
     value,
 )
+from tests.backfill.numbering import numbered_row
+from tests.backfill.toolkit import COPIED
 from twinstore.access import Row
-from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
+from twinstore.scheduler.catalog import IMPACT_SNAPSHOTS, RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.impact_snapshots import identify
 from twinstore.scheduler.selectors import selector_digest
-from twinstore.testing.scheduler.builders import (
-    make_audit_record,
-    make_impact_set,
-    make_run,
-    make_schedule,
-    make_trigger,
-    rich_audit_record,
-    rich_impact_set,
-    rich_run,
-    rich_run_summary,
-    rich_schedule,
-)
+from twinstore.testing.scheduler.builders import make_impact_set, make_run, rich_impact_set
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.raw import elements
 
@@ -52,45 +44,40 @@ if TYPE_CHECKING:
 
     from twinstore.catalog import Entity
 
-__all__ = ["ENTITIES", "good_rows", "hostile_documents"]
+__all__ = ["ENTITIES", "good_row", "hostile_documents"]
 
 Tree = tuple[Element, ...]
-ENTITIES: Final = (SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT, RUN_SUMMARIES)
+ENTITIES: Final = COPIED
 TENANTS: Final = ("acme", "umbrella", "globex")
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # What no calendar has stays a date.
 LAST_MILLISECOND: Final = 253_402_300_799_999
 
 
-def good_rows(rng: Random, number: int) -> dict[str, Row[Any]]:
-    """Return one good row of each entity under keys of this number."""
-    tenant, rich = rng.choice(TENANTS), rng.random() < 0.6  # a share
-    name = f"{number:07}"
+def good_row(entity: Entity, rng: Random, number: int) -> Row[Any]:
+    """Return a good row of an entity under a key of this number; rows of one number belong to one tenant."""
+    tenant, rich = TENANTS[number % len(TENANTS)], rng.random() < 0.6  # a share
+    example = SCHEDULER_EXAMPLES.of(entity)
+    if entity is IMPACT_SNAPSHOTS:
+        return snapshot_row(rng, tenant, number, rich=rich)
+    if entity is RUNS and not rich:
+        return Row(make_run(tenant, f"{tenant}-{number:06}", state=rng.choice(list(RunState))))
+    model = (example.rich if rich else example.small)(tenant, "good")
+    return numbered_row(example, model, tenant, number)
+
+
+def snapshot_row(rng: Random, tenant: str, number: int, *, rich: bool) -> Row[Any]:
+    """Return a snapshot under an id of its own or under one that follows from its content."""
     snapshot = rich_impact_set(tenant) if rich else make_impact_set()
     if rng.random() < 0.5:  # a share
-        snapshot = snapshot.evolve(snapshot_id=f"snap-{name}")
+        snapshot = snapshot.evolve(snapshot_id=f"snap-{number:07}")
     else:
         snapshot = snapshot.evolve(total=number + 100)
-    key, snapshot = identify(tenant, snapshot, f"run-{name}")
-    markers = {
-        "snapshotId": key,
-        "tenantId": tenant,
-        "runId": f"run-{name}",
-        "selectorDigest": selector_digest(snapshot.selector, tenant),
-    }
-    run = (
-        rich_run(tenant, f"run-{name}")
-        if rich
-        else make_run(tenant, f"run-{name}", state=rng.choice(list(RunState)))
-    )
-    return {
-        "schedules": Row((rich_schedule if rich else make_schedule)(tenant, f"s-{name}")),
-        "triggers": Row(make_trigger(tenant, f"s-{name}")),
-        "runs": Row(run),
-        "impact_snapshots": Row(snapshot, markers),
-        "audit": Row((rich_audit_record if rich else make_audit_record)(tenant, f"a-{name}")),
-        "run_summaries": Row(rich_run_summary(tenant, f"s-{name}")),
-    }
+    run_id = f"run-{number:07}"
+    key, snapshot = identify(tenant, snapshot, run_id)
+    digest = selector_digest(snapshot.selector, tenant)
+    markers = {"snapshotId": key, "tenantId": tenant, "runId": run_id, "selectorDigest": digest}
+    return Row(snapshot, markers)
 
 
 def hostile_documents(entity: Entity, count: int, seed: int) -> Iterator[bytes]:
@@ -98,7 +85,7 @@ def hostile_documents(entity: Entity, count: int, seed: int) -> Iterator[bytes]:
     rng = Random(f"{seed} {entity.name}")  # not for secrets
     codec = codec_of(entity)
     for number in range(count):
-        row = good_rows(rng, seed * 1_000_000 + number)[entity.name]
+        row = good_row(entity, rng, seed * 1_000_000 + number)
         tree = parsed(bson.encode(codec.encode(row)))
         for _ in range(rng.choice((0, 1, 1, 1, 1, 2, 2, 3))):
             tree = changed(rng, tree, number)

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["figures_of_documents", "figures_of_rows", "tell"]
 
 RANGE: Final = 1000
-# Good rows of which the hostile ones are made.
-GOOD: Final = 50
 # For what the server says of documents that it refuses, and for their bytes.
 TOLERANT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="replace"
@@ -65,9 +63,9 @@ def figures_of_rows(
     ):
         stored: dict[str, Counter[bytes]] = {}
         for entity in ENTITIES:
-            good = good_lines(connection, pair.source.bulk, entity, GOOD)
+            good = good_lines(connection, pair.source.bulk, entity, each)
             drop_rules(connection, entity)
-            plant_rows(connection, entity, hostile_rows(entity, good, each, seed))
+            plant_rows(connection, entity, hostile_rows(entity, good, seed))
             stored[entity.name] = Counter(stored_lines(connection, entity))
         return judge(pair, stored, range_size=RANGE)
 

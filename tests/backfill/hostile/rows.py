@@ -10,11 +10,12 @@ import json
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from psycopg import sql
 
 from tests.backfill.hostile.bson_values import TEXTS
-from tests.backfill.hostile.documents import good_rows
+from tests.backfill.hostile.documents import good_row
 from twinstore.bulk import Record
 from twinstore_postgres.derive import table_of
 
@@ -115,34 +116,28 @@ def qualified(entity: Entity) -> str:
 
 
 def good_lines(connection: psycopg.Connection[Any], port: BulkPort, entity: Entity, count: int) -> list[Line]:
-    """Write good rows and return the text of their columns."""
+    """Write good rows, each under a key of its own, and return the text of their columns."""
     rng = Random(entity.name)  # not for secrets
     records = []
     for number in range(count):
-        row = good_rows(rng, number)[entity.name]
+        row = good_row(entity, rng, number)
         key = entity.key_of(row.model, row.storage)
         records.append(Record(key, entity.owner_of(row.model, row.storage), row.model, row.storage))
     with port.writer(entity) as writer:
         writer.write(sorted(records, key=lambda record: record.key or ()))
+        assert not writer.flush().rejected
         writer.commit()
     names = [sql.SQL("{}::text").format(sql.Identifier(column.name)) for column in table_of(entity).columns]
     statement = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(names), table_of(entity).name)
     return connection.execute(statement).fetchall()
 
 
-def hostile_rows(entity: Entity, good: Sequence[Line], count: int, seed: int) -> Iterator[Line]:
+def hostile_rows(entity: Entity, good: Sequence[Line], seed: int) -> Iterator[Line]:
     """Yield rows of one entity as the texts of their columns, the same ones for the same seed."""
     rng = Random(f"{seed} {entity.name}")  # not for secrets
     columns = table_of(entity).columns
-    # What the target wants to be unique is unique, or it would refuse nearly all of them.
-    unique = {*entity.key, *(name for index in entity.uniques for name in index.names)} - {
-        entity.tenant_field
-    }
-    keys = [number for number, column in enumerate(columns) if column.field in unique]
-    for number in range(count):
-        row = list(rng.choice(good))
-        for place in keys:
-            row[place] = f"{row[place]}-{seed}-{number}"
+    for line in good:
+        row = list(line)
         for _ in range(rng.choice((0, 1, 1, 1, 1, 2, 2, 3))):
             place = rng.randrange(len(columns))
             row[place] = changed(rng, columns[place], row[place])
@@ -150,7 +145,8 @@ def hostile_rows(entity: Entity, good: Sequence[Line], count: int, seed: int) ->
 
 
 def plant_rows(connection: psycopg.Connection[Any], entity: Entity, rows: Iterator[Line]) -> None:
-    """Insert rows."""
+    """Put rows in place of those that are there."""
+    connection.execute(sql.SQL("TRUNCATE {}").format(table_of(entity).name))
     names = [column.name for column in table_of(entity).columns]
     statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
         table_of(entity).name, sql.SQL(", ").join(map(sql.Identifier, names))
@@ -274,6 +270,7 @@ MAKERS: Final[dict[str, Callable[[Random, str | None], str]]] = {
     "jsonb": json_text,
     "text": text,
     "text[]": lambda rng, _: rng.choice(ARRAYS),
+    "uuid": lambda rng, _: rng.choice((str(UUID(int=0)), str(UUID(int=rng.getrandbits(128))))),
     "timestamptz": lambda rng, _: (
         rng.choice(INSTANTS) if rng.random() < 0.7 else f"2025-10-26 14:05:00.{rng.randrange(10**6):06}+00"
     ),  # a share

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 # One copy and one verification each, so that little is spent on starting them.
-EACH: Final = 850
+EACH: Final = 500
 SEEDS: Final = (1, 2)
 # Half a million, in batches that memory does not notice.
-EACH_OF_LONG: Final = 2100
+EACH_OF_LONG: Final = 1260
 SEEDS_OF_LONG: Final = range(100, 140)
 
 

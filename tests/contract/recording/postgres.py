@@ -1,4 +1,4 @@
-"""Records what the PostgreSQL driver sends, where psycopg takes it."""
+"""Records what the PostgreSQL driver sends, where psycopg or its own connections take it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from psycopg import sql
 from tests.contract.recording.naming import call_of, statement_name
 from twinstore_postgres.codec import Unprepared
 from twinstore_postgres.derive import listed, table_of
+from twinstore_postgres.exchange import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from psycopg.pq.abc import PGconn
+
     from tests.contract.recording.recorded import Recorded
     from twinstore.catalog import Module
+    from twinstore_postgres.exchange import Message
 
 __all__ = ["columns_of", "recording"]
 
@@ -42,8 +46,24 @@ BREAKS: Final = re.compile(
 @contextmanager
 def recording(recorded: Recorded) -> Iterator[None]:
     """Record until the block ends."""
-    with psycopg_patched("execute", recorded), psycopg_patched("copy", recorded):
+    with psycopg_patched("execute", recorded), psycopg_patched("copy", recorded), wire_patched(recorded):
         yield
+
+
+@contextmanager
+def wire_patched(recorded: Recorded) -> Iterator[None]:
+    original = Wire.written
+
+    def written(wire: Wire, pgconn: PGconn, statement: bytes, *more: Any) -> list[Message]:  # noqa: ANN401  # as the original takes them
+        note(recorded, None, statement, prepared=True)
+        return original(wire, pgconn, statement, *more)
+
+    # To stand between statement and server; an assignment would have to repeat the signature.
+    setattr(Wire, "written", written)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(Wire, "written", original)  # noqa: B010
 
 
 @contextmanager
@@ -61,7 +81,7 @@ def psycopg_patched(method: str, recorded: Recorded) -> Iterator[None]:
         setattr(psycopg.Cursor, method, original)
 
 
-def note(recorded: Recorded, cursor: psycopg.Cursor[Any], query: object, *, prepared: bool) -> None:
+def note(recorded: Recorded, cursor: psycopg.Cursor[Any] | None, query: object, *, prepared: bool) -> None:
     """Record a statement if the driver sends it."""
     call = call_of(PACKAGE)
     if call is None:
@@ -82,7 +102,7 @@ def note(recorded: Recorded, cursor: psycopg.Cursor[Any], query: object, *, prep
     )
 
 
-def raw_text(cursor: psycopg.Cursor[Any], query: object) -> str:
+def raw_text(cursor: psycopg.Cursor[Any] | None, query: object) -> str:
     if isinstance(query, bytes):
         return query.decode()
     return query.as_string(cursor) if isinstance(query, sql.Composable) else str(query)

@@ -31,6 +31,9 @@ __all__ = ["REPEATED", "RangeReader", "SourceRows", "no_key"]
 REPEATED: Final = (
     "another row of the source has the same key, and only the first is copied; remove one of them"
 )
+OTHERS_KEY: Final = (
+    "it is stored under a key that does not follow from its content; correct one of them at the source"
+)
 
 
 class SourceRows:
@@ -91,6 +94,7 @@ class RangeReader:
         self._lines = lines
         self._identity = tuple(entity.identity.items())
         self._has_markers = bool(entity.storage)
+        self._derives_key = any(item.name in entity.key for item in entity.derived)
         self._last: Key | None = None
 
     def wanted(self, batch: Sequence[Record]) -> list[Record]:
@@ -170,7 +174,11 @@ class RangeReader:
             if stored[wire] != getattr(record.model, name):
                 return not_normal(wire)
         marker = marker_not_normal(self.entity, record.storage, record.model) if self._has_markers else None
-        return None if marker is None else not_normal(marker)
+        if marker is not None:
+            return not_normal(marker)
+        if self._derives_key and self.entity.key_of(record.model, record.storage) != record.key:
+            return OTHERS_KEY
+        return None
 
     def _check_complete(self, tally: RangeTally) -> None:
         """Refuse a tally that does not account for every record of the range."""

@@ -22,17 +22,20 @@ from twinstore_backfill.verify.pairing import is_instant, paired
 if TYPE_CHECKING:
     from twinstore.catalog import Entity
 
-__all__ = ["Change", "changes", "is_harmless", "looked_for"]
+__all__ = ["BESIDE", "Change", "changes", "is_harmless", "looked_for"]
 
 MISSING: Final = object()
 # A text that a store keeps with more digits than milliseconds have.
 LONGEST_INSTANT: Final = len("2025-10-26T14:05:00.123+00:00")
 OTHER: Final = "normalised"
 DEFAULT: Final = "default_for_absent"
+# What the source repeats or derives beside the content of a row contradicts it. A copy goes by the content;
+# the lists of the source go by what contradicts it.
+BESIDE: Final = "beside"
 # A rule of the model without a name here, names that fell together, and what was ignored without a reason:
 # nobody can tell that nothing is lost. A default is what the service reads in the source too, but no list of
 # the source finds it.
-UNNAMED: Final = frozenset({OTHER, DEFAULT, "case", "ignored", "key_collision"})
+UNNAMED: Final = frozenset({OTHER, DEFAULT, BESIDE, "case", "ignored", "key_collision"})
 
 
 @dataclass(frozen=True, slots=True)

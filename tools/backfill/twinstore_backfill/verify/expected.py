@@ -15,7 +15,7 @@ import orjson
 import pydantic
 
 from twinstore import jsontext
-from twinstore.bulk import Record
+from twinstore.bulk import NOTHING_BESIDE, Record
 from twinstore.canonical import CanonicalModel, describe_failure
 from twinstore.fields import parse_timestamp
 from twinstore.jsontext import LARGE_TEXT
@@ -24,8 +24,9 @@ from twinstore.normalform import marker_not_normal
 from twinstore.releasing import fence_in, released
 from twinstore.shapes import Kind
 from twinstore.stored import MARK, NUMBERS, has_marks, unmarked
+from twinstore.tenancy import Tenant
 from twinstore_backfill.ignoring import without
-from twinstore_backfill.verify.equivalences import Change, changes
+from twinstore_backfill.verify.equivalences import BESIDE, Change, changes
 
 if TYPE_CHECKING:
     from twinstore.bulk import ScanRow
@@ -38,6 +39,8 @@ DOC: Final = b'{"doc":'
 NO_STORAGE: Final = b',"storage":{}}'
 ID: Final = "_id"
 INDEX: Final = re.compile(r"\[\d+\]")
+# Forms of numbers that only models take for integers.
+FRACTIONAL: Final = frozenset({"double", "number"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +122,9 @@ class Expecting:
         if self._entity.release is not None:
             stored = jsontext.dumps_sorted({"doc": released(self._entity, model).wire(), "storage": markers})
         beside = self.beside(model, markers, wire)
+        contradictions = self._contradictions(row, beside)
         if content == row.content:
-            return Expected(stored, beside)
+            return Expected(stored, beside, contradictions)
         has_own = self._entity.document_id in wire
         # A large document takes a multiple of its bytes in each of these forms.
         del wire, model
@@ -131,7 +135,23 @@ class Expecting:
             given["doc"] = {
                 name: value for name, value in given["doc"].items() if (name, value) != (single, row.key[0])
             }
-        return Expected(stored, beside, tuple(map(self._told, changes(given, parts_of(content)))))
+        found = tuple(map(self._told, changes(given, parts_of(content))))
+        return Expected(stored, beside, (*contradictions, *found))
+
+    def _contradictions(self, row: ScanRow, beside: Mapping[str, object]) -> tuple[Change, ...]:
+        """Return what the source holds beside the content of a row that does not follow from it.
+
+        A copy stores what follows. By what the source holds its own lists find and order the row, so both
+        stores answer differently. Derived fields may be absent: documents of other programs have none.
+        """
+        if row.beside == NOTHING_BESIDE:
+            return ()
+        stored: dict[str, object] = orjson.loads(row.beside)
+        names = [name for name in self._entity.beside if name in stored]
+        names += [item.name for item in self._entity.derived if stored.get(item.name) is not None]
+        return tuple(
+            Change(BESIDE, f"beside.{name}", name) for name in names if stored[name] != beside.get(name)
+        )
 
     def beside_target(self, source: ScanRow, target: ScanRow) -> Expected | Refused:
         """Return what a copy leaves of a row of the target, or makes of it.
@@ -181,9 +201,9 @@ class Expecting:
         del given
         # Only where there are marks something else comes of it, and another object for each value.
         if has_marks(row.content):
-            document, storage = readable(document), readable(storage)
+            document = readable(document)
         markers = self._markers(cast("Mapping[str, object]", storage))
-        return (*self._modelled(without(document, self._ignored)), markers)
+        return (*self._modelled(without(document, self._ignored), row), markers)
 
     def _told(self, change: Change) -> Change:
         """Return a change as it is told: by its rule, or as ignored on request."""
@@ -202,7 +222,7 @@ class Expecting:
         plain: dict[str, object] = orjson.loads(jsontext.dumps_sorted(present))
         return plain
 
-    def _modelled(self, document: object) -> tuple[CanonicalModel, str | None]:
+    def _modelled(self, document: object, row: ScanRow) -> tuple[CanonicalModel, str | None]:
         """Return the model of a document, with the id that stands in it where ids are derived.
 
         Raises:
@@ -221,9 +241,7 @@ class Expecting:
         if key is not None and not isinstance(key, str):
             raise RefusedError("the id is not a text")
         model = self._model(known)
-        for name, own in self._identity:
-            if name in known and known[name] != getattr(model, own):
-                raise RefusedError("the key is not in normal form")
+        self._check_identity(known, model, row)
         if lossy_map(known, model) is not None:
             raise RefusedError("names of a map would lose a value")
         return model, key
@@ -245,7 +263,24 @@ class Expecting:
                 wire = model.wire()
         if self._entity.storage and marker_not_normal(self._entity, markers, model) is not None:
             raise RefusedError("the key is not in normal form")
+        if row.key is not None and self._entity.key_of(model, markers) != row.key:
+            raise RefusedError("it is stored under the key of another row")
         return wire, model
+
+    def _check_identity(self, known: Mapping[str, object], model: CanonicalModel, row: ScanRow) -> None:
+        """Refuse what is found by another key or tenant than the model has, which trims ids.
+
+        Raises:
+            RefusedError: as said.
+        """
+        found_by: dict[str, object] = {**known}
+        if row.key is not None:
+            found_by |= zip(self._entity.key, row.key, strict=True)
+        if self._entity.tenant_field is not None and isinstance(row.owner, Tenant):
+            found_by[self._entity.tenant_field] = row.owner.id
+        for name, own in self._identity:
+            if name in found_by and found_by[name] != getattr(model, own):
+                raise RefusedError("the key is not in normal form")
 
     def _model(self, document: object) -> CanonicalModel:
         return cast("CanonicalModel", self._validator.validate_python(document, by_alias=True, by_name=False))
@@ -254,8 +289,8 @@ class Expecting:
         found: dict[str, object] = {}
         for marker in self._entity.storage:
             value = storage.get(marker.name)
-            if value is not None:
-                found[marker.name] = marker_value(marker, value)
+            if value is not None and (read := marker_value(marker, value)) is not None:
+                found[marker.name] = read
             elif marker.required:
                 raise RefusedError(f"the marker {marker.name} is missing")
         return found
@@ -266,18 +301,23 @@ def parts_of(content: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", jsontext.loads(content))
 
 
-def marker_value(marker: Marker, value: object) -> object:
-    """Return a storage marker as the service reads it.
+def marker_value(marker: Marker, value: object) -> object | None:
+    """Return a scanned storage marker as the service reads it, ``None`` for a null.
 
     Raises:
-        ValueError: it is of another type.
+        ValueError: it is of another type. So is a number that is not stored as an integer: no model reads
+            markers, so nothing makes 5 of 5.0.
     """
+    form = unmarked(value) if isinstance(value, dict) else None
+    plain = readable(value)
+    if plain is None:
+        return None
     if marker.kind is Kind.INSTANT:
-        return parse_timestamp(value)
+        return parse_timestamp(plain)
     wanted = int if marker.kind is Kind.INTEGER else str
-    if type(value) is not wanted:
+    if type(plain) is not wanted or (form is not None and form[0] in FRACTIONAL):
         raise RefusedError(f"the marker {marker.name} is of another type")
-    return value
+    return plain
 
 
 def without_internal(document: object) -> object:
