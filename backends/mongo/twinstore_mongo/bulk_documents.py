@@ -27,6 +27,9 @@ EXACT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 LENGTH_BYTES: Final = 4
+# The record waits with its document, and takes several times its bytes where that holds many small values.
+HEAVY_BYTES: Final = 250_000
+TIMES_OF_HEAVY: Final = 4
 # The last bytes of a document that ends with a 64-bit _version: type, name, value, end.
 VERSION_TAIL: Final = len(b"\x12_version\x00") + 8 + 1
 
@@ -47,6 +50,11 @@ class DocumentWrite:
     def key(self) -> Key:
         """The key of the record, which every write has."""
         return self.record.key or ()
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes while it waits."""
+        return len(self.raw) * (TIMES_OF_HEAVY if len(self.raw) >= HEAVY_BYTES else 1)
 
 
 def encoded(codec: Codec[Any], record: Record, *, largest: int | None) -> DocumentWrite:

@@ -40,9 +40,6 @@ __all__ = ["PART_BYTES", "MongoRangeWriter"]
 
 # A transaction of the server must end within 60 s; this much is written in a few of them.
 PART_BYTES: Final = 8 * 1024 * 1024
-# A record waits with its document, and takes several times its bytes where that holds many small values.
-HEAVY_BYTES: Final = 250_000
-TIMES_OF_HEAVY: Final = 4
 TRANSIENT: Final = "TransientTransactionError"
 VALIDATION_FAILURE: Final = 121
 
@@ -205,8 +202,7 @@ class MongoRangeWriter(RangeWriter):
 
     def _gather(self, write: DocumentWrite) -> None:
         self._pending.append(write)
-        heavy = len(write.raw) >= HEAVY_BYTES
-        self._bytes += len(write.raw) * (TIMES_OF_HEAVY if heavy else 1)
+        self._bytes += write.weight
 
     def _stored(self, keys: Sequence[Key]) -> Mapping[Key, bytes]:
         """Return the stored documents of some keys, undecoded: what another has put there may be anything."""

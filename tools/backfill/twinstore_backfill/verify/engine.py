@@ -63,11 +63,11 @@ from twinstore_backfill.verify.sampling import rows_of_tenants, sample_rates, te
 from twinstore_backfill.verify.schema import SCHEMA, schema_check
 from twinstore_backfill.verify.tasks import (
     ListResult,
-    ListTask,
     RangeTask,
     Task,
     VerifyContext,
     key_tasks,
+    list_tasks,
 )
 
 if TYPE_CHECKING:
@@ -268,7 +268,9 @@ class Verification:
         yield from self._range_tasks(entities, counted)
         # The lists need to know how large the documents are.
         yield None
-        yield from self._list_tasks(tenants)
+        # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
+        asked = tenants if self._options.tenants else (*tenants, None)
+        yield from list_tasks(asked, self._page(), alone=self._largest >= LARGE_BYTES)
 
     def _counted(self, entity: Entity) -> dict[str, tuple[int, int]]:
         """Return the rows that each side counts, by tenant."""
@@ -301,15 +303,6 @@ class Verification:
     def _page(self) -> int:
         """Return the rows per page: fewer where documents are large, so that memory stays bounded."""
         return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(self._largest, 1)))
-
-    def _list_tasks(self, tenants: Sequence[str]) -> Iterator[ListTask | None]:
-        # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
-        asked = tenants if self._options.tenants else (*tenants, None)
-        for tenant in asked:
-            yield ListTask(tenant, self._page())
-            if self._largest >= LARGE_BYTES:
-                # One after the other: each takes a multiple of a document that is large.
-                yield None
 
     def report(self, as_of: datetime, seconds: float) -> ParityReport:
         """Return the report."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity, Marker
     from twinstore_backfill.ignoring import IgnoredPath
 
-__all__ = ["Expected", "Expecting", "Refused"]
+__all__ = ["Expected", "Expecting", "Refused", "misplaced", "stands_beside"]
 
 DOC: Final = b'{"doc":'
 NO_STORAGE: Final = b',"storage":{}}'
@@ -359,3 +359,18 @@ def reading_of(form: str, value: object) -> object:
         return value
     number = float(str(value))
     return int(number) if number.is_integer() else number
+
+
+def stands_beside(expected: Expected, target: ScanRow) -> bool:
+    """Whether the target holds beside the content what follows from it."""
+    return target.beside == NOTHING_BESIDE or not misplaced(expected, target)
+
+
+def misplaced(expected: Expected, target: ScanRow) -> list[str]:
+    """Return the names beside the content of a target row that hold something else than they must."""
+    stored: dict[str, object] = orjson.loads(target.beside)
+    return sorted(
+        name
+        for name, value in stored.items()
+        if value != expected.beside.get(name) or type(value) is not type(expected.beside.get(name))
+    )

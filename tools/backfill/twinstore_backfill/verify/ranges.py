@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
 from twinstore import jsontext
 from twinstore.bulk import NOTHING_BESIDE, KeyRange
 from twinstore.keys import Key
@@ -20,7 +18,7 @@ from twinstore_backfill.copy.retention import is_due
 from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_digest, document_number
 from twinstore_backfill.verify.equivalences import is_harmless, looked_for
-from twinstore_backfill.verify.expected import Expected, Expecting, Refused
+from twinstore_backfill.verify.expected import Expected, Expecting, Refused, misplaced, stands_beside
 from twinstore_backfill.verify.findings import (
     UNREADABLE_TARGET,
     FindingKind,
@@ -391,19 +389,4 @@ def _compared(  # noqa: PLR0917  # both sides, and what was found of them
         source_digest=document_digest(wanted),
         target_digest=document_digest(target.content),
         reason=reason,
-    )
-
-
-def stands_beside(expected: Expected, target: ScanRow) -> bool:
-    """Whether the target holds beside the content what follows from it."""
-    return target.beside == NOTHING_BESIDE or not misplaced(expected, target)
-
-
-def misplaced(expected: Expected, target: ScanRow) -> list[str]:
-    """Return the names beside the content of a target row that hold something else than they must."""
-    stored: dict[str, object] = orjson.loads(target.beside)
-    return sorted(
-        name
-        for name, value in stored.items()
-        if value != expected.beside.get(name) or type(value) is not type(expected.beside.get(name))
     )

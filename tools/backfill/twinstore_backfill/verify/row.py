@@ -12,8 +12,8 @@ from twinstore.errors import ValidationError
 from twinstore.tenancy import shown
 from twinstore_backfill.copy.retention import cutoff
 from twinstore_backfill.verify.differences import MISSING, differences
-from twinstore_backfill.verify.expected import Expected, Expecting
-from twinstore_backfill.verify.ranges import RangeComparison, compare_keys, misplaced
+from twinstore_backfill.verify.expected import Expected, Expecting, misplaced
+from twinstore_backfill.verify.ranges import RangeComparison, compare_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
