@@ -19,6 +19,7 @@ from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.fields import explain
 from twinstore.modelrules import ModelRule
 from twinstore.rulechecks import check_fields, validator_of
+from twinstore.telling import LONGEST_TOLD, told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -179,9 +180,8 @@ def decode_stored(cls: type[M], document: object, *, entity: str, key: str, driv
 
 def undecodable(reason: str, *, entity: str, key: str, driver: str) -> DocumentDecodeError:
     """Return the error of a stored document that does not form a model."""
-    message = (
-        f"{entity} {key!r} stored in {driver} cannot be read: {reason}. Repair or quarantine the document."
-    )
+    name = f"{entity} {told(key)}"
+    message = f"{name} stored in {driver} cannot be read: {reason}. Repair or quarantine the document."
     error = DocumentDecodeError(message, entity=entity, key=key, driver=driver)
     error.reason = reason
     return error
@@ -217,7 +217,7 @@ def _explain_silently(problem: ErrorDetails) -> str:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location) or "document"
+    return ".".join(str(part)[:LONGEST_TOLD] for part in location) or "document"
 
 
 def _syntax_problem(error: Exception) -> str:

@@ -23,6 +23,7 @@ from typing_extensions import override
 from twinstore import jsontext
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.fields import parse_timestamp
+from twinstore.telling import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -236,18 +237,18 @@ def undecodable_row(error: DocumentDecodeError, owner: object) -> UndecodableRow
     """Return the name of a row that was passed over, and log it once in the life of the process."""
     tenant = owner if isinstance(owner, str) else None
     row = UndecodableRow(error.entity or "", tenant, error.key or "", error.reason or error.message)
-    _log_once(row)
+    _log_once(row.entity, told(row.key), told(row.tenant), row.reason)
     return row
 
 
 @lru_cache(maxsize=10_000)
-def _log_once(row: UndecodableRow) -> None:
+def _log_once(entity: str, key: str, tenant: str, reason: str) -> None:
     log.warning(
-        "%s %r of tenant %s is passed over by lists of all tenants: %s. Repair or quarantine the document.",
-        row.entity,
-        row.key,
-        row.tenant,
-        row.reason,
+        "%s %s of tenant %s is passed over by lists of all tenants: %s. Repair or quarantine the document.",
+        entity,
+        key,
+        tenant,
+        reason,
     )
 
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinstore.canonical import undecodable
 from twinstore.errors import ValidationError
-from twinstore.paging import Page, SortKey, encode_token
+from twinstore.paging import Page, SortKey, encode_token, undecodable_row
 from twinstore.query import Query, build_query
 from twinstore.scheduler import RunQueryOptions, RunState, queries
 from twinstore.tenancy import ALL_TENANTS, NO_TENANT, Tenant, Tenants
@@ -147,3 +148,14 @@ def test_a_page_is_an_immutable_sequence() -> None:
     assert (len(page), page[0], page[1:], list(page), 2 in page) == (3, 1, (2, 3), [1, 2, 3], True)
     with pytest.raises(AttributeError):
         setattr(page, "items", ())  # noqa: B010  # the checkers refuse the plain assignment
+
+
+def test_a_row_that_is_passed_over_takes_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    reason = "a name is missing"
+    error = undecodable(reason, entity="runs", key="line one\nline two " + "k" * 100_000, driver="none")
+    row = undecodable_row(error, "t" * 1_000_000)
+    assert (row.key, row.tenant) == (error.key, "t" * 1_000_000)
+    (record,) = caplog.records
+    assert "\n" not in record.getMessage()
+    assert len(record.getMessage()) < 1000
+    assert len(error.message) < 1000
