@@ -39,7 +39,7 @@ def config(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, t
     [
         (1, 6 * MEGABYTE),
         pytest.param(40, MEGABYTE, marks=pytest.mark.long),
-        pytest.param(5, 15 * MEGABYTE, marks=pytest.mark.long),
+        pytest.param(1, 15 * MEGABYTE, marks=pytest.mark.long),
     ],
 )
 def test_documents_of_small_values_take_no_more_than_twelve_times_their_bytes(
