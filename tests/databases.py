@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -14,6 +15,8 @@ from pymongo import MongoClient
 import twinstore
 from tests.server_supervisor import exclusive, run_id
 from tests.servers import Settings, mongo_config, postgres_config, postgres_url
+from twinstore_mongo.abandoned import try_end_abandoned
+from twinstore_mongo.waiting import Waits, Watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +62,8 @@ class MongoServer:
 
     def __init__(self, url: str, directory: Path) -> None:
         self.url = url
-        self.client = MongoClient[dict[str, object]](url)
+        self.client = MongoClient[dict[str, object]](url, appname="twinstore")
+        self._waits = Waits(partial(try_end_abandoned, self.client))
         self._prefix = f"twinstore_{run_id(directory)}"
 
     @contextmanager
@@ -69,7 +73,9 @@ class MongoServer:
         try:
             yield database
         finally:
-            self.client.drop_database(database.name)
+            # It waits for the transactions of workers that a test has killed.
+            with Watched(self._waits, nullcontext()):
+                self.client.drop_database(database.name)
 
     def drop_leftovers(self) -> None:
         """Drop every database of this run."""

@@ -20,14 +20,14 @@ from mongomock.codec_options import CodecOptions as MockOptions
 from mongomock.filtering import filter_applies
 from pymongo import IndexModel, MongoClient
 from pymongo.collation import Collation
-from pymongo.errors import DocumentTooLarge, DuplicateKeyError
-from pymongo.results import UpdateResult
+from pymongo.errors import BulkWriteError, DocumentTooLarge, DuplicateKeyError
+from pymongo.results import InsertManyResult, UpdateResult
 from typing_extensions import override
 
 from tests.mongomock_pipelines import NOW, piped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pymongo.client_session import ClientSession
     from pymongo.database import Database
@@ -150,6 +150,17 @@ class MongomockCollection:
     def insert_one(self, document: Document, **options: object) -> InsertOneResult:
         with self._lock:
             return cast("InsertOneResult", self._written(document, self._mock.insert_one, **options))
+
+    def insert_many(self, documents: Iterable[Document], **options: object) -> InsertManyResult:
+        """Insert one after the other, up to the first that is refused, and say which it was."""
+        ids: list[object] = []
+        for index, document in enumerate(documents):
+            try:
+                ids.append(self.insert_one(document, **options).inserted_id)
+            except DuplicateKeyError as error:
+                refused = {**(error.details or {}), "index": index, "code": error.code}
+                raise BulkWriteError({"writeErrors": [refused]}) from error
+        return InsertManyResult(ids, acknowledged=True)
 
     def replace_one(self, condition: Document, document: Document, **options: object) -> UpdateResult:
         with self._lock:

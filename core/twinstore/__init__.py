@@ -9,39 +9,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.backend import Capabilities
-from twinstore.canonical import CanonicalJsonSerializer
-from twinstore.clock import Clock, ManualClock, SystemClock
-from twinstore.config import Settings, load_settings
-from twinstore.errors import (
-    ConcurrencyError,
-    ConfigurationError,
-    ConflictError,
-    ConsentRequiredError,
-    DocumentDecodeError,
-    DuplicateError,
-    InvalidTransitionError,
-    LeaseLostError,
-    LockTimeoutError,
-    MigrationChecksumError,
-    MigrationError,
-    MigrationMissingError,
-    NotFoundError,
-    Outcome,
-    TenantScopeError,
-    TimeoutExceededError,
-    TransactionAbortedError,
-    TwinstoreError,
-    UnavailableError,
-    UnsupportedCapabilityError,
-    ValidationError,
-)
-from twinstore.paging import Page
-from twinstore.storage import Storage, open_storage
-
 if TYPE_CHECKING:
     from twinstore import installed
+    from twinstore.backend import Capabilities
+    from twinstore.canonical import CanonicalJsonSerializer
+    from twinstore.clock import Clock, ManualClock, SystemClock
+    from twinstore.config import Settings, load_settings
+    from twinstore.errors import (
+        ConcurrencyError,
+        ConfigurationError,
+        ConflictError,
+        ConsentRequiredError,
+        DocumentDecodeError,
+        DuplicateError,
+        InvalidTransitionError,
+        LeaseLostError,
+        LockTimeoutError,
+        MigrationChecksumError,
+        MigrationError,
+        MigrationMissingError,
+        NotFoundError,
+        Outcome,
+        TenantScopeError,
+        TimeoutExceededError,
+        TransactionAbortedError,
+        TwinstoreError,
+        UnavailableError,
+        UnsupportedCapabilityError,
+        ValidationError,
+    )
     from twinstore.installed import *  # noqa: F403  # generated: storages and functions of our modules
+    from twinstore.paging import Page
+    from twinstore.storage import Storage, open_storage
 
 __all__ = [
     "CanonicalJsonSerializer",
@@ -80,12 +79,33 @@ __all__ = [
 if TYPE_CHECKING:
     __all__ += installed.__all__
 else:
+    # Each name is imported when it is asked for: most processes need few of them, and no command all.
+    _HOMES = {
+        "Capabilities": "backend",
+        "CanonicalJsonSerializer": "canonical",
+        "Clock": "clock",
+        "ManualClock": "clock",
+        "SystemClock": "clock",
+        "Settings": "config",
+        "load_settings": "config",
+        "Page": "paging",
+        "Storage": "storage",
+        "open_storage": "storage",
+    }
     # A list would have to be complete when this package is imported, and so before any plug-in is.
     _fixed = tuple(globals().pop("__all__"))
 
     def __getattr__(name: str) -> object:
-        from twinstore import installed  # noqa: PLC0415  # derived when asked for
+        from importlib import import_module, util  # noqa: PLC0415  # only where a name is asked for
 
+        if name in _fixed:
+            found = getattr(import_module(f"twinstore.{_HOMES.get(name, 'errors')}"), name)
+            globals()[name] = found
+            return found
+        # Before the modules are asked, which would import themselves for their own parts.
+        if util.find_spec(f"twinstore.{name}") is not None:
+            return import_module(f"twinstore.{name}")
+        installed = import_module("twinstore.installed")
         if name == "__all__":
             return sorted({*_fixed, *installed.names()})
         try:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import Distribution, EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +46,7 @@ class Registration:
     @property
     def distribution(self) -> str:
         """Name of the distribution."""
-        return self.point.dist.name if self.point.dist else ""
+        return _name_of(self.point.dist) if self.point.dist else ""
 
     @property
     def version(self) -> str:
@@ -95,6 +95,12 @@ def _entry_points(group: str, places: tuple[tuple[str, int], ...]) -> EntryPoint
     """Return the entry points of a group; each look-up would read many files."""
     del places
     return entry_points(group=group)
+
+
+@lru_cache(maxsize=64)
+def _name_of(distribution: Distribution) -> str:
+    """Return the name of a distribution; each question would parse all that it says of itself."""
+    return distribution.name
 
 
 def the_only(

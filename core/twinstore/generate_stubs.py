@@ -89,7 +89,9 @@ def aio_stub() -> str:
 
 def _stub(title: str, imports: list[str], names: list[str], body: list[str]) -> str:
     """Return the text of a stub."""
-    parts = [HEADER.format(title=title), "\n".join(imports), f"__all__ = {sorted(names)!r}", "\n".join(body)]
+    # With its type, because mypy reads the list before it has looked at all that the package imports.
+    listed = f"__all__: list[str] = {sorted(names)!r}"
+    parts = [HEADER.format(title=title), "\n".join(imports), listed, "\n".join(body)]
     return "\n\n".join([*parts, ""])
 
 

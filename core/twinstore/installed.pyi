@@ -7,7 +7,7 @@ from twinstore.config import ConfigSource
 from twinstore.scheduler.storage import SchedulerSession as SchedulerSession
 from twinstore.scheduler.storage import SchedulerStorage as SchedulerStorage
 
-__all__ = [
+__all__: list[str] = [
     "SchedulerSession",
     "SchedulerStorage",
     "add_scheduler_memory_storage",

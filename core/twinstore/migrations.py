@@ -192,12 +192,15 @@ class MigrationDraft:
         suffix: how the names of its files end, such as ``.sql``.
         text: the next migration, for a person to read; ``None`` when nothing is missing.
         contradictions: what a shipped migration makes otherwise than described, one sentence each.
+        repeats: names of the files that make a part of ``text`` already, which the snapshot beside them does
+            not show yet.
     """
 
     folder: str
     suffix: str
     text: str | None
     contradictions: tuple[str, ...] = ()
+    repeats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,6 +174,26 @@ class Planter(Protocol):
         """
         ...
 
+    def change_all(
+        self,
+        entity: Entity,
+        changes: Sequence[tuple[RawRow | None, Mapping[str, object] | None]],
+    ) -> Sequence[RawRow | PlantRefusedError | None]:
+        """Make several changes of different rows of an entity and return what each came to, in their order.
+
+        Each is what ``change`` makes of it; a refusal is returned and keeps no other one from being made. A
+        driver may send several with one statement. Empty: nothing.
+        """
+        return [self._changed(entity, row, values) for row, values in changes]
+
+    def _changed(
+        self, entity: Entity, row: RawRow | None, values: Mapping[str, object] | None
+    ) -> RawRow | PlantRefusedError | None:
+        try:
+            return self.change(entity, row, values)
+        except PlantRefusedError as error:
+            return error
+
     def forms(self, place: StoredPlace, value: object) -> Iterator[tuple[str, object]]:
         """Return the same value in the other types that the store can hold at a place, each with a name."""
         ...

@@ -15,7 +15,7 @@ import orjson
 from typing_extensions import override
 
 from twinstore.access import Ref, Row
-from twinstore.bulk import Conflict, ImportOutcome, RangeWriter, Rejected
+from twinstore.bulk import NOTHING_BESIDE, Conflict, ImportOutcome, RangeWriter, Rejected
 from twinstore.errors import DocumentDecodeError
 from twinstore.query import query_of_key
 from twinstore.tenancy import ALL_TENANTS
@@ -153,6 +153,9 @@ class ReleasingWriter(RangeWriter):
             return
         row = Row(released(self._entity, record.model), record.storage)
         fence = self._fence_of(row)
+        if self._overwrite and self._is_misplaced(record.key):
+            self._replace(record, row)
+            return
         before: Row | None = None
 
         def risen(rows: Rows, now: Moment) -> Rows:
@@ -171,8 +174,15 @@ class ReleasingWriter(RangeWriter):
         else:
             self._note(record, overwritten=before is not None)
 
+    def _is_misplaced(self, key: Key) -> bool:
+        """Whether something stands beside a row of the target that no driver puts there: another identity."""
+        if self._entity.derived or self._entity.beside:
+            return False
+        with self._port.view() as view:
+            return any(row.beside != NOTHING_BESIDE for row in view.rows_of(self._entity, [key]))
+
     def _replace(self, record: Record, row: Row) -> None:
-        """Put a row in place of one that no service can read; what it says of its fence still counts."""
+        """Put a row in place of one that no service can use; what it says of its fence still counts."""
         if self._overwrite and record.key is not None:
             stored = self._stored_fence(record.key)
             if stored is not None and stored > self._fence_of(row):

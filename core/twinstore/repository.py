@@ -6,12 +6,13 @@ arguments, asks a rule what is to be stored, and lets :class:`~twinstore.access.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 from twinstore.access import Ref, Row
 from twinstore.backend import write_refused
 from twinstore.canonical import CanonicalModel
+from twinstore.errors import ValidationError
 from twinstore.failures import required
 from twinstore.paging import Page
 from twinstore.query import expired_query, query_of_key
@@ -62,6 +63,15 @@ class Repository:
     def _model(self, value: object, cls: type[T], name: str) -> T:
         self._access.binding.state.check()
         return model_argument(value, cls, name)
+
+    def _models(self, values: object, cls: type[T], name: str) -> tuple[T, ...]:
+        self._access.binding.state.check()
+        if isinstance(values, Iterable):
+            # Safe, because nothing is said of what it holds.
+            return tuple(model_argument(value, cls, name) for value in cast("Iterable[object]", values))
+        raise ValidationError(
+            f"Argument {name} should be a sequence of {cls.__name__}, not {type(values).__name__}."
+        )
 
     def _find(self, entity: Entity[A], scope: Tenants, key: Key | UniqueKey) -> Row[A] | None:
         (row,) = self._access.find(entity, scope, (key,))

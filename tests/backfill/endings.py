@@ -1,4 +1,9 @@
-"""Processes of the command line, how they end, and what must agree with their exit code."""
+"""Commands, how they end, and what must agree with their exit code.
+
+What concerns a process is tried in one: signals, streams that are closed or full, workers. Of every command
+one ending is, too; the others differ only in what the command itself does, and run here, through the function
+that a process of its own calls.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,13 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
+from twinstore_backfill.cli import main
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
@@ -24,6 +31,7 @@ __all__ = [
     "Ended",
     "agreement",
     "command_of",
+    "end_here",
     "end_of",
     "files_of",
     "interrupt_group",
@@ -51,6 +59,7 @@ class Case:
         full: no file may take a byte.
         config: the settings file by name.
         writes: it writes a report to the directory.
+        alone: it runs in a process of its own, where nothing else asks for one.
     """
 
     name: str
@@ -61,6 +70,12 @@ class Case:
     full: bool = False
     config: str = "good"
     writes: bool = True
+    alone: bool = False
+
+    @property
+    def needs_process(self) -> bool:
+        """Whether it cannot run in this process."""
+        return self.alone or self.full or self.stdout != "kept"
 
     @property
     def json(self) -> bool:
@@ -88,18 +103,18 @@ def start(arguments: list[str], *, group: bool = False) -> subprocess.Popen[str]
 
 def command_of(config: Path, arguments: str, out: Path) -> list[str]:
     """Return the command of a process of its own."""
+    return [sys.executable, "-m", "twinstore_backfill", *_given(config, arguments, out)]
+
+
+def _given(config: Path, arguments: str, out: Path) -> list[str]:
+    """Return the arguments of a command."""
     places = {"out": str(out), "given": str(config.parent / "report"), "here": str(config)}
-    given = [part.format(**places) for part in arguments.split()]
-    return [sys.executable, "-m", "twinstore_backfill", "--config", str(config), *given]
+    return ["--config", str(config), *(part.format(**places) for part in arguments.split())]
 
 
 def end_of(case: Case, configs: Mapping[str, Path], directory: Path) -> Ended:
-    """Run a case to its end."""
-    out = directory / case.name / "deep" / "report"
-    if case.stale:
-        out.mkdir(parents=True)
-        for name in (COPY_REPORT, DIFFERENCES, SELFTEST_REPORT, *PARITY_REPORTS):
-            (out / name).write_bytes(STALE)
+    """Run a case to its end in a process of its own."""
+    out = _place(case, directory)
     with _stdout(case.stdout) as stdout:
         process = subprocess.Popen(
             [*_before(case), *command_of(configs[case.config], case.arguments, out)],
@@ -110,6 +125,24 @@ def end_of(case: Case, configs: Mapping[str, Path], directory: Path) -> Ended:
         )
         shown, errors = process.communicate(timeout=PATIENCE)
     return Ended(process.returncode, shown or "", errors, files_of(out), out.parent.exists())
+
+
+def end_here(case: Case, configs: Mapping[str, Path], directory: Path) -> Ended:
+    """Run a case to its end in this process; only in its main thread, which gets the signals."""
+    out, shown, errors = _place(case, directory), StringIO(), StringIO()
+    with chdir(directory), redirect_stdout(shown), redirect_stderr(errors):
+        code = main(_given(configs[case.config], case.arguments, out))
+    return Ended(code, shown.getvalue(), errors.getvalue(), files_of(out), out.parent.exists())
+
+
+def _place(case: Case, directory: Path) -> Path:
+    """Return where a case writes its reports, with those of an earlier run where it asks for them."""
+    out = directory / case.name / "deep" / "report"
+    if case.stale:
+        out.mkdir(parents=True)
+        for name in (COPY_REPORT, DIFFERENCES, SELFTEST_REPORT, *PARITY_REPORTS):
+            (out / name).write_bytes(STALE)
+    return out
 
 
 def files_of(out: Path) -> dict[str, bytes]:

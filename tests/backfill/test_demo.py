@@ -29,12 +29,13 @@ def folder() -> Iterator[Path]:
 def test_the_demo_ends_with_a_proof_and_leaves_all_reports(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    proved = run_demo(folder, runs=400, sample=1)
+    # Every entity is corrupted by the tests of the self-test; here it only has to run and to be shown.
+    proved = run_demo(folder, runs=200, sample=1, corrupted=["audit"])
     *story, duration, last = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"-- Everything together, .* \(\d+\.\d s\)", duration)
     assert last == f"PASS: {proved:,} documents proved equal"
     assert sum("planted corruptions; no false alarms" in line for line in story) == 1
     report = json.loads((folder / "parity-report.json").read_text())
     assert (report["verdict"], report["documents_equal"]) == ("PASS", proved)
-    assert proved > 400
+    assert proved > 200
     assert {path.suffix for path in folder.glob("parity-report.*")} == {".json", ".xml", ".md", ".html"}

@@ -63,6 +63,7 @@ def test_options_come_from_the_file_and_the_command_line_goes_before_it(
         ("execute = true\n", "give --execute on the command line"),
         ("[copy]\ndelete-extra = true\n", "give --delete-extra on the command line"),
         ('jobs = "many"\n', "'--jobs'"),
+        ("jobs = true\n", "jobs is neither on nor off"),
         ("jobs = \n", "is no TOML"),
         ('[[ignore-unknown]]\npath = "runs.legacy"\n', "needs a path, such as runs.legacy, and a reason"),
         ('ignore-unknown = "runs.legacy"\n', "needs a path"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pytest
+from bson import ObjectId
 from pymongo import MongoClient
 
 from tests.backfill.test_corruptions import merged_settings
@@ -222,6 +223,12 @@ class TestQuarantine:
     def test_all_are_exported_to_a_private_file(self, bad: Shop) -> None:
         file = bad.directory / "all.ndjson"
         assert bad.on_target("quarantine export", "--out", file).code == Exit.OK
+        for place, code, problem in (
+            (file.parent, Exit.USAGE, "is a directory; name the file to write"),
+            (file / "below", Exit.FAILED, "Nothing more can be written to"),
+        ):
+            refused = bad.on_target("quarantine export", "--out", place)
+            assert (refused.code, problem in refused.err) == (code, True)
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert len(file.read_text().splitlines()) == 3
 
@@ -242,3 +249,21 @@ class TestQuarantine:
         answer = shop("quarantine retry", "--entity", "runs", "--execute")
         assert (answer.code, "No copy with these options" in answer.err) == (Exit.USAGE, True)
         assert shop.on_target("quarantine list", "--job", "nobody").code == Exit.USAGE
+
+
+def test_an_identity_that_a_client_generated_is_different_and_repaired_once_for_all(shop: Shop) -> None:
+    database = shop.runs.database
+    for name, identity in (("run_summaries", ObjectId()), ("locks", ObjectId()), ("execution_logs", "a:1")):
+        document = database[name].find_one_and_delete({})
+        # The validator refuses the next write of the service to such a document.
+        changed = [{**document, "_id": identity}]
+        database.command("insert", name, documents=changed, bypassDocumentValidation=True)
+    back = ("--module", "scheduler", "--from", "postgres", "--to", "mongo", "--format", "json")
+    command = ("--config", shop.config, "backfill")
+    found = invoke(shop.capsys, *command, "verify", *back, "--out", shop.report)
+    fields = {item["entity"]: item["fields"][0]["path"] for item in found.json["entities"] if item["fields"]}
+    assert fields == dict.fromkeys(("execution_logs", "run_summaries", "locks"), "beside._id")
+    mended = invoke(shop.capsys, *command, "repair", *back, "--in", shop.report, "--execute")
+    assert (mended.code, mended.json["recheck"]["verdict"]) == (Exit.OK, "PARTIAL")
+    assert mended.json["repaired"]["written"] == dict.fromkeys(fields, 1)
+    assert invoke(shop.capsys, *command, "verify", *back).json["verdict"] == "PASS"

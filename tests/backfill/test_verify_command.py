@@ -124,6 +124,58 @@ def test_a_report_of_an_earlier_run_does_not_outlive_a_failure(
     assert not list(tmp_path.glob("parity-report.*"))
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--on-finish", '"unclosed'), "--on-finish"),
+        (("--mode", "sample", "--seed", 10**20), "--seed should fit into 64 bits"),
+        (("--range-size", 10**20), "--range-size should fit into 64 bits"),
+        (("--out", "x" * 300), "Nothing can be written to the directory"),
+    ],
+    ids=["on-finish", "seed", "range size", "directory"],
+)
+def test_an_option_that_cannot_be_is_a_usage_error_and_leaves_no_report(
+    options: tuple[object, ...],
+    problem: str,
+    pair: MemoryPair,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "parity-report.json").touch()
+    answer = invoke(capsys, "backfill", "verify", *sides_of(pair, tmp_path), "--out", tmp_path, *options)
+    assert (answer.code, answer.out) == (Exit.USAGE, "")
+    assert problem in answer.err
+    assert (tmp_path / "parity-report.json").exists() is (options[0] == "--out")
+
+
+@pytest.mark.parametrize("command", ["recheck", "repair"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"entity": "runs", "key": "r", "kind": "different"}',
+        '{"entity": "runs", "key": ["\\ud800"], "kind": "different"}',
+        '{"entity": "execution_logs", "key": ["r", 100000000000000000000], "kind": "different"}',
+        "[" * 100_000,
+    ],
+    ids=["text", "surrogate", "number", "depth"],
+)
+def test_a_line_that_names_no_row_is_a_usage_error(
+    command: str, line: str, pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "differences.ndjson").write_text(f"{line}\n")
+    answer = invoke(capsys, "backfill", command, *sides_of(pair, tmp_path), "--in", tmp_path)
+    assert (answer.code, answer.out) == (Exit.USAGE, "")
+    assert "give the" in answer.err
+
+
+def test_a_key_that_no_server_takes_is_a_usage_error(
+    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = ("--entity", "runs", "--key", "\udcff")
+    answer = invoke(capsys, "backfill", "diff", *sides_of(pair, tmp_path), *row)
+    assert (answer.code, "--key does not name a row of runs" in answer.err) == (Exit.USAGE, True)
+
+
 @pytest.mark.parametrize("command", [("copy", "--execute"), ("verify",)])
 def test_a_directory_that_takes_no_file_is_refused_first(
     command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -1,15 +1,20 @@
-"""The one statement of PostgreSQL that moves a graph job, against what core does without it."""
+"""The one statement of each driver that moves a graph job, against what core does without it."""
 
 from __future__ import annotations
 
+from contextlib import closing, contextmanager
 from datetime import datetime
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from pydantic import SecretStr
 
 from tests.contract.deployments.postgres import module_on
+from twinstore.backend import SharedResources
 from twinstore.errors import TwinstoreError
+from twinstore.options import ModuleOptions
 from twinstore.scheduler.catalog import GRAPH_JOBS
 from twinstore.scheduler.enums import GraphJobStatus
 from twinstore.scheduler.module import MODULE
@@ -17,11 +22,21 @@ from twinstore.scheduler.repositories.graph_jobs import REPLACE
 from twinstore.tenancy import ALL_TENANTS
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.graph_jobs import graph_moved, make_graph_build_job, make_graph_overlay_job
+from twinstore_mongo.backend import MongoBackend
+from twinstore_mongo.connection import Connection
+from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
-    from tests.databases import PostgresDatabase
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from tests.databases import MongoDatabase
     from twinstore.scheduler.graph_jobs import GraphBuildJob
     from twinstore.scheduler.repositories import Repositories
+    from twinstore_postgres.backend import PostgresBackend
+
+    Backend = MongoBackend[Repositories] | PostgresBackend[Repositories]
+    Opened = Callable[..., AbstractContextManager[Backend]]
 
 TENANT: Final = "acme"
 CHANGES: Final[tuple[dict[str, object], ...]] = (
@@ -50,18 +65,36 @@ def answers(jobs: Repositories, number: str) -> list[object]:
     return found
 
 
-def test_the_statement_answers_and_stores_as_core_does(postgres_database: PostgresDatabase) -> None:
+@contextmanager
+def on_mongo(database: MongoDatabase, *, special: bool = True) -> Iterator[Backend]:
+    """Open the scheduler on collections that exist."""
+    settings = MongoSettings(connection_string=SecretStr(database.url), database=database.name)
+    with SharedResources() as resources:
+        connection = Connection(settings, resources)
+        with closing(MongoBackend(MODULE, connection, ModuleOptions(), special=special)) as backend:
+            yield backend
+
+
+@pytest.fixture(params=["mongo", "postgres"])
+def opened(request: pytest.FixtureRequest) -> Opened:
+    """Return what opens the scheduler on an empty database of each driver."""
+    if request.param == "mongo":
+        return partial(on_mongo, request.getfixturevalue("module_mongo_database"))
+    return partial(module_on, request.getfixturevalue("module_postgres_database"), MODULE)
+
+
+def test_the_statement_answers_and_stores_as_core_does(opened: Opened) -> None:
     outcomes: list[list[object]] = []
     for special in (True, False):
-        with module_on(postgres_database, MODULE, special=special) as backend:
+        with opened(special=special) as backend:
             assert (backend.unbound().special(REPLACE) is not None) == special
             outcomes.append(answers(backend.repositories, str(special)))
     assert outcomes[0] == outcomes[1]
     assert {True, False} <= {answer for answer in outcomes[0] if isinstance(answer, bool)}
 
 
-def test_an_overlay_job_with_the_same_digits_is_left_alone(postgres_database: PostgresDatabase) -> None:
-    with module_on(postgres_database, MODULE) as backend:
+def test_an_overlay_job_with_the_same_digits_is_left_alone(opened: Opened) -> None:
+    with opened() as backend:
         jobs = backend.repositories.graph_jobs
         build = make_graph_build_job(TENANT, "twin")
         jobs.insert(build)
@@ -71,11 +104,9 @@ def test_an_overlay_job_with_the_same_digits_is_left_alone(postgres_database: Po
 
 
 @pytest.mark.parametrize("status", [GraphJobStatus.RUNNING, GraphJobStatus.CANCELED])
-def test_the_instant_of_the_change_is_that_of_the_server(
-    postgres_database: PostgresDatabase, status: GraphJobStatus
-) -> None:
-    with module_on(postgres_database, MODULE) as backend:
-        jobs, job = backend.repositories.graph_jobs, make_graph_build_job(TENANT, "timed")
+def test_the_instant_of_the_change_is_that_of_the_server(opened: Opened, status: GraphJobStatus) -> None:
+    with opened() as backend:
+        jobs, job = backend.repositories.graph_jobs, make_graph_build_job(TENANT, f"timed {status}")
         jobs.insert(job)
         assert jobs.try_replace(graph_moved(job, status), GraphJobStatus.QUEUED)
         (row,) = backend.unbound().find(GRAPH_JOBS, ALL_TENANTS, [(job.uuid,)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -26,6 +28,7 @@ from twinstore.testing.workspace import unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from tests.databases import PostgresDatabase
     from twinstore.access import Access, Moment, Rows
@@ -356,19 +359,35 @@ def test_due_schedules_are_the_same_with_and_without_a_statement_of_their_own(
     }
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_an_append_names_the_entry_that_is_taken_by_one_out_of_sight(
-    access: Access, dataset: Dataset, number: int
+@pytest.mark.parametrize("way", ["alone", "in a unit", "in a transaction of the host"])
+@pytest.mark.parametrize(("number", "entries"), [(1, 1), (2, 2), (2, 3)])
+def test_an_append_names_the_entry_that_is_taken_by_one_out_of_sight(  # noqa: PLR0917  # fixtures
+    backend: PostgresBackend[Access],
+    access: Access,
+    app: Connection,
+    dataset: Dataset,
+    number: int,
+    entries: int,
+    way: str,
 ) -> None:
     note = NOTE.row(dataset)
     access.insert(NOTES, dataset.owner, note)
     other = Dataset(Tenant(unique("tenant")), dataset.batch)
-    # Under the number of the last new entry stands one of another tenant, which only system scope can write.
+    # Under the number of a new entry stands one of another tenant, which only system scope can write.
     access.insert(LINES, ALL_TENANTS, line_of(note, other, number))
     parent = Ref(NOTES, dataset.owner, NOTE.key(dataset))
-    with pytest.raises(DuplicateError) as caught:
-        access.append(LINES, parent, [line_of(note, dataset) for _ in range(number)])
-    assert (caught.value.entity, caught.value.key) == ("lines", f"{note.model.id}:{number}")
+    key, rows = f"{note.model.id}:{number}", [line_of(note, dataset) for _ in range(entries)]
+    # One entry or several, alone or in a unit, it says the same: what, which value, what to do.
+    message = re.escape(f"The line id '{key}' already exists; choose another id.")
+    joined = backend.bind(app, Scope(tenant_id=dataset.tenant_id))
+    ways: dict[str, AbstractContextManager[Access]] = {
+        "alone": nullcontext(access),
+        "in a unit": access.unit(dataset.owner),
+    }
+    within = ways.get(way, nullcontext(joined))
+    with pytest.raises(DuplicateError, match=message) as caught, within as target:
+        target.append(LINES, parent, rows)
+    assert (caught.value.entity, caught.value.key) == ("lines", key)
 
 
 def line_of(note: Row[Note], dataset: Dataset, sequence: int | None = None) -> Row[Line]:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pytest
+from bson.int64 import Int64
 from pymongo import MongoClient
 
 import twinstore
 from tests.backfill.toolkit import invoke, write_config
+from twinstore.testing.scheduler.graph_jobs import graph_job_event, make_graph_build_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -190,6 +192,36 @@ PLANTED: Final = {
         "Missing: use graph_job_events_id_seq: UPDATE.",
         None,
     ),
+    "grant of one column": (
+        "GRANT UPDATE (message) ON audit TO twinstore_test_app",
+        "Not wanted: grant audit: UPDATE (message).",
+        None,
+    ),
+    "right to plant triggers": (
+        "GRANT TRIGGER ON runs TO twinstore_test_app",
+        "Not wanted: grant runs: TRIGGER.",
+        None,
+    ),
+    "child": (
+        'CREATE TABLE public."their Runs" () INHERITS (runs)',
+        'Not wanted: child runs.public."their Runs": inherits.',
+        None,
+    ),
+    "sequence of nobody": (
+        "ALTER SEQUENCE graph_job_events_id_seq OWNED BY NONE",
+        'Missing: sequence of "scheduler"."graph_job_events".id.',
+        None,
+    ),
+    "sequence that counts down": (
+        "ALTER SEQUENCE graph_job_events_id_seq INCREMENT BY -1",
+        "The sequence scheduler.graph_job_events_id_seq counts by -1; wanted: by 1, to its end.",
+        None,
+    ),
+    "sequence that begins again": (
+        "ALTER SEQUENCE graph_job_events_id_seq CYCLE",
+        "The sequence scheduler.graph_job_events_id_seq counts by 1 and begins again;",
+        None,
+    ),
     "column": (
         "ALTER TABLE workers ADD COLUMN theirs int",
         "Not wanted: column workers.theirs: integer.",
@@ -214,6 +246,17 @@ PLANTED: Final = {
         None,
     ),
 }
+
+
+RESTARTED: Final = "ALTER SEQUENCE graph_job_events_id_seq RESTART WITH {}"
+
+
+def add_events(storage: SchedulerStorage, name: str) -> None:
+    """Append two events of a new job, of which the rest of a test knows nothing."""
+    job = make_graph_build_job("acme", name)
+    storage.graph_jobs.insert(job)
+    for number in range(2):
+        storage.graph_jobs.append_event(graph_job_event(job, f"{name} {number}"))
 
 
 class TestPostgres:
@@ -290,6 +333,20 @@ class TestPostgres:
                 connection.execute(line.partition("To mend: ")[2].encode())
         assert storage.initializer.verify() == ()
 
+    def test_a_sequence_below_its_rows_is_named_and_one_that_was_set_above_is_not(
+        self, storage: SchedulerStorage, owner: psycopg.Connection[Any]
+    ) -> None:
+        for change in ("SELECT setval('graph_job_events_id_seq', 1)", RESTARTED.format(1)):
+            add_events(storage, change)
+            owner.execute(change.encode())
+            (line,) = storage.initializer.verify(additions=False)
+            assert "next, but rows are numbered up to" in line
+            self.mend(storage, owner, line.partition("To mend: ")[2])
+            assert storage.initializer.verify() == ()
+        add_events(storage, "mended")
+        owner.execute(RESTARTED.format(1000).encode())
+        assert storage.initializer.verify() == ()
+
     def test_what_does_nothing_to_a_row_is_a_note(
         self,
         module_postgres_database: PostgresDatabase,
@@ -362,6 +419,14 @@ CHANGED: Final[dict[str, tuple[Callable[[Database[Document]], object], str]]] = 
     "index hidden": (
         modified("runs", index={"name": "ix_state_createdAt__id", "hidden": True}),
         "found {state: 1, createdAt: 1, _id: 1} hidden=true.",
+    ),
+    "index that is about to be unique": (
+        modified("schedules", index={"name": "ix_whenCron", "prepareUnique": True}),
+        "found {whenCron: 1} prepareUnique=true.",
+    ),
+    "index of texts": (
+        lambda database: database["audit"].create_index([("message", "text")], name="theirs"),
+        "The index audit.theirs belongs to no migration and refuses or removes rows;",
     ),
     "index with a collation": (
         anew(
@@ -461,6 +526,22 @@ class TestMongo:
         assert [line for line in said if "is capped at 4096 bytes, so the server removes rows" in line]
         database.drop_collection("locks")
         storage.initializer.ensure_migrations()
+        assert storage.initializer.verify() == ()
+
+    @pytest.mark.parametrize("value", [Int64(1), 1.5, "2", None, True], ids=repr)
+    def test_a_counter_below_its_documents_is_named(
+        self, storage: SchedulerStorage, database: Database[Document], value: object
+    ) -> None:
+        add_events(storage, f"counter {value}")
+        right = database["_counters"].find_one_and_update(
+            {"_id": "graph_job_events"}, {"$set": {"value": value}}
+        )
+        assert right is not None
+        (line,) = storage.initializer.verify(additions=False)
+        assert line.startswith("The counter of graph_job_events in _counters ")
+        mended = f"{{$set: {{value: NumberLong({right['value']})}}}})"
+        assert line.endswith(f'To mend: db._counters.updateOne({{_id: "graph_job_events"}}, {mended}')
+        database["_counters"].replace_one({"_id": "graph_job_events"}, right)
         assert storage.initializer.verify() == ()
 
     def test_what_does_nothing_to_a_row_is_a_note(

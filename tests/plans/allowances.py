@@ -28,7 +28,7 @@ PURGED: Final = (
     "the index by age holds the rows of all tenants, and the others hold those of one in another order"
 )
 
-POSTGRES: Final = (
+SCHEDULER_ON_POSTGRES: Final = (
     may("*.bulk.counts*", EXAMINES, INDEX, SCANS, SORTS, because=BULK),
     may("*.bulk.view*", EXAMINES, INDEX, SCANS, because=BULK),
     may("*.bulk.cut*", EXAMINES, because=PAST),
@@ -78,7 +78,7 @@ POSTGRES: Final = (
     # Runs always; whether log entries too depends on what the statistics happen to say.
     may("*.remove a tenant*", EXAMINES, because=PURGED),
 )
-MONGO: Final = (
+SCHEDULER_ON_MONGO: Final = (
     may("*.bulk.counts*", EXAMINES, INDEX, SCANS, because=BULK),
     may("*.bulk.view*", EXAMINES, INDEX, SCANS, SORTS, because=BULK),
     may("*.bulk.cut*", EXAMINES, because=PAST),
@@ -90,3 +90,30 @@ MONGO: Final = (
         because="the runs of one instant: ix_tenantId_scheduleId_createdAt__id† has them the other way",
     ),
 )
+LEDGER: Final = (
+    may("ranges.count*", EXAMINES, because="every range of the job counts"),
+    may(
+        "jobs.page*",
+        EXAMINES,
+        INDEX,
+        SCANS,
+        SORTS,
+        because="a target has as many jobs as copies were begun into it, which are dozens",
+    ),
+)
+
+LEDGER_ON_POSTGRES: Final = (
+    *LEDGER,
+    Allowance("ranges.count*", frozenset({INDEX, SCANS}), "the job has many of all ranges", few_rows=True),
+    may(
+        "ranges.page all tenants, where jobId and entity, order*",
+        EXAMINES,
+        because="before the ranges of an entity lie those of others of the job, which has some thousands",
+    ),
+)
+
+POSTGRES: Final[dict[str, tuple[Allowance, ...]]] = {
+    "scheduler": SCHEDULER_ON_POSTGRES,
+    "twinstore": LEDGER_ON_POSTGRES,
+}
+MONGO: Final[dict[str, tuple[Allowance, ...]]] = {"scheduler": SCHEDULER_ON_MONGO, "twinstore": LEDGER}

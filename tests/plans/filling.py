@@ -5,7 +5,7 @@ The same number gives the same row. Statuses are as uneven as in life: most work
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
@@ -38,10 +38,9 @@ from twinstore.testing.scheduler.graph_jobs import (
 from twinstore.testing.scheduler.policy_builders import as_dispatched, as_ended, as_submitted, make_policy_job
 
 if TYPE_CHECKING:
-    from twinstore.catalog import Entity
     from twinstore.scheduler.graph_jobs import GraphJob
 
-__all__ = ["FEW", "LONG_ROWS", "MANY", "ROWS", "TENANTS", "rows_of"]
+__all__ = ["FEW", "LONG_ROWS", "MAKERS", "MANY", "ROWS", "TENANTS", "Numbers"]
 
 TENANTS: Final = 50
 # Of each entity. With fewer rows than in the short form a server would rather read whole tables.
@@ -250,8 +249,3 @@ MAKERS: Final[dict[str, Callable[[Numbers], Row]]] = {
     "graph_job_events": graph_job_event_row,
     "policy_jobs": policy_job,
 }
-
-
-def rows_of(entity: Entity, count: int) -> Iterator[Row]:
-    """Yield so many rows of an entity; those that belong to another row come behind it."""
-    return (MAKERS[entity.name](Numbers(number, count)) for number in range(count))

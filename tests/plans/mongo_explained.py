@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from bson import Int64
 from pymongo.errors import OperationFailure
 
-from tests.plans.filling import rows_of
 from tests.plans.judging import Finding
+from tests.plans.rows import rows_of
 from twinstore.access import Row
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.derive import index_specs

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg import sql
 
-from tests.plans.filling import rows_of
 from tests.plans.judging import Finding
+from tests.plans.rows import rows_of
 from twinstore_postgres.derive import listed, table_of
 
 if TYPE_CHECKING:

@@ -167,6 +167,9 @@ CALLS: Final[dict[str, tuple[int, Callable[[SchedulerStorage, str], object]]]] =
     "change": (3, lambda s, t: s.runs.update(moved(s.runs.get_required(t, f"r@{t}"), RunState.CANCELLED))),
     "change two rows": (3, later),
     "insert two rows": (2, lambda s, t: s.schedules.upsert(make_schedule(t, f"new@{t}", name="new"))),
+    # A look at the trigger, the locks of schedule, trigger and run, and all writes with the commit.
+    "fire": (3, lambda s, t: s.triggers.fire(t, f"s@{t}", at(10**6))),
+    "fire what is not due": (1, lambda s, t: s.triggers.fire(t, f"s@{t}", at(0))),
     "change nothing": (2, lambda s, t: s.schedules.restore(t, f"s@{t}", "eve", at(9))),
 }
 

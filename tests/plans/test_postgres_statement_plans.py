@@ -6,16 +6,18 @@ of rows in the middle of a tenant with many rows, and of one with few.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
+import twinstore
 from tests.plans.allowances import POSTGRES
-from tests.plans.filling import FEW, LONG_ROWS, MANY, ROWS
+from tests.plans.filling import LONG_ROWS, ROWS
 from tests.plans.judging import figures, judged
 from tests.plans.postgres_explained import Explainer, fill, reads_rows
-from twinstore.modules import module_spec
+from tests.plans.rows import SPECS, tenants_of
+from twinstore.ledger import LEDGER_MODULE
 from twinstore.statements import statements_of
 from twinstore_postgres.columns import index_name
 
@@ -23,16 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.databases import PostgresServer
+    from twinstore.catalog import Module
+    from twinstore.modules import ModuleSpec
 
-SPEC: Final = module_spec("scheduler")
-MODULE: Final = SPEC.catalog
-EXPLAINED: Final = [
-    item for item in statements_of(SPEC, "postgres") if item.entity != "session" and reads_rows(item)
-]
-INDEXES: Final = {
-    *(index_name(entity, index) for entity in MODULE.entities for index in entity.indexes),
-    *(f"{entity.name}_pkey" for entity in MODULE.entities),
-}
+Connections = tuple[psycopg.Connection[Any], psycopg.Connection[Any]]
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +36,21 @@ def rows(request: pytest.FixtureRequest) -> int:
     return LONG_ROWS if request.getfixturevalue("long_form") else ROWS
 
 
+@pytest.fixture(scope="module", params=SPECS, ids=lambda spec: spec.name)
+def spec(request: pytest.FixtureRequest) -> ModuleSpec[object]:
+    found: ModuleSpec[object] = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
 def connections(
-    postgres_server: PostgresServer, rows: int
-) -> Iterator[tuple[psycopg.Connection[Any], psycopg.Connection[Any]]]:
+    postgres_server: PostgresServer, spec: ModuleSpec[object], rows: int
+) -> Iterator[Connections]:
     with postgres_server.migrated_database() as database:
-        fill(database, MODULE, rows)
+        if spec is LEDGER_MODULE:
+            with twinstore.open_storage(database.config) as storage:
+                storage.scheduler.bulk.ledger_initializer.ensure_migrations()
+        fill(database, spec.catalog, rows)
         with (
             psycopg.connect(database.superuser_url, autocommit=True) as admin,
             psycopg.connect(database.app_url) as app,
@@ -53,14 +58,24 @@ def connections(
             yield admin, app
 
 
+def indexes_of(module: Module) -> set[str]:
+    """Return the names of the indexes that a module describes."""
+    described = {index_name(entity, index) for entity in module.entities for index in entity.indexes}
+    return described | {f"{entity.name}_pkey" for entity in module.entities}
+
+
 def test_every_statement_reads_little_more_than_it_returns(
-    connections: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], rows: int
+    connections: Connections, spec: ModuleSpec[object], rows: int
 ) -> None:
-    explainers = [Explainer(*connections, MODULE, tenant) for tenant in (MANY, FEW)]
-    findings = [
-        finding for explainer in explainers for item in EXPLAINED for finding in explainer.explain(item)
+    module = spec.catalog
+    explained = [
+        item for item in statements_of(spec, "postgres") if item.entity != "session" and reads_rows(item)
     ]
-    bad, unneeded = judged(findings, INDEXES, POSTGRES, rows)
+    explainers = [Explainer(*connections, module, tenant) for tenant in tenants_of(module)]
+    findings = [
+        finding for explainer in explainers for item in explained for finding in explainer.explain(item)
+    ]
+    bad, unneeded = judged(findings, indexes_of(module), POSTGRES[spec.name], rows)
     print(figures(findings, bad, rows))  # noqa: T201  # shown with the failure, and by -rP
     # On few rows some statements do no harm that do so on many.
     needless = [f"strike from tests/plans/allowances.py: {item}" for item in unneeded if rows == LONG_ROWS]

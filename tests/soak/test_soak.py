@@ -50,7 +50,7 @@ def soaked(folder: Path, *options: str, seconds: float) -> dict[str, Any]:
         check=False,
         cwd=ROOT,
         text=True,
-        timeout=seconds + 300,
+        timeout=seconds + 120,
     )
     results = folder / "results.json"
     assert results.exists(), done.stderr

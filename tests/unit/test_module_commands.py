@@ -175,6 +175,26 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
+class TestMigrations:
+    def test_a_file_is_not_written_again_before_the_snapshot_shows_it(
+        self, checkout: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        command = ("dev", "migration", "library")
+        folder = checkout / "migrations" / "postgres"
+        assert invoke(capsys, *command, "create_library", "--backend", "Postgres").code == 0
+        (file,) = folder.iterdir()
+        # Its author may have edited it: what counts is what it makes.
+        file.write_text(file.read_text().replace("(\n    ", "(").replace("TEXT", "text"))
+        for more in ((), ("--backend", "Postgres")):
+            answer = invoke(capsys, *command, "create_again", *more)
+            assert (answer.code, answer.out) == (4, "")
+            assert "is older than postgres/001_create_library.sql" in answer.err
+            assert "`twinstore dev schema library`" in answer.err
+        # Nothing was written, for no store.
+        assert [path.name for path in (checkout / "migrations").rglob("*.*")] == [file.name]
+        assert invoke(capsys, *command, "--check").code == 1
+
+
 class TestAsyncio:
     def test_the_classes_are_written_into_the_package_of_the_module_and_work(
         self, checkout: Path, capsys: pytest.CaptureFixture[str]

@@ -12,16 +12,17 @@ import math
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+import pymongo
 from pymongo.errors import OperationFailure
 
-from twinstore_mongo.errors import loggable
+from twinstore_mongo.errors import CLIENT_ERRORS, loggable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from twinstore_mongo.connection import Document, OpenDatabase
+    from twinstore_mongo.connection import Client, Document
 
-__all__ = ["Losses", "end_abandoned"]
+__all__ = ["LONG_SECONDS", "Losses", "end_abandoned", "try_end_abandoned"]
 
 log = logging.getLogger("twinstore.mongo")
 
@@ -30,8 +31,10 @@ OWN: Final[Document] = {"$currentOp": {"allUsers": False, "idleSessions": True, 
 
 # Longer than any transaction of ours among rivals that live, and far below the minute.
 LONG_SECONDS: Final = 1.0
-# Repetitions pause for a quarter of it; after a longer time without a loss the next one is another story.
+# Repetitions pause for a quarter of it; what begins later after a loss is another story.
 APART_SECONDS: Final = 1.0
+# Looking costs milliseconds; whoever looks has a call of his own to go on with.
+LOOK_SECONDS: Final = 10.0
 
 
 class Losses:
@@ -44,13 +47,20 @@ class Losses:
         self._clock = clock
         self._first = self._last = self._asked = -math.inf
 
-    def go_on(self) -> bool:
+    def begin(self) -> float:
+        """Return the instant at which a transaction begins, for :meth:`go_on`."""
+        return self._clock()
+
+    def go_on(self, begun: float) -> bool:
         """Note a loss; return whether to look for abandoned transactions now, which is true once a second.
 
         Threads may call at once: at worst two of them look.
+
+        Args:
+            begun: when the transaction that lost began; on a busy machine that may be long ago.
         """
         now = self._clock()
-        if now - self._last > APART_SECONDS:
+        if begun - self._last > APART_SECONDS:
             self._first = now
         self._last = now
         if min(now - self._first, now - self._asked) < LONG_SECONDS:
@@ -59,17 +69,25 @@ class Losses:
         return True
 
 
-def end_abandoned(store: OpenDatabase) -> int:
+def try_end_abandoned(client: Client) -> None:
+    """End them where the server can be asked; for callers that have something else to go on with."""
+    try:
+        end_abandoned(client)
+    except CLIENT_ERRORS as error:
+        log.debug("Abandoned transactions were not ended (%s).", loggable(error))
+
+
+def end_abandoned(client: Client) -> int:
     """End the transactions of this user and program whose connection is gone; return how many there were.
 
     A server that does not tell, such as a router, ends them itself after a while.
     """
-    program = store.client.options.pool_options.appname
+    program = client.options.pool_options.appname
     try:
-        with store.limited():
-            lost = abandoned(list(store.client.admin.aggregate([OWN])), program)
+        with pymongo.timeout(LOOK_SECONDS):
+            lost = abandoned(list(client.admin.aggregate([OWN])), program)
             if lost:
-                store.client.admin.command("killSessions", lost)
+                client.admin.command("killSessions", lost)
     except OperationFailure as error:
         log.debug("Abandoned transactions cannot be looked for (%s).", loggable(error))
         return 0

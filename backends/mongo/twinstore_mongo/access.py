@@ -20,6 +20,7 @@ from twinstore.access import Access, AccessDefaults, Binding
 from twinstore.canonical import CanonicalModel
 from twinstore.errors import DuplicateError
 from twinstore.retrying import repeat
+from twinstore_mongo.appending import append
 from twinstore_mongo.changing import RuleEndedError, apply, insert_row
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.counters import next_number
@@ -131,6 +132,10 @@ class MongoAccess(AccessDefaults, Access):
         return mark(self.context, entity, query, sets)
 
     @override
+    def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
+        return append(self, entity, parent, rows)
+
+    @override
     def next_number(self, entity: Entity) -> int:
         return next_number(self.context, entity)
 
@@ -148,7 +153,11 @@ class MongoAccess(AccessDefaults, Access):
             return
         capabilities.require("transactions")
         with self.context.opened() as context:
-            yield MongoAccess(context, self._entities, self._specials)
+            yield self.within(context)
+
+    def within(self, context: RepositoryContext) -> MongoAccess:
+        """Return the same access in another context."""
+        return MongoAccess(context, self._entities, self._specials)
 
     @override
     def special(self, operation: str) -> Callable[..., object] | None:

@@ -88,7 +88,7 @@ class MongoBulk(BulkPort):
         if not store.capabilities.transactions:
             return 0
         with translating(store.where):
-            return end_abandoned(store)
+            return end_abandoned(store.client)
 
     @property
     @override

@@ -10,18 +10,22 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo import InsertOne, ReplaceOne
+from pymongo.errors import OperationFailure
 
 from twinstore.access import Row
 from twinstore_mongo.codec import FIRST_VERSION, next_version
 from twinstore_mongo.derive import ID, VERSION
+from twinstore_mongo.errors import DUPLICATE_KEY, violated_index
 from twinstore_mongo.raw import element_of, first_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from twinstore.bulk import Key, Record
     from twinstore_mongo.codec import Codec
     from twinstore_mongo.connection import Document
 
-__all__ = ["DocumentWrite", "UnfitError", "encoded", "is_equal", "operation", "replacing"]
+__all__ = ["DocumentWrite", "RefusedError", "UnfitError", "encoded", "is_equal", "operation", "replacing"]
 
 EXACT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -31,6 +35,7 @@ LENGTH_BYTES: Final = 4
 # five zeros in the document.
 HEAVY_BYTES: Final = 250_000
 BYTES_OF_ZERO: Final = 16
+VALIDATION_FAILURE: Final = 121
 # The last bytes of a document that ends with a 64-bit _version: type, name, value, end.
 VERSION_TAIL: Final = len(b"\x12_version\x00") + 8 + 1
 
@@ -41,11 +46,17 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DocumentWrite:
-    """One document on its way; ``replaces`` is the filter of the document that it takes the place of."""
+    """One document on its way.
+
+    Attributes:
+        replaces: the filter of the document that it takes the place of.
+        moves: that one has another ``_id``, which the server lets no replacement change.
+    """
 
     record: Record
     raw: bytes
     replaces: RawBSONDocument | None = None
+    moves: bool = False
 
     @property
     def key(self) -> Key:
@@ -74,19 +85,15 @@ def encoded(codec: Codec[Any], record: Record, *, largest: int | None) -> Docume
 
 
 def replacing(codec: Codec[Any], write: DocumentWrite, stored: bytes) -> DocumentWrite:
-    """Return the write that takes the place of a stored document, under its ``_id``, whatever that is.
-
-    Only where the ``_id`` is a field of its own beside the key it is that of the record.
-    """
+    """Return the write that takes the place of a stored document."""
     document = document_of(codec, write.record, next_version(first_of(stored, VERSION)))
     identity = element_of(stored, ID)
     replaces = RawBSONDocument(framed(identity))
-    if codec.entity.own_id is not None:
-        # What stands there under another id is another row, which the server then refuses to become this one.
-        return DocumentWrite(write.record, bson.encode(document), replaces)
-    del document[ID]
-    rest = bson.encode(document)[LENGTH_BYTES:-1]
-    return DocumentWrite(write.record, framed(identity + rest), replaces)
+    raw = bson.encode(document)
+    # Of an id of its own beside the key: what stands there is another row, which the server then refuses to
+    # become this one.
+    moves = codec.entity.own_id is None and element_of(raw, ID) != identity
+    return DocumentWrite(write.record, raw, replaces, moves=moves)
 
 
 def framed(elements: bytes) -> bytes:
@@ -112,7 +119,8 @@ def document_of(codec: Codec[Any], record: Record, version: Int64 = FIRST_VERSIO
 def is_equal(codec: Codec[Any], write: DocumentWrite, stored: bytes) -> bool:
     """Whether a stored document holds what would be written: each value with its type, names in any order.
 
-    Free are the number of its changes, and an ``_id`` that the client generated and no key is made of.
+    Free is the number of its changes alone: an ``_id`` beside the key is made of it, and the validator
+    refuses the next write of the service to a document with one that the client generated.
     """
     versioned = codec.entity.versioned
     if write.raw == stored or (versioned and same_but_version(write.raw, stored)):
@@ -122,8 +130,6 @@ def is_equal(codec: Codec[Any], write: DocumentWrite, stored: bytes) -> bool:
         return False
     if versioned and type(found.get(VERSION)) is Int64:
         found[VERSION] = wanted[VERSION]
-    if codec.entity.document_id is None and type(found[ID]) is bson.ObjectId:
-        found[ID] = wanted[ID]
     return same(wanted, found)
 
 
@@ -159,4 +165,22 @@ def same_but_version(one: bytes, other: bytes) -> bool:
 def operation(write: DocumentWrite) -> InsertOne[RawBSONDocument] | ReplaceOne[RawBSONDocument]:
     """Return the operation of a write."""
     new = RawBSONDocument(write.raw)
-    return InsertOne(new) if write.replaces is None else ReplaceOne(write.replaces, new)
+    return InsertOne(new) if write.replaces is None or write.moves else ReplaceOne(write.replaces, new)
+
+
+class RefusedError(Exception):
+    """The store refused one document of a bulk write."""
+
+    def __init__(self, position: int, details: Mapping[str, Any]) -> None:
+        super().__init__(position)
+        self.position = position
+        self.error = OperationFailure(str(details.get("errmsg", "")), details.get("code"), details)
+
+    @property
+    def reason(self) -> str:
+        """Why, without any content of the document."""
+        if self.error.code == DUPLICATE_KEY:
+            return f"a unique value of index {violated_index(self.error) or 'unknown'} is taken in the target"
+        if self.error.code == VALIDATION_FAILURE:
+            return "the validator of the target refuses it"
+        return f"the target refuses it with code {self.error.code}"

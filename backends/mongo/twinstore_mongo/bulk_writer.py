@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from bson.raw_bson import RawBSONDocument
-from pymongo.errors import BulkWriteError, OperationFailure
+from pymongo.errors import BulkWriteError
 from typing_extensions import override
 
 from twinstore.bulk import Conflict, ImportOutcome, RangeWriter, Rejected
@@ -20,12 +20,20 @@ from twinstore.guard import GuardedAccess
 from twinstore.moving import obstacles, reason_of_obstacle
 from twinstore.retrying import repeat
 from twinstore_mongo.access import MongoAccess
-from twinstore_mongo.bulk_documents import DocumentWrite, UnfitError, encoded, is_equal, operation, replacing
+from twinstore_mongo.bulk_documents import (
+    DocumentWrite,
+    RefusedError,
+    UnfitError,
+    encoded,
+    is_equal,
+    operation,
+    replacing,
+)
 from twinstore_mongo.bulk_export import conditions_of
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.context import translating
 from twinstore_mongo.counters import raise_above
-from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY, violated_index
+from twinstore_mongo.errors import DRIVER, violated_index
 from twinstore_mongo.key_order import SIMPLE
 from twinstore_mongo.raw import documents_of, first_of
 from twinstore_mongo.removing import remove_keys
@@ -41,7 +49,6 @@ __all__ = ["PART_BYTES", "MongoRangeWriter"]
 # A transaction of the server must end within 60 s; this much is written in a few of them.
 PART_BYTES: Final = 8 * 1024 * 1024
 TRANSIENT: Final = "TransientTransactionError"
-VALIDATION_FAILURE: Final = 121
 
 
 @dataclass(slots=True)
@@ -317,13 +324,10 @@ class MongoRangeWriter(RangeWriter):
         """
         if self._check is not None:
             self._check(GuardedAccess(MongoAccess(context, self._entities)))
-        collection, store = context.collection(self._entity), context.store
         replaced = [write.replaces for write in writes if write.replaces is not None]
-        with translating(store.where.of(self._entity)), store.limited():
-            # By the filters as they are: an _id may be of any type.
-            if replaced:
-                collection.delete_many({"$or": replaced}, collation=SIMPLE, session=context.session)
-        return self._send(context, [replace(write, replaces=None) for write in writes], ())
+        with translating(context.store.where.of(self._entity)), context.store.limited():
+            self._remove(context, replaced)
+        return self._send(context, [replace(write, replaces=None, moves=False) for write in writes], ())
 
     def _send(
         self, context: RepositoryContext, writes: Sequence[DocumentWrite], removals: Sequence[Key]
@@ -341,6 +345,15 @@ class MongoRangeWriter(RangeWriter):
                 raise RefusedError(first["index"], first) from error
         return remove_keys(context, self._entities, self._entity, removals) if removals else 0
 
+    def _remove(self, context: RepositoryContext, filters: Sequence[RawBSONDocument]) -> int:
+        """Remove documents by their filters as they are, for an _id may be of any type; return how many."""
+        if not filters:
+            return 0
+        collection = context.collection(self._entity)
+        return collection.delete_many(
+            {"$or": filters}, collation=SIMPLE, session=context.session
+        ).deleted_count
+
     def _send_writes(self, context: RepositoryContext, writes: Sequence[DocumentWrite]) -> None:
         collection: Any = context.collection(self._entity)
         if not writes:
@@ -349,8 +362,10 @@ class MongoRangeWriter(RangeWriter):
         if all(write.replaces is None for write in writes):
             collection.insert_many([RawBSONDocument(write.raw) for write in writes], session=context.session)
             return
+        moved = [write.replaces for write in writes if write.moves and write.replaces is not None]
+        gone = self._remove(context, moved)
         done = collection.bulk_write([operation(write) for write in writes], session=context.session)
-        if done.inserted_count + done.matched_count < len(writes):
+        if gone < len(moved) or done.inserted_count + done.matched_count < len(writes):
             raise ConcurrencyError(
                 f"A row of {self._entity.name} that was to be overwritten was removed meanwhile; repeat the "
                 "range.",
@@ -379,21 +394,3 @@ class LastPart:
         """Roll back, unless it has ended."""
         with suppress(NotCommittedError), self._ending:  # only an exception makes the unit roll back
             raise NotCommittedError
-
-
-class RefusedError(Exception):
-    """The store refused one document of a bulk write."""
-
-    def __init__(self, position: int, details: Mapping[str, Any]) -> None:
-        super().__init__(position)
-        self.position = position
-        self.error = OperationFailure(str(details.get("errmsg", "")), details.get("code"), details)
-
-    @property
-    def reason(self) -> str:
-        """Why, without any content of the document."""
-        if self.error.code == DUPLICATE_KEY:
-            return f"a unique value of index {violated_index(self.error) or 'unknown'} is taken in the target"
-        if self.error.code == VALIDATION_FAILURE:
-            return "the validator of the target refuses it"
-        return f"the target refuses it with code {self.error.code}"

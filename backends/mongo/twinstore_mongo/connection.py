@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import pymongo
@@ -20,9 +21,10 @@ from typing_extensions import override
 from twinstore.backend import Capabilities
 from twinstore.errors import ConfigurationError
 from twinstore.forks import ForkSafeLock, Renewable, renew_in_child
-from twinstore_mongo.abandoned import Losses
+from twinstore_mongo.abandoned import Losses, try_end_abandoned
 from twinstore_mongo.codec import READ_TYPES
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STANDALONE_REMEDY, Where, translate
+from twinstore_mongo.waiting import Waits, Watched
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -67,6 +69,7 @@ class OpenDatabase:
     """An open database: the client, what it can do, and how errors name it.
 
     Attributes:
+        waits: the calls that have begun and not ended.
         own_timeout: seconds to add to every call because the client has no ``timeoutMS`` of its own.
         losses: when its transactions lost against others.
     """
@@ -75,6 +78,7 @@ class OpenDatabase:
     database: Database[Document]
     capabilities: Capabilities
     where: Where
+    waits: Waits
     own_timeout: float | None = None
     collections: dict[str, Collection[Document]] = field(default_factory=dict)
     losses: Losses = field(default_factory=Losses)
@@ -82,12 +86,16 @@ class OpenDatabase:
     def limited(self) -> AbstractContextManager[object]:
         """Bound everything inside by the time limit of one call; raises when there is no server."""
         self.await_primary()
-        return UNLIMITED if self.own_timeout is None else pymongo.timeout(self.own_timeout)
+        return self._watched(UNLIMITED if self.own_timeout is None else pymongo.timeout(self.own_timeout))
 
     def with_index_timeout(self) -> AbstractContextManager[object]:
         """Bound everything inside by a limit that building an index keeps."""
         self.await_primary()
-        return pymongo.timeout(INDEX_SECONDS)
+        return self._watched(pymongo.timeout(INDEX_SECONDS))
+
+    def _watched(self, limit: AbstractContextManager[object]) -> AbstractContextManager[object]:
+        # Without transactions nothing can be left behind by one.
+        return Watched(self.waits, limit) if self.capabilities.transactions else limit
 
     def await_primary(self) -> None:
         """Wait for a primary as long as the settings say.
@@ -105,7 +113,7 @@ class OpenDatabase:
         if client is self.client:
             return self
         database = open_database(client, self.database.name)
-        return OpenDatabase(client, database, self.capabilities, self.where, own_timeout_of(client))
+        return opened(client, database, self.capabilities, self.where)
 
     def now(self) -> datetime:
         """Return the time by the clock that decides about leases: that of the server."""
@@ -308,7 +316,15 @@ def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -
         largest_document_bytes=hello["maxBsonObjectSize"],
         remedy=STANDALONE_REMEDY if not replicated else "Use the Postgres driver for it.",
     )
-    return OpenDatabase(client, database, capabilities, where, own_timeout_of(client))
+    return opened(client, database, capabilities, where)
+
+
+def opened(
+    client: Client, database: Database[Document], capabilities: Capabilities, where: Where
+) -> OpenDatabase:
+    """Return a database through one client, whose calls do not wait for dead processes."""
+    waits = Waits(partial(try_end_abandoned, client))
+    return OpenDatabase(client, database, capabilities, where, waits, own_timeout_of(client))
 
 
 def own_timeout_of(client: Client) -> float | None:

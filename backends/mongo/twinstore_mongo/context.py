@@ -15,7 +15,7 @@ from twinstore.backend import UnitState, write_refused
 from twinstore.errors import ConcurrencyError, Outcome, UnavailableError
 from twinstore.forks import OwnProcess, ending
 from twinstore.retrying import repeat
-from twinstore_mongo.abandoned import end_abandoned
+from twinstore_mongo.abandoned import try_end_abandoned
 from twinstore_mongo.connection import MAJORITY_WRITE, SNAPSHOT_READ
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, loggable, translate
 
@@ -196,21 +196,15 @@ def transaction(session: ClientSession, store: OpenDatabase) -> Iterator[None]:
         ConcurrencyError: the transaction lost against another one.
         UnavailableError: the connection was lost; at the commit with an unknown outcome.
     """
+    begun = store.losses.begin()
     try:
         with _settled(session, store):
             yield
     except ConcurrencyError:
-        if store.losses.go_on():
-            _end_abandoned(store)
+        if store.losses.go_on(begun):
+            # That the transaction was lost is on its way to the caller, who repeats it.
+            try_end_abandoned(store.client)
         raise
-
-
-def _end_abandoned(store: OpenDatabase) -> None:
-    try:
-        end_abandoned(store)
-    except CLIENT_ERRORS as error:
-        # That the transaction was lost is on its way to the caller, who repeats it.
-        log.debug("Abandoned transactions were not ended (%s).", loggable(error))
 
 
 @contextmanager

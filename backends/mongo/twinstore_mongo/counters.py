@@ -6,6 +6,7 @@ otherwise, and a number that is given back could come twice.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from bson.int64 import Int64
@@ -16,16 +17,16 @@ from twinstore_mongo.codec import codec_of
 from twinstore_mongo.derive import ID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pymongo.collection import Collection
 
     from twinstore.bulk import Record
-    from twinstore.catalog import Entity
-    from twinstore_mongo.connection import Document
+    from twinstore.catalog import Entity, Module
+    from twinstore_mongo.connection import Connection, Document
     from twinstore_mongo.context import RepositoryContext
 
-__all__ = ["COUNTERS", "next_number", "raise_above"]
+__all__ = ["COUNTERS", "next_number", "numbering_differences", "raise_above"]
 
 COUNTERS: Final = "_counters"
 VALUE: Final = "value"
@@ -72,10 +73,41 @@ def raised(context: RepositoryContext, entity: Entity, number: int) -> None:
 
 def last_number(context: RepositoryContext, entity: Entity) -> int:
     """Return the highest number that a row has, 0 for none."""
+    return highest_in(context.collection(entity), entity)
+
+
+def highest_in(collection: Collection[Document], entity: Entity) -> int:
+    """Return the highest number in a collection, 0 for none."""
     name = codec_of(entity).names[assigned_marker(entity)]
-    found = context.collection(entity).find_one({}, {name: 1}, sort=[(name, DESCENDING)])
+    found = collection.find_one({}, {name: 1}, sort=[(name, DESCENDING)])
     value = None if found is None else found.get(name)
     return value if isinstance(value, int) else 0
+
+
+def numbering_differences(connection: Connection, catalog: Module) -> Iterator[str]:
+    """Yield a sentence for each counter that does not go on above the rows that are numbered.
+
+    A counter that is missing does: the first number taken from it begins above them.
+    """
+    for entity in catalog.entities:
+        if entity.assigned is not None:
+            name = connection.collection_name(entity)
+            counter = connection.store.collection(COUNTERS).find_one({ID: name})
+            if counter is not None:
+                highest = highest_in(connection.store.collection(name), entity)
+                yield from lagging(name, counter.get(VALUE), highest)
+
+
+def lagging(name: str, value: object, highest: int) -> Iterator[str]:
+    """Yield a sentence where a counter is no whole number, or a row has the number that comes next."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= highest:
+        return
+    stands = f"stands at {value}" if isinstance(value, int | float) else "holds no number"
+    yield (
+        f"The counter of {name} in {COUNTERS} {stands}, but documents are numbered up to {highest}, so new "
+        f"ones are refused. To mend: db.{COUNTERS}.updateOne({{_id: {json.dumps(name)}}}, "
+        f"{{$set: {{{VALUE}: NumberLong({highest})}}}})"
+    )
 
 
 def counters(context: RepositoryContext) -> Collection[Document]:

@@ -26,6 +26,7 @@ __all__ = [
     "STANDALONE_REMEDY",
     "STORE_ERRORS",
     "Where",
+    "first_write_error",
     "loggable",
     "translate",
     "violated_index",

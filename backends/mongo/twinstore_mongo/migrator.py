@@ -23,6 +23,7 @@ from twinstore.migrations import (
     without_consent,
 )
 from twinstore.reverting import RevertsMigrations, revert_files, revert_of
+from twinstore_mongo.counters import numbering_differences
 from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.lease import holding
 from twinstore_mongo.mongosh import script
@@ -135,7 +136,8 @@ class MongoInitializer(Initializer, RevertsMigrations):
             names = [name for name in schema.unknown() if additions and name not in acting]
             unknown = [f"The index {name} belongs to no migration." for name in names]
             problems = [f"{item.problem} To mend: {self._remedy}" for item in schema.differences()]
-            return (*pending, *problems, *schema.foreign_kinds(), *schema.acting(), *unknown)
+            lagging = numbering_differences(self.connection, self.catalog)
+            return (*pending, *problems, *schema.foreign_kinds(), *schema.acting(), *lagging, *unknown)
 
     @override
     def reversal(self, migration: str) -> Reversal:

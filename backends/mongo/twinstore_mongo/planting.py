@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
-from pymongo.errors import OperationFailure
+from pymongo import DeleteOne, InsertOne, ReplaceOne
+from pymongo.errors import BulkWriteError, OperationFailure
 from typing_extensions import override
 
 from twinstore.planting import Doubled, Planter, PlantRefusedError, RawRow, Role, SchemaPart, StoredPlace
@@ -38,6 +40,7 @@ STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
+Request = InsertOne[RawBSONDocument] | ReplaceOne[RawBSONDocument] | DeleteOne
 DROPPED_BY_SERVER: Final = frozenset({"v", "ns", "key"})
 
 
@@ -99,6 +102,40 @@ class MongoPlanter(Planter):
         return row_of(entity, bytes(new.raw))
 
     @override
+    def change_all(
+        self,
+        entity: Entity,
+        changes: Sequence[tuple[RawRow | None, Mapping[str, object] | None]],
+    ) -> list[RawRow | PlantRefusedError | None]:
+        """Change documents that keep their identity with one command for all neighbours of a kind."""
+        found: list[RawRow | PlantRefusedError | None] = []
+        for kind, batch in groupby(map(Change.of, changes), key=lambda change: change.kind):
+            together = list(batch)
+            if kind is None:
+                found += [self._changed(entity, change.row, change.values) for change in together]
+            else:
+                found += self._bulk(entity, together)
+        return found
+
+    def _bulk(self, entity: Entity, changes: Sequence[Change]) -> list[RawRow | PlantRefusedError | None]:
+        """Send changes of one kind; unordered, so that a refusal stops none."""
+        try:
+            self._collection(entity).bulk_write(
+                [change.request() for change in changes], ordered=False, bypass_document_validation=True
+            )
+        except BulkWriteError as error:
+            refused = error.details["writeErrors"]
+            problems = {problem["index"]: refusal(as_error(problem)) for problem in refused}
+            if not problems:
+                raise
+        else:
+            problems = {}
+        return [
+            problems.get(number, None if change.new is None else row_of(entity, bytes(change.new.raw)))
+            for number, change in enumerate(changes)
+        ]
+
+    @override
     def forms(self, place: StoredPlace, value: object) -> Iterator[tuple[str, object]]:
         """Return numbers of other types, and instants as text."""
         del place
@@ -142,6 +179,43 @@ class MongoPlanter(Planter):
     def _collection(self, entity: Entity) -> Collection[RawBSONDocument]:
         name = self._connection.collection_name(entity)
         return self._connection.store.database[name].with_options(RAW)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of one document.
+
+    Attributes:
+        row: what stands there, ``None`` for a new one.
+        values: what shall stand there, ``None`` for nothing.
+        new: its BSON.
+        kind: the request that makes it; ``None`` where it takes more than one, or none.
+    """
+
+    row: RawRow | None
+    values: Mapping[str, object] | None
+    new: RawBSONDocument | None
+    kind: type[Request] | None
+
+    @classmethod
+    def of(cls, change: tuple[RawRow | None, Mapping[str, object] | None]) -> Change:
+        """Encode a change and tell its kind."""
+        row, values = change
+        new = None if values is None else encoded(with_id(values))
+        if row is None:
+            return cls(row, values, new, None if new is None else InsertOne)
+        if new is None:
+            return cls(row, values, new, DeleteOne)
+        place = place_in(row)
+        same = place.raw == new.raw or not keeps_identity(place, new)
+        return cls(row, values, new, None if same else ReplaceOne)
+
+    def request(self) -> Request:
+        """Return the request that makes it."""
+        if self.row is None:
+            return InsertOne(cast("RawBSONDocument", self.new))
+        place = {ID: place_in(self.row).identity}
+        return DeleteOne(place) if self.new is None else ReplaceOne(place, self.new)
 
 
 def described(entity: Entity) -> tuple[str, ...]:
@@ -196,7 +270,7 @@ def replace(collection: Collection[RawBSONDocument], place: StoredAt, new: RawBS
     # As it is stored: of a name that stands twice the decoded values tell one.
     if place.raw == new.raw:
         raise PlantRefusedError("BSON keeps it as it was")
-    if bson.encode({ID: place.identity}) == bson.encode({ID: bson.decode(new.raw, STORED)[ID]}):
+    if keeps_identity(place, new):
         collection.replace_one({ID: place.identity}, new, bypass_document_validation=True)
         return
     # The server lets no identity change, so the document goes and comes again.
@@ -206,6 +280,11 @@ def replace(collection: Collection[RawBSONDocument], place: StoredAt, new: RawBS
     except BaseException:
         collection.insert_one(RawBSONDocument(place.raw), bypass_document_validation=True)
         raise
+
+
+def keeps_identity(place: StoredAt, new: RawBSONDocument) -> bool:
+    """Whether a document has the identity of the one at a place, down to its type."""
+    return bson.encode({ID: place.identity}) == bson.encode({ID: bson.decode(new.raw, STORED)[ID]})
 
 
 def key_of(entity: Entity, document: Document) -> Key | None:
@@ -245,6 +324,16 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except OperationFailure as error:
-        if error.code == DUPLICATE_KEY:
-            raise PlantRefusedError(violated_index(error) or ID_INDEX, unique=True) from error
-        raise PlantRefusedError(f"error {error.code} of the server") from error
+        raise refusal(error) from error
+
+
+def as_error(problem: Mapping[str, Any]) -> OperationFailure:
+    """Return the error that one request of several came to."""
+    return OperationFailure(problem["errmsg"], problem["code"], problem)
+
+
+def refusal(error: OperationFailure) -> PlantRefusedError:
+    """Return what a refusal of the server is to the planter."""
+    if error.code == DUPLICATE_KEY:
+        return PlantRefusedError(violated_index(error) or ID_INDEX, unique=True)
+    return PlantRefusedError(f"error {error.code} of the server")

@@ -13,6 +13,7 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 from twinstore.errors import MigrationError
 from twinstore_mongo.effects import expiring, refused
 from twinstore_mongo.errors import DRIVER, DUPLICATE_KEY
+from twinstore_mongo.index_shape import AGE, acts, is_shorter, shape
 from twinstore_mongo.key_order import SIMPLE
 from twinstore_mongo.steps import CollectionSpec, IndexSpec
 from twinstore_mongo.validators import is_closed
@@ -29,12 +30,9 @@ NAMESPACE_EXISTS: Final = 48
 INDEX_CONFLICTS: Final = frozenset({85, 86})  # IndexOptionsConflict, IndexKeySpecsConflict
 MOST_DUPLICATES: Final = 100  # of which a message lists each
 DEFAULT_ID_INDEX: Final = "_id_"
-AGE: Final = "expireAfterSeconds"
 ORDINARY: Final = "collection"
 
 Existing: TypeAlias = Mapping[str, Mapping[str, Any]]
-# What an index does to rows beside finding them.
-ACTING: Final = frozenset({"unique", "expireAfterSeconds"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +205,7 @@ class Schema:
             yield from (
                 f"{collection.name}.{name}"
                 for name in sorted(existing)
-                if name not in {*wanted, DEFAULT_ID_INDEX}
-                and (harmless or not ACTING.isdisjoint(existing[name]))
+                if name not in {*wanted, DEFAULT_ID_INDEX} and (harmless or acts(existing[name]))
             )
 
     def undone(self) -> Iterator[str]:
@@ -358,29 +355,6 @@ class Schema:
 
 # Spelt out, because collMod keeps what somebody else has set.
 STRICT: Final = {"validationLevel": "strict", "validationAction": "error"}
-
-
-def shape(key: list[tuple[str, Any]], options: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what makes two indexes equal; the age at which rows expire comes last."""
-    partial = options.get("partialFilterExpression") or {}
-    # An index that was made in a shell has its directions as floating-point numbers.
-    directions = [
-        (name, int(direction) if isinstance(direction, float) else direction) for name, direction in key
-    ]
-    unusual = {name: options[name] for name in ("sparse", "collation", "hidden") if options.get(name)}
-    age_limit = options.get(AGE)
-    return (
-        directions,
-        bool(options.get("unique")),
-        dict(partial),
-        unusual,
-        None if age_limit is None else int(age_limit),
-    )
-
-
-def is_shorter(wanted: int, real: int | None) -> bool:
-    """Whether an age in seconds lets the server remove what another one, or none, leaves alone."""
-    return real is None or wanted < real
 
 
 def age(seconds: object) -> str:

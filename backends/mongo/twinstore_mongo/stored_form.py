@@ -121,7 +121,7 @@ class StoredForm:
         storage = self._named(self.markers, stored)
         beside = {name: plain(stored.get(source)) for name, source in self.derived.items()}
         self._add_id(document, storage, stored)
-        if self.joined and type(stored[ID]) is not bson.ObjectId:
+        if self.joined:
             self._check_joined(beside, stored[ID], key)
         if self.versioned and not is_version(stored.get(VERSION)):
             # Under a mark, because a null stands for what may be absent.

@@ -11,7 +11,15 @@ from twinstore_mongo.validators import is_closed
 __all__ = ["described", "kind_problems", "validator_problem"]
 
 # Of an index; its number, version and namespace differ between servers.
-SHOWN: Final = ("unique", "partialFilterExpression", "sparse", "collation", "hidden", "expireAfterSeconds")
+SHOWN: Final = (
+    "unique",
+    "prepareUnique",
+    "partialFilterExpression",
+    "sparse",
+    "collation",
+    "hidden",
+    "expireAfterSeconds",
+)
 MOST_PATHS: Final = 3
 MOST_CHARACTERS: Final = 120
 ABSENT: Final = "nothing"

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from bson.int64 import Int64
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from twinstore.canonical import CanonicalModel
 from twinstore.failures import duplicate, lost_race
 from twinstore_mongo.codec import codec_of, next_version
 from twinstore_mongo.compile import filter_of, merged, owned_by
 from twinstore_mongo.derive import ID, VERSION
-from twinstore_mongo.errors import DRIVER, ID_INDEX, violated_index
+from twinstore_mongo.errors import DRIVER, ID_INDEX, first_write_error, violated_index
 from twinstore_mongo.reading import one
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from twinstore.access import Row, UniqueKey
     from twinstore.catalog import Entity, Key
     from twinstore.errors import DuplicateError, TwinstoreError
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.connection import Document
     from twinstore_mongo.context import RepositoryContext
 
-__all__ = ["insert", "overwrite", "rival", "swap"]
+__all__ = ["insert", "insert_several", "overwrite", "rival", "swap"]
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -44,6 +46,28 @@ def insert(context: RepositoryContext, entity: Entity[M], row: Row[M]) -> None:
             collection.insert_one(document, session=context.session)
         except DuplicateKeyError as error:
             raise duplicate_of(codec, row, violated_index(error)) from error
+
+
+def insert_several(context: RepositoryContext, entity: Entity[M], rows: Sequence[Row[M]]) -> None:
+    """Insert rows in one round trip, in their order and up to the first that is refused.
+
+    Raises:
+        DuplicateError: a key or a unique value is taken; names that of the row.
+    """
+    if len(rows) == 1:  # its key is known to every error
+        insert(context, entity, rows[0])
+        return
+    codec = codec_of(entity)
+    with context.writing(entity):
+        collection = context.collection(entity)
+        try:
+            collection.insert_many(map(codec.encode, rows), session=context.session)
+        except BulkWriteError as error:
+            refused = error.details["writeErrors"]
+            cause = first_write_error(refused[0]) if refused else None
+            if not isinstance(cause, DuplicateKeyError):
+                raise
+            raise duplicate_of(codec, rows[refused[0]["index"]], violated_index(cause)) from error
 
 
 def swap(context: RepositoryContext, entity: Entity[M], scope: Tenants, found: Document, row: Row[M]) -> None:

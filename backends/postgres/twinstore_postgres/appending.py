@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 from twinstore.access import Row
 from twinstore.appending import Log, key_text_of, keys_of, sequence_field
 from twinstore.canonical import CanonicalModel
-from twinstore.errors import DuplicateError
 from twinstore.failures import not_found
 from twinstore_postgres import statements
 from twinstore_postgres.changing import lock_step
 from twinstore_postgres.derive import table_of
-from twinstore_postgres.errors import Subject
+from twinstore_postgres.errors import NOWHERE, Subject
 from twinstore_postgres.owners import owner_values, scope_kind, setting
 from twinstore_postgres.settings import DRIVER
 
@@ -34,20 +33,13 @@ def append(
     execution: Execution, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]
 ) -> tuple[Row[M], ...]:
     """Append to an ordered log; see :class:`twinstore.access.Access`."""
-    once = partial(attempt, execution, entity, parent, rows)
-    try:
-        return execution.repeat(once)
-    except DuplicateError:
-        if len(rows) < 2 or execution.binding.in_unit:  # noqa: PLR2004  # one row is named, and a unit has ended
-            raise
-        # The server names the table alone; entry by entry, the one that it refuses can be told.
-        return execution.repeat(partial(once, singly=True))
+    return execution.repeat(partial(attempt, execution, entity, parent, rows))
 
 
 def attempt(
-    execution: Execution, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]], *, singly: bool = False
+    execution: Execution, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]
 ) -> tuple[Row[M], ...]:
-    """Append once; ``singly`` each new entry in a round trip of its own.
+    """Append once.
 
     The lock of the parent serialises the writers of its log. The parent is written too, although nothing in
     it changes: a lock alone would be invisible to a writer whose snapshot is older.
@@ -63,25 +55,18 @@ def attempt(
         log = Log(entity, DRIVER, map(table.row, stored.rows), lambda: number.rows[0][0])
         appended = tuple(map(log.place, rows))
         if log.new:
-            write(steps, (statements.touch(above), key), [*log.new], entity, singly=singly)
+            write(steps, (statements.touch(above), key), entity, [*log.new])
         else:
             steps.finish()
     return appended
 
 
-def write(
-    steps: TransactionSteps, touched: Step, new: Sequence[Row], entity: Entity, *, singly: bool
-) -> None:
+def write(steps: TransactionSteps, touched: Step, entity: Entity, new: Sequence[Row]) -> None:
     """Write the parent and the new entries, and end the transaction, if it is ours."""
     table = table_of(entity)
     inserts: list[Step] = [(statements.insert(table), table.encode(row.model, row.storage)) for row in new]
-    if not singly:
-        # Of several entries nobody knows which one the server refuses.
-        steps.finish(touched, *inserts, subject=Subject(entity, row=new[0] if len(new) == 1 else None))
-        return
-    for row, step in zip(new, inserts, strict=True):
-        steps.run(step, subject=Subject(entity, row=row))
-    steps.finish(touched)
+    subjects = tuple(Subject(entity, row=row) for row in new)
+    steps.finish(touched, *inserts, subject=Subject(entity, each=(NOWHERE, *subjects)))
 
 
 def stored_step(entity: Entity[M], scope: Tenants, rows: Sequence[Row[M]]) -> Step:

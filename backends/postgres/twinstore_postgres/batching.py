@@ -8,6 +8,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from twinstore_postgres.codec import Unprepared, register_loaders
+from twinstore_postgres.errors import note_place
 from twinstore_postgres.exchange import OwnConnection, Result, Step
 from twinstore_postgres.reading import rows_of
 
@@ -30,7 +31,6 @@ def batch(
     """Execute statements in one round trip and return what each of ``steps`` answered.
 
     What stands before and after them only sets the transaction up and ends it; its answers are not read.
-
     """
     if isinstance(connection, OwnConnection):
         return connection.exchange(steps, before, after)
@@ -65,9 +65,10 @@ def by_cursors(  # as batch has them
                     cursor.execute(statement, parameters, prepare=prepare, binary=True)
             except psycopg.Error as error:
                 failure = error
-    except psycopg.Error:
-        if failure is None:
-            raise
+    except psycopg.Error as error:
+        failure = failure or error
     if failure is not None:
+        # Those before it have their answers; the server executed none of those behind it.
+        note_place(failure, sum(cursor.pgresult is not None for cursor in cursors))
         raise failure
     return [Result(rows_of(cursor), cursor.rowcount) for cursor in cursors]

@@ -18,7 +18,7 @@ __all__ = ["deviations"]
 
 # The kinds of which a table has several, each under a name of its own; a grant is its whole line.
 LINE: Final = re.compile(
-    r"(?P<kind>table|column|constraint|index|policy|trigger|rule|grant|use) "
+    r"(?P<kind>table|column|constraint|index|policy|trigger|rule|child|grant|use) "
     r"(?:(?P<table>[^.: ]+)\.)?(?P<name>[^:]+): (?P<rest>.*)"
 )
 INDEXED: Final = re.compile(r"CREATE (?:UNIQUE )?INDEX \S+ ON [^.]+\.(?P<table>\S+) ")
@@ -186,6 +186,8 @@ class Mender:
                 return f"DROP INDEX {self._named(part)};"
             case "trigger" if part.rest == SWITCHED_OFF:
                 return f"ALTER TABLE {table} ENABLE TRIGGER {name};"
+            case "child":
+                return f"ALTER TABLE {part.name} NO INHERIT {table};"
             case "policy" | "trigger" | "rule":
                 return f"DROP {part.kind.upper()} {name} ON {table};"
             case _:

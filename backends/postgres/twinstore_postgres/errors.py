@@ -43,12 +43,15 @@ __all__ = [
     "Subject",
     "kind_of",
     "loggable",
+    "note_place",
     "translate",
     "translated",
 ]
 
 Kind = type[TwinstoreError]
 OF_PSYCOPG: Final = (psycopg.Error, psycopg.Warning, psycopg.Rollback)
+# The name under which an exception has the number of its statement in the round trip.
+PLACE: Final = "twinstore_place"
 
 
 @dataclass(slots=True)  # every call makes one, and a frozen one would cost twice as much
@@ -60,12 +63,14 @@ class Subject:
         parts: its key.
         row: what is written; it tells the key too, and which value is taken.
         others: what the other statements of the same round trip are about.
+        each: what each statement of the round trip is about, where several are about one table.
     """
 
     entity: Entity | None = None
     parts: tuple[object, ...] | None = None
     row: Row | None = None
     others: tuple[Subject, ...] = ()
+    each: tuple[Subject, ...] = ()
 
     @property
     def key(self) -> str | None:
@@ -76,6 +81,10 @@ class Subject:
 
     def met_by(self, error: BaseException) -> Subject:
         """Return what the statement that failed was about, as far as the server tells."""
+        place: int | None = vars(error).get(PLACE)
+        # Other errors than those about a row may have come before the first statement.
+        if isinstance(error, psycopg.IntegrityError) and place is not None and place < len(self.each):
+            return self.each[place]
         table = getattr(getattr(error, "diag", None), "table_name", None)
         for other in self.others:
             if other.entity is not None and other.entity.name == table:
@@ -84,6 +93,12 @@ class Subject:
 
 
 NOWHERE: Final = Subject()
+
+
+def note_place(error: BaseException, place: int) -> None:
+    """Note which statement of its round trip an error is about, from 0: the server does not tell."""
+    vars(error)[PLACE] = place
+
 
 STATES: Final[dict[str, Kind]] = {
     # classes

@@ -22,6 +22,7 @@ from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.rows import tuple_row
 
 from twinstore_postgres.codec import Row, Unprepared, register_loaders
+from twinstore_postgres.errors import note_place
 from twinstore_postgres.reading import tolerant_rows
 
 if TYPE_CHECKING:
@@ -220,9 +221,11 @@ def numbered(statement: bytes) -> bytes:
 
 def check(messages: Sequence[Message], answers: Sequence[PGresult]) -> None:
     """Raise the error of the first statement that failed, or of the commit."""
-    for answer in answers:
+    for at, answer in enumerate(answers):
         if answer.status not in ANSWERED:
-            raise error_from_result(answer)
+            error = error_from_result(answer)
+            note_place(error, sum(message.is_read for message in messages[:at]))
+            raise error
     if len(answers) < len(messages):
         raise psycopg.OperationalError("the connection ended before the server had answered")
 

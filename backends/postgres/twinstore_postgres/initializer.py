@@ -24,6 +24,7 @@ from twinstore_postgres.connecting import target_of
 from twinstore_postgres.datasource import source_class
 from twinstore_postgres.errors import translated
 from twinstore_postgres.failures import naming_rights
+from twinstore_postgres.numbering import numbering_differences
 from twinstore_postgres.schema import schema_differences, shape_differences, snapshot_of
 from twinstore_postgres.script import script
 from twinstore_postgres.settings import DRIVER
@@ -127,7 +128,8 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
             role = self._settings.application_role
             found = schema_differences(connection, self.module, role, additions=additions)
             remedy = f"twinstore migrate run --module {self.module.name} --backend {DRIVER}"
-            return (*standing(self._statuses(connection), remedy), *found)
+            lagging = numbering_differences(connection, self.module)
+            return (*standing(self._statuses(connection), remedy), *found, *lagging)
 
     @override
     def export(self) -> str:

@@ -103,23 +103,38 @@ class PostgresPlanter(Planter):
 
     @override
     def change(self, entity: Entity, row: RawRow | None, values: Values | None) -> RawRow | None:
+        # Taken back where nothing changed, because even so the row would stand elsewhere.
+        with refusals({}), self._connection.transaction():
+            return self._change(entity, row, values)
+
+    @override
+    def change_all(
+        self, entity: Entity, changes: Sequence[tuple[RawRow | None, Values | None]]
+    ) -> Sequence[RawRow | PlantRefusedError | None]:
+        """Change rows in one transaction; one by one where the server refuses one of them."""
+        try:
+            with refusals({}), self._connection.transaction():
+                return [self._change(entity, row, values) for row, values in changes]
+        except PlantRefusedError:
+            return super().change_all(entity, changes)
+
+    def _change(self, entity: Entity, row: RawRow | None, values: Values | None) -> RawRow | None:
         if values is None:
             if row is not None:
                 where = sql.SQL("DELETE FROM {} WHERE ctid = {}::tid").format(table(entity), str(row.place))
                 self._connection.execute(where)
             return None
         changed = values if row is None else {name: values[name] for name in differing(row.values, values)}
+        if not changed:
+            raise PlantRefusedError("the table keeps it as it was")
         types = {name: self._types[entity][name] for name in changed}
         statement = self._insert(entity, types) if row is None else self._update(entity, row, types)
         parameters = [parameter(value, types[name]) for name, value in changed.items()]
-        # Taken back where nothing changed, because even so the row would stand elsewhere.
-        with refusals(types), self._connection.transaction():
+        with refusals(types):
             found = self._connection.execute(statement, parameters).fetchone()
-            stored = None if found is None else self._row(entity, found)
-            if row is not None and stored is not None and not differing(row.values, stored.values):
-                raise PlantRefusedError(
-                    f"the type {', '.join(sorted(set(types.values())))} keeps it as it was"
-                )
+        stored = None if found is None else self._row(entity, found)
+        if row is not None and stored is not None and not differing(row.values, stored.values):
+            raise PlantRefusedError(f"the type {', '.join(sorted(set(types.values())))} keeps it as it was")
         return stored
 
     def _insert(self, entity: Entity, types: Mapping[str, str]) -> sql.Composed:
@@ -252,12 +267,22 @@ def text_of(value: object) -> str:
 
 def differing(one: Values, other: Values) -> list[str]:
     """Return the names whose values differ, ``1`` and ``1.0`` among them."""
-    return [name for name in other if parts_of(one.get(name)) != parts_of(other[name])]
+    return [name for name in other if not is_equal(one.get(name), other[name])]
 
 
-def parts_of(value: object) -> object:
-    """Return what tells a value from those that Python calls equal."""
-    return text_of(value) if isinstance(value, dict | list) else (type(value), value)
+def is_equal(one: object, other: object) -> bool:
+    """Whether two values are the same, down to the type of a number and the order of names."""
+    if one is other:
+        return True
+    if type(one) is not type(other) or one != other:
+        return False
+    if isinstance(one, dict):
+        pair = cast("dict[str, object]", one), cast("dict[str, object]", other)
+        named_alike = [*pair[0]] == [*pair[1]] and not isinstance(one, Doubled)
+        return named_alike and all(map(is_equal, pair[0].values(), pair[1].values()))
+    if isinstance(one, list):
+        return all(map(is_equal, cast("list[object]", one), cast("list[object]", other)))
+    return True
 
 
 @contextmanager

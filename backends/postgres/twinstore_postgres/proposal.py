@@ -19,6 +19,8 @@ from twinstore_postgres.migrator import ROLE_VARIABLE, STORE
 from twinstore_postgres.schema import SCHEMA_FILE, wanted_schema
 
 if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
     from twinstore.catalog import Entity, Module
     from twinstore.modules import ModuleSpec
 
@@ -41,6 +43,14 @@ SHOWN: Final = {
     "TEXT": "text",
 }
 DEFAULT: Final = " DEFAULT "
+SUFFIX: Final = ".sql"
+# What a statement makes, by its first words up to the name; of a privilege, all of it.
+MAKES: Final = re.compile(
+    r"CREATE (?:TABLE|INDEX|UNIQUE INDEX) IF NOT EXISTS [\w.\"]+"
+    r"|ALTER TABLE [\w.\"]+ (?:ADD COLUMN IF NOT EXISTS|DROP CONSTRAINT IF EXISTS) [\w\"]+"
+    r"|CREATE POLICY [\w\"]+ ON [\w.\"]+"
+    r"|GRANT [^;]+"
+)
 # UPDATE too, because a copy lets new rows be numbered above those that it brought.
 NUMBERING: Final = ("USAGE", "UPDATE")
 
@@ -72,13 +82,29 @@ class ShippedSchema:
 
 def draft_of(module: ModuleSpec[object]) -> MigrationDraft:
     """Return what the descriptions want and no shipped file creates."""
-    shipped = wanted_schema(module) if (module.migrations(STORE) / SCHEMA_FILE).is_file() else ()
+    folder = module.migrations(STORE)
+    shipped = wanted_schema(module) if (folder / SCHEMA_FILE).is_file() else ()
+    text = proposed_migration(module.catalog, shipped)
     return MigrationDraft(
         folder=STORE,
-        suffix=".sql",
-        text=proposed_migration(module.catalog, shipped),
+        suffix=SUFFIX,
+        text=text,
         contradictions=tuple(contradictions(module.catalog, shipped)),
+        repeats=tuple(repeats(text, folder)) if text is not None and folder.is_dir() else (),
     )
+
+
+def repeats(text: str, folder: Traversable) -> Iterator[str]:
+    """Yield the names of the files in a folder that make a part of a proposal already."""
+    wanted = made_by(text)
+    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+        if file.name.endswith(SUFFIX) and wanted & made_by(file.read_text(encoding="utf-8")):
+            yield file.name
+
+
+def made_by(text: str) -> set[str]:
+    """Return what the statements of a file make, however they are broken into lines."""
+    return set(MAKES.findall(" ".join(text.split())))
 
 
 def proposed_migration(module: Module, shipped: Sequence[str]) -> str | None:

@@ -108,10 +108,28 @@ SELECT format('use %%s: %%s', c.relname, p.privilege)
 GRANTS: Final = b"""
 SELECT format('grant %%s: %%s', c.relname, p.privilege)
   FROM pg_class c
- CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) AS p (privilege)
+ CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER'])
+         AS p (privilege)
  WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'
    AND EXISTS (SELECT FROM pg_roles WHERE rolname = %s)
    AND has_table_privilege(%s, c.oid, p.privilege)
+"""
+# What is granted of one column is no grant of the table, and changes a row as well.
+COLUMN_GRANTS: Final = b"""
+SELECT format('grant %%s: %%s (%%I)', c.relname, p.privilege, a.attname)
+  FROM pg_class c
+  JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+ CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'REFERENCES']) AS p (privilege)
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' AND a.attacl IS NOT NULL
+   AND EXISTS (SELECT FROM pg_roles WHERE rolname = %s)
+   AND has_column_privilege(%s, c.oid, a.attnum, p.privilege)
+   AND NOT has_table_privilege(%s, c.oid, p.privilege)
+"""
+# Rows of such a table are read with those of ours, and no key and no policy of ours holds for them.
+CHILDREN: Final = b"""
+SELECT format('child %%s.%%s: inherits', c.relname, i.inhrelid::regclass)
+  FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhparent
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'
 """
 
 
@@ -120,10 +138,10 @@ def describe_schema(connection: Connection, schema: str, role: str = "") -> tupl
 
     One round trip. The connection may be a caller's own, whose cursors answer otherwise.
     """
-    queries = (TABLES, COLUMNS, CONSTRAINTS, INDEXES, POLICIES, TRIGGERS, RULES)
-    statement = b" UNION ALL ".join([*queries, GRANTS, USES])
+    queries = (TABLES, COLUMNS, CONSTRAINTS, INDEXES, POLICIES, TRIGGERS, RULES, CHILDREN)
+    statement = b" UNION ALL ".join([*queries, GRANTS, COLUMN_GRANTS, USES])
     granted = [schema, role, role]
-    values = [schema] * len(queries) + granted + [schema, role, role, schema] + granted
+    values = [schema] * len(queries) + [*granted, *granted, role, schema, role, role, schema, *granted]
     cursor = psycopg.Cursor(connection, row_factory=scalar_row)
     lines: list[str] = cursor.execute(statement, values).fetchall()
     whole = (SEQUENCE.sub(rf"nextval('{schema}.\1'", line) for line in lines)

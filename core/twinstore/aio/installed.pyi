@@ -6,7 +6,7 @@ from twinstore.aio.threads import CallThreads
 from twinstore.scheduler.aio import AsyncSchedulerSession as AsyncSchedulerSession
 from twinstore.scheduler.aio import AsyncSchedulerStorage as AsyncSchedulerStorage
 
-__all__ = ["AsyncSchedulerSession", "AsyncSchedulerStorage"]
+__all__: list[str] = ["AsyncSchedulerSession", "AsyncSchedulerStorage"]
 
 class AsyncModuleAttributes:
     @property

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from importlib.resources.abc import Traversable
+import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from tomllib import TOMLDecodeError
 from typing import Final, cast
 
-import yaml
-from pydantic_settings import (
-    BaseSettings,
-    JsonConfigSettingsSource,
-    TomlConfigSettingsSource,
-    YamlConfigSettingsSource,
-)
-from typing_extensions import override
-
+from twinstore.config.unique import MalformedTextError, RepeatedKeyError, unique
 from twinstore.errors import ConfigurationError
 
 __all__ = ["read_file"]
@@ -27,45 +18,22 @@ __all__ = ["read_file"]
 ENCODING: Final = "utf-8-sig"
 
 
-class RepeatedKeyError(ValueError):
-    """A key occurs twice in one object."""
+def _json(text: str) -> object:
+    return json.loads(text, object_pairs_hook=unique)
 
 
-class JsonFile(JsonConfigSettingsSource):
-    """A JSON file in which no object repeats a key."""
+def _yaml(text: str) -> object:
+    from twinstore.config.yaml_text import read_yaml  # noqa: PLC0415  # few settings are YAML
 
-    @override
-    def _read_file(self, file_path: Path | Traversable) -> dict[str, object]:
-        return _mapping(json.loads(file_path.read_text(ENCODING), object_pairs_hook=_unique))
+    return read_yaml(text)
 
 
-class UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a mapping that repeats a key, of which plain YAML loaders silently keep the last."""
-
-    @override
-    def construct_mapping(
-        self, node: yaml.MappingNode, deep: bool = False
-    ) -> dict[Hashable, object]:  # signature of yaml
-        """Build a mapping after checking its keys."""
-        _unique((str(key.value), None) for key, _ in node.value)
-        built: dict[Hashable, object] = super().construct_mapping(node, deep)
-        return built
-
-
-class YamlFile(YamlConfigSettingsSource):
-    """A YAML file in which no mapping repeats a key."""
-
-    @override
-    def _read_file(self, file_path: Path | Traversable) -> dict[str, object]:
-        return _mapping(yaml.load(file_path.read_text(ENCODING), UniqueKeyLoader))  # noqa: S506  # a SafeLoader
-
-
-READERS: Final[Mapping[str, Callable[[Path], Mapping[str, object]]]] = {
-    ".json": lambda path: JsonFile(BaseSettings, path).json_data,
-    ".yaml": lambda path: YamlFile(BaseSettings, path).yaml_data,
-    ".yml": lambda path: YamlFile(BaseSettings, path).yaml_data,
+READERS: Final[Mapping[str, Callable[[str], object]]] = {
+    ".json": _json,
+    ".yaml": _yaml,
+    ".yml": _yaml,
     # TOML itself forbids to repeat a key; spellings that differ in case are found when entries are collected.
-    ".toml": lambda path: TomlConfigSettingsSource(BaseSettings, path).toml_data,
+    ".toml": tomllib.loads,
 }
 
 
@@ -89,7 +57,7 @@ def read_file(path: Path, origin: str) -> Mapping[str, object]:
             f"Settings file {path} ({origin}) does not exist; correct the path or create it."
         )
     try:
-        return reader(path)
+        return _mapping(reader(path.read_text(ENCODING)))
     # Before ValueError, whose subclass it is: this message names a key, never a value.
     except RepeatedKeyError as error:
         raise ConfigurationError(f"Settings file {path}: {error}. Keep one of them.") from None
@@ -97,21 +65,9 @@ def read_file(path: Path, origin: str) -> Mapping[str, object]:
         raise ConfigurationError(
             f"Settings file {path} ({origin}) cannot be read: {error.strerror}."
         ) from error
-    except (ValueError, TypeError, yaml.YAMLError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         # "from None": the error of the parser quotes the file.
         raise ConfigurationError(f"Settings file {path} is malformed{_place(error)}.") from None
-
-
-def _unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    spellings: dict[str, str] = {}
-    for key, value in pairs:
-        first = spellings.setdefault(key.casefold(), key)
-        if key in found or first != key:
-            also = "" if first == key else f" (also spelled {first!r}; keys ignore case)"
-            raise RepeatedKeyError(f"key {key!r} occurs twice in one object{also}")
-        found[key] = value
-    return found
 
 
 def _mapping(data: object) -> dict[str, object]:
@@ -128,9 +84,9 @@ def _place(error: Exception) -> str:
     """Say where the parser stopped, from positions alone."""
     if isinstance(error, json.JSONDecodeError):
         return f" at line {error.lineno}, column {error.colno}"
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f" at line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
-    if isinstance(error, TOMLDecodeError):
+    if isinstance(error, MalformedTextError):
+        return error.place
+    if isinstance(error, tomllib.TOMLDecodeError):
         found = re.search(r"at line \d+, column \d+", str(error))
         return f" {found.group()}" if found else ""
     if isinstance(error, UnicodeDecodeError):

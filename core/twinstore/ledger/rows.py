@@ -61,7 +61,10 @@ class LedgerRows:
     def _query(
         self, entity: Entity, where: Sequence[Condition], order: tuple[SortKey, ...], limit: int
     ) -> Query:
-        return Query(entity=entity.name, scope=ALL_TENANTS, where=tuple(where), order=order, limit=limit)
+        # An order by what is the same in all rows would keep servers from finding the start of a page by it.
+        same = {item.field for item in where if isinstance(item, Equals)}
+        telling = tuple(key for key in order if key.field not in same) or order[-1:]
+        return Query(entity=entity.name, scope=ALL_TENANTS, where=tuple(where), order=telling, limit=limit)
 
     def _first(self, access: Access, entity: Entity[M], where: Sequence[Condition]) -> Row[M] | None:
         page = access.page(entity, self._query(entity, where, key_order(entity), 1))
@@ -77,7 +80,7 @@ class LedgerRows:
             if page.next_page_token is None:
                 return
             last = page[-1]
-            after = [entity.value(last.model, last.storage, key.field) for key in order]
+            after = [entity.value(last.model, last.storage, key.field) for key in query.order]
             query = replace(query, after=cast("tuple[str | int | datetime | None, ...]", tuple(after)))
 
     def _forget(self, access: Access, entity: Entity, where: Sequence[Condition]) -> None:

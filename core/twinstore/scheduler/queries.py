@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import ValidationError
@@ -27,7 +27,6 @@ from twinstore.tenancy import ALL_TENANTS, Tenants
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from datetime import datetime
     from enum import StrEnum
 
 NEWEST_RUNS: Final = (SortKey("createdAt", descending=True, time=True), SortKey("id"))
@@ -48,6 +47,7 @@ LEASE_ORDER: Final = (
     SortKey("createdAt", time=True),
     SortKey("id"),
 )
+EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 LEASE_ENDS: Final = (SortKey("leaseExpiresAt", time=True), SortKey("id"))
 DUE_TRIGGERS: Final = (SortKey("nextFireAt", time=True), SortKey("tenantId"), SortKey("id"))
 
@@ -306,13 +306,16 @@ def workers(
     )
 
 
-def dead_workers(now: datetime, threshold: timedelta, limit: int) -> Query:
+def dead_workers(now: datetime, threshold: object, limit: int) -> Query:
     """Return the query of ``WorkerRepository.find_dead``."""
-    if threshold <= timedelta(0):
+    if not isinstance(threshold, timedelta) or threshold <= timedelta(0):
         raise ValidationError(f"Argument threshold should be longer than zero, not {threshold}.")
+    instant = instant_argument(now, "now")
+    # Nobody was silent since before the calendar began.
+    since = instant - threshold if threshold <= instant - EARLIEST else EARLIEST
     # A stopped worker is silent on purpose, and a dead one is known already.
     alive = OneOf("status", (WorkerStatus.ACTIVE.value, WorkerStatus.DRAINING.value))
-    silent = Before("lastHeartbeatAt", instant_argument(now, "now") - threshold)
+    silent = Before("lastHeartbeatAt", since)
     return build_query(
         "workers", scope=ALL_TENANTS, where=(alive, silent), order=SILENT_WORKERS, limit=limit, maximum=1000
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Protocol, cast
+from uuid import uuid4
 
 from pydantic import AliasChoices, Field, model_validator
 
@@ -19,7 +20,14 @@ if TYPE_CHECKING:
     from twinstore.paging import Page
     from twinstore.scheduler.runs import Run
 
-__all__ = ["FiredTrigger", "Trigger", "TriggerRepository", "fired_run_id", "trigger_id"]
+__all__ = [
+    "FiredTrigger",
+    "Trigger",
+    "TriggerRepository",
+    "fired_run_id",
+    "substitute_run_id",
+    "trigger_id",
+]
 
 
 # Of an id, in characters.
@@ -34,10 +42,22 @@ def trigger_id(tenant_id: str, schedule_id: str) -> str:
 
 def fired_run_id(tenant_id: str, schedule_id: str, due: datetime) -> str:
     """Return the id of the run that a trigger fires for an instant; it depends on nothing else."""
-    instant = f"{due.year:04}{due:%m%dT%H%M%SZ}"
-    owner = f"{tenant_id}:{schedule_id}"
+    owner, instant = f"{tenant_id}:{schedule_id}", instant_text(due)
     plain = f"run:{owner}:{instant}"
     return plain if len(plain) <= LONGEST_ID else f"run:{sha256(owner.encode()).hexdigest()[:32]}:{instant}"
+
+
+def substitute_run_id(due: datetime) -> str:
+    """Return an id for the run of an instant where another tenant has the one that follows from it.
+
+    At random, because whatever follows from the names could be taken in advance as well.
+    """
+    return f"run:{uuid4().hex}:{instant_text(due)}"
+
+
+def instant_text(due: datetime) -> str:
+    """Return a fired instant as ids of runs have it."""
+    return f"{due.year:04}{due:%m%dT%H%M%SZ}"
 
 
 class Trigger(CanonicalModel):
@@ -149,12 +169,14 @@ class TriggerRepository(Protocol):
 
         The id of the run follows from tenant, schedule and instant, so that no instant has two runs. Where a
         run of this id is there, the instant was fired before: the trigger advances all the same, and the run
-        is returned. Instants that passed since are counted in ``misfireCount`` and not made up for.
+        is returned. Where it is another tenant's, the run gets an id at random: nobody can keep a schedule of
+        others from firing. Instants that passed since are counted in ``misfireCount`` and not made up for.
         Absent, not due, disabled, deleted, or fired by another caller meanwhile: ``None``, nothing changes.
         Repeated call: ``None`` until the next instant. Atomic.
 
         Raises:
-            DuplicateError: a run of another tenant has the id of this run.
+            DuplicateError: in a unit of work, a run of another tenant has the id of this run; the unit is
+                aborted as by every duplicate, and the same call outside of it fires.
             ValidationError: the time rule has no further instant.
         """
         ...

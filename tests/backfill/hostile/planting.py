@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidBSON
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.errors import BulkWriteError
@@ -85,8 +86,9 @@ def planted(database: Any, entity: Entity, count: int, seed: int) -> Counter[byt
     """Insert hostile documents past the validators; return the bytes of those that the server took."""
     collection = database.get_collection(entity.collection, codec_options=TOLERANT)
     documents = [RawBSONDocument(raw) for raw in hostile_documents(entity, count, seed)]
-    # An _id of a type that the server does not take, or a unique value twice.
-    with suppress(BulkWriteError):
+    # An _id of a type that the server does not take, or a unique value twice, which the server repeats in its
+    # answer in a form that the client may be unable to read.
+    with suppress(BulkWriteError, InvalidBSON):
         collection.insert_many(documents, ordered=False, bypass_document_validation=True)
     found = collection.with_options(codec_options=RAW).find()
     return Counter(bytes(document.raw) for document in found)

@@ -140,6 +140,36 @@ def test_a_key_that_is_taken_is_refused_by_name_and_nothing_is_lost(opened: Open
     assert len(planter.rows(SCHEDULES)) == count
 
 
+def test_several_changes_come_to_what_each_comes_to_and_a_refusal_stops_none(opened: Opened) -> None:
+    _, planter = opened
+    one, two, three, four = sorted(planter.rows(AUDIT), key=lambda row: row.key or ())[:4]
+    category, key = named(planter, AUDIT, "category"), named(planter, AUDIT, "id")
+    new = {**four.values, key: "new"}
+    changed, taken, moved, same, added, gone = planter.change_all(
+        AUDIT,
+        [
+            (one, {**one.values, category: "other"}),
+            (two, {**two.values, key: "moved", category: one.values[category]}),
+            (three, {**three.values, key: "next"}),
+            (four, dict(four.values)),
+            (None, new),
+            (four, None),
+        ],
+    )
+    stored = {row.key: row for row in planter.rows(AUDIT)}
+    for found, wanted in ((changed, one.key), (taken, ("moved",)), (moved, ("next",)), (added, ("new",))):
+        assert not isinstance(found, PlantRefusedError)
+        assert found == stored[wanted]
+    assert isinstance(same, PlantRefusedError)
+    assert gone is None
+    assert stored.keys().isdisjoint({two.key, three.key, four.key})
+    # Whatever came before it and after it stands.
+    *_, refused = planter.change_all(AUDIT, [(stored["new",], None), (None, {**stored["next",].values})])
+    assert isinstance(refused, PlantRefusedError)
+    assert refused.unique
+    assert ("new",) not in {row.key for row in planter.rows(AUDIT)}
+
+
 def test_what_a_type_cannot_tell_is_refused(opened: Opened) -> None:
     _, planter = opened
     row, name = first(planter, AUDIT), named(planter, AUDIT, "occurredAt")

@@ -5,19 +5,49 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, ClassVar, Final
 
 import orjson
 
-from twinstore.errors import ConfigurationError
+from twinstore.errors import ConfigurationError, TwinstoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["json_text", "line_writer", "require_writable", "write_lines", "write_whole"]
+__all__ = [
+    "FileError",
+    "json_text",
+    "line_writer",
+    "naming",
+    "require_writable",
+    "write_lines",
+    "write_whole",
+]
 
 PRIVATE: Final = 0o600
+
+
+class FileError(TwinstoreError):
+    """A file of a command could not be written."""
+
+    code: ClassVar[str] = "file_failed"
+
+
+@contextmanager
+def naming(path: Path | None) -> Iterator[None]:
+    """Name the file or directory that a command writes to, where the system refuses.
+
+    Raises:
+        FileError: it did.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise FileError(
+            f"Nothing more can be written to {path}: {error.strerror}. Make room or name another place with "
+            "--out, and run the same command again."
+        ) from error
 
 
 def json_text(value: object) -> bytes:

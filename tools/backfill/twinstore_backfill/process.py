@@ -15,13 +15,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["begin", "end", "keep_outcome", "signals_to_python"]
+__all__ = ["REPORTS", "begin", "end", "keep_outcome", "signals_to_python"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STANDARD_STREAMS = 3
 # These start and stop servers and clean up behind them, for which Python raises KeyboardInterrupt.
 CLEANS_UP = frozenset({"demo", "down", "up"})
-
+# By command the files of --out that say how it ended; those of an earlier run say nothing of this one.
+REPORTS = {
+    "copy": ("backfill-report.json",),
+    "verify": (
+        "parity-report.json",
+        "parity-report.xml",
+        "parity-report.md",
+        "parity-report.html",
+        "differences.ndjson",
+    ),
+}
 
 # Whether the process runs one command and nothing else.
 _own = False
@@ -70,6 +80,7 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
 
     Nothing is raised, because an exception in the middle of an import or of a clean-up shows up anywhere.
     """
+    _remove_reports(sys.argv[1:])
     name, code = signal.Signals(number).name, 128 + number
     text, stream = f"error: Interrupted by {name}.\n", 2
     if _wants_json(sys.argv[1:]):
@@ -82,6 +93,24 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
         # Not print, which refuses to write while it is writing.
         os.write(stream, text.encode())
     os._exit(code)
+
+
+def _remove_reports(given: list[str]) -> None:
+    """Remove the reports of an earlier run, as the command does first of all once it is imported."""
+    command = _command_of(given)
+    named = [value for option, value in pairwise(given) if option == "--out"]
+    named += [word.removeprefix("--out=") for word in given if word.startswith("--out=")]
+    for path in (os.path.join(out, name) for out in named for name in REPORTS.get(command, ())):  # noqa: PTH118  # pathlib is not imported yet
+        with suppress(OSError):
+            os.unlink(path)  # noqa: PTH108  # the same
+
+
+def _command_of(given: list[str]) -> str:
+    """Return the command of a backfill, empty for any other."""
+    after = given[given.index("backfill") + 1 :] if "backfill" in given else []
+    if after[:1] == ["--job-file"]:
+        after = after[2:]
+    return next(iter(after), "")
 
 
 def _wants_json(given: list[str]) -> bool:

@@ -41,6 +41,8 @@ FETCH_KEYS: Final = 500
 BATCH_BYTES: Final = 500_000
 NULL: Final = marked("null", None)
 # Beside a row of which only a digest is shown; an object of its own.
+# JSON has no array that begins at another place than the first; as text it differs from every one that does.
+ARRAY: Final = "CASE WHEN array_lower({0}, 1) <> 1 THEN to_jsonb(CAST({0} AS text)) ELSE to_jsonb({0}) END"
 DIGESTED: Final = bytes(bytearray(NOTHING_BESIDE))
 
 
@@ -64,7 +66,7 @@ class SelectedColumn:
         if self.member is not None:
             return self.member.term()
         column = sql.Identifier(self.column)
-        return sql.SQL("to_jsonb({})").format(column) if self.array else column
+        return sql.SQL(ARRAY).format(column) if self.array else column
 
     @property
     def compared(self) -> sql.Composable:

@@ -30,7 +30,7 @@ class ExecutionLogs(Repository, ExecutionLogRepository):
 
     @override
     def append(self, entries: Sequence[ExecutionLogEntry]) -> tuple[ExecutionLogEntry, ...]:
-        entries = tuple(self._model(entry, ExecutionLogEntry, "entries") for entry in entries)
+        entries = self._models(entries, ExecutionLogEntry, "entries")
         if not entries:
             self._check_writable()
             return ()

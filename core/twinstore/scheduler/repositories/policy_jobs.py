@@ -126,7 +126,7 @@ class PolicyJobs(Repository, PolicyJobRepository):
         lease_owner: str | None,
         now: datetime,
     ) -> tuple[bool, ...]:
-        jobs = tuple(self._model(job, PolicyRunJob, "jobs") for job in jobs)
+        jobs = self._models(jobs, PolicyRunJob, "jobs")
         owner, status = holder_arguments(lease_owner, now)[0], status_argument(expected)
         instant = instant_argument(now, "now")
         for job in jobs:
@@ -283,13 +283,13 @@ def status_argument(status: PolicyRunJobStatus) -> PolicyRunJobStatus:
     return PolicyRunJobStatus(text)
 
 
-def end_of_lease(now: datetime, lease: timedelta) -> datetime:
+def end_of_lease(now: datetime, lease: object) -> datetime:
     """Return when a lease expires, in whole milliseconds.
 
     Raises:
         ValidationError: it is no time, shorter than a millisecond, or ends after the year 9999.
     """
-    if lease < MILLISECOND:
+    if not isinstance(lease, timedelta) or lease < MILLISECOND:
         raise ValidationError(f"Argument lease should be a time of at least one millisecond, not {lease!r}.")
     try:
         return instant_argument(now + lease, "lease")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from typing_extensions import override
 
 from twinstore.access import Ref, Row
+from twinstore.errors import DuplicateError
 from twinstore.paging import Page
 from twinstore.repository import Repository
 from twinstore.scheduler import queries
@@ -17,7 +18,13 @@ from twinstore.scheduler.rules import schedules as rules
 from twinstore.scheduler.rules.schedules import Firing
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule
-from twinstore.scheduler.triggers import FiredTrigger, Trigger, TriggerRepository, fired_run_id
+from twinstore.scheduler.triggers import (
+    FiredTrigger,
+    Trigger,
+    TriggerRepository,
+    fired_run_id,
+    substitute_run_id,
+)
 from twinstore.scope import id_argument, instant_argument
 
 if TYPE_CHECKING:
@@ -84,6 +91,16 @@ class Triggers(Repository, TriggerRepository):
         )
 
     def _fire(self, scope: Tenant, key: str, due: datetime, now: datetime) -> Firing | None:
+        """Fire an instant, whoever has the id of its run."""
+        try:
+            return self._fire_as(fired_run_id(scope.id, key, due), scope, key, due, now)
+        except DuplicateError as error:
+            # Only the run is new, so its id is what a run out of sight has. A unit is over by then.
+            if error.entity != RUNS.name or self._access.binding.in_unit:
+                raise
+        return self._fire_as(substitute_run_id(due), scope, key, due, now)
+
+    def _fire_as(self, run_id: str, scope: Tenant, key: str, due: datetime, now: datetime) -> Firing | None:
         """Fire an instant in one step; ``None`` where somebody was faster, or it must not fire."""
         firing: Firing | None = None
 
@@ -96,6 +113,7 @@ class Triggers(Repository, TriggerRepository):
                 stored_of(schedule, self.driver),
                 None if trigger is None else trigger.model,
                 None if run is None else run.model,
+                run_id,
                 due,
                 now,
             )
@@ -104,7 +122,6 @@ class Triggers(Repository, TriggerRepository):
             return None, Row(firing.trigger), (Row(firing.run) if firing.created else None)
 
         # The schedule first, as all that write one do, so that no two of them deadlock.
-        run_id = fired_run_id(scope.id, key, due)
         refs = (Ref(SCHEDULES, scope, (key,)), trigger_ref(scope, key), Ref(RUNS, scope, (run_id,)))
         self._access.change(refs, rule)
         return firing

@@ -11,7 +11,7 @@ from twinstore.jsontext import format_timestamp
 from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule, SoftDeletion
-from twinstore.scheduler.triggers import Trigger, fired_run_id
+from twinstore.scheduler.triggers import Trigger
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -155,15 +155,21 @@ class Firing:
     created: bool
 
 
-def fired(
-    stored: StoredSchedule | None, trigger: Trigger | None, run: Run | None, due: datetime, now: datetime
+def fired(  # noqa: PLR0917  # what is stored, and what is to be
+    stored: StoredSchedule | None,
+    trigger: Trigger | None,
+    run: Run | None,
+    run_id: str,
+    due: datetime,
+    now: datetime,
 ) -> Firing | None:
     """Return what firing an instant stores, ``None`` where it is not to be fired.
 
     Args:
         stored: the schedule.
         trigger: its trigger.
-        run: the run that has the id of this instant, if there is one.
+        run: the run that has this id, if there is one.
+        run_id: the id of the run.
         due: the instant that was found due; another caller may have fired it meanwhile.
         now: the instant of the call.
     """
@@ -174,18 +180,20 @@ def fired(
     if not schedule.enabled or stored.deletion is not None:
         return None
     found = run or Run(
-        id=fired_run_id(schedule.tenant_id, schedule.id, due),
+        id=run_id,
         tenant_id=schedule.tenant_id,
         schedule_id=schedule.id,
         trigger=RunTrigger.CRON,
         state=RunState.PLANNING,
         created_at=now,
     )
+    # First: it names the schedule where the calendar ends.
+    following = _next_instant(schedule, now)
     misfires = count_fires(schedule.when_cron, schedule.timezone, due, now)
     advanced = trigger.evolve(
         when_cron=schedule.when_cron,
         timezone=schedule.timezone,
-        next_fire_at=_next_instant(schedule, now),
+        next_fire_at=following,
         last_fire_at=due,
         last_run_id=found.id,
         fire_count=trigger.fire_count + 1,

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from twinstore_backfill.cli import backends, backfill, config, demo, dev, migrate, purge
+from twinstore_backfill.cli.lazily import group_of
 from twinstore_backfill.cli.params import CommonOptions
-from twinstore_embedded.cli import down, up
 
 __all__ = ["app"]
 
+OURS: Final = "twinstore_backfill.cli"
+# In the order in which somebody who is new meets them.
+COMMANDS: Final = {
+    "backfill": f"{OURS}.backfill:app",
+    "migrate": f"{OURS}.migrate:app",
+    "config": f"{OURS}.config:app",
+    "backends": f"{OURS}.backends:backends",
+    "purge": f"{OURS}.purge:purge",
+    "demo": f"{OURS}.demo:demo",
+    "up": "twinstore_embedded.cli:up",
+    "down": "twinstore_embedded.cli:down",
+    "dev": f"{OURS}.dev:app",
+}
+
 app = typer.Typer(
     name="twinstore",
+    cls=group_of(COMMANDS),
     help="What a service stores in MongoDB or PostgreSQL: move it from one to the other, with proof.",
     epilog="Exit codes: 0 done or equal, 1 differences or conflicts, 2 usage or configuration, "
     "3 inconclusive, 4 failed but resumable, 6 pre-flight refused, 7 another worker holds the lease, "
@@ -37,15 +51,3 @@ def options(
 ) -> None:
     """Keep what stands in front of the command."""
     context.obj = CommonOptions(config_file, debug)
-
-
-# In the order in which somebody who is new meets them.
-app.add_typer(backfill.app, name="backfill")
-app.add_typer(migrate.app, name="migrate")
-app.add_typer(config.app, name="config")
-app.command()(backends.backends)
-app.command()(purge.purge)
-app.command()(demo.demo)
-app.command()(up)
-app.command()(down)
-app.add_typer(dev.app, name="dev")

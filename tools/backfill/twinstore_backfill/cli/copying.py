@@ -34,7 +34,7 @@ from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
 from twinstore_backfill.copy.reporting import REPORT_FILE, CopyResult, failure_document, report_document
-from twinstore_backfill.files import json_text, write_whole
+from twinstore_backfill.files import json_text, naming, write_whole
 from twinstore_backfill.finishing import on_finish
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.progress import progress_on
@@ -113,9 +113,9 @@ def copy(  # noqa: PLR0917  # the options of a command
 
     Run the same command again after any interruption: finished ranges are not copied twice.
     """
-    on_finish(finish, out or DEFAULT_OUT)
     # From here on, so that the report agrees with the exit code at every moment.
     with copy_directory(out, execute=execute), stop_on_signals() as stop:
+        on_finish(finish, out or DEFAULT_OUT)
         name = side_module(common(context), module, source_config, target_config)
         options = CopyOptions(
             entities=entity or (),
@@ -161,7 +161,7 @@ def copied(
     """Copy, with ``extra`` remove what only the target has, print the report, and return the exit code."""
     removal: ExtraRows | None = None
     kept = options.out or (DEFAULT_OUT if options.execute else None)
-    with sides as (left, right), progress_on() as progress:
+    with naming(kept), sides as (left, right), progress_on() as progress:
         result = run_copy(left, right, options, progress, stop)
         # While the stores are open: it asks them for their identity and version.
         document = report_document(result)

@@ -51,6 +51,8 @@ def migration(
     # Before anything is written: what is missing cannot be told from what is made in another way.
     refuse_contradictions(spec, drafts)
     missing = [draft for draft in drafts if draft.text is not None]
+    if not check:
+        refuse_repetitions(spec, missing)
     if not missing:
         typer.echo(f"The migrations of {spec.name} make everything that its descriptions ask for.")
     for draft in missing:
@@ -203,6 +205,19 @@ def refuse_contradictions(spec: ModuleSpec[object], drafts: list[MigrationDraft]
         raise MigrationError(
             f"Shipped migrations of {spec.name} contradict its descriptions. {' '.join(found)} "
             "Restore the description, or write the migration by hand.",
+            module=spec.name,
+        )
+
+
+def refuse_repetitions(spec: ModuleSpec[object], missing: list[MigrationDraft]) -> None:
+    """Refuse to write what an earlier file makes already: the snapshot beside it was not written since."""
+    found = [f"{draft.folder}/{name}" for draft in missing for name in draft.repeats]
+    if found:
+        raise MigrationError(
+            f"The snapshot of the schema of {spec.name} is older than {', '.join(found)}: a further file "
+            f"would repeat what is in there. Apply it with `twinstore migrate run --module {spec.name}` on a "
+            f"development server, write the snapshot with `twinstore dev schema {spec.name}`, and run this "
+            "command again; or write the migration by hand.",
             module=spec.name,
         )
 

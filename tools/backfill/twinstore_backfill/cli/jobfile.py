@@ -89,15 +89,19 @@ def _plain(table: Table) -> Table:
     return {**table, ON_FINISH: shlex.join(map(str, words))} if isinstance(words, list) else table
 
 
-def defaults(job: JobFile, commands: Mapping[str, Mapping[str, str]]) -> dict[str, Table]:
+def defaults(
+    job: JobFile, commands: Mapping[str, Mapping[str, str]], flags: Collection[str] = ()
+) -> dict[str, Table]:
     """Return the value of each option by command and name of its parameter.
 
     Args:
         job: what the file says.
         commands: by command the names of the parameters by those of the options.
+        flags: the options that are on or off.
 
     Raises:
-        ConfigurationError: a command or an option is unknown, or belongs on the command line.
+        ConfigurationError: a command or an option is unknown, or belongs on the command line, or one that is
+            no flag is true or false.
     """
     for name in job.commands:
         if name not in commands:
@@ -108,6 +112,8 @@ def defaults(job: JobFile, commands: Mapping[str, Mapping[str, str]]) -> dict[st
     for name, table in job.commands.items():
         for option in table:
             _check(job, option, commands[name])
+    for table in (job.options, *job.commands.values()):
+        _check_flags(job, table, flags)
     return {
         name: {
             known[option]: value
@@ -125,6 +131,16 @@ def _check(job: JobFile, option: str, known: Collection[str]) -> None:
         )
     if option not in known:
         raise _unknown(job, option, "option", known)
+
+
+def _check_flags(job: JobFile, table: Table, flags: Collection[str]) -> None:
+    for option, value in table.items():
+        # Taken for a number, it would count as 1 or 0.
+        if isinstance(value, bool) and option not in flags:
+            raise ConfigurationError(
+                f"The job file {job.name}: {option} is neither on nor off; give its value instead of "
+                f"{str(value).lower()}."
+            )
 
 
 def _unknown(job: JobFile, name: str, what: str, known: Iterable[str]) -> ConfigurationError:

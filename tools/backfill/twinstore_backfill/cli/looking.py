@@ -30,6 +30,7 @@ from twinstore_backfill.cli.stores import both_sides, side_module
 from twinstore_backfill.copy.retention import instant_of_judgement
 from twinstore_backfill.ignoring import check_ignored, of_entity
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.repair.named import is_nameable
 from twinstore_backfill.stores import select_entities
 from twinstore_backfill.verify.row import RowComparison, compare_row
 
@@ -93,7 +94,7 @@ def key_option(entity: Entity, parts: Sequence[str]) -> Key:
             )
         except ValueError:
             key = ()
-        if key and entity.admits_key(key):
+        if key and is_nameable(entity, key):
             return key
     described = ", ".join(f"{part.field} ({part.type.value})" for part in wanted)
     raise ValidationError(

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from twinstore.errors import ValidationError
+from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.ledger import CopyJob
 from twinstore.tenancy import shown
 from twinstore_backfill.cli.copying import copied, copy_directory
@@ -35,7 +35,7 @@ from twinstore_backfill.copy.engine import known_job, present_job_id
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.overview import latest_job
 from twinstore_backfill.copy.quarantine import quarantine_lines, quarantined
-from twinstore_backfill.files import write_lines
+from twinstore_backfill.files import naming, write_lines
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.stopping import stop_on_signals
 from twinstore_backfill.stores import Store, chosen_module, open_store, select_entities
@@ -151,10 +151,14 @@ def export(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Write every document with its reason and its original bytes to a file that only its owner may read."""
+    with naming(out):
+        if out.is_dir():
+            raise ConfigurationError(f"{out} of --out is a directory; name the file to write.")
     with opened(context, module, target, target_config, job) as (store, found):
         entries = quarantined(store.ledger, found, content=False)
         count = sum(1 for entry in entries if not entity or entry["entity"] in entity)
-        write_lines(out, quarantine_lines(store.ledger, found, [], entity or ()))
+        with naming(out):
+            write_lines(out, quarantine_lines(store.ledger, found, [], entity or ()))
     emit(output, {"job": found.id, "documents": count, "file": str(out)}, f"{count:,} written to {out}.")
 
 

@@ -72,8 +72,8 @@ def recheck(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Compare again only the rows that a verification named. It never proves more than these rows."""
-    on_finish(finish, out)
     with report_directory(_apart(out, given)), stop_on_signals() as stop:
+        on_finish(finish, out)
         name = side_module(common(context), module, source_config, target_config)
         options = VerifyOptions(
             entities=entity or (),
@@ -125,8 +125,8 @@ def repair(  # noqa: PLR0917  # the options of a command
 
     Rows that only the target has are removed with --delete-extra. Without --execute nothing is written.
     """
-    on_finish(finish, out)
     with report_directory(_apart(out, given) if execute else None), stop_on_signals() as stop:
+        on_finish(finish, out)
         name = side_module(common(context), module, source_config, target_config)
         options = VerifyOptions(
             entities=entity or (),

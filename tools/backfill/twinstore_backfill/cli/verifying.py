@@ -141,9 +141,9 @@ def verify(  # noqa: PLR0917  # the options of a command
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Prove that two stores hold the same, writing nothing. Nobody may write to them meanwhile."""
-    on_finish(finish, out)
     # From here on, so that the files of --out agree with the exit code at every moment.
     with report_directory(out), stop_on_signals() as stop:
+        on_finish(finish, out)
         approval = _approval(reason, approved_by, start_clean=start_clean)
         # A fresh start needs no source, so not even its settings are read.
         files = (target_config,) if approval else (source_config, target_config)

@@ -22,7 +22,7 @@ from twinstore_backfill.demo.loading import load_everything, load_samples
 from twinstore_backfill.selftest.markdown import headline
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
     from pathlib import Path
 
     from twinstore.scheduler.storage import SchedulerStorage
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RUNS", "DemoFailedError", "run_demo"]
 
-RUNS: Final = 10_000
+RUNS: Final = 6_000
 SCHEDULES_PER_TENANT: Final = 10
 PAGE_SIZE: Final = 25
 # Rows of each entity that the self-test takes; more would plant the same corruptions in other rows.
@@ -46,7 +46,7 @@ class DemoFailedError(TwinstoreError):
     code = "demo_failed"
 
 
-def run_demo(folder: Path, *, runs: int = RUNS, sample: int = SAMPLE) -> int:
+def run_demo(folder: Path, *, runs: int = RUNS, sample: int = SAMPLE, corrupted: Sequence[str] = ()) -> int:
     """Run all steps in ``folder`` and return the number of documents proved equal.
 
     The servers live in ``folder`` and are stopped at the end; the reports stay there.
@@ -55,6 +55,7 @@ def run_demo(folder: Path, *, runs: int = RUNS, sample: int = SAMPLE) -> int:
         folder: where to work.
         runs: how many runs to generate.
         sample: rows of each entity that the self-test takes.
+        corrupted: the entities that it corrupts; empty for all.
 
     Raises:
         TwinstoreError: a step failed; nothing is proved.
@@ -71,7 +72,7 @@ def run_demo(folder: Path, *, runs: int = RUNS, sample: int = SAMPLE) -> int:
             f"Start a MongoDB replica set and a PostgreSQL below {folder}",
             time.monotonic() - started,
         )
-        proved = Demo(console, folder, runs, sample).run()
+        proved = Demo(console, folder, runs, sample, corrupted).run()
     # After the block, so that the time holds the stop of the servers.
     print_step(console, "Everything together, with the stop of both servers", time.monotonic() - started)
     console.print(f"PASS: {proved:,} documents proved equal")
@@ -81,13 +82,16 @@ def run_demo(folder: Path, *, runs: int = RUNS, sample: int = SAMPLE) -> int:
 class Demo:
     """The steps of the demo and what they need of each other."""
 
-    def __init__(self, console: Console, folder: Path, runs: int, sample: int) -> None:
-        """Take where to print, where to work, how many runs to generate and how many rows to sample."""
+    def __init__(
+        self, console: Console, folder: Path, runs: int, sample: int, corrupted: Sequence[str]
+    ) -> None:
+        """Take where to print, where to work, how many runs to generate, and what the self-test takes."""
         self._console = console
         self._folder = folder
         self._settings = folder / "servers" / "appsettings.json"
         self._runs = runs
         self._sample = sample
+        self._corrupted = corrupted
 
     def run(self) -> int:
         """Go through the steps in order."""
@@ -106,6 +110,7 @@ class Demo:
             "selftest",
             "--sample",
             str(self._sample),
+            *(text for name in self._corrupted for text in ("--entity", name)),
         )
         self._print_found()
         with (
@@ -139,6 +144,7 @@ class Demo:
 
     def _backfill(self, title: str, command: str, *options: str) -> None:
         """Run the command line as a migration engineer would, and show the command."""
+        announce(self._console, title)
         shown = ["backfill", command, "--module", "scheduler", "--from", "Mongo", "--to", "Postgres"]
         self._console.print(f"   $ twinstore {' '.join([*shown, *options])}", style="dim")
         arguments = ["--config", str(self._settings), *shown, "--out", str(self._folder), *options]
@@ -182,10 +188,16 @@ def remove_earlier_demo(folder: Path) -> None:
 
 @contextmanager
 def step(console: Console, title: str) -> Generator[None]:
-    """Print a step and how long it took, once it succeeded."""
+    """Say what begins, and print the step and how long it took, once it succeeded."""
+    announce(console, title)
     started = time.monotonic()
     yield
     print_step(console, title, time.monotonic() - started)
+
+
+def announce(console: Console, title: str) -> None:
+    """Say what begins, so that nobody takes a long step for a silent one."""
+    console.print(f".. {title}", style="dim")
 
 
 def print_step(console: Console, title: str, seconds: float) -> None:

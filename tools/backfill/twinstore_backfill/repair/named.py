@@ -85,14 +85,27 @@ class NamedRows:
         try:
             item: dict[str, Any] = json.loads(line)
             entity, kind = self._known[item["entity"]], FindingKind(item["kind"])
-            key = None if item["key"] is None else tuple(item["key"])
-        except (ValueError, KeyError, TypeError):
+            key = _listed(item["key"])
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise ValidationError(
                 f"{place} is no finding of this module; give the {DIFFERENCES} of a verification as it is."
             ) from None
-        if key is not None and not entity.admits_key(key):
+        if key is not None and not is_nameable(entity, key):
             raise ValidationError(f"{place}: the key is none of {entity.name}; give the file as it is.")
         return entity.name, key, kind
+
+
+def is_nameable(entity: Entity, key: tuple[object, ...]) -> bool:
+    """Whether what somebody typed can be the key of a row; no server takes a text with a lone surrogate."""
+    texts = (part for part in key if isinstance(part, str))
+    return entity.admits_key(key) and all(part.encode(errors="ignore").decode() == part for part in texts)
+
+
+def _listed(key: Any) -> tuple[Any, ...] | None:  # noqa: ANN401  # as JSON has it
+    """Return a key as a finding lists it; a text is none, although its letters could be parts."""
+    if isinstance(key, str):
+        raise TypeError
+    return None if key is None else tuple(key)
 
 
 @contextmanager

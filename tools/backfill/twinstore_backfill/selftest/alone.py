@@ -50,10 +50,10 @@ def alone(
     Args:
         source: the side that is right.
         target: the side that is corrupted; it holds what was copied.
-        planted: what stood there together and was taken back.
+        planted: what stood there together and was taken back, each with the row as it stands since.
         stop: asks for the end.
     """
-    return [_judged(source, target, _again(target, item), stop) for item in planted]
+    return [_judged(source, target, _again(target, item), stop)[0] for item in planted]
 
 
 def one_of_each(planted: Sequence[Planted], elsewhere: AbstractSet[str], turn: int) -> Iterator[Planted]:
@@ -83,15 +83,18 @@ def once_more(
     """
     stored = {entity.name: target.rows(entity) for entity in target.entities}
     around = surroundings(target, stored, herd)
+    rows = {name: {row.key: row for row in found if row.key is not None} for name, found in stored.items()}
     singles: list[Single] = []
     left: list[Refused] = []
     for item in refused:
-        rows = {row.key: row for row in stored[item.entity] if row.key is not None}
-        done = item if item.again is None else plant(around[item.entity], rows, item.again)
+        own = rows[item.entity]
+        done = item if item.again is None else plant(around[item.entity], own, item.again)
         if isinstance(done, Planted):
-            singles.append(_judged(source, target, done, stop))
-            # What is taken back stands elsewhere in its table.
-            stored[item.entity] = target.rows(done.entity)
+            single, restored = _judged(source, target, done, stop)
+            singles.append(single)
+            if restored.before is not None:
+                # What is taken back stands elsewhere in its table.
+                own[done.key] = restored.before
         else:
             left.append(done or item)
     return singles, left
@@ -99,23 +102,20 @@ def once_more(
 
 def _again(target: ScratchSide, item: Planted) -> Planted:
     """Plant a corruption that was taken back."""
-    entity, change = item.entity, target.planter.change
-    row = None
-    if item.before is not None:
-        # Taking it back has moved the row.
-        row = next((row for row in target.rows(entity) if row.key == item.key), None)
     # Built again: of a name that stands twice the values that were read back tell one.
-    values = None if item.after is None else item.mutation.build(item.origin.values)
-    return replace(item, before=row, after=change(entity, row, values))
+    values = None if item.mutation.kind is Kind.ROW_MISSING else item.mutation.build(item.origin.values)
+    return replace(item, after=target.planter.change(item.entity, item.before, values))
 
 
-def _judged(source: ScratchSide, target: ScratchSide, item: Planted, stop: StopSwitch) -> Single:
-    """Verify what is planted alone, and take it back."""
+def _judged(
+    source: ScratchSide, target: ScratchSide, item: Planted, stop: StopSwitch
+) -> tuple[Single, Planted]:
+    """Verify what is planted alone, and take it back; return that with the row as it stands again."""
     try:
         tenants = () if item.tenant is None else (item.tenant,)
         found = verified(source, target, stop, entities=(item.entity.name,), tenants=tenants)
     finally:
-        undo(target.planter, [item])
+        (restored,) = undo(target.planter, [item])
     judgement = judge([item], found.lines)
     wanted = "FAIL" if item.expected else "PARTIAL"
     problems = [text for _, text in judgement.missed]
@@ -124,4 +124,4 @@ def _judged(source: ScratchSide, target: ScratchSide, item: Planted, stop: StopS
         problems.append(f"the verdict is {found.report.verdict}, not {wanted}")
     if item.expected and found.report.cutover_ready:
         problems.append("the report says that the switch may follow")
-    return Single(item, found.report.verdict, found.report.cutover_ready, "; ".join(problems))
+    return Single(item, found.report.verdict, found.report.cutover_ready, "; ".join(problems)), restored

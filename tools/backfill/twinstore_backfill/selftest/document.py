@@ -61,6 +61,7 @@ def document_of(
         "sample": options.sample,
         "seed": options.seed,
         "thorough": options.thorough,
+        "entities_asked": list(options.entities),
         **totals,
         "false_alarms": alarms,
         "refused": sum(len(store["refused"]) for store in stores),

@@ -16,15 +16,16 @@ from twinstore_backfill.selftest.alone import Single, alone, once_more, one_of_e
 from twinstore_backfill.selftest.herd import Herd
 from twinstore_backfill.selftest.judging import Judgement, judge
 from twinstore_backfill.selftest.moving import Verified, copy_all, settle, verified
-from twinstore_backfill.selftest.planting import Planted, Refused, plant, undo
+from twinstore_backfill.selftest.planting import AT_ONCE, Planted, Refused, plant_all, undo
 from twinstore_backfill.selftest.preparing import plans_for, surroundings
 from twinstore_backfill.selftest.sampling import sampled
 from twinstore_backfill.selftest.schema import DroppedPart, schema_dropped
 from twinstore_backfill.selftest.watch import Watch, told
 from twinstore_backfill.stopping import StopRequestedError
+from twinstore_backfill.stores import select_entities
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from twinstore.keys import Key
     from twinstore_backfill.progress import Progress
@@ -115,15 +116,17 @@ def run_selftest(  # noqa: PLR0917  # the three stores, what is asked, and who i
 
     Raises:
         PreflightError: the source has no row that a copy takes.
+        ValidationError: an entity is unknown.
         TwinstoreError: a store failed.
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
     try:
+        select_entities(source.bulk, options.entities)
         samples = sampled(source.bulk, options.sample, options.seed)
         require_rows(source, samples)
         herd = Herd(samples)
-        plans, copies = _prepared(herd, (left, right), stop)
+        plans, copies = _prepared(herd, (left, right), options, stop)
         test = Selftest(herd, copies, options, progress, stop)
         sides = _both(test, *plans)
     except StopRequestedError:
@@ -146,12 +149,12 @@ def require_rows(source: Store, samples: Mapping[str, Sample]) -> None:
 
 
 def _prepared(
-    herd: Herd, sides: tuple[ScratchSide, ScratchSide], stop: StopSwitch
+    herd: Herd, sides: tuple[ScratchSide, ScratchSide], options: SelftestOptions, stop: StopSwitch
 ) -> tuple[tuple[SidePlan, SidePlan], dict[tuple[str, Key, int], Key]]:
     """Bring the rows to both sides and plan for them."""
-    herd.vary()
+    herd.vary(options.corrupts)
     settle(herd, *sides, stop)
-    return plans_for(sides, herd, stop)
+    return plans_for(sides, herd, options.corrupts, stop)
 
 
 def _both(test: Selftest, left: SidePlan, right: SidePlan) -> list[SideOutcome]:
@@ -182,12 +185,12 @@ class Selftest:
         try:
             everything = watch.timed("verification", lambda: verified(source, target, self.stop))
         finally:
-            watch.timed("taking back", lambda: undo(target.planter, planted))
+            restored = watch.timed("taking back", lambda: undo(target.planter, planted))
         apart, refused = watch.timed(
             "planting apart", lambda: once_more(source, target, refused, self.herd, self.stop)
         )
         everyone = self.options.thorough
-        chosen = planted if everyone else list(one_of_each(planted, other.kinds, turn))
+        chosen = restored if everyone else list(one_of_each(restored, other.kinds, turn))
         singles = told(self.progress, f"planting alone into {target.store.backend}", chosen)
         return SideOutcome(
             source=source.store.backend,
@@ -200,7 +203,9 @@ class Selftest:
             unplaced=unplaced,
             apart=apart,
             singles=watch.timed("alone", lambda: alone(source, target, singles, self.stop)),
-            schema=watch.timed("schema", lambda: schema_dropped(source, target, self.stop)),
+            schema=watch.timed(
+                "schema", lambda: schema_dropped(source, target, self.options.corrupts, self.stop)
+            ),
             seconds=watch.seconds,
         )
 
@@ -208,25 +213,38 @@ class Selftest:
         side = plan.side
         stored = {entity.name: side.rows(entity) for entity in side.entities}
         around = surroundings(side, stored, self.herd)
-        planted: list[Planted] = []
-        refused: list[Refused] = []
-        unplaced: list[Unplaced] = []
+        found: list[Planted | Refused | Unplaced] = []
         rows = {
             name: {row.key: row for row in found if row.key is not None} for name, found in stored.items()
         }
-        todo = [(entity.name, item) for entity in side.entities for item in self._settled(plan, entity.name)]
-        for name, item in told(self.progress, f"planting into {side.store.backend}", todo):
-            self.stop.check()
-            done = plant(around[name], rows[name], item)
-            if isinstance(done, Planted):
-                planted.append(done)
-            elif done is not None:
-                refused.append(done)
-            else:
-                unplaced.append(Unplaced(name, item.identity))
-        return planted, refused, unplaced
+        todo = {entity.name: self._settled(plan, entity.name) for entity in side.entities}
+        title = f"planting into {side.store.backend}"
+        self.progress.start(title, sum(map(len, todo.values())))
+        for name, items in todo.items():
+            for start in range(0, len(items), AT_ONCE):
+                self.stop.check()
+                together = items[start : start + AT_ONCE]
+                done = plant_all(around[name], rows[name], together)
+                found += (
+                    result or Unplaced(name, item.identity)
+                    for item, result in zip(together, done, strict=True)
+                )
+                self.progress.advance(title, len(together))
+        self.progress.finish(title)
+        return sorted_out(found)
 
     def _settled(self, plan: SidePlan, entity: str) -> list[Planned]:
         """Return what is planted into an entity, with the rows that were made for it."""
         own = {(like, number): key for (name, like, number), key in self.copies.items() if name == entity}
         return plan.plans[entity].settled(own)
+
+
+def sorted_out(
+    found: Sequence[Planted | Refused | Unplaced],
+) -> tuple[list[Planted], list[Refused], list[Unplaced]]:
+    """Return what was planted, what was refused and what had no place."""
+    return (
+        [item for item in found if isinstance(item, Planted)],
+        [item for item in found if isinstance(item, Refused)],
+        [item for item in found if isinstance(item, Unplaced)],
+    )

@@ -20,7 +20,7 @@ from twinstore_backfill.selftest.sampling import key_of_parent
 from twinstore_backfill.selftest.specimens import variants
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from twinstore.bulk import BulkPort, Record
     from twinstore.canonical import CanonicalModel
@@ -62,9 +62,9 @@ class Herd:
         """Return the keys of the rows of an entity, in order."""
         return sorted(self._records[entity.name])
 
-    def vary(self) -> None:
-        """Make variants of some rows of each entity."""
-        for entity in self._entities.values():
+    def vary(self, corrupts: Callable[[str], bool] = lambda _: True) -> None:
+        """Make variants of some rows of each entity that is to be corrupted."""
+        for entity in filter(lambda entity: corrupts(entity.name), self._entities.values()):
             for record in different(entity, list(self._records[entity.name].values())):
                 for variant in variants(entity, record):
                     self._renamed(entity, variant)

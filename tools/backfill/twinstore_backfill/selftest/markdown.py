@@ -24,10 +24,12 @@ def markdown(report: Document) -> str:
 def headline(report: Document) -> str:
     """Return the result in one line."""
     alarms = report["false_alarms"] or "no"
+    asked = report["entities_asked"]
+    only = f" Only {', '.join(asked)} {'was' if len(asked) == 1 else 'were'} corrupted." if asked else ""
     return (
         f"Found {report['found']:,} of {report['planted']:,} planted corruptions; {alarms} false "
         f"alarm{'' if report['false_alarms'] == 1 else 's'}; {report['refused']:,} that a server refuses to "
-        "hold."
+        f"hold.{only}"
     )
 
 

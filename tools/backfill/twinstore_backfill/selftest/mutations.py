@@ -238,9 +238,8 @@ def _removed(spot: Spot) -> Mutation:
     def build(values: Values) -> dict[str, object]:
         return edited(values, spot.path, lambda container: take(container, spot.name))
 
-    # A store makes an identity for a document without one, and such a generated one is free.
-    free = spot.place.role is Role.IDENTITY
-    return _mutation(spot, Kind.MISSING, build, (spot.shown,), free=free)
+    # A client makes an identity for a document without one, and no service of ours writes to it.
+    return _mutation(spot, Kind.MISSING, build, (spot.shown,))
 
 
 def _renamed(spot: Spot, kind: Kind, name: str) -> Mutation:

@@ -17,11 +17,17 @@ class SelftestOptions:
         sample: rows of each entity to take from the source, spread over the tenants.
         seed: chooses them; the same seed chooses the same rows.
         thorough: plant every corruption once more alone, not only one of each kind.
+        entities: corrupt only these; empty for all. The others are sampled, copied and compared as well.
     """
 
     sample: int = 200
     seed: int = 0
     thorough: bool = False
+    entities: tuple[str, ...] = ()
+
+    def corrupts(self, entity: str) -> bool:
+        """Whether an entity is one of those to corrupt."""
+        return not self.entities or entity in self.entities
 
     def __post_init__(self) -> None:
         """Refuse a sample of nothing."""

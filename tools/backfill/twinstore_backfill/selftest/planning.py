@@ -50,9 +50,14 @@ class Surroundings:
     tenants: Sequence[str]
     spare: Sequence[Key] = ()
 
-    def mutations(self, row: RawRow) -> Iterator[Mutation]:
-        """Yield every corruption of a row."""
-        for spot in spots_of(self.entity, row, self.places, tabular=self.planter.tabular):
+    def mutation(self, row: RawRow, identity: Identity) -> Mutation | None:
+        """Return one corruption of a row, ``None`` where the row has no place for it."""
+        return next((item for item in self.mutations(row, identity[0]) if item.identity == identity), None)
+
+    def mutations(self, row: RawRow, pattern: str = "") -> Iterator[Mutation]:
+        """Yield every corruption of a row; with a pattern those of that field, and of the row as a whole."""
+        spots = spots_of(self.entity, row, self.places, tabular=self.planter.tabular, wanted=pattern)
+        for spot in spots:
             taken = self.taken.get(spot.place.name, frozenset()) if spot.at_top else frozenset()
             yield from of_released(self.entity, spot, mutations_of(spot, self.planter, taken))
         yield from row_mutations(

@@ -9,7 +9,7 @@ from twinstore_backfill.selftest.moving import settle
 from twinstore_backfill.selftest.planning import Plan, Surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from twinstore.catalog import Entity
     from twinstore.keys import Key
@@ -38,19 +38,20 @@ class SidePlan:
 
 
 def plans_for(
-    sides: tuple[ScratchSide, ScratchSide], herd: Herd, stop: StopSwitch
+    sides: tuple[ScratchSide, ScratchSide], herd: Herd, corrupts: Callable[[str], bool], stop: StopSwitch
 ) -> tuple[tuple[SidePlan, SidePlan], dict[tuple[str, Key, int], Key]]:
     """Plan for both stores and make the copies of rows that they need.
 
     Args:
         sides: source and target of the first copy; both hold the sample and its variants.
         herd: makes rows.
+        corrupts: whether an entity is to be corrupted, by name.
         stop: asks for the end.
 
     Returns:
         the plans in the order of the sides, and the copies by entity, row and number.
     """
-    first, second = (_planned(side, herd) for side in sides)
+    first, second = (_planned(side, herd, corrupts) for side in sides)
     copies: dict[tuple[str, Key, int], Key] = {}
     for entity in sides[0].entities:
         # One copy serves both stores, because each is corrupted while the other is not.
@@ -64,11 +65,13 @@ def plans_for(
     return (first, second), copies
 
 
-def _planned(side: ScratchSide, herd: Herd) -> SidePlan:
+def _planned(side: ScratchSide, herd: Herd, corrupts: Callable[[str], bool]) -> SidePlan:
     rows = {entity.name: side.rows(entity) for entity in side.entities}
     around = surroundings(side, rows, herd)
     plans = {
         entity.name: Plan.of(around[entity.name], rows[entity.name], herd.made[entity.name])
+        if corrupts(entity.name)
+        else Plan(around[entity.name])
         for entity in side.entities
     }
     return SidePlan(side, plans)

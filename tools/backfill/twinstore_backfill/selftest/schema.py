@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -14,10 +15,11 @@ from twinstore_backfill.stores import preflight
 from twinstore_backfill.verify.schema import SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
 
     from twinstore.catalog import Entity
     from twinstore.planting import SchemaPart
+    from twinstore_backfill.report.model import ParityReport
     from twinstore_backfill.selftest.scratch import ScratchSide
     from twinstore_backfill.stopping import StopSwitch
 
@@ -44,15 +46,23 @@ class DroppedPart:
     refused: str = ""
 
 
-def schema_dropped(source: ScratchSide, target: ScratchSide, stop: StopSwitch) -> list[DroppedPart]:
+def schema_dropped(
+    source: ScratchSide, target: ScratchSide, corrupts: Callable[[str], bool], stop: StopSwitch
+) -> list[DroppedPart]:
     """Drop every part of the schema of a target, see whether it is named, and make it again.
 
-    What makes a target unsafe to read ends a verification before it begins, so such parts are dropped one by
-    one; the others all together, for one verification.
+    Of the entities only those that are to be corrupted take part.
+    What makes a target unsafe to read ends a verification before it begins, so such a part is made again at
+    once; the others stay away until a verification of all together has named each.
     """
-    entities = target.store.bulk.entities()
-    found = [_alone(target, entity, part) for entity in entities for part in target.planter.parts(entity)]
-    named = _together(source, target, [item for item in found if not (item.named or item.refused)], stop)
+    found: list[DroppedPart] = []
+    with ExitStack() as dropped:
+        for entity in filter(lambda entity: corrupts(entity.name), target.store.bulk.entities()):
+            for part in list(target.planter.parts(entity)):
+                stop.check()
+                found.append(_dropped(target, entity, part, dropped))
+        report = verified(source, target, stop).report
+    named = list(_named(report))
     return [
         item
         if item.named or item.refused
@@ -61,39 +71,33 @@ def schema_dropped(source: ScratchSide, target: ScratchSide, stop: StopSwitch) -
     ]
 
 
-def _alone(target: ScratchSide, entity: Entity, part: SchemaPart) -> DroppedPart:
-    """Drop one part and tell whether the target is refused for it."""
+def _dropped(target: ScratchSide, entity: Entity, part: SchemaPart, dropped: ExitStack) -> DroppedPart:
+    """Drop one part; where the target is refused for it, make it again.
+
+    No target was refused for what was dropped before, so the refusal is for this part.
+    """
     kind = kind_of(part)
-    try:
-        make = target.planter.drop(entity, part)
-    except PlantRefusedError as error:
-        return DroppedPart(entity, part, kind, refused=error.constraint)
-    try:
-        preflight(target.store.storage.check_ready)
-    except PreflightError as error:
-        named = BEFORE if entity.name in error.message else ""
-        return DroppedPart(entity, part, kind, named)
-    finally:
-        make()
+    with ExitStack() as own:
+        try:
+            own.callback(target.planter.drop(entity, part))
+        except PlantRefusedError as error:
+            return DroppedPart(entity, part, kind, refused=error.constraint)
+        try:
+            preflight(target.store.storage.check_ready)
+        except PreflightError as error:
+            named = BEFORE if entity.name in error.message else ""
+            return DroppedPart(entity, part, kind, named)
+        dropped.push(own.pop_all())
     return DroppedPart(entity, part, kind)
 
 
-def _together(
-    source: ScratchSide, target: ScratchSide, parts: Sequence[DroppedPart], stop: StopSwitch
-) -> list[str]:
-    """Drop some parts and return what a verification says of the schema; nothing where it says ready."""
-    makes: list[Callable[[], None]] = []
-    try:
-        # One by one, so that what was dropped before one fails is made again.
-        makes.extend(target.planter.drop(item.entity, item.part) for item in parts)
-        report = verified(source, target, stop).report
-    finally:
-        for make in reversed(makes):
-            make()
-    checks = [check for check in report.checks if check.title == SCHEMA and check.result != "pass"]
+def _named(report: ParityReport) -> Iterator[str]:
+    """Yield what a verification says of the schema; nothing where it says ready."""
     if report.cutover_ready or report.verdict == "PASS":
-        return []
-    return [f"{check.id}: {text}" for check in checks for text in check.findings]
+        return
+    for check in report.checks:
+        if check.title == SCHEMA and check.result != "pass":
+            yield from (f"{check.id}: {text}" for text in check.findings)
 
 
 def names(item: DroppedPart, text: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
@@ -78,13 +78,23 @@ def shown_place(place: StoredPlace) -> str:
 
 
 def spots_of(
-    entity: Entity, row: RawRow, places: tuple[StoredPlace, ...], *, tabular: bool
+    entity: Entity, row: RawRow, places: tuple[StoredPlace, ...], *, tabular: bool, wanted: str = ""
 ) -> Iterator[Spot]:
-    """Yield the places of a row from the top down, those that it lacks included."""
+    """Yield the places of a row from the top down, those that it lacks included.
+
+    Args:
+        entity: whose row it is.
+        row: the row.
+        places: the places of its rows.
+        tabular: whether null in a place is the same as none.
+        wanted: a pattern; then only the places that have it.
+    """
     for place in places:
         value = row.values.get(place.name)
         present = place.name in row.values and not (tabular and value is None)
         shown = shown_place(place)
+        if not leads_to(shown, wanted):
+            continue
         shape = shape_of(entity, place)
         python_name = own_name(entity, place)
         yield from _walk(
@@ -97,7 +107,8 @@ def spots_of(
                 present=present,
                 shape=shape,
                 own_name=python_name,
-            )
+            ),
+            wanted,
         )
 
 
@@ -120,13 +131,19 @@ def own_name(entity: Entity, place: StoredPlace) -> str:
     return to_snake(place.name) if shape is None or place.field in entity.markers else shape.name
 
 
-def _walk(spot: Spot) -> Iterator[Spot]:
-    yield spot
+def leads_to(pattern: str, wanted: str) -> bool:
+    """Whether a place with a pattern is the wanted one or may hold it; each is when none is wanted."""
+    return not wanted or wanted.startswith(pattern)
+
+
+def _walk(spot: Spot, wanted: str) -> Iterator[Spot]:
+    if wanted in {"", spot.pattern}:
+        yield spot
     if not spot.present:
         return
     if isinstance(spot.value, dict):
-        yield from _members(spot, cast("dict[str, object]", spot.value))
-    elif isinstance(spot.value, list):
+        yield from _members(spot, cast("dict[str, object]", spot.value), wanted)
+    elif isinstance(spot.value, list) and leads_to(f"{spot.pattern}[]", wanted):
         item = None if spot.shape is None else spot.shape.item
         for number, value in enumerate(cast("list[object]", spot.value)[:ITEMS]):
             inner = replace(
@@ -139,15 +156,18 @@ def _walk(spot: Spot) -> Iterator[Spot]:
                 own_name=None,
                 in_map=False,
             )
-            yield from _walk(inner)
+            yield from _walk(inner, wanted)
 
 
-def _members(spot: Spot, content: Mapping[str, object]) -> Iterator[Spot]:
+def _members(spot: Spot, content: Mapping[str, object], wanted: str) -> Iterator[Spot]:
     """Yield the members of an object, those that the description names and the row lacks last."""
     shape = spot.shape
     free = shape is None or shape.kind is not Kind.OBJECT
     described = {} if free or shape is None else {item.wire: item for item in shapes_of(shape.model)}
     for name in dict.fromkeys((*content, *described)):
+        pattern = f"{spot.pattern}.*" if free else member(spot.pattern, name)
+        if not leads_to(pattern, wanted):
+            continue
         known = described.get(name)
         item = shape.item if shape is not None and free else None
         yield from _walk(
@@ -156,20 +176,24 @@ def _members(spot: Spot, content: Mapping[str, object]) -> Iterator[Spot]:
                 path=(*spot.path, name),
                 shown=member(spot.shown, name),
                 shown_above=spot.shown,
-                pattern=f"{spot.pattern}.*" if free else member(spot.pattern, name),
+                pattern=pattern,
                 value=content.get(name),
                 present=name in content,
                 shape=item if known is None else known.value,
                 own_name=None if known is None else known.name,
                 in_map=free,
-            )
+            ),
+            wanted,
         )
 
 
 def edited(values: Values, path: Steps, change: Callable[[Container], object]) -> dict[str, object]:
-    """Return a copy of a row in which the container that holds the end of a path is changed."""
-    copied = deepcopy(dict(values))
-    change(within(copied, path[:-1]))
+    """Return a copy of a row in which the container that holds the end of a path is changed.
+
+    What does not lie on the path is the same object in both.
+    """
+    copied = dict(values)
+    change(apart(copied, path[:-1]))
     return copied
 
 
@@ -178,18 +202,19 @@ def doubled(values: Values, path: Steps) -> dict[str, object]:
     *above, name = path
     if not above:
         return Doubled(values, str(name))
-    copied = deepcopy(dict(values))
-    container = within(copied, above[:-1])
+    copied = dict(values)
+    container = apart(copied, above[:-1])
     put(container, above[-1], Doubled(cast("Values", take(container, above[-1])), str(name)))
     return copied
 
 
-def within(values: dict[str, object], path: Sequence[str | int]) -> Container:
-    """Return the container at a path that was walked before."""
+def apart(values: dict[str, object], path: Sequence[str | int]) -> Container:
+    """Put copies in place of the containers on a path that was walked before, and return the last one."""
     container: Container = values
     for step in path:
-        inner = cast("dict[str | int, object]", container)[step]
-        container = cast("Container", inner)
+        held = cast("dict[str | int, object]", container)
+        held[step] = copy(held[step])
+        container = cast("Container", held[step])
     return container
 
 

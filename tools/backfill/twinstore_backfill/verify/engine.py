@@ -269,8 +269,9 @@ class Verification:
         # The lists need to know how large the documents are.
         yield None
         # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
-        asked = tenants if self._options.tenants else (*tenants, None)
-        yield from list_tasks(asked, self._page(), alone=self._largest >= LARGE_BYTES)
+        asked: tuple[str | None, ...] = tuple(tenants) if self._options.tenants else (*tenants, None)
+        narrowed, alone = tuple(self._options.entities), self._largest >= LARGE_BYTES
+        yield from list_tasks(asked, self._page(), narrowed, alone=alone)
 
     def _counted(self, entity: Entity) -> dict[str, tuple[int, int]]:
         """Return the rows that each side counts, by tenant."""

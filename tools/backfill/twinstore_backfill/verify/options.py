@@ -8,6 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from twinstore.errors import ValidationError
+from twinstore.fields import INT64_MAX, INT64_MIN
 from twinstore.scope import tenant_argument
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ class VerifyOptions:
         for name, value in numbers.items():
             if value < 1:
                 raise ValidationError(f"{name} should be at least 1, not {value}.")
+        for name, value in (numbers | {"--seed": self.seed}).items():
+            if not INT64_MIN <= value <= INT64_MAX:
+                raise ValidationError(f"{name} should fit into 64 bits, not be {value}.")
         if self.max_ratio is not None:
             if not self.benchmark:
                 raise ValidationError("--max-ratio belongs to --benchmark; add it or leave it out.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -110,6 +110,8 @@ class ExecutionLogContract(SchedulerCases):
         run, theirs = started(workspace), started(workspace.elsewhere)
         with pytest.raises(ValidationError, match="2 tenants"):
             workspace.storage.execution_logs.append([*unnumbered(run, "a"), *unnumbered(theirs, "b")])
+        with pytest.raises(ValidationError, match="entries should be a sequence"):
+            workspace.storage.execution_logs.append(cast("list[ExecutionLogEntry]", None))
         assert workspace.count(EXECUTION_LOGS) == 0
 
     def test_a_run_that_is_absent_or_foreign_has_no_log(self, workspace: SchedulerWorkspace) -> None:

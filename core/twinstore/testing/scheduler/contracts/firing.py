@@ -14,11 +14,13 @@ from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.triggers import FiredTrigger
 from twinstore.testing.base import needs
 from twinstore.testing.instants import at
+from twinstore.testing.scalars import LATEST
 from twinstore.testing.scheduler.cases import SchedulerCases
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from twinstore.scheduler.runs import Run
     from twinstore.scheduler.schedules import Schedule
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.scheduler.triggers import Trigger
@@ -50,6 +52,13 @@ def due_of(workspace: SchedulerWorkspace, schedule: Schedule) -> datetime:
 def fire(workspace: SchedulerWorkspace, schedule: Schedule, now: datetime) -> FiredTrigger | None:
     """Fire the trigger of a schedule."""
     return workspace.storage.triggers.fire(workspace.tenant, schedule.id, now)
+
+
+def taken_elsewhere(workspace: SchedulerWorkspace, schedule: Schedule) -> Run:
+    """Store a run of another tenant under the id of the run that is due next; return it."""
+    other, due = workspace.elsewhere, due_of(workspace, schedule)
+    taken = f"run:{workspace.tenant}:{schedule.id}:{due:%Y%m%dT%H%M%SZ}"
+    return other.storage.runs.create(other.run("taken").evolve(id=taken))
 
 
 class FiringContract(SchedulerCases):
@@ -139,14 +148,55 @@ class FiringContract(SchedulerCases):
 
     def test_a_run_of_another_tenant_with_this_id_is_not_shown(self, workspace: SchedulerWorkspace) -> None:
         schedule = stored(workspace)
+        theirs = taken_elsewhere(workspace, schedule)
         due = due_of(workspace, schedule)
-        other = workspace.elsewhere
-        taken = f"run:{workspace.tenant}:{schedule.id}:{due:%Y%m%dT%H%M%SZ}"
-        other.storage.runs.create(other.run("taken").evolve(id=taken))
-        before = trigger_of(workspace, schedule)
+        fired = fire(workspace, schedule, due)
+        assert fired is not None
+        assert (fired.created, fired.run.tenant_id, fired.run.schedule_id) == (
+            True,
+            workspace.tenant,
+            schedule.id,
+        )
+        assert fired.run.id != theirs.id
+        assert workspace.storage.runs.list(workspace.tenant).items == (fired.run,)
+        assert workspace.storage.runs.get(workspace.tenant, theirs.id) is None
+        assert workspace.elsewhere.storage.runs.get_required(theirs.tenant_id, theirs.id) == theirs
+
+    def test_whoever_has_the_id_of_a_run_its_schedule_is_due_once(
+        self, isolated_workspace: SchedulerWorkspace
+    ) -> None:
+        schedule = stored(isolated_workspace)
+        taken_elsewhere(isolated_workspace, schedule)
+        due = due_of(isolated_workspace, schedule)
+        fired = fire(isolated_workspace, schedule, due + HOUR)
+        assert fired is not None
+        assert (fired.trigger.fire_count, fired.misfires, fired.trigger.next_fire_at) == (
+            1,
+            1,
+            due + 2 * HOUR,
+        )
+        assert fired.trigger == trigger_of(isolated_workspace, schedule)
+        assert fired.trigger.last_run_id == fired.run.id
+        assert fire(isolated_workspace, schedule, due + HOUR) is None
+        # It would stand before all others, at every call.
+        assert isolated_workspace.storage.schedules.get_due_schedules(due + HOUR).items == ()
+
+    @needs("transactions")
+    def test_a_unit_in_which_the_id_of_a_run_is_taken_fires_nothing(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        schedule = stored(workspace)
+        taken_elsewhere(workspace, schedule)
+        before, due = trigger_of(workspace, schedule), due_of(workspace, schedule)
+
+        def fire_in_unit() -> None:
+            with workspace.storage.transaction(workspace.tenant) as unit:
+                unit.triggers.fire(workspace.tenant, schedule.id, due)
+
         with pytest.raises(DuplicateError):
-            fire(workspace, schedule, due)
+            fire_in_unit()
         assert trigger_of(workspace, schedule) == before
+        assert fire(workspace, schedule, due) is not None
 
     def test_the_id_of_a_run_stays_short(self, workspace: SchedulerWorkspace) -> None:
         schedule = stored(workspace, "x" * 200)
@@ -211,6 +261,13 @@ class FiringContract(SchedulerCases):
             fire_and_fail()
         assert trigger_of(workspace, schedule) == before
         assert fire(workspace, schedule, due) is not None
+
+    def test_a_trigger_is_not_fired_where_the_calendar_ends(self, workspace: SchedulerWorkspace) -> None:
+        schedule = stored(workspace)
+        before = trigger_of(workspace, schedule)
+        with pytest.raises(ValidationError, match="has no next instant"):
+            fire(workspace, schedule, LATEST)
+        assert trigger_of(workspace, schedule) == before
 
     @pytest.mark.parametrize("now", [None, 15, at(0).replace(tzinfo=None)])
     def test_a_trigger_is_not_fired_without_an_instant(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
@@ -265,7 +265,9 @@ class PolicyClaimContract(SchedulerCases):
         for name in "def":
             assert jobs.get_required(isolated_workspace.tenant, isolated_workspace.id(name)).status is PENDING
 
-    @pytest.mark.parametrize("lease", [timedelta(0), timedelta(seconds=-1), timedelta(days=3_000_000)])
+    @pytest.mark.parametrize(
+        "lease", [timedelta(0), timedelta(seconds=-1), timedelta(days=3_000_000), None, 5]
+    )
     def test_an_unacceptable_lease_owner_or_limit_is_refused(
         self, workspace: SchedulerWorkspace, lease: timedelta
     ) -> None:
@@ -279,4 +281,7 @@ class PolicyClaimContract(SchedulerCases):
             jobs.lease_many("w", at(1), limit=0, tenant_id=workspace.tenant)
         with pytest.raises(ValidationError, match="now"):
             jobs.lease_many("w", datetime(2025, 1, 1, tzinfo=UTC).replace(tzinfo=None))
+        nothing = cast("Sequence[PolicyRunJob]", None)
+        with pytest.raises(ValidationError, match="jobs should be a sequence of PolicyRunJob, not NoneType"):
+            jobs.complete_many(nothing, DISPATCHING, lease_owner="w", now=at(1))
         assert jobs.get(workspace.tenant, job.id) == job

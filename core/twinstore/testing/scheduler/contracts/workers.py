@@ -108,8 +108,11 @@ class WorkerRepositoryContract(SchedulerCases):
             workers.heartbeat(worker.id, at(1), current_jobs=-1)
         with pytest.raises(ValidationError):
             workers.set_status(worker.id, cast("WorkerStatus", "asleep"))
-        with pytest.raises(ValidationError):
-            workers.find_dead(at(), threshold=timedelta(0))
+        for threshold in (timedelta(0), cast("timedelta", None)):
+            with pytest.raises(ValidationError, match="threshold"):
+                workers.find_dead(at(), threshold=threshold)
+        # Longer than the calendar: nobody is silent since then.
+        assert tuple(workers.find_dead(at(), threshold=timedelta.max)) == ()
         assert workers.get(worker.id) == worker
 
     def test_a_worker_that_cannot_be_read_keeps_no_other_from_being_marked(

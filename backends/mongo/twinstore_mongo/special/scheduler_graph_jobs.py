@@ -1,0 +1,65 @@
+"""The compare-and-set of graph jobs: one update instead of a look, the time of the server, and a write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bson.int64 import Int64
+
+from twinstore.access import Row
+from twinstore.scheduler.catalog import GRAPH_JOBS
+from twinstore.scheduler.enums import GraphJobStatus
+from twinstore.scheduler.repositories.graph_jobs import REPLACE
+from twinstore_mongo.codec import codec_of
+from twinstore_mongo.compile import filter_of, merged, owned_by
+from twinstore_mongo.derive import ID, VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from twinstore.scheduler.graph_jobs import GraphJob
+    from twinstore.tenancy import Tenant
+    from twinstore_mongo.access import MongoAccess, Special
+    from twinstore_mongo.connection import Document
+
+__all__ = ["OPERATIONS"]
+
+CODEC: Final = codec_of(GRAPH_JOBS)
+NAMES: Final = CODEC.names
+
+
+def replace_job(access: MongoAccess, scope: Tenant, job: GraphJob, expected: GraphJobStatus) -> bool:
+    """Move a job on; false where the general way has to tell why not."""
+    if job.status is GraphJobStatus.RUNNING and job.started_at is None:
+        return False
+    context, key = access.context, (job.uuid,)
+    document = CODEC.encode(Row(job, {"updatedAt": job.created_at}))
+    condition = merged((filter_of(CODEC, key), owned_by(CODEC, scope), found_as(job, document, expected)))
+    with context.writing(GRAPH_JOBS, key):
+        collection = context.collection(GRAPH_JOBS)
+        result = collection.update_one(condition, replaced_by(document), session=context.session)
+    return result.matched_count > 0
+
+
+def found_as(job: GraphJob, document: Document, expected: GraphJobStatus) -> Document:
+    """Return the condition of a stored job from which the rules allow this move."""
+    starts = job.status is GraphJobStatus.RUNNING
+    return {
+        NAMES["type"]: document[NAMES["type"]],
+        NAMES["status"]: expected.value,
+        NAMES["createdAt"]: job.created_at,
+        NAMES["attempts"]: job.attempts - starts,
+        # It may be set once; null is what others write for an absent value.
+        NAMES["startedAt"]: {"$in": [None] if job.started_at is None else [None, job.started_at]},
+    }
+
+
+def replaced_by(document: Document) -> list[Document]:
+    """Return the update that puts a document in place of a stored one, with the time of the server."""
+    fields = {name: value for name, value in document.items() if name != ID}
+    counted = {"$add": [{"$ifNull": [f"${VERSION}", Int64(0)]}, Int64(1)]}
+    changed = {VERSION: counted, NAMES["updatedAt"]: "$$NOW"}
+    return [{"$replaceWith": {"$mergeObjects": [{ID: f"${ID}"}, {"$literal": fields}, changed]}}]
+
+
+OPERATIONS: Final[Mapping[str, Special]] = {REPLACE: replace_job}
