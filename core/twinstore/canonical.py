@@ -6,6 +6,7 @@ Every wire form is written and read here: by the drivers, the backfill, the pari
 from __future__ import annotations
 
 from hashlib import sha256
+from json import JSONDecoder
 from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar, Unpack, cast
 
 import pydantic
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure"]
 
 M = TypeVar("M", bound="CanonicalModel")
+# So many name what is wrong with a document; a broken list of many entries has as many problems.
+NAMED_PROBLEMS: Final = 5
+MANY_PROBLEMS: Final = 1000
+FIRST_VALUE: Final = JSONDecoder()
 # What stands in every small number as the writer of JSON spells it, and seldom in anything else.
 SMALL_FLOAT: Final = b"e-"
 
@@ -188,15 +193,23 @@ def describe_failure(cls: type[BaseModel], error: pydantic.ValidationError, *, q
     A time rule quotes the part that is wrong, unless ``quote`` is false.
     """
     rule = explain if quote else _explain_silently
-    # Five name what is wrong with a document; a broken list of many entries has as many problems.
-    problems = [f"{_path(problem['loc'])}: {rule(problem)}" for problem in _problems(error)[:5]]
+    problems = [f"{_path(problem['loc'])}: {rule(problem)}" for problem in _problems(error)]
     more = error.error_count() - len(problems)
     tail = f"; and {more} more" if more > 0 else ""
     return f"{cls.__name__} {'; '.join(problems)}{tail}"
 
 
 def _problems(error: pydantic.ValidationError) -> list[ErrorDetails]:
-    return error.errors(include_url=False, include_input=False)
+    """Return the first problems."""
+    if error.error_count() <= MANY_PROBLEMS:
+        return error.errors(include_url=False, include_input=False)[:NAMED_PROBLEMS]
+    # A document may have a million, which as objects take a hundred times its bytes.
+    text, found, at = error.json(include_url=False, include_input=False), list["ErrorDetails"](), 0
+    while len(found) < NAMED_PROBLEMS:
+        # Behind the bracket, or the comma.
+        problem, at = FIRST_VALUE.raw_decode(text, at + 1)
+        found.append(problem)
+    return found
 
 
 def _explain_silently(problem: ErrorDetails) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import islice
+from operator import eq, lt
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
 from pydantic import AfterValidator, JsonValue, PlainSerializer, PlainValidator, StringConstraints
@@ -19,7 +21,7 @@ from twinstore.instants import plain_utc, truncated
 from twinstore.jsontext import checked_number, format_timestamp, normalised_object
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection
 
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import ErrorDetails
@@ -64,6 +66,13 @@ INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
 SYSTEM_TENANT: Final = "system"
 MICROSECONDS: Final = 1000  # of a millisecond
+# What Unicode calls white space, and so what pydantic trims. Python trims four control characters more.
+BLANKS: Final = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029"
+    "\u202f\u205f\u3000"
+)
+# A map with more is looked at before it is made anew.
+MANY_NAMES: Final = 50
 
 # JSONB refuses U+0000 and BSON keeps it; a lone surrogate is refused by pydantic-core itself.
 NO_NUL: Final = r"^[^\x00]*$"
@@ -198,23 +207,46 @@ def refuse_system_tenant(value: str) -> str:
 
 def string_set(values: tuple[str, ...]) -> tuple[str, ...]:
     """Drop blanks and duplicates and sort by code point; the values are already trimmed."""
-    # Most sets have none or one; these need no sorting, and this runs for every document.
-    if not values or (len(values) == 1 and values[0]):
+    # Most sets have none or one, and nearly all are read as they were stored; this runs for every document.
+    if not values or (values[0] and (len(values) == 1 or rises(values))):
         return values
     return tuple(sorted({value for value in values if value}))
 
 
-def sorted_map(values: Mapping[str, str]) -> dict[str, str]:
+def sorted_map(values: dict[str, str]) -> dict[str, str]:
     """Return the map with its keys in code point order."""
-    return dict(sorted(values.items())) if len(values) > 1 else {**values}
+    # The map was made for the model, so it may be kept. Of very many names another one, and what sorts it,
+    # would take several times as much memory as the document.
+    if len(values) > MANY_NAMES and rises(values):
+        return values
+    return {key: values[key] for key in sorted(values)}
 
 
-def lower_key_map(values: Mapping[str, str]) -> dict[str, str]:
-    """Lower-case the keys, drop blank ones, let the last duplicate win, and sort."""
-    for key in values:
-        if not key or key != key.lower():
-            return sorted_map({key.lower(): value for key, value in values.items() if key})
-    return sorted_map(values)  # as nearly all that are stored
+def lower_key_map(values: dict[str, str]) -> dict[str, str]:
+    """Trim keys and values, lower-case the keys, drop blank ones, let the last duplicate win, and sort."""
+    if not values:
+        return values
+    # Here and not by pydantic, which makes another text of each, also where nothing is to be trimmed.
+    if len(values) <= MANY_NAMES:
+        found = {key.strip(BLANKS).lower(): value.strip(BLANKS) for key, value in values.items()}
+        if len(found) == len(values) and "" not in found:
+            return sorted_map(found)
+    # In two steps, because they decide which of several equal keys is the last.
+    if not (are_trimmed(values) and are_trimmed(values.values())):
+        values = {key.strip(BLANKS): value.strip(BLANKS) for key, value in values.items()}
+    if "" in values or not all(map(eq, values, map(str.lower, values))):
+        values = {key.lower(): value for key, value in values.items() if key}
+    return sorted_map(values)
+
+
+def are_trimmed(texts: Collection[str]) -> bool:
+    """Whether no text has outer blanks; not told of one that has a control character there."""
+    return all(map(eq, texts, map(str.strip, texts)))
+
+
+def rises(texts: Collection[str]) -> bool:
+    """Whether each text is greater than the one before it, by code point."""
+    return all(map(lt, texts, islice(texts, 1, None)))
 
 
 def free_object(value: object) -> JsonObject:
@@ -301,7 +333,7 @@ DigestText = Annotated[str, StringConstraints(strict=True, pattern=r"^sha256:[0-
 StringSet = Annotated[tuple[Trimmed, ...], AfterValidator(string_set)]
 DigestSet = Annotated[tuple[DigestText, ...], AfterValidator(string_set)]
 TextMap = Annotated[dict[Text, Text], AfterValidator(sorted_map)]
-LowerKeyMap = Annotated[dict[Trimmed, Trimmed], AfterValidator(lower_key_map)]
+LowerKeyMap = Annotated[dict[Text, Text], AfterValidator(lower_key_map)]
 Number = Annotated[float, Strict(), AfterValidator(checked_number)]
 # JSON of any shape; only normalised, because what it means is known to the caller alone.
 FreeObject = Annotated[dict[str, JsonValue], PlainValidator(free_object)]

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 import orjson
+import pydantic_core
 
 from twinstore.instants import plain_utc
 
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEEPEST",
+    "LARGE_TEXT",
     "JsonObject",
     "JsonValue",
     "checked_number",
     "dumps",
     "dumps_pretty",
     "format_timestamp",
+    "loads",
     "normalised_object",
     "parse_json",
 ]
@@ -33,6 +36,8 @@ JsonObject = dict[str, JsonValue]
 SMALLEST_PLAIN_FLOAT: Final = 1e-4
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
+# Bytes or characters from which on memory counts for more than time.
+LARGE_TEXT: Final = 100_000
 # MongoDB takes a hundred levels, of which the document around free JSON needs some.
 DEEPEST: Final = 90
 
@@ -69,6 +74,25 @@ def _unusual(value: object) -> str:
     if isinstance(value, datetime):
         return format_timestamp(plain_utc(value))
     raise TypeError(f"{type(value).__name__} has no canonical JSON form")  # met by programmers only
+
+
+def loads(text: bytes | str) -> JsonValue:
+    """Return the value of a JSON text that a store gave or this library wrote; of equal keys the last counts.
+
+    Raises:
+        orjson.JSONDecodeError: malformed JSON, or NaN or an infinity.
+    """
+    if len(text) >= LARGE_TEXT:
+        try:
+            # The other one has a second form of the whole text in memory while it makes the values.
+            value: JsonValue = pydantic_core.from_json(text, allow_inf_nan=False, cache_strings="keys")
+        except ValueError:
+            # It refuses more than 200 levels too.
+            pass
+        else:
+            return value
+    found: JsonValue = orjson.loads(text)
+    return found
 
 
 def parse_json(text: bytes | str) -> JsonValue:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pytest
 from pymongo import MongoClient
 
+from tests.backfill.memory import MEGABYTE, peak
 from tests.backfill.toolkit import AS_OF, open_store, write_config
 from twinstore.config import load_settings
 from twinstore.testing.scheduler.builders import make_audit_record
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.databases import MongoDatabase, PostgresDatabase
 
-MEGABYTE: Final = 1_000_000
 DOCUMENT_BYTES: Final = 6 * MEGABYTE
 # 96 or 360 MB: far beyond the ceiling in any form, were all of them kept.
 DOCUMENTS: Final = {"bounded": 16, "full": 60}
 # The command with its children, and some times the largest document for each of its two workers.
 CEILING: Final = 150 * MEGABYTE + 12 * DOCUMENT_BYTES
-# A peak between two looks would have to be over in this time, in seconds.
-LOOK: Final = 0.1
-PROGRAM: Final = "import sys; from twinstore_backfill.cli import main; sys.exit(main(sys.argv[1:]))"
 # Hard to compress, so that nothing makes it small on the way.
 LARGE: Final = "".join(chr(97 + (place * place) % 26) for place in range(1000)) * (DOCUMENT_BYTES // 1000)
 
@@ -86,48 +81,8 @@ def above_ceiling(config: Path, source: str, target: str) -> dict[str, int]:
     more = [*sides, "--jobs", "2", "--out", str(config.parent / "out"), "--entity", "audit"]
     begin = ["--config", str(config), "backfill"]
     peaks = {
-        "dry run": peak([*begin, "copy", *more]),
-        "copy": peak([*begin, "copy", "--execute", *more]),
-        "verify": peak([*begin, "verify", *more]),
+        "dry run": peak([*begin, "copy", *more], Exit.INCONCLUSIVE),
+        "copy": peak([*begin, "copy", "--execute", *more], Exit.INCONCLUSIVE),
+        "verify": peak([*begin, "verify", *more], Exit.INCONCLUSIVE),
     }
     return {name: size for name, size in peaks.items() if size > CEILING}
-
-
-def peak(arguments: list[str]) -> int:
-    """Run a command to its end; return the most memory of it and its children, shared pages in parts."""
-    sizes = [0]
-    ended = Event()
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as command:
-
-        def look() -> None:
-            while not ended.wait(LOOK):
-                sizes.append(sum(map(proportional_bytes, family(command.pid))))
-
-        watch = Thread(target=look)
-        watch.start()
-        out, err = command.communicate()
-        ended.set()
-        watch.join()
-    assert command.returncode == Exit.INCONCLUSIVE, (out, err)
-    return max(sizes)
-
-
-def family(process: int) -> list[int]:
-    """Return a process and its children, theirs included."""
-    try:
-        tasks = list(Path(f"/proc/{process}/task").iterdir())
-        children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    except OSError:  # it has ended
-        return []
-    return [process, *(one for child in children for one in family(child))]
-
-
-def proportional_bytes(process: int) -> int:
-    """Return the proportional set size of a process, 0 of one that has ended."""
-    try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))

@@ -16,14 +16,15 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 
 from twinstore.bulk import Record
 from twinstore.errors import DocumentDecodeError
-from twinstore.forks import ForkSafeLock, ending
+from twinstore.forks import ending
 from twinstore.keys import KeyType
 from twinstore.mapnames import lossy_map, names_lost
+from twinstore.turns import one_large
 from twinstore_mongo.bulk_original import BsonOriginal
 from twinstore_mongo.bulk_owners import owner_of_value
 from twinstore_mongo.codec import EPOCH, FOREIGN_TYPES, NAIVE_EPOCH
 from twinstore_mongo.derive import ID
-from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_batch, order_of, plain_part
+from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_parts, order_of, plain_part
 from twinstore_mongo.paths import PathTree
 from twinstore_mongo.raw import documents_of, first_of, parts_of
 
@@ -51,9 +52,6 @@ NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 STORED: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-# Threads take turns at large documents: what decoding takes for a moment is a multiple of what remains.
-LARGE_BYTES: Final = 1_000_000
-ONE_LARGE: Final = ForkSafeLock()
 BROKEN: Final = "holds text that is not UTF-8, or another value that cannot be decoded"
 ALTERED: Final = (
     "holds a name twice, or a value of a type that JSON does not have (code, symbol, undefined, pointer)"
@@ -114,8 +112,7 @@ class Exporter:
             with store.with_index_timeout():
                 cursor = self._sorted(collection, within, rows, order, batch_size)
         with ending(cursor.close):
-            while (batch := next_batch(store, cursor, indexed=indexed)) is not None:
-                yield from self.decoded(batch)
+            yield from self.decoded(next_parts(store, cursor, indexed=indexed))
         if indexed and within.upper is None:
             yield from self._beside_index(store, collection, within, rows.condition)
 
@@ -145,8 +142,7 @@ class Exporter:
         with store.with_index_timeout():
             cursor = collection.find_raw_batches({"$and": [condition, {"$or": others}]}, collation=SIMPLE)
         with ending(cursor.close):
-            while (batch := next_batch(store, cursor, indexed=False)) is not None:
-                yield from self.decoded(batch)
+            yield from self.decoded(next_parts(store, cursor, indexed=False))
 
     def _sorted(
         self,
@@ -169,18 +165,16 @@ class Exporter:
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
             with ending(cursor.close):
                 while (batch := store.next_batch(cursor)) is not None:
-                    for records in self.decoded(batch):
+                    for records in self.decoded(parts_of(batch)):
                         yield from records
 
-    def decoded(self, batch: bytes) -> Iterator[list[Record]]:
-        """Yield the records of a raw batch, large documents a few at a time."""
-        for part in parts_of(batch):
-            if len(part) < LARGE_BYTES:
-                yield self.records(part)
-                continue
-            with ONE_LARGE:
-                records = self.records(part)
-            yield records
+    def decoded(self, parts: Iterator[bytes]) -> Iterator[list[Record]]:
+        """Return the records of parts of raw batches; a generator would remember some too long."""
+        return map(self._decoded, parts)
+
+    def _decoded(self, part: bytes) -> list[Record]:
+        with one_large(len(part)):
+            return self.records(part)
 
     def records(self, batch: bytes) -> list[Record]:
         """Return the records of a raw batch; one broken document does not spoil the others."""

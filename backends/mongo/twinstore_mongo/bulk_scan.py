@@ -21,9 +21,10 @@ from twinstore.bulk import Key, KeyRange, ScanRow
 from twinstore.forks import ending
 from twinstore.stored import marked
 from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
+from twinstore.turns import one_large
 from twinstore_mongo.derive import stored_names
 from twinstore_mongo.exact import exact_document
-from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_batch
+from twinstore_mongo.key_order import SIMPLE, fitting_batch, has_key_index, next_parts
 from twinstore_mongo.raw import documents_of, first_of, parts_of
 from twinstore_mongo.stored_form import StoredForm, json_of
 
@@ -99,8 +100,7 @@ class CollectionScan:
                 pipeline, batchSize=batch_size, collation=SIMPLE, **along
             )
         with ending(cursor.close):
-            while (raw := next_batch(store, cursor, indexed=indexed)) is not None:
-                yield from map(self.rows, parts_of(raw))
+            yield from map(self.rows, next_parts(store, cursor, indexed=indexed))
 
     def fetch(
         self, store: OpenDatabase, collection: Collection[Document], keys: Sequence[Key]
@@ -142,6 +142,10 @@ class CollectionScan:
 
     def rows(self, raw: bytes) -> list[ScanRow]:
         """Return the rows of a raw batch."""
+        with one_large(len(raw)):
+            return self._rows(raw)
+
+    def _rows(self, raw: bytes) -> list[ScanRow]:
         try:
             documents = bson.decode_all(raw, STORED)
         except bson.InvalidBSON:

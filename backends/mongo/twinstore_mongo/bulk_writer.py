@@ -209,7 +209,7 @@ class MongoRangeWriter(RangeWriter):
 
     def _gather(self, write: DocumentWrite) -> None:
         self._pending.append(write)
-        self._bytes += len(write.raw)
+        self._bytes += write.weight
 
     def _stored(self, keys: Sequence[Key]) -> Mapping[Key, bytes]:
         """Return the stored documents of some keys, undecoded: what another has put there may be anything."""

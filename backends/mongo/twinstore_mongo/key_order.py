@@ -17,7 +17,7 @@ from twinstore.catalog import KeyType
 from twinstore.forks import ending
 from twinstore.keys import can_bound
 from twinstore_mongo.derive import ID
-from twinstore_mongo.raw import documents_of, first_of, raw_batches
+from twinstore_mongo.raw import documents_of, first_of, parts_of, raw_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ __all__ = [
     "gives_order",
     "has_key_index",
     "key_after",
-    "next_batch",
+    "next_parts",
     "order_of",
     "plain_part",
     "sorted_cuts",
@@ -99,6 +99,15 @@ def next_batch(store: OpenDatabase, cursor: Iterator[Any], *, indexed: bool) -> 
         return store.next_batch(cursor)
     with store.with_index_timeout():
         return next(cursor, None)
+
+
+def next_parts(store: OpenDatabase, cursor: Iterator[Any], *, indexed: bool) -> Iterator[bytes]:
+    """Yield what is left of a raw cursor in parts; see :func:`~twinstore_mongo.raw.parts_of`."""
+    while (batch := next_batch(store, cursor, indexed=indexed)) is not None:
+        parts = parts_of(batch)
+        # Not remembered while a part is worked on, nor while the next batch is read.
+        del batch
+        yield from parts
 
 
 def plain_part(value: object) -> object:

@@ -51,7 +51,13 @@ def parts_of(batch: bytes) -> Iterator[bytes]:
     while end < len(batch):
         end += int.from_bytes(batch[end : end + LENGTH_BYTES], "little")
         following = int.from_bytes(batch[end : end + LENGTH_BYTES], "little")
-        if end - start + following > PART_BYTES or end == len(batch):
+        if end == len(batch):
+            # Forgotten before it is given: a large document alone is the whole batch.
+            last = [batch[start:end]]
+            del batch
+            yield last.pop()
+            return
+        if end - start + following > PART_BYTES:
             yield batch[start:end]
             start = end
 

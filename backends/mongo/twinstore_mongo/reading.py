@@ -68,6 +68,8 @@ def page(context: RepositoryContext, entity: Entity[M], query: Query) -> Page[Ro
     codec = codec_of(entity)
     # One row more tells whether there is another page, without counting.
     found = rows(context, entity, query, query.limit + 1)
+    # What is in it matters to nobody, and may be large.
+    found[query.limit :] = [{} for _ in found[query.limit :]]
     tenant = codec.names[entity.tenant_field] if entity.tenant_field is not None else ""
     return query.page(
         found,

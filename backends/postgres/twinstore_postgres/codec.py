@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from typing_extensions import override
 
 from twinstore.canonical import CanonicalJsonSerializer, CanonicalModel
+from twinstore.jsontext import LARGE_TEXT, loads
 from twinstore.shapes import has_floats
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ class JsonLoader(Loader):
     @override
     def load(self, data: Buffer) -> object:
         try:
-            # Without a copy of what may be megabytes; the first byte is the version of the form.
+            # The first byte is the version of the form.
+            if len(data) > LARGE_TEXT:
+                return loads(bytes(memoryview(data)[1:]))
             return orjson.loads(memoryview(data)[1:])
         except orjson.JSONDecodeError:
             return UNREADABLE

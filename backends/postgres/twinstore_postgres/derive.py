@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Generic, LiteralString, cast
 
-import orjson
 import pydantic
 from psycopg import sql
 from typing_extensions import TypeVar
@@ -17,6 +16,7 @@ from twinstore.access import NO_STORAGE, Row, UniqueKey
 from twinstore.canonical import CanonicalModel, decode_stored, undecodable
 from twinstore.catalog import Entity, Layout, TenancyKind
 from twinstore.errors import ValidationError
+from twinstore.jsontext import loads
 from twinstore.tenancy import UNKNOWN_TENANT, label_of, owner_of
 from twinstore_postgres.codec import UNREADABLE
 from twinstore_postgres.columns import (
@@ -360,7 +360,7 @@ def listed(columns: Sequence[Column], relation: sql.Composable | None = None) ->
 
 def member_of(name: str, payload: object) -> object:
     """Return the text that a payload, read or about to be written, has under a name; ``None`` for none."""
-    document: object = orjson.loads(bytes(payload)) if isinstance(payload, bytes) else payload
+    document: object = loads(bytes(payload)) if isinstance(payload, bytes) else payload
     found = cast("Mapping[str, object]", document).get(name) if isinstance(document, dict) else None
     return found if isinstance(found, str) else None
 

@@ -9,9 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
-from twinstore.jsontext import INT64_MAX, INT64_MIN
+from twinstore.jsontext import INT64_MAX, INT64_MIN, loads
 from twinstore.stored import marked
 
 if TYPE_CHECKING:
@@ -78,7 +76,7 @@ def json_value(text: str) -> object:
     # Text inside a string that looks like such a number costs time only.
     if ODD_NUMBER.search(text):
         return json.loads(text, parse_float=fraction, parse_int=whole)
-    return orjson.loads(text)
+    return loads(text)
 
 
 def number(text: str) -> object:

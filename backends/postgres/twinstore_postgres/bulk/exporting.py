@@ -12,6 +12,7 @@ from twinstore.bulk import Key, KeyRange, Record
 from twinstore.errors import DocumentDecodeError
 from twinstore.mapnames import lossy_map, names_lost
 from twinstore.tenancy import ALL_TENANTS, Tenant, Tenants
+from twinstore.turns import one_large
 from twinstore_postgres.bulk.finding import without_key
 from twinstore_postgres.bulk.keys import storable_keys
 from twinstore_postgres.bulk.original import RowOriginal
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["export_batches", "export_of", "range_condition", "tenant_condition"]
 
 # A batch ends at this size too; as objects rows take several times their bytes.
-BATCH_BYTES: Final = 1_000_000
+BATCH_BYTES: Final = 500_000
 # COPY, because a cursor of the server takes five times as long. Binary, because values are wanted, not text;
 # the scan of a comparison reads text, so that no common reader can hide a difference.
 EXPORT: Final = (
@@ -54,9 +55,10 @@ def export_batches(
     statement = sql.SQL(EXPORT).format(**table.parts, where=where, order=table.key_order)
     batch: list[Record] = []
     size = 0
-    for row, message in stored_rows(snapshot, table, statement, values):
-        size += len(message)
-        batch.append(record_of(table, row, message))
+    for record, length in stored_records(snapshot, table, statement, values):
+        size += length
+        batch.append(record)
+        del record
         if len(batch) == batch_size or size > BATCH_BYTES:
             yield batch
             batch, size = [], 0
@@ -72,21 +74,25 @@ def export_of(snapshot: Snapshot, table: Table, keys: Sequence[Key]) -> Generato
         some = wanted[start : start + SOME_KEYS]
         asked = sql.SQL(", ").join([one] * len(some))
         statement = sql.SQL(EXPORT_SOME).format(**table.parts, order=table.key_order, keys=asked)
-        for row, message in stored_rows(snapshot, table, statement, list(chain.from_iterable(some))):
-            yield record_of(table, row, message)
+        values = list(chain.from_iterable(some))
+        yield from (record for record, _ in stored_records(snapshot, table, statement, values))
 
 
-def stored_rows(
+def stored_records(
     snapshot: Snapshot, table: Table, statement: sql.Composed, values: Sequence[object]
-) -> Generator[tuple[Row, Buffer]]:
-    """Yield the rows that a statement selects, each with what the server sent of it."""
+) -> Generator[tuple[Record, int]]:
+    """Yield the records of the rows that a statement selects, each with the bytes that the server sent."""
     with snapshot.copy(statement, values) as copy:
         copy.cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
         copy.set_types([column.sql_type for column in table.columns])
         for message in copy:  # one for each row, the library says, and one at the end that is none
-            row = copy.formatter.parse_row(message)
-            if row is not None:
-                yield row, message
+            with one_large(len(message)):
+                row = copy.formatter.parse_row(message)
+                record = None if row is None else record_of(table, row, message)
+                del row
+            if record is not None:
+                yield record, len(message)
+                del record
 
 
 def range_condition(

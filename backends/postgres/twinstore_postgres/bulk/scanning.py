@@ -20,6 +20,7 @@ from twinstore.catalog import TenancyKind
 from twinstore.jsontext import dumps_sorted
 from twinstore.stored import marked
 from twinstore.tenancy import NO_TENANT, UNKNOWN_TENANT, Tenant
+from twinstore.turns import one_large
 from twinstore_postgres.bulk.converting import instant_of
 from twinstore_postgres.bulk.keys import storable_keys
 from twinstore_postgres.derive import table_of
@@ -117,6 +118,7 @@ class TableScan:
         for row in self._rows(snapshot, statement):
             batch.append(row)
             size += row.size
+            del row
             if len(batch) == batch_size or size > BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
@@ -191,7 +193,16 @@ class TableScan:
         # Text: it is what the server says of a value, whatever the client would make of it.
         copy_out = sql.SQL("COPY ({}) TO STDOUT").format(statement)
         with snapshot.copy(copy_out) as copy:
-            yield from map(self.row, copy.rows())
+            # Not rows(), which remembers a row while the next is read.
+            while message := copy.read():
+                length, values = len(message), copy.formatter.parse_row(message)
+                del message
+                if values is not None:
+                    with one_large(length):
+                        row = self.row(values)
+                    del values
+                    yield row
+                    del row
 
     @cached_property
     def _parts(self) -> tuple[SelectedColumn, ...]:

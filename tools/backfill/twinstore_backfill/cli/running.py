@@ -16,6 +16,7 @@ import typer
 
 from twinstore.errors import TwinstoreError
 from twinstore_backfill import process, stopping
+from twinstore_backfill.allocating import give_memory_back
 from twinstore_backfill.cli.app import app
 from twinstore_backfill.cli.output import OutputError, emit_json, say
 from twinstore_backfill.finishing import finish
@@ -36,6 +37,7 @@ NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, then what --on-finish asks for, and return the exit code of the former."""
+    give_memory_back()
     code = _main(list(sys.argv[1:] if arguments is None else arguments))
     process.keep_outcome()
     problem = finish(code)

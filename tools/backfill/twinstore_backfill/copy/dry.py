@@ -167,4 +167,5 @@ class DryRun:
                 self._limiter.take(len(batch))
                 writer.write(reader.wanted(batch))
                 self._progress.advance(entity.name, len(batch))
+                del batch
         self._totals.add(entity.name, reader.tally(writer.outcome))

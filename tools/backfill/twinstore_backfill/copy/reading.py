@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -53,7 +54,11 @@ class SourceRows:
             view.records(entity, within, tenant_id=tenant, batch_size=self._batch_size)
             for tenant in self._tenants or (None,)
         )
-        return (self._forgiving.forgiven(entity, copied(entity, batch)) for batch in batches)
+        # A generator would remember a batch while it reads the next.
+        return map(partial(self._taken, entity), batches)
+
+    def _taken(self, entity: Entity, batch: list[Record]) -> list[Record]:
+        return self._forgiving.forgiven(entity, copied(entity, batch))
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
-import orjson
-
 from twinstore import jsontext
 from twinstore.errors import ValidationError
 from twinstore.fields import parse_timestamp
@@ -85,7 +83,7 @@ def is_due(entity: Entity, row: ScanRow, limit: datetime | None) -> bool:
     where = entity.retention.where
     if not where:
         return True
-    content = orjson.loads(row.content)
+    content = cast("Mapping[str, object]", jsontext.loads(row.content))
     return all(holds(item, stored_value(content, item)) for item in where)
 
 

@@ -197,6 +197,8 @@ def copy_range(context: CopyContext, claim: Claim) -> tuple[RangeTally, int]:
             # Before the transaction of the range is open: servers bound its time and its size.
             lines.store_ahead(ledger)
             tell(len(batch))
+            # Or it would stay in memory while the next is read.
+            del batch
         # Flushed first: only what the server has answered is known to be written, refused or in conflict.
         tally = reader.tally(writer.flush())
         # In the transaction of the rows: after a crash either both are there or neither is.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from twinstore import jsontext
 from twinstore.releasing import copy_counts
+from twinstore.turns import LARGE_BYTES
 from twinstore_backfill.copy.options import refuse_same_store
 from twinstore_backfill.copy.reporting import left_out_counts
 from twinstore_backfill.copy.retention import instant_of_judgement
@@ -62,11 +63,11 @@ from twinstore_backfill.verify.sampling import rows_of_tenants, sample_rates, te
 from twinstore_backfill.verify.schema import SCHEMA, schema_check
 from twinstore_backfill.verify.tasks import (
     ListResult,
-    ListTask,
     RangeTask,
     Task,
     VerifyContext,
     key_tasks,
+    list_tasks,
 )
 
 if TYPE_CHECKING:
@@ -267,7 +268,10 @@ class Verification:
         yield from self._range_tasks(entities, counted)
         # The lists need to know how large the documents are.
         yield None
-        yield from self._list_tasks(tenants)
+        # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
+        asked: tuple[str | None, ...] = tuple(tenants) if self._options.tenants else (*tenants, None)
+        narrowed, alone = tuple(self._options.entities), self._largest >= LARGE_BYTES
+        yield from list_tasks(asked, self._page(), narrowed, alone=alone)
 
     def _counted(self, entity: Entity) -> dict[str, tuple[int, int]]:
         """Return the rows that each side counts, by tenant."""
@@ -300,12 +304,6 @@ class Verification:
     def _page(self) -> int:
         """Return the rows per page: fewer where documents are large, so that memory stays bounded."""
         return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(self._largest, 1)))
-
-    def _list_tasks(self, tenants: Sequence[str]) -> Iterator[ListTask]:
-        # With chosen tenants the lists over all tenants would compare rows that nobody asked about.
-        asked: tuple[str | None, ...] = tuple(tenants) if self._options.tenants else (*tenants, None)
-        entities = tuple(self._options.entities)
-        yield from (ListTask(tenant, self._page(), entities=entities) for tenant in asked)
 
     def report(self, as_of: datetime, seconds: float) -> ParityReport:
         """Return the report."""

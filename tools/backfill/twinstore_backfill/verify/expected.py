@@ -18,6 +18,7 @@ from twinstore import jsontext
 from twinstore.bulk import NOTHING_BESIDE, Record
 from twinstore.canonical import CanonicalModel, describe_failure
 from twinstore.fields import parse_timestamp
+from twinstore.jsontext import LARGE_TEXT
 from twinstore.mapnames import lossy_map
 from twinstore.normalform import marker_not_normal
 from twinstore.releasing import fence_in, released
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity, Marker
     from twinstore_backfill.ignoring import IgnoredPath
 
-__all__ = ["Expected", "Expecting", "Refused"]
+__all__ = ["Expected", "Expecting", "Refused", "misplaced", "stands_beside"]
 
 DOC: Final = b'{"doc":'
 NO_STORAGE: Final = b',"storage":{}}'
@@ -83,7 +84,7 @@ class Expecting:
 
     def accepts(self, content: bytes) -> bool:
         """Whether the decoder of the service accepts a row that has no marks; the way for equal rows."""
-        if content.endswith(NO_STORAGE) and not self._entity.storage:
+        if content.endswith(NO_STORAGE) and not self._entity.storage and len(content) < LARGE_TEXT:
             try:
                 self._validator.validate_json(
                     content[len(DOC) : -len(NO_STORAGE)], by_alias=True, by_name=False
@@ -91,19 +92,25 @@ class Expecting:
             except pydantic.ValidationError:
                 return False
             return True
-        value = orjson.loads(content)
         try:
-            model = self._model(value["doc"])
-            markers = self._markers(value["storage"])
+            model, markers = self._accepted(content)
         except ValueError:
             return False
         return not self._entity.storage or marker_not_normal(self._entity, markers, model) is None
 
+    def _accepted(self, content: bytes) -> tuple[CanonicalModel, Mapping[str, object]]:
+        """Return model and markers of what has no marks; the values they are made of are forgotten.
+
+        Raises:
+            ValueError: no service could read it.
+        """
+        value = parts_of(content)
+        return self._model(value["doc"]), self._markers(value["storage"])
+
     def of(self, row: ScanRow) -> Expected | Refused:
         """Return what a copy stores for a source row, or why it goes to quarantine."""
-        given = orjson.loads(row.content)
         try:
-            wire, model, markers = self._read(given, row)
+            wire, model, markers = self._read(row)
         except pydantic.ValidationError as error:
             return Refused(describe_failure(self._entity.model, error, quote=False))
         except RefusedError as error:
@@ -118,15 +125,17 @@ class Expecting:
         contradictions = self._contradictions(row, beside)
         if content == row.content:
             return Expected(stored, beside, contradictions)
+        has_own = self._entity.document_id in wire
+        # A large document takes a multiple of its bytes in each of these forms.
+        del wire, model
+        given = parts_of(row.content)
         single = self._entity.document_id
-        if self._entity.derived_key is not None and single not in wire and row.key is not None:
+        if self._entity.derived_key is not None and not has_own and row.key is not None:
             # The id follows from what a copy stores, and need not follow from how the source spells it.
             given["doc"] = {
                 name: value for name, value in given["doc"].items() if (name, value) != (single, row.key[0])
             }
-        # A large document takes a multiple of its bytes in each of these forms.
-        del wire, model
-        found = tuple(map(self._told, changes(given, orjson.loads(content))))
+        found = tuple(map(self._told, changes(given, parts_of(content))))
         return Expected(stored, beside, (*contradictions, *found))
 
     def _contradictions(self, row: ScanRow, beside: Mapping[str, object]) -> tuple[Change, ...]:
@@ -156,7 +165,7 @@ class Expecting:
         wanted, stored = (fence_in(self._entity, content) for content in (expected.content, target.content))
         if wanted is None or stored is None or not self._is_readable(target.content):
             return expected
-        document = orjson.loads(target.content)
+        document = parts_of(target.content)
         document["doc"][self._entity.release.fence] = max(wanted, stored)
         return replace(expected, content=jsontext.dumps_sorted(document), beside=orjson.loads(target.beside))
 
@@ -166,22 +175,35 @@ class Expecting:
     def record(self, row: ScanRow) -> Record | None:
         """Return a source row as a copy takes it, ``None`` when it goes to quarantine."""
         try:
-            _, model, markers = self._read(orjson.loads(row.content), row)
+            _, model, markers = self._read(row)
         except (ValueError, RecursionError):
             return None
         return Record(row.key, row.owner, model, markers)
 
-    def _read(
-        self, given: Mapping[str, object], row: ScanRow
-    ) -> tuple[Mapping[str, object], CanonicalModel, Mapping[str, object]]:
+    def _read(self, row: ScanRow) -> tuple[Mapping[str, object], CanonicalModel, Mapping[str, object]]:
         """Return wire form, model and markers of a scanned row.
 
         Raises:
             ValueError: no copy takes it.
         """
-        document = without(readable(without_internal(given["doc"])), self._ignored)
-        markers = self._markers(cast("Mapping[str, object]", given["storage"]))
-        return (*self._wire(document, markers, row), markers)
+        # The values of which the model is made are forgotten here.
+        model, key, markers = self._decoded(row)
+        return (*self._wire(model, key, markers, row), markers)
+
+    def _decoded(self, row: ScanRow) -> tuple[CanonicalModel, str | None, Mapping[str, object]]:
+        """Return model and markers of a scanned row, and between them the id that stands in the document.
+
+        Raises:
+            ValueError: the decoder of the service refuses it, or takes it for a row of another key.
+        """
+        given = parts_of(row.content)
+        document, storage = without_internal(given["doc"]), given["storage"]
+        del given
+        # Only where there are marks something else comes of it, and another object for each value.
+        if has_marks(row.content):
+            document = readable(document)
+        markers = self._markers(cast("Mapping[str, object]", storage))
+        return (*self._modelled(without(document, self._ignored), row), markers)
 
     def _told(self, change: Change) -> Change:
         """Return a change as it is told: by its rule, or as ignored on request."""
@@ -200,10 +222,8 @@ class Expecting:
         plain: dict[str, object] = orjson.loads(jsontext.dumps_sorted(present))
         return plain
 
-    def _wire(
-        self, document: object, markers: Mapping[str, object], row: ScanRow
-    ) -> tuple[Mapping[str, object], CanonicalModel]:
-        """Return the wire form that a copy stores, with the model.
+    def _modelled(self, document: object, row: ScanRow) -> tuple[CanonicalModel, str | None]:
+        """Return the model of a document, with the id that stands in it where ids are derived.
 
         Raises:
             ValueError: the decoder of the service refuses it, or takes it for a row of another key or tenant.
@@ -213,17 +233,28 @@ class Expecting:
         known: dict[str, Any] = {
             name: value for name, value in document.items() if name != ID and value is not None
         }
-        single, derive = self._entity.document_id, self._entity.derived_key
+        single = self._entity.document_id
         # A null under its own name stands for an absent one.
         if single is not None and ID in document and document[ID] != known.setdefault(single, document[ID]):
             raise RefusedError("two ids differ")
-        key = known.pop(single, None) if derive is not None and single is not None else None
+        key = None if self._entity.derived_key is None or single is None else known.pop(single, None)
         if key is not None and not isinstance(key, str):
             raise RefusedError("the id is not a text")
         model = self._model(known)
         self._check_identity(known, model, row)
         if lossy_map(known, model) is not None:
             raise RefusedError("names of a map would lose a value")
+        return model, key
+
+    def _wire(
+        self, model: CanonicalModel, key: str | None, markers: Mapping[str, object], row: ScanRow
+    ) -> tuple[Mapping[str, object], CanonicalModel]:
+        """Return the wire form that a copy stores, with the model.
+
+        Raises:
+            ValueError: it would be a row of another key or tenant.
+        """
+        single, derive = self._entity.document_id, self._entity.derived_key
         wire = model.wire()
         if derive is not None and single is not None and row.key is not None:
             own_key = key if key is not None else row.key[0]
@@ -263,6 +294,11 @@ class Expecting:
             elif marker.required:
                 raise RefusedError(f"the marker {marker.name} is missing")
         return found
+
+
+def parts_of(content: bytes) -> dict[str, Any]:
+    """Return document and storage markers of a scanned row."""
+    return cast("dict[str, Any]", jsontext.loads(content))
 
 
 def marker_value(marker: Marker, value: object) -> object | None:
@@ -323,3 +359,18 @@ def reading_of(form: str, value: object) -> object:
         return value
     number = float(str(value))
     return int(number) if number.is_integer() else number
+
+
+def stands_beside(expected: Expected, target: ScanRow) -> bool:
+    """Whether the target holds beside the content what follows from it."""
+    return target.beside == NOTHING_BESIDE or not misplaced(expected, target)
+
+
+def misplaced(expected: Expected, target: ScanRow) -> list[str]:
+    """Return the names beside the content of a target row that hold something else than they must."""
+    stored: dict[str, object] = orjson.loads(target.beside)
+    return sorted(
+        name
+        for name, value in stored.items()
+        if value != expected.beside.get(name) or type(value) is not type(expected.beside.get(name))
+    )

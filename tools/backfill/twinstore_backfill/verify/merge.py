@@ -44,7 +44,10 @@ def keyed(
     # Texts are compared by code point and numbers as numbers, so a part of another type has no place.
     types = tuple(int if part.type.is_number else str for part in entity.key_parts)
     for batch in batches:
-        for row in batch:
+        # Each row leaves the batch, and is forgotten before the next is read: it may be as large as any.
+        batch.reverse()
+        while batch:
+            row = batch.pop()
             key = row.key
             if key is None:
                 without_key(row)
@@ -61,6 +64,7 @@ def keyed(
                 raise _disorder(side, key, "before its range")
             last = key
             yield row
+            del row
     if last is not None and within.upper is not None and last >= within.upper:
         raise _disorder(side, last, "beyond its range")
 
@@ -78,16 +82,22 @@ def merge(source: Iterator[ScanRow], target: Iterator[ScanRow]) -> Iterator[Pair
     while left is not None and right is not None:
         if left.key == right.key:
             yield left, right
+            # Forgotten first, or two pairs would be in memory.
+            left = right = None
             left, right = next(source, None), next(target, None)
         elif left.key is not None and right.key is not None and left.key < right.key:
             yield left, None
+            left = None
             left = next(source, None)
         else:
             yield None, right
+            right = None
             right = next(target, None)
     while left is not None:
         yield left, None
+        left = None
         left = next(source, None)
     while right is not None:
         yield None, right
+        right = None
         right = next(target, None)

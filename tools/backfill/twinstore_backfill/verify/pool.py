@@ -21,6 +21,8 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from twinstore.errors import TwinstoreError
+from twinstore.turns import file_of_turns, turns_shared_by
+from twinstore_backfill.allocating import give_memory_back
 from twinstore_backfill.copy.worker import tuned_collector
 from twinstore_backfill.ignoring import IgnoredPath
 from twinstore_backfill.secrets import log_to_stderr
@@ -31,6 +33,7 @@ from twinstore_backfill.verify.tasks import VerifyContext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from twinstore_backfill.stores import StoreSpec
     from twinstore_backfill.verify.tasks import Task
@@ -64,12 +67,24 @@ def run_tasks(
     if jobs == 1 or source is None or target is None:
         yield from _alone(tasks, context, stop)
         return
-    # "spawn": a forked child would share the connections of this process.
-    pool = ProcessPoolExecutor(
-        jobs - 1,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=partial(_start, source, target, getLogger().level, _shared(context)),
-    )
+    with file_of_turns() as turns:
+        # "spawn": a forked child would share the connections of this process.
+        pool = ProcessPoolExecutor(
+            jobs - 1,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=partial(_start, source, target, getLogger().level, _shared(context), turns),
+        )
+        with turns_shared_by(turns):
+            yield from _with_workers(pool, tasks, context, jobs, stop)
+
+
+def _with_workers(
+    pool: ProcessPoolExecutor,
+    tasks: Iterable[Task[R] | None],
+    context: VerifyContext,
+    jobs: int,
+    stop: StopSwitch,
+) -> Iterator[R]:
     with pool:
         try:
             yield from _together(pool, tasks, context, (jobs - 1) * AHEAD, stop)
@@ -144,7 +159,7 @@ def _shared(context: VerifyContext) -> Shared:
     return context.as_of, context.batch_size, context.absent, context.own_ages, context.since, context.ignored
 
 
-def _start(source: StoreSpec, target: StoreSpec, log_level: int, shared: Shared) -> None:
+def _start(source: StoreSpec, target: StoreSpec, log_level: int, shared: Shared, turns: Path | None) -> None:
     """Open the stores of this worker process; they stay open until it ends."""
     # The parent decides when to stop; a signal from the terminal reaches both.
     for number in PARENTS:
@@ -152,7 +167,9 @@ def _start(source: StoreSpec, target: StoreSpec, log_level: int, shared: Shared)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS)
     log_to_stderr(log_level)
     log_uncaught()
+    give_memory_back()
     Thread(target=_end_with_parent, daemon=True).start()
+    _open.enter_context(turns_shared_by(turns))
     _open.enter_context(tuned_collector())
     try:
         left, right = _open.enter_context(source.open()), _open.enter_context(target.open())

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
+from twinstore import jsontext
 from twinstore.bulk import NOTHING_BESIDE, KeyRange
 from twinstore.keys import Key
 from twinstore.releasing import copied
 from twinstore.stored import has_marks
+from twinstore.turns import one_large
 from twinstore_backfill.copy.reading import REPEATED, no_key
 from twinstore_backfill.copy.retention import is_due
 from twinstore_backfill.verify.differences import differing_paths
 from twinstore_backfill.verify.digests import Digest, document_digest, document_number
 from twinstore_backfill.verify.equivalences import is_harmless, looked_for
-from twinstore_backfill.verify.expected import Expected, Expecting, Refused
+from twinstore_backfill.verify.expected import Expected, Expecting, Refused, misplaced, stands_beside
 from twinstore_backfill.verify.findings import (
     UNREADABLE_TARGET,
     FindingKind,
@@ -105,7 +106,8 @@ class RangeComparison:
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
         batches = view.rows(self.entity, within, tenant_id=self.tenant, batch_size=self.batch_size)
-        return (copied(self.entity, batch) for batch in batches)
+        # A generator would remember a batch while it reads the next.
+        return map(partial(copied, self.entity), batches)
 
 
 def compare_range(work: RangeComparison, within: KeyRange) -> RangeResult:
@@ -160,6 +162,7 @@ class RowComparison:
         for batch in batches:
             self.result.largest = max(self.result.largest, *(row.size for row in batch), 0)
             yield batch
+            del batch
 
     def keyed_source(self, batches: Iterator[list[ScanRow]], within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of the source that a copy can carry; count the others."""
@@ -173,16 +176,23 @@ class RowComparison:
     def pairs(self, pairs: Iterable[tuple[ScanRow | None, ScanRow | None]]) -> None:
         """Judge every pair."""
         for source, target in pairs:
-            if source is not None and self.expired(source, "source"):
-                source = None  # noqa: PLW2901  # an expired row counts as absent from here on
-            if target is not None and self.expired(target, "target"):
-                target = None  # noqa: PLW2901  # the same
-            if source is not None and target is not None:
-                self._both(source, target)
-            elif source is not None and not self.removed(source, "source", lacking="target"):
-                self._only_source(source)
-            elif target is not None and not self.removed(target, "target", lacking="source"):
-                self._only_target(target)
+            with one_large(max(row.size for row in (source, target) if row is not None)):
+                self._pair(source, target)
+            # Or both would stay until the next two are read.
+            del source, target
+
+    def _pair(self, source: ScanRow | None, target: ScanRow | None) -> None:
+        """Judge a pair; an expired row counts as absent."""
+        if source is not None and self.expired(source, "source"):
+            source = None
+        if target is not None and self.expired(target, "target"):
+            target = None
+        if source is not None and target is not None:
+            self._both(source, target)
+        elif source is not None and not self.removed(source, "source", lacking="target"):
+            self._only_source(source)
+        elif target is not None and not self.removed(target, "target", lacking="source"):
+            self._only_target(target)
 
     def source_without_key(self, row: ScanRow) -> None:
         """Count a row that no copy can carry."""
@@ -224,6 +234,8 @@ class RowComparison:
 
     def _both(self, source: ScanRow, target: ScanRow) -> None:
         if source.content == target.content and not has_marks(source.content):
+            # Once is enough: judging takes a multiple of it.
+            target.content = source.content
             self._as_stored(source, target)
         else:
             self._otherwise(source, target)
@@ -310,7 +322,7 @@ class RowComparison:
 
     def _paths(self, wanted: bytes, target: ScanRow) -> list[str]:
         """Return where a row of the target is not as wanted."""
-        paths = differing_paths(orjson.loads(wanted), orjson.loads(target.content))
+        paths = differing_paths(jsontext.loads(wanted), jsontext.loads(target.content))
         if not has_marks(target.content) and not self._expecting.accepts(target.content):
             paths.insert(0, UNREADABLE_TARGET)
         return paths
@@ -377,19 +389,4 @@ def _compared(  # noqa: PLR0917  # both sides, and what was found of them
         source_digest=document_digest(wanted),
         target_digest=document_digest(target.content),
         reason=reason,
-    )
-
-
-def stands_beside(expected: Expected, target: ScanRow) -> bool:
-    """Whether the target holds beside the content what follows from it."""
-    return target.beside == NOTHING_BESIDE or not misplaced(expected, target)
-
-
-def misplaced(expected: Expected, target: ScanRow) -> list[str]:
-    """Return the names beside the content of a target row that hold something else than they must."""
-    stored: dict[str, object] = orjson.loads(target.beside)
-    return sorted(
-        name
-        for name, value in stored.items()
-        if value != expected.beside.get(name) or type(value) is not type(expected.beside.get(name))
     )

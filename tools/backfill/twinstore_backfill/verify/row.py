@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from twinstore import jsontext
 from twinstore.errors import ValidationError
 from twinstore.tenancy import shown
 from twinstore_backfill.copy.retention import cutoff
 from twinstore_backfill.verify.differences import MISSING, differences
-from twinstore_backfill.verify.expected import Expected, Expecting
-from twinstore_backfill.verify.ranges import RangeComparison, compare_keys, misplaced
+from twinstore_backfill.verify.expected import Expected, Expecting, misplaced
+from twinstore_backfill.verify.ranges import RangeComparison, compare_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +87,7 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     wanted = expected.content if isinstance(expected, Expected) else None if left is None else left.content
     places: list[Place] = []
     if wanted is not None and right is not None:
-        found = differences(orjson.loads(wanted), orjson.loads(right.content))
+        found = differences(jsontext.loads(wanted), jsontext.loads(right.content))
         places = [Place(item.path, _value(item.source), _value(item.target)) for item in found]
         if isinstance(expected, Expected):
             stored = orjson.loads(right.beside)

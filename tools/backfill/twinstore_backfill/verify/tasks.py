@@ -35,6 +35,7 @@ __all__ = [
     "VerifyContext",
     "key_tasks",
     "list_queries",
+    "list_tasks",
 ]
 
 R_co = TypeVar("R_co", covariant=True)
@@ -187,6 +188,16 @@ def list_queries(
     # The description of a module names its checks and its storage together.
     checks = cast("ModuleChecks[AnyStorage]", make(cutoffs, page))
     return checks.over_all() if tenant is None else checks.of_tenant(tenant, source)
+
+
+def list_tasks(
+    tenants: Iterable[str | None], page: int, entities: tuple[str, ...], *, alone: bool
+) -> Iterator[ListTask | None]:
+    """Return the tasks that compare lists, one after the other where a page takes much memory."""
+    for tenant in tenants:
+        yield ListTask(tenant, page, entities=entities)
+        if alone:
+            yield None
 
 
 def key_tasks(entities: Iterable[str], only: RowChoice) -> Iterator[KeyTask]:

@@ -1,0 +1,71 @@
+"""Turns of threads, and of processes that share a file, at what takes much memory for a moment.
+
+As Python objects a document of many small values takes several times its bytes, and while it is decoded or
+judged two or three such forms exist side by side. Two documents of the largest size a store admits need not
+meet there. Nobody writes while holding a turn: a server might let the write wait for that of another thread,
+which waits for the turn.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Final
+
+from twinstore.forks import ForkSafeLock
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from contextlib import AbstractContextManager
+
+try:
+    import fcntl
+except ImportError:  # Windows: the threads of one process still take turns
+    fcntl = None  # type: ignore[assignment]  # what a platform lacks
+
+__all__ = ["LARGE_BYTES", "file_of_turns", "one_large", "turns_shared_by"]
+
+# Below it a turn would cost more time than it saves memory.
+LARGE_BYTES: Final = 2_000_000
+
+_threads: Final = ForkSafeLock()
+_files: Final[list[Path]] = []
+AT_ONCE: Final = nullcontext()
+
+
+@contextmanager
+def file_of_turns() -> Generator[Path | None]:
+    """Make a file that processes can share; ``None`` where none can be made: each has its own turns then."""
+    with ExitStack() as stack:
+        file = None
+        with suppress(OSError):
+            file = Path(stack.enter_context(NamedTemporaryFile(prefix="twinstore-turns-")).name)
+        yield file
+
+
+@contextmanager
+def turns_shared_by(file: Path | None) -> Generator[None]:
+    """Take turns also with the other processes that share the same file, until the block ends."""
+    before, _files[:] = list(_files), [] if file is None else [file]
+    try:
+        yield
+    finally:
+        _files[:] = before
+
+
+def one_large(size: int) -> AbstractContextManager[None]:
+    """Wait until no other document of :data:`LARGE_BYTES` or more is worked on; smaller ones do not wait.
+
+    Turns do not nest.
+    """
+    return AT_ONCE if size < LARGE_BYTES else _turn()
+
+
+@contextmanager
+def _turn() -> Generator[None]:
+    with _threads, ExitStack() as stack:
+        if _files and fcntl is not None:
+            # The system gives it to the next one also when a process is killed.
+            fcntl.flock(stack.enter_context(_files[-1].open("rb")), fcntl.LOCK_EX)
+        yield
