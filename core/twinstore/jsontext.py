@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NoReturn, cast
 
@@ -38,6 +39,8 @@ INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 # Bytes or characters from which on memory counts for more than time.
 LARGE_TEXT: Final = 100_000
+WIDE_NUMBER: Final = re.compile(r"[0-9]{19}|[eE][+-]?[0-9]{3}")
+WIDE_NUMBER_BYTES: Final = re.compile(WIDE_NUMBER.pattern.encode())
 # MongoDB takes a hundred levels, of which the document around free JSON needs some.
 DEEPEST: Final = 90
 
@@ -82,7 +85,7 @@ def loads(text: bytes | str) -> JsonValue:
     Raises:
         orjson.JSONDecodeError: malformed JSON, or NaN or an infinity.
     """
-    if len(text) >= LARGE_TEXT:
+    if len(text) >= LARGE_TEXT and not _has_wide_numbers(text):
         try:
             # The other one has a second form of the whole text in memory while it makes the values.
             value: JsonValue = pydantic_core.from_json(text, allow_inf_nan=False, cache_strings="keys")
@@ -93,6 +96,16 @@ def loads(text: bytes | str) -> JsonValue:
             return value
     found: JsonValue = orjson.loads(text)
     return found
+
+
+def _has_wide_numbers(text: bytes | str) -> bool:
+    """Whether a number may stand in a text of which two parsers make different values.
+
+    Beyond 64 bits one makes an integer and the other a float, as a server writes 1e20 out in full; beyond any
+    float one makes an infinity and the other refuses it. A text of so many digits counts as such a number.
+    """
+    found = WIDE_NUMBER_BYTES.search(text) if isinstance(text, bytes) else WIDE_NUMBER.search(text)
+    return found is not None
 
 
 def parse_json(text: bytes | str) -> JsonValue:
