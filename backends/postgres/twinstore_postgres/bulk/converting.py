@@ -42,7 +42,7 @@ def converter_of(type_name: str, numbers: type[NumberedEnum] | None) -> Convert 
     """
     if numbers is not None and CONVERTERS.get(type_name) is int:
         return member(numbers)
-    return json_value if is_array(type_name) else CONVERTERS.get(type_name)
+    return array_value if is_array(type_name) else CONVERTERS.get(type_name)
 
 
 def instant_text(text: str) -> str:
@@ -77,6 +77,12 @@ def json_value(text: str) -> object:
     if ODD_NUMBER.search(text):
         return json.loads(text, parse_float=fraction, parse_int=whole)
     return loads(text)
+
+
+def array_value(text: str) -> object:
+    """Return an array; one that begins at another place than the first comes in an object, and is marked."""
+    value = json_value(text)
+    return marked("bounds", value["bounds"]) if isinstance(value, dict) else value
 
 
 def number(text: str) -> object:

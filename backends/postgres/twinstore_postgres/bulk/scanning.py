@@ -41,8 +41,10 @@ FETCH_KEYS: Final = 500
 BATCH_BYTES: Final = 500_000
 NULL: Final = marked("null", None)
 # Beside a row of which only a digest is shown; an object of its own.
-# JSON has no array that begins at another place than the first; as text it differs from every one that does.
-ARRAY: Final = "CASE WHEN array_lower({0}, 1) <> 1 THEN to_jsonb(CAST({0} AS text)) ELSE to_jsonb({0}) END"
+# JSON has no array that begins at another place than the first; inside an object it differs from all that do.
+ARRAY: Final = (
+    "CASE WHEN array_lower({0}, 1) <> 1 THEN jsonb_build_object('bounds', {0}) ELSE to_jsonb({0}) END"
+)
 DIGESTED: Final = bytes(bytearray(NOTHING_BESIDE))
 
 

@@ -173,6 +173,8 @@ def _kind_of_mark(form: str, value: object, stored: object) -> str:
         return "text_timestamp"
     if form in NUMBERS and isinstance(stored, int | float):
         return "number_type"
+    if form == "bounds":
+        return "list_bounds"
     return "null_for_absent" if value is None and stored is MISSING else OTHER
 
 
