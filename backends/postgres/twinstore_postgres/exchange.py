@@ -160,7 +160,7 @@ class Wire:
         ``new`` are the names of what earlier messages of the same round trip prepare.
         """
         text = numbered(statement) if len(statement) <= CACHED_BYTES else numbered.__wrapped__(statement)
-        values = self.transformer.dump_sequence(parameters, (PyFormat.AUTO,) * len(parameters))
+        values = self.transformer.dump_sequence(parameters, [PyFormat.AUTO] * len(parameters))
         types, formats = self.transformer.types or (), self.transformer.formats or ()
         if isinstance(statement, Unprepared):
             return [Message(partial(pgconn.send_query_params, text, values, types, formats, Format.BINARY))]
