@@ -161,7 +161,7 @@ class Wire:
         """
         text = numbered(statement) if len(statement) <= CACHED_BYTES else numbered.__wrapped__(statement)
         values = self.transformer.dump_sequence(parameters, [PyFormat.AUTO] * len(parameters))
-        types, formats = self.transformer.types or (), self.transformer.formats or ()
+        types, formats = self.transformer.types or (), self.transformer.formats or []
         if isinstance(statement, Unprepared):
             return [Message(partial(pgconn.send_query_params, text, values, types, formats, Format.BINARY))]
         key = text, types
