@@ -1,11 +1,13 @@
-"""Rows of a PostgreSQL source whose columns say one thing and their payload another."""
+"""Rows whose columns or derived fields say one thing and their content another."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import psycopg
 import pytest
+from pymongo import MongoClient
 
 import twinstore
 from tests.backfill.hostile.planting import settings
@@ -91,3 +93,18 @@ def test_one_that_lists_show_elsewhere_leaves_the_proof_open(
     report = pair.verify()
     (row,) = entity_of(report, table).unproved.shown
     assert (report.verdict, row.paths) == ("INCONCLUSIVE", (f"{path} (beside)",))
+
+
+def test_no_document_is_shown_under_the_key_of_another(mongo_database: MongoDatabase) -> None:
+    job = make_graph_build_job("acme", "g-1")
+    with (
+        twinstore.add_scheduler_mongo_storage(mongo_database.config) as storage,
+        MongoClient[dict[str, Any]](mongo_database.url) as client,
+    ):
+        storage.initializer.ensure_migrations()
+        storage.graph_jobs.insert(job)
+        other = UUID(OTHER_UUID).hex
+        jobs = client[mongo_database.name]["graph_jobs"]
+        assert jobs.update_one({}, {"$set": {"_uuid": other}}).modified_count == 1
+        with pytest.raises(DocumentDecodeError, match="its field _uuid and its content name different rows"):
+            storage.graph_jobs.get_build_job("acme", f"{job.id[:4]}{other}")

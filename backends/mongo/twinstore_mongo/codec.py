@@ -124,6 +124,7 @@ class Codec(Generic[M]):
         # The one field that stands as ``_id``, where the model has it too.
         self._identity = entity.document_id if entity.document_id in entity.shapes else None
         self._derived = derived_fields(entity)
+        self._derived_key = tuple(item for item in self._derived if item.name in entity.key)
 
     def encode(self, row: Row[M], version: Int64 = FIRST_VERSION) -> Document:
         """Return the document of a row."""
@@ -164,6 +165,13 @@ class Codec(Generic[M]):
         if not self._markers:
             return Row(model)
         storage = self._storage(document)
+        for derived in self._derived_key:
+            # What is found under one key must not be shown under that of another row.
+            found = document.get(self.names[derived.name])
+            if found is not None and found != derived.value(model, storage):
+                raise self.bad(
+                    key, f"its field {self.names[derived.name]} and its content name different rows"
+                )
         return Row(model if self.entity.derived_key is None else self._reunited(model, storage), storage)
 
     def restore_references(self, values: Document) -> None:
