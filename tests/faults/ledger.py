@@ -78,7 +78,7 @@ class Ledger:
             self._changed.notify_all()
 
     def await_answers(self, kinds: set[str], since: float, seconds: float) -> list[str]:
-        """Wait until a call of each kind that began after an instant succeeded; tell the last of the others."""
+        """Wait until one call of each kind has succeeded since an instant; tell of the others."""
 
         def missing() -> set[str]:
             calls = itertools.takewhile(lambda call: call.ended >= since, reversed(self.calls))
@@ -93,6 +93,10 @@ class Ledger:
         """Wait until so many calls were refused; return whether they were."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.refused()) >= number, seconds)
+
+    def confirmed(self, token: str) -> bool:
+        """Whether a call with this token succeeded."""
+        return any(call.token == token and call.error is None for call in reversed(self.calls))
 
     def foreign(self) -> list[str]:
         """Return the calls that ended in what is no error of this library, or in one of the wrong class."""

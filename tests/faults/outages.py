@@ -26,6 +26,8 @@ IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the directory made there ha
 DATABASE: Final = "outages"
 # Far more than a heartbeat takes on a busy machine, so that only a member that is gone counts as lost.
 ELECTION_MS: Final = 2000
+# Shorter than an election takes, so that calls meet one as well as outlast it.
+SELECTION_MS: Final = 1000
 
 
 class Outages(Protocol):
@@ -81,7 +83,8 @@ class MongoOutages(Outages):
     @property
     def settings(self) -> Settings:
         """Those of a store on it."""
-        return kept(mongo_config(self._set.url, DATABASE))
+        settings = mongo_config(f"{self._set.url}&serverSelectionTimeoutMS={SELECTION_MS}", DATABASE)
+        return kept(settings)
 
     @property
     def kinds(self) -> Mapping[str, Callable[[Callable[[], object]], None]]:

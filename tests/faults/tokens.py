@@ -46,7 +46,7 @@ class Tokens:
         return {
             "insert": self._run,
             "aio insert": self._run,
-            "session": self._run,
+            "session write": self._run,
             "change": self._change,
             "upsert": self._schedule,
             "fire": self._fired,
@@ -114,5 +114,6 @@ class Tokens:
         return self._graph_job(token, ["running", "pending"])
 
     def _unit(self, token: str) -> int:
-        found = [*map(self._run, parts_of(token)), *map(self._lines.count, parts_of(token))]
-        return whole(sum(found), len(found))
+        parts = parts_of(token)
+        lines = self._storage.execution_logs.list(TENANT, parts[0])
+        return whole(sum(map(self._run, parts)) + len(lines), 2 * len(parts))

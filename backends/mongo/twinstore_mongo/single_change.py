@@ -2,7 +2,7 @@
 
 Where the types of a collection are read in a way of our own, the client leaves all of such an answer but
 the document in the bytes it came in. It then fails with an ``AttributeError``, and repeats nothing, where a
-primary that steps down says that it wrote and that no majority has it yet. So the answer is read without those
+primary that steps down says that it wrote and no majority has it yet. So the answer is read without those
 types, and the document once more with them.
 """
 
