@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -24,8 +26,8 @@ __all__ = ["ELECTION_MS", "MongoOutages", "Outages", "PostgresOutages", "outages
 
 IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the directory made there has a name of its own
 DATABASE: Final = "outages"
-# Far more than a heartbeat takes on a busy machine, so that only a member that is gone counts as lost.
-ELECTION_MS: Final = 2000
+# Several heartbeats.
+ELECTION_MS: Final = 1000
 # Shorter than an election takes, so that calls meet one as well as outlast it.
 SELECTION_MS: Final = 1000
 
@@ -63,9 +65,7 @@ class PostgresOutages(Outages):
     @property
     def kinds(self) -> Mapping[str, Callable[[Callable[[], object]], None]]:
         """Fast and immediate shutdown, and the death of the postmaster."""
-        return {
-            how.name.lower(): lambda meanwhile, how=how: self._restart(how, meanwhile) for how in Shutdown
-        }
+        return {how.name.lower(): partial(self._restart, how) for how in Shutdown}
 
     def _restart(self, how: Shutdown, meanwhile: Callable[[], object]) -> None:
         self._server.halt(how)
@@ -113,21 +113,26 @@ class MongoOutages(Outages):
         for number in numbers:
             self._set.halt(number)
         meanwhile()
-        for number in numbers:
-            self._set.resume(number)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self._set.resume, numbers))
         self._set.primary()
 
 
 @contextmanager
-def outages_of(driver: str) -> Iterator[Outages]:
-    """Run a server of this driver for the length of the block, its data in memory where there is room."""
+def outages_of(driver: str, *, election_ms: int = ELECTION_MS) -> Iterator[Outages]:
+    """Run a server of this driver for the length of the block, its data in memory where there is room.
+
+    Args:
+        driver: whose server.
+        election_ms: how long a primary may be silent; on a busy machine one that lives may be for a second.
+    """
     parent = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
     # Not tmp_path: pytest closes its parents to the user that PostgreSQL runs as under root.
     directory = Path(tempfile.mkdtemp(prefix="twinstore-outages-", dir=parent))
     directory.chmod(0o711)
     try:
         if driver == "mongo":
-            members = twinstore_embedded.start_mongo_set(directory, election_ms=ELECTION_MS, owned=True)
+            members = twinstore_embedded.start_mongo_set(directory, election_ms=election_ms, owned=True)
             yield MongoOutages(members)
         else:
             yield PostgresOutages(twinstore_embedded.start_postgres(directory, owned=True))

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 TENANT: Final = "acme"
 HOUR: Final = timedelta(hours=1)
-# What such a primary answers: it wrote, nobody else has it, and the write may be repeated. Not with the code of
-# a step down, after which the client would look for another primary until it hears of this one again.
+# What such a primary answers: it wrote, nobody else has it, and the write may be repeated. Not with the code
+# of a step down, after which the client would look for another primary until it hears of this one again.
 STEPPED_DOWN: Final = {
     "failCommands": ["findAndModify"],
     "writeConcernError": {"code": 262, "errmsg": "waiting for the majority took too long"},
