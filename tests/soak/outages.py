@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from tests.soak.plan import NANOSECONDS
@@ -64,8 +65,9 @@ def healed_after(lines: Sequence[Line]) -> float:
 
 def _with_next(aways: Sequence[Away]) -> list[tuple[Away, float]]:
     """Return each with the beginning of the next one."""
-    nexts = [*(float(away.begin) for away in aways[1:]), float("inf")]
-    return list(zip(aways, nexts, strict=True))
+    return [(away, float(following.begin)) for away, following in pairwise(aways)] + [
+        (away, float("inf")) for away in aways[-1:]
+    ]
 
 
 def doubtful(lines: Sequence[Line], what: str) -> list[Line]:
