@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING, cast
 
 import psycopg
 import pydantic
@@ -16,6 +17,9 @@ from twinstore.scheduler.options import SchedulerOptions
 from twinstore_postgres.connecting import target_of
 from twinstore_postgres.plugin import open_backend, twinstore_register_backend
 from twinstore_postgres.settings import PostgresSettings
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn
 
 URL = "postgresql://app:PLANTED@db.example:5433/things"
 
@@ -122,7 +126,7 @@ class AskedForPassword:
 )
 def test_a_full_server_or_one_that_goes_is_no_mistake_in_the_settings(said: str) -> None:
     target = target_of(SecretStr(URL), PostgresSettings(), purpose="The connection string")
-    failed = psycopg.OperationalError(said, pgconn=AskedForPassword())  # type: ignore[arg-type]  # what is asked
+    failed = psycopg.OperationalError(said, pgconn=cast("PGconn", AskedForPassword()))
     error = target.explain(failed)
     assert isinstance(error, UnavailableError)
     assert error.outcome is Outcome.NOT_APPLIED
