@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MONGO_FAULTS",
+    "MONGO_UNREADY",
     "POSTGRES_FAULTS",
+    "POSTGRES_UNREADY",
     "Fault",
     "mongo",
     "mongo_content",
@@ -34,7 +36,9 @@ __all__ = [
 
 Document = dict[str, Any]
 T = TypeVar("T")
+SCHEMA: Final = "schema"
 LISTS: Final = "C5 list order"
+C6: Final = "C6 lock smoke test"
 TRIAL_LOCKS: Final = "no lock outlives the longest lease"
 FAR: Final = datetime(2999, 1, 1, tzinfo=UTC)
 # What the smoke test of locks writes on purpose, and the numbers that were given: a gap is no row.
@@ -100,58 +104,42 @@ def mongo_content(database: Database[Document]) -> dict[str, list[bytes]]:
     return content
 
 
+INSERT_LOCK: Final = """
+INSERT INTO scheduler.locks (tenant_id, lock_key, holder_id, acquired_at, expires_at, fence, metadata)
+VALUES ('{tenant}', '{key}', 'gone', now(), now() + interval '9 years', 3, '{{}}')
+"""
+CHANGE_CHECKSUM: Final = """
+UPDATE scheduler.schema_migrations SET checksum = repeat('0', 64) WHERE migration_name LIKE '013%'
+"""
+
+# Beside each other: every fault is named, whatever others there are.
 POSTGRES_FAULTS: Final[Mapping[str, Fault[psycopg.Connection]]] = {
     "an index is gone": Fault(
-        run_sql("DROP INDEX scheduler.idx_runs_state_created"), "schema", ("idx_runs_state_created",)
-    ),
-    "row-level security is off": Fault(
-        run_sql("ALTER TABLE scheduler.runs DISABLE ROW LEVEL SECURITY"),
-        "server, roles, row-level security",
-        ("runs",),
+        run_sql("DROP INDEX scheduler.idx_runs_state_created"), SCHEMA, ("idx_runs_state_created",)
     ),
     "a policy shows everything": Fault(
         run_sql("ALTER POLICY tenant_isolation ON scheduler.audit USING (true)"),
-        "server, roles, row-level security",
-        ("audit",),
+        SCHEMA,
+        ("tenant_isolation", "scheduler.audit"),
     ),
     "a right is missing": Fault(
-        run_sql(f"REVOKE INSERT ON scheduler.execution_logs FROM {APP_ROLE}"),
-        "execution log",
-        ("execution_logs",),
+        run_sql(f"REVOKE UPDATE ON scheduler.graph_jobs FROM {APP_ROLE}"),
+        SCHEMA,
+        ("scheduler.graph_jobs", "UPDATE"),
     ),
     "a right too much": Fault(
-        run_sql(f"GRANT DELETE ON scheduler.audit TO {APP_ROLE}"), "schema", ("audit", "DELETE")
-    ),
-    "a migration is pending": Fault(
-        run_sql("DELETE FROM scheduler.schema_migrations WHERE migration_name LIKE '016%'"),
-        "server, roles, row-level security",
-        ("016_add_list_indexes",),
-    ),
-    "a migration file was changed": Fault(
-        run_sql(
-            "UPDATE scheduler.schema_migrations SET checksum = repeat('0', 64) WHERE migration_name LIKE '013%'"
-        ),
-        "schema",
-        ("013_create_locks", "changed"),
+        run_sql(f"GRANT DELETE ON scheduler.audit TO {APP_ROLE}"), SCHEMA, ("scheduler.audit", "DELETE")
     ),
     "a sequence is below its rows": Fault(
         run_sql("SELECT setval('scheduler.graph_job_events_id_seq', 1)"),
-        "schema",
+        SCHEMA,
         ("graph_job_events_id_seq", "setval"),
     ),
     "the lock of smoke tests is stuck": Fault(
-        run_sql(
-            "INSERT INTO scheduler.locks (tenant_id, lock_key, holder_id, acquired_at, expires_at, fence, metadata) "
-            "VALUES ('system', 'twinstore:smoke', 'gone', now(), now() + interval '9 years', 3, '{}')"
-        ),
-        "C6 lock smoke test",
-        ("'gone'", "expiresAt"),
+        run_sql(INSERT_LOCK.format(tenant="system", key="twinstore:smoke")), C6, ("'gone'", "expiresAt")
     ),
     "a lock of a service is stuck": Fault(
-        run_sql(
-            "INSERT INTO scheduler.locks (tenant_id, lock_key, holder_id, acquired_at, expires_at, fence, metadata) "
-            "VALUES ('acme', 'planner', 'gone', now(), now() + interval '9 years', 3, '{}')"
-        ),
+        run_sql(INSERT_LOCK.format(tenant="acme", key="planner")),
         TRIAL_LOCKS,
         ("'planner'", "'gone'", "expiresAt"),
     ),
@@ -159,6 +147,20 @@ POSTGRES_FAULTS: Final[Mapping[str, Fault[psycopg.Connection]]] = {
         run_sql("""UPDATE scheduler.runs SET reason = '{"unheard": 1}' WHERE id = 'acme-run-3'"""),
         LISTS,
         ("acme-run-3", "reason"),
+    ),
+}
+# With each of these a store is not ready, so nothing else is asked of it.
+POSTGRES_UNREADY: Final[Mapping[str, Fault[psycopg.Connection]]] = {
+    "row-level security is off": Fault(
+        run_sql("ALTER TABLE scheduler.runs DISABLE ROW LEVEL SECURITY"), SCHEMA, ("runs",)
+    ),
+    "a migration file was changed": Fault(
+        run_sql(CHANGE_CHECKSUM), SCHEMA, ("013_create_locks.sql is changed",)
+    ),
+    "a migration is pending": Fault(
+        run_sql("DELETE FROM scheduler.schema_migrations WHERE migration_name LIKE '016%'"),
+        SCHEMA,
+        ("016_add_list_indexes.sql is pending",),
     ),
 }
 
@@ -185,8 +187,7 @@ def insert_lock(tenant: str, key: str) -> Callable[[Database[Document]], object]
 
 def break_run(database: Database[Document]) -> None:
     """Write into a run what no model has, past its validator."""
-    with_rest = database["runs"].with_options()
-    with_rest.update_one(
+    database["runs"].update_one(
         {"_id": "acme-run-3"},
         {"$set": {"reason": {"unheard": 1}}},
         bypass_document_validation=True,
@@ -196,41 +197,41 @@ def break_run(database: Database[Document]) -> None:
 MONGO_FAULTS: Final[Mapping[str, Fault[Database[Document]]]] = {
     "an index is gone": Fault(
         lambda database: database["policy_jobs"].drop_index("ix_tenantId_policyId_createdAt__id"),
-        "schema",
+        SCHEMA,
         ("policy_jobs", "policyId"),
     ),
-    "a unique index is gone": Fault(
-        lambda database: database["triggers"].drop_index("ux_scheduleId"),
-        "server, roles, row-level security",
-        ("triggers", "scheduleId"),
-    ),
     "a validator is gone": Fault(
-        lambda database: database.command("collMod", "runs", validator={}), "schema", ("runs", "validator")
+        lambda database: database.command("collMod", "runs", validator={}), SCHEMA, ("runs", "validator")
     ),
     "another age of a TTL": Fault(
         lambda database: database.command(
             "collMod", "runs", index={"name": "ttl_finishedAt", "expireAfterSeconds": 3600 * 24 * 9999}
         ),
-        "schema",
+        SCHEMA,
         ("ttl_finishedAt",),
-    ),
-    "a migration is pending": Fault(
-        lambda database: database["_migrations"].delete_one({"_id": {"$regex": "016_"}}),
-        "server, roles, row-level security",
-        ("016_add_list_indexes",),
     ),
     "a counter is below its rows": Fault(
         lambda database: database[COUNTERS].update_one(
             {"_id": "graph_job_events"}, {"$set": {"value": Int64(1)}}
         ),
-        "schema",
+        SCHEMA,
         ("graph_job_events", "NumberLong"),
     ),
     "the lock of smoke tests is stuck": Fault(
-        insert_lock("system", "twinstore:smoke"), "C6 lock smoke test", ("'gone'", "expiresAt")
+        insert_lock("system", "twinstore:smoke"), C6, ("'gone'", "expiresAt")
     ),
     "a lock of a service is stuck": Fault(
         insert_lock("acme", "planner"), TRIAL_LOCKS, ("'planner'", "'gone'", "expiresAt")
     ),
     "a document cannot be decoded": Fault(break_run, LISTS, ("acme-run-3", "reason")),
+}
+MONGO_UNREADY: Final[Mapping[str, Fault[Database[Document]]]] = {
+    "a unique index is gone": Fault(
+        lambda database: database["triggers"].drop_index("ux_scheduleId"), SCHEMA, ("triggers", "scheduleId")
+    ),
+    "a migration is pending": Fault(
+        lambda database: database["_migrations"].delete_one({"_id": {"$regex": "016_"}}),
+        SCHEMA,
+        ("016_add_list_indexes is pending",),
+    ),
 }

@@ -19,7 +19,10 @@ from tests.databases import APP_ROLE, PASSWORD
 from tests.servers import postgres_config, postgres_url
 from tests.smoke.planted import (
     MONGO_FAULTS,
+    MONGO_UNREADY,
     POSTGRES_FAULTS,
+    POSTGRES_UNREADY,
+    Fault,
     mongo,
     mongo_content,
     postgres,
@@ -30,11 +33,10 @@ from twinstore import open_storage
 from twinstore_backfill.smoke import engine, lists
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from tests.databases import MongoDatabase, PostgresDatabase
+    from tests.databases import PostgresDatabase
     from tests.servers import Settings
     from twinstore.checks import TrialStep
     from twinstore.scheduler.storage import SchedulerStorage
@@ -43,15 +45,15 @@ if TYPE_CHECKING:
 SERVERS: Final = ("mongo", "postgres")
 PREFIX: Final = "twinstore-smoke-"
 NEARLY: Final = "twinstore-smoke-production"
-# Ends a real command in the middle of its trial, as an operator or a machine does.
-ENDED: Final = """
+# Ends a command in the middle of its trial, as a machine does that goes down.
+KILLED: Final = """
 import os, sys
 from twinstore_backfill.cli import main
 from twinstore_backfill.smoke import engine
 real = engine.tried
 def tried(step):
     if step.name == "worker":
-        os.kill(os.getpid(), int(sys.argv[2]))
+        os.kill(os.getpid(), 9)
     return real(step)
 engine.tried = tried
 sys.exit(main(["--config", sys.argv[1], "smoke"]))
@@ -60,45 +62,44 @@ sys.exit(main(["--config", sys.argv[1], "smoke"]))
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """A store with data of several tenants, how to smoke it, and how to see all that it holds."""
+    """A store with data of several tenants, all that it holds, and a connection past its driver."""
 
     settings: Settings
     config: Path
     content: Callable[[], object]
-    smoke: Callable[..., Answer]
+    connection: Any
 
-    def storage(self) -> AbstractContextManager[Any]:
-        """Open it as a service does."""
-        return open_storage(self.settings)
+    def smoke(self, capsys: pytest.CaptureFixture[str], *more: object) -> Answer:
+        """Run the command."""
+        return invoke(capsys, "--config", self.config, "smoke", "--format", "json", *more)
 
 
 @contextmanager
-def deployed(
-    server: str, request: pytest.FixtureRequest, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Deployed]:
-    """Fill a database of its own."""
-    database: Any = request.getfixturevalue(f"{server}_database")
+def deployed(server: str, database: Any, folder: Path) -> Iterator[Deployed]:  # noqa: ANN401  # of either server
+    """Fill a database."""
     settings = kept(database.config)
-    config = write_config(folder / "settings.json", settings)
+    config = write_config(folder / f"{database.name}.json", settings)
     opened: Any = {"mongo": mongo, "postgres": postgres}[server]
     content: Any = {"mongo": mongo_content, "postgres": postgres_content}[server]
     with open_storage(settings) as storage:
         storage.scheduler.initializer.ensure_migrations()
         fill(storage.scheduler, ("acme", "umbrella", NEARLY))
     with opened(database) as connection:
-        yield Deployed(
-            settings,
-            config,
-            partial(content, connection),
-            lambda *more: invoke(capsys, "--config", config, "smoke", "--format", "json", *more),
-        )
+        yield Deployed(settings, config, partial(content, connection), connection)
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    """Return a store for all tests of a server: none of them leaves anything, which they prove."""
+    database = request.getfixturevalue(f"module_{request.param}_database")
+    with deployed(request.param, database, tmp_path_factory.mktemp("smoke")) as found:
+        yield found
 
 
 @pytest.fixture(params=SERVERS)
-def store(
-    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Deployed]:
-    with deployed(request.param, request, tmp_path, capsys) as found:
+def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployed]:
+    """Return a store of its own, to plant faults in."""
+    with deployed(request.param, request.getfixturevalue(f"{request.param}_database"), tmp_path) as found:
         yield found
 
 
@@ -112,42 +113,37 @@ def findings(answer: Answer, step: str) -> str:
     return " ".join(found["findings"])
 
 
-def between_steps(
-    monkeypatch: pytest.MonkeyPatch, act: Callable[[str], object], *, after: bool = True
-) -> None:
-    """Do something before or after each step of the trial."""
+def between_steps(monkeypatch: pytest.MonkeyPatch, act: Callable[[str], object]) -> None:
+    """Do something after each step of the trial."""
     real = engine.tried
 
     def tried(step: TrialStep) -> Finding:
-        if not after:
-            act(step.name)
         found = real(step)
-        if after:
-            act(step.name)
+        act(step.name)
         return found
 
     monkeypatch.setattr(engine, "tried", tried)
 
 
 def test_a_sound_store_passes_and_holds_afterwards_byte_for_byte_what_it_held(
-    store: Deployed, monkeypatch: pytest.MonkeyPatch
+    store: Deployed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = store.content()
-    first = store.smoke()
+    first = store.smoke(capsys)
     assert (first.code, first.json["verdict"], set(results(first).values())) == (0, "OK", {"pass"}), first.out
     assert all(step["milliseconds"] >= 0 for step in first.json["steps"])
     assert first.json["tenant"].startswith(PREFIX)
     # As if the store were too large to be read whole.
     monkeypatch.setattr(lists, "WHOLE", 0)
-    second = store.smoke("--tenant", "acme")
+    second = store.smoke(capsys, "--tenant", "acme")
     assert (second.code, set(results(second).values())) == (0, {"pass"}), second.out
     assert store.content() == before
 
 
 def test_a_service_that_works_meanwhile_meets_nothing_of_it(
-    store: Deployed, monkeypatch: pytest.MonkeyPatch
+    store: Deployed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with store.storage() as opened:
+    with open_storage(store.settings) as opened:
         service: SchedulerStorage = opened.scheduler
         clock = service.bulk.now
 
@@ -161,44 +157,40 @@ def test_a_service_that_works_meanwhile_meets_nothing_of_it(
         work("before")
         mine = set(met)
         between_steps(monkeypatch, work)
-        assert store.smoke().code == 0
+        assert store.smoke(capsys).code == 0
     assert met
     assert not {name for name in set(met) - mine if name.startswith(PREFIX) and name != NEARLY}
 
 
-@pytest.mark.parametrize("server", SERVERS)
 def test_a_test_that_was_killed_is_cleared_up_by_the_next_one(
-    server: str, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: Deployed, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with deployed(server, request, tmp_path, capsys) as store:
-        before = store.content()
-        killed = run_ended(store, signal.SIGKILL)
-        assert killed.returncode == -signal.SIGKILL
-        assert store.content() != before
-        found = store.smoke()
-        assert found.code == 0, found.out
-        (counted,) = [step for step in found.json["steps"] if step["step"] == engine.COUNTS]
-        assert "which a test had left" in counted["summary"]
-        assert store.content() == before
-        stopped = run_ended(store, signal.SIGTERM)
-        assert (stopped.returncode, "has been removed" in stopped.stderr) == (143, True), stopped.stderr
-        assert store.content() == before
+    before = store.content()
+    command = [sys.executable, "-c", KILLED, str(store.config)]
+    killed = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    assert store.content() != before
+    found = store.smoke(capsys)
+    assert found.code == 0, found.out
+    (counted,) = [step for step in found.json["steps"] if step["step"] == engine.COUNTS]
+    assert "which a test had left" in counted["summary"]
+    assert store.content() == before
 
 
-def run_ended(store: Deployed, number: int) -> subprocess.CompletedProcess[str]:
-    """Run a command that a signal meets in the middle of its trial."""
-    return subprocess.run(
-        [sys.executable, "-c", ENDED, str(store.config), str(int(number))],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env=os.environ,
-    )
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_test_that_is_interrupted_removes_what_it_wrote(
+    store: Deployed, number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = store.content()
+    between_steps(monkeypatch, lambda step: os.kill(os.getpid(), number) if step == "worker" else None)
+    found = store.smoke(capsys)
+    assert (found.code, found.json["error"]["code"]) == (128 + number, "interrupted")
+    assert "What was written has been removed." in found.json["error"]["message"]
+    assert store.content() == before
 
 
 def test_of_a_step_that_fails_nothing_is_left_either(
-    store: Deployed, monkeypatch: pytest.MonkeyPatch
+    store: Deployed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = store.content()
 
@@ -207,61 +199,31 @@ def test_of_a_step_that_fails_nothing_is_left_either(
             raise ValueError(step)
 
     between_steps(monkeypatch, fail)
-    assert store.smoke().code == 4
+    assert store.smoke(capsys).code == 4
     assert store.content() == before
 
 
-@pytest.mark.parametrize("name", POSTGRES_FAULTS)
-def test_a_fault_of_postgresql_is_named_at_its_step(
-    name: str, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_every_planted_fault_is_named_at_its_step(
+    broken: Deployed, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fault = POSTGRES_FAULTS[name]
-    with (
-        deployed("postgres", request, tmp_path, capsys) as store,
-        postgres(request.getfixturevalue("postgres_database")) as connection,
-    ):
-        fault.plant(connection)
-        before = store.content()
-        found = store.smoke()
+    on_mongo = broken.settings["Persistence"]["Scheduler"] == "Mongo"  # type: ignore[index]  # what was written
+    for faults in (MONGO_FAULTS, MONGO_UNREADY) if on_mongo else (POSTGRES_FAULTS, POSTGRES_UNREADY):
+        planted: Mapping[str, Fault[Any]] = faults
+        for fault in planted.values():
+            fault.plant(broken.connection)
+        before = broken.content()
+        found = broken.smoke(capsys)
         assert (found.code, found.json["verdict"]) == (1, "FAILED"), found.out
-        told = findings(found, fault.step)
-        assert [part for part in fault.told if part not in told] == [], told
-        assert store.content() == before
-
-
-@pytest.fixture(scope="module")
-def filled_mongo(module_mongo_database: MongoDatabase) -> MongoDatabase:
-    with open_storage(kept(module_mongo_database.config)) as storage:
-        storage.scheduler.initializer.ensure_migrations()
-        fill(storage.scheduler)
-    return module_mongo_database
-
-
-@pytest.mark.parametrize("name", MONGO_FAULTS)
-def test_a_fault_of_mongodb_is_named_at_its_step(
-    name: str, filled_mongo: MongoDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fault = MONGO_FAULTS[name]
-    settings = kept(filled_mongo.config)
-    config = write_config(tmp_path / "settings.json", settings)
-    with mongo(filled_mongo) as database:
-        run = database["runs"].find_one({"_id": "acme-run-3"})
-        counters = database["_counters"].find_one({"_id": "graph_job_events"})
-        assert run is not None
-        assert counters is not None
-        fault.plant(database)
-        before = mongo_content(database)
-        found = invoke(capsys, "--config", config, "smoke", "--format", "json")
-        after = mongo_content(database)
-        database["runs"].replace_one({"_id": run["_id"]}, run)
-        database["_counters"].replace_one({"_id": counters["_id"]}, counters)
-        database["locks"].delete_many({"holderId": "gone"})
-    with open_storage(settings) as storage:
-        storage.scheduler.initializer.ensure_migrations()
-    assert (found.code, found.json["verdict"]) == (1, "FAILED"), found.out
-    told = findings(found, fault.step)
-    assert [part for part in fault.told if part not in told] == [], told
-    assert after == before
+        unnamed = {
+            name: missing
+            for name, fault in planted.items()
+            if (missing := [part for part in fault.told if part not in findings(found, fault.step)])
+        }
+        assert unnamed == {}, found.out
+        assert broken.content() == before
+    # What the store is not ready for is not tried.
+    assert results(found)["server, roles, row-level security"] == "fail"
+    assert results(found)["trial"] == "skipped"
 
 
 def test_a_role_that_may_only_read_is_told_which_right_it_lacks(

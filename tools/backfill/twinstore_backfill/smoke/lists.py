@@ -15,6 +15,7 @@ from twinstore.bulk import KeyRange
 from twinstore.checks import ListedRow
 from twinstore.errors import TwinstoreError, UnavailableError
 from twinstore.tenancy import ALL_TENANTS, TenancyKind, Tenant, shown
+from twinstore_backfill.verify.engine import LARGEST_PAGE
 from twinstore_backfill.verify.lists import PAGES, ListFinding
 
 if TYPE_CHECKING:
@@ -27,14 +28,15 @@ if TYPE_CHECKING:
     from twinstore.paging import SortKey
     from twinstore.tenancy import StoredOwner, Tenants
     from twinstore_backfill.stores import Store
-    from twinstore_backfill.verify.lists import AnyStorage
+from twinstore_backfill.verify.lists import AnyStorage
 
 __all__ = ["StoredRows", "judged"]
 
-# So many rows are read whole and sorted here; of more only those that the list shows, by the server's order.
+# Up to so many rows are read whole and sorted here; of more the server chooses those that a list shows.
 WHOLE: Final = 10_000
 # A service that writes in every one of them keeps the question open.
 ATTEMPTS: Final = 5
+FIRST: Final = PAGES * LARGEST_PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the rows say that a list should be; ``problem`` where they cannot be put in order."""
+    """What the rows say that a list should be.
+
+    Attributes:
+        rows: the first of them.
+        total: how many there are.
+        problem: what the server does otherwise than it must, where it chose them.
+    """
 
     rows: Sequence[ListedRow | None]
     total: int
@@ -69,13 +77,16 @@ class StoredRows:
         self._kept: dict[tuple[str, Tenants], Sequence[Row]] = {}
         self.undecodable: dict[str, str] = {}
 
-    def wanted(self, stored: StoredList[CanonicalModel], first: int, *, anew: bool) -> Wanted:
-        """Return the first rows of a list as the rows make it, and how many it has."""
+    def wanted(self, stored: StoredList[CanonicalModel], *, anew: bool) -> Wanted:
+        """Return the first rows of a list as the rows make it, and how many it has.
+
+        Unless they are wanted anew, they may be of an earlier moment.
+        """
         if self._size(stored) > WHOLE:
-            return self._by_server(stored, first)
+            return self._by_server(stored)
         rows = [row for row in self._rows(stored, anew=anew) if matches(stored.entity, stored.query, row)]
         found = in_order(stored.entity, rows, stored.query.order)
-        return Wanted([stored.row(row.model) for row in found[:first]], len(found))
+        return Wanted([stored.row(row.model) for row in found[:FIRST]], len(found))
 
     def forget(self) -> None:
         """Forget the rows that were read."""
@@ -108,14 +119,14 @@ class StoredRows:
             "repair or remove it"
         )
 
-    def _by_server(self, stored: StoredList[CanonicalModel], first: int) -> Wanted:
+    def _by_server(self, stored: StoredList[CanonicalModel]) -> Wanted:
         """Let the server choose the rows, and look here whether they are in order."""
-        entity, query = stored.entity, replace(stored.query, limit=first + 1, after=None)
+        entity, query = stored.entity, replace(stored.query, limit=FIRST + 1, after=None)
         access = self._store.bulk.access()
         rows = access.page(entity, query).items
         by = entity.tenant_field or entity.key[0]
         total = sum(access.count(entity, query, by).values())
-        listed = [stored.row(row.model) for row in rows[:first]]
+        listed = [stored.row(row.model) for row in rows[:FIRST]]
         if list(rows) != in_order(entity, rows, query.order):
             return Wanted(listed, total, "the server does not return rows in the order of the contract")
         return Wanted(listed, total)
@@ -134,19 +145,20 @@ def judged(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> List
 
 def _judged(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> ListFinding:
     stored = cast("StoredList[CanonicalModel] | None", query.stored)
-    for attempt in range(ATTEMPTS):
+    if stored is None or stored.entity.tenancy.kind is TenancyKind.PARENT:
         answer = asked(query, store.storage)
-        if problem := repeated(answer):
-            return ListFinding(query.name, "fail", len(answer.rows), problem)
-        if stored is None or stored.entity.tenancy.kind is TenancyKind.PARENT:
-            return ListFinding(query.name, "pass", len(answer.rows))
-        first = len(answer.rows)
-        wanted = rows.wanted(stored, first, anew=attempt > 0)
-        problem = difference(answer, wanted)
+        problem = repeated(answer)
+        return ListFinding(query.name, "fail" if problem else "pass", len(answer.rows), problem)
+    before = rows.wanted(stored, anew=False)
+    for _ in range(ATTEMPTS):
+        answer = asked(query, store.storage)
+        problem = repeated(answer) or difference(answer, before)
         if not problem:
-            return ListFinding(query.name, "pass", first)
-        if rows.wanted(stored, first, anew=True) == wanted:
-            return ListFinding(query.name, "fail", first, problem)
+            return ListFinding(query.name, "pass", len(answer.rows))
+        after = rows.wanted(stored, anew=True)
+        if after == before:
+            return ListFinding(query.name, "fail", len(answer.rows), problem)
+        before = after
     return ListFinding(query.name, "inconclusive", 0, f"its rows changed in each of {ATTEMPTS} attempts")
 
 
