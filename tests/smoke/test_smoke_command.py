@@ -206,7 +206,8 @@ def test_of_a_step_that_fails_nothing_is_left_either(
 def test_every_planted_fault_is_named_at_its_step(
     broken: Deployed, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    on_mongo = broken.settings["Persistence"]["Scheduler"] == "Mongo"  # type: ignore[index]  # what was written
+    persistence: Any = broken.settings["Persistence"]
+    on_mongo = persistence["Scheduler"] == "Mongo"
     for faults in (MONGO_FAULTS, MONGO_UNREADY) if on_mongo else (POSTGRES_FAULTS, POSTGRES_UNREADY):
         planted: Mapping[str, Fault[Any]] = faults
         for fault in planted.values():
@@ -222,8 +223,8 @@ def test_every_planted_fault_is_named_at_its_step(
         assert unnamed == {}, found.out
         assert broken.content() == before
     # What the store is not ready for is not tried.
-    assert results(found)["server, roles, row-level security"] == "fail"
-    assert results(found)["trial"] == "skipped"
+    last = results(broken.smoke(capsys))
+    assert (last["server, roles, row-level security"], last["trial"]) == ("fail", "skipped")
 
 
 def test_a_role_that_may_only_read_is_told_which_right_it_lacks(
@@ -255,6 +256,16 @@ def test_a_role_that_may_only_read_is_told_which_right_it_lacks(
         assert "The role may not do this" in findings(found, "schedule with its trigger")
         assert results(found)["removed again"] == "pass"
         assert postgres_content(connection) == before
+
+
+def test_a_role_that_no_policy_binds_is_a_step_that_failed(
+    postgres_database: PostgresDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = postgres_database.superuser_url
+    config = write_config(tmp_path / "settings.json", postgres_config(url, url))
+    found = invoke(capsys, "--config", config, "smoke", "--format", "json")
+    assert (found.code, found.json["verdict"]) == (1, "FAILED")
+    assert "is a superuser" in findings(found, "server, roles, row-level security")
 
 
 def test_without_the_owner_the_schema_is_looked_at_as_far_as_the_rights_go(

@@ -10,8 +10,8 @@ import typer
 from twinstore.scope import tenant_argument
 from twinstore_backfill.cli.output import emit, table, toned
 from twinstore_backfill.cli.params import Backend, Format, ModuleName, OutputFormat, common
-from twinstore_backfill.outcome import Exit
-from twinstore_backfill.smoke.engine import SmokeOptions, run_smoke
+from twinstore_backfill.outcome import Exit, PreflightError
+from twinstore_backfill.smoke.engine import SmokeOptions, refused, run_smoke
 from twinstore_backfill.smoke.steps import SHOWN
 from twinstore_backfill.stopping import stop_on_signals
 from twinstore_backfill.stores import chosen_module, open_store
@@ -56,11 +56,13 @@ def smoke(  # noqa: PLR0917  # the options of a command
     options = SmokeOptions(
         timeout=timedelta(seconds=timeout), tenants=tuple(map(tenant_argument, tenant or ()))
     )
-    with (
-        open_store(name, backend or settings.backend_name(name), settings) as store,
-        stop_on_signals() as stop,
-    ):
-        report = run_smoke(store, options, stop)
+    driver = backend or settings.backend_name(name)
+    try:
+        with open_store(name, driver, settings) as store, stop_on_signals() as stop:
+            report = run_smoke(store, options, stop)
+    except PreflightError as error:
+        # A role that no policy binds, or a server that lacks what the driver needs.
+        report = refused(name, driver, error)
     emit(output, report.document(), *texts(report))
     if not report.passed:
         raise typer.Exit(Exit.FAILED if report.unreachable else Exit.DIFFERENT)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.lists import AnyStorage
 
-__all__ = ["READY", "REMOVED", "SCHEMA", "SmokeOptions", "run_smoke"]
+__all__ = ["COUNTS", "READY", "REMOVED", "SCHEMA", "SmokeOptions", "refused", "run_smoke"]
 
 READY: Final = "server, roles, row-level security"
 SCHEMA: Final = "schema"
@@ -79,6 +79,12 @@ def run_smoke(store: Store, options: SmokeOptions, stop: StopSwitch) -> SmokeRep
         smoke.look()
     stop.raise_if_interrupted("What was written has been removed." if smoke.is_removed else smoke.left)
     return smoke.report()
+
+
+def refused(module: str, backend: str, error: TwinstoreError) -> SmokeReport:
+    """Return the report on a store that could be reached but not opened."""
+    step = Step(READY, "fail", 0, "refused", (error.message,))
+    return SmokeReport(module, {"backend": backend, "place": backend}, "", (step,))
 
 
 @dataclass(slots=True)
