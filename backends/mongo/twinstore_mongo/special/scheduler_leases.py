@@ -83,7 +83,7 @@ def lease_several(
 ) -> list[Document] | None:
     """Lease the first jobs; none of them where rivals were faster, ``None`` where nothing is due."""
     order = CODEC.readings.of(query).order
-    with context.writing(POLICY_JOBS):
+    with context.stepwise() as steps, context.writing(POLICY_JOBS):
         collection = context.collection(POLICY_JOBS)
         first = collection.find(condition, {ID: 1}, session=context.session).sort(order).limit(query.limit)
         chosen = [row[ID] for row in first]
@@ -100,6 +100,7 @@ def lease_several(
             updated = 1
         if not updated:
             return []
+        steps.done()
         mine = {ID: {"$in": chosen}, VERSION: version}
         leased = {row[ID]: row for row in collection.find(mine, session=context.session)}
     return [leased[key] for key in chosen if key in leased]
