@@ -130,17 +130,6 @@ class Snapshot:
     lock_contention: Mapping[tuple[str, ...], int]
     system_scope: Mapping[tuple[str, ...], int]
 
-    def of(self, metric: Metric) -> Mapping[tuple[str, ...], int] | Mapping[tuple[str, ...], Distribution]:
-        """Return the numbers of one of :data:`METRICS`."""
-        numbers = (
-            self.operations,
-            self.operation_seconds,
-            self.lock_wait_seconds,
-            self.lock_contention,
-            self.system_scope,
-        )
-        return numbers[METRICS.index(metric)]
-
 
 class Histogram:
     """Values in buckets. Used by one thread at a time."""
