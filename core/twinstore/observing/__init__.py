@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from twinstore.observing.counters import Counters
 from twinstore.observing.events import Call, CallOutcome, LockWait, Operation, SystemScopeOpening
+from twinstore.observing.notifier import note_lock_wait
 from twinstore.observing.observer import Ending, Observer
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "Observer",
     "Operation",
     "SystemScopeOpening",
+    "note_lock_wait",
 ]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from twinstore.observing.observer import Ending, Observer, Observers
 
-__all__ = ["PRESENT", "STORAGE", "Notifier"]
+__all__ = ["PRESENT", "STORAGE", "Notifier", "note_lock_wait"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -108,3 +108,17 @@ PRESENT: Final[ContextVar[Notifier | None]] = ContextVar("twinstore_notifier", d
 What lies below a repository learns by it whom to tell of locks and system scope, so that no signature between
 them has to name it.
 """
+
+
+def note_lock_wait(entity: str, seconds: float, *, contended: bool, acquired: bool) -> None:
+    """Tell the observers of the present call, if there are any, how an attempt to acquire a lock ended.
+
+    Args:
+        entity: the name under which locks are observed.
+        seconds: from the call until the caller had the lock or gave up.
+        contended: somebody else had it at the first question.
+        acquired: the caller has it.
+    """
+    notifier = PRESENT.get()
+    if notifier is not None:
+        notifier.of(entity).lock_waited(seconds, contended=contended, acquired=acquired)

@@ -18,7 +18,7 @@ from typing_extensions import override
 from twinstore.access import Access, Moment, Ref, Row, Rows
 from twinstore.errors import LockTimeoutError, ValidationError
 from twinstore.fields import SYSTEM_TENANT, LowerKeyMap, TenantText, explain
-from twinstore.observing.notifier import PRESENT
+from twinstore.observing.notifier import PRESENT, note_lock_wait
 from twinstore.repository import Repository
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.holding import Contender, HeldLock, elapsed
@@ -130,10 +130,12 @@ class Locks(Repository, DistributedLock):
         finally:
             if held is None:
                 contender.close()
-        if (notifier := PRESENT.get()) is not None:
-            notifier.of(LOCKS.name).lock_waited(
-                time.monotonic() - start, contended=attempts > 1 or held is None, acquired=held is not None
-            )
+        note_lock_wait(
+            LOCKS.name,
+            time.monotonic() - start,
+            contended=attempts > 1 or held is None,
+            acquired=held is not None,
+        )
         return held
 
     def _held(self, contender: Contender, owned: LockInfo, claim: LockClaim, asked: float) -> HeldLock:
