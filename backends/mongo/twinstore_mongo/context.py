@@ -88,6 +88,19 @@ class RepositoryContext:
         # Nothing of a transaction is applied before its commit.
         return GuardedCall(self, entity, key, Outcome.NOT_APPLIED if self.in_transaction else Outcome.UNKNOWN)
 
+    @contextmanager
+    def following(self) -> Iterator[RepositoryContext]:
+        """Let what is read in the block follow what was written in it before, also on another primary.
+
+        A new primary may not know yet that a majority has a write that its predecessor confirmed, and reads
+        what a majority has. In a session it waits until it knows.
+        """
+        if self.session is not None or not self.store.capabilities.sessions:
+            yield self
+            return
+        with client_session(self.store, causal_consistency=True) as session:
+            yield replace(self, session=session)
+
     def stepwise(self) -> Stepwise:
         """Return the block of a call whose steps stand by themselves."""
         return Stepwise(in_unit=self.in_transaction)

@@ -101,15 +101,15 @@ def replace_all(
         )
         for key, job in changed.items()
     ]
-    with context.stepwise() as steps, context.writing(POLICY_JOBS):
+    with context.stepwise() as steps, context.following() as causal, causal.writing(POLICY_JOBS):
         collection = context.collection(POLICY_JOBS)
-        result = collection.bulk_write(writes, ordered=False, session=context.session)
+        result = collection.bulk_write(writes, ordered=False, session=causal.session)
         steps.done()
         if result.matched_count == len(writes):
             return set()
         # The server only counts. What is ours has the version of this batch, or one that followed it.
         own = {"$gte": Int64(version), "$lt": Int64(version + CHANGES_AFTER)}
-        written = collection.find({ID: {"$in": [*changed]}, VERSION: own}, {ID: 1}, session=context.session)
+        written = collection.find({ID: {"$in": [*changed]}, VERSION: own}, {ID: 1}, session=causal.session)
         return set(changed) - {document[ID] for document in written}
 
 
