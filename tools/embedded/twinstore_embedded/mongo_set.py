@@ -104,7 +104,7 @@ class MongoSet:
         return True
 
     def await_all(self) -> None:
-        """Wait until every member that was resumed follows the primary, so that the next loss is one of a whole.
+        """Wait until every member follows the primary, also those that were resumed a moment ago.
 
         Raises:
             UnavailableError: one of them did not for a minute.
@@ -113,8 +113,8 @@ class MongoSet:
         with closing(self._client()) as client:
             if not wait_until(lambda: _all_follow(client, len(self.ports)), READY_SECONDS):
                 raise UnavailableError(
-                    f"A member of the replica set in {self.homes[0].parent} does not follow its primary after "
-                    f"{READY_SECONDS:.0f} s; the members keep their logs there.",
+                    f"A member of the replica set in {self.homes[0].parent} does not follow its primary "
+                    f"after {READY_SECONDS:.0f} s; the members keep their logs there.",
                     outcome=Outcome.NOT_APPLIED,
                 )
 
