@@ -11,8 +11,10 @@ import pytest
 import yaml
 from pymongo import MongoClient
 
+from docs.parts.errors import core_errors
 from tests.docs.pages import DOCS, ROOT, blocks, prose
 from twinstore import MigrationMissingError, open_storage
+from twinstore.observing.counters import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,15 +23,11 @@ if TYPE_CHECKING:
 
 PAGE: Final = DOCS / "operating.md"
 RULES: Final = ROOT / "samples" / "operating" / "alerts.yml"
-CALL: Final = frozenset({"module", "entity", "operation", "driver"})
-LOCK: Final = frozenset({"module", "entity", "driver"})
 LABELS: Final[Mapping[str, frozenset[str]]] = {
-    "twinstore_operations_total": CALL | {"outcome"},
-    "twinstore_operation_seconds": CALL | {"le"},
-    "twinstore_lock_wait_seconds": LOCK | {"le"},
-    "twinstore_lock_contention_total": LOCK,
-    "twinstore_system_scope_total": frozenset({"module", "driver", "purpose"}),
+    metric.name: frozenset({*metric.labels, *(("le",) if metric.buckets else ())}) for metric in METRICS
 }
+OUTCOMES: Final = frozenset({"ok", "error", *(kind.code for kind in core_errors())})
+OUTCOME: Final = re.compile(r'\boutcome(?:=~|!~|!=|=)"([^"]*)"')
 GAUGES: Final = frozenset(re.findall(r'"(scheduler_\w+)":', prose(PAGE)))
 METRIC: Final = re.compile(r"\b(?:twinstore|scheduler)_\w+")
 PART_OF_HISTOGRAM: Final = re.compile(r"(?<=_seconds)_(?:bucket|count|sum)$")
@@ -72,6 +70,7 @@ def test_a_rule_asks_for_metrics_and_labels_that_there_are(name: str) -> None:
     grouped = {label.strip() for labels in GROUPED.findall(rule["expr"]) for label in labels.split(",")}
     known = {label for metric in found for label in LABELS.get(metric, ())}
     assert grouped | set(CHOSEN.findall(rule["expr"])) <= known
+    assert {code for codes in OUTCOME.findall(rule["expr"]) for code in codes.split("|")} <= OUTCOMES
     assert set(SHOWN.findall(rule["annotations"]["summary"])) <= grouped, "a label that the sum has dropped"
 
 
