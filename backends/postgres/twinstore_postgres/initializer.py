@@ -20,7 +20,6 @@ from twinstore.migrations import (
 )
 from twinstore.reverting import RevertsMigrations
 from twinstore_postgres import migrator, reverting
-from twinstore_postgres.connecting import target_of
 from twinstore_postgres.datasource import source_class
 from twinstore_postgres.errors import reading, translated
 from twinstore_postgres.failures import naming_rights
@@ -29,6 +28,7 @@ from twinstore_postgres.schema import schema_differences, shape_differences, sna
 from twinstore_postgres.script import script
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.takeover import check_takeover, hidden_rows, taken_over
+from twinstore_postgres.targets import MIGRATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -198,13 +198,9 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
 
     def _connect(self, *, qualified: bool = False) -> Connection:
         """Connect as the owner, ``qualified`` to look at the catalog, which shows names by the path."""
-        settings = self._settings
         # Only the owner of the schemas may change them, and requests are answered by another role.
-        secret = settings.owner_connection_string or settings.connection_string
-        if secret is None and settings.pool is not None:
-            return self._server.target.connect(qualified=qualified)
-        owner = target_of(secret, settings, purpose="The connection string of the owner role")
-        return owner.connect(qualified=qualified)
+        own = self._settings.owner_connection_string
+        return self._server.direct.target_for(MIGRATIONS, own)().connect(qualified=qualified)
 
     def _check_role(self, connection: Connection) -> None:
         role = self._settings.application_role
