@@ -95,6 +95,7 @@ def test_where_nobody_observes_sessions_have_the_parts_themselves() -> None:
             assert found == [type(part) for part in parts_of(storage.unbound)]
             assert {kind.__module__.split(".")[1] for kind in found} == {"scheduler"}
             assert not any(hasattr(part, "twinstore_part") for part in parts_of(unit))
+        assert storage.runs is storage.unbound.runs
         assert type(storage.initializer).__mro__[0].__module__.startswith("twinstore_memory")
 
 
