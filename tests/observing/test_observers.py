@@ -246,7 +246,13 @@ class ForeignError(TwinstoreError):
     code = "tenant acme"
 
 
-@pytest.mark.parametrize("error", [LookupError(), KeyboardInterrupt(), ForeignError()])
+class FineError(TwinstoreError):
+    """Of a host that calls an error what it is not."""
+
+    code = "ok"
+
+
+@pytest.mark.parametrize("error", [LookupError(), KeyboardInterrupt(), ForeignError(), FineError()], ids=repr)
 def test_the_outcome_of_all_other_errors_is_one(error: BaseException) -> None:
     watch = Watch()
     with pytest.raises(type(error)):

@@ -44,7 +44,7 @@ class CallOutcome(StrEnum):
     ERROR = "error"
 
 
-OUTCOMES: Final = {outcome.value: outcome for outcome in CallOutcome}
+FAILURES: Final = {outcome.value: outcome for outcome in CallOutcome if outcome is not CallOutcome.OK}
 
 
 class Operation(NamedTuple):
@@ -122,4 +122,4 @@ def outcome_of(error: BaseException | None) -> CallOutcome:
         return CallOutcome.OK
     code = error.code if isinstance(error, TwinstoreError) else ""
     # A class of somebody else may have a code of its own.
-    return OUTCOMES.get(code, CallOutcome.ERROR)
+    return FAILURES.get(code, CallOutcome.ERROR)
