@@ -14,7 +14,9 @@ from benchmarks.goals import judge
 from benchmarks.groups import GROUPS
 from benchmarks.loading import load
 from benchmarks.machine import facts
+from benchmarks.markdown import markdown
 from benchmarks.options import parse
+from benchmarks.peers.groups import PEER_GROUPS
 from benchmarks.report import document, goal_table, group_table, to_json
 from benchmarks.schedule import measure
 
@@ -32,21 +34,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark; the results go to stdout and to the directory, progress to stderr."""
     options = parse(arguments)
     with open_databases(options.directory, durable=options.durable) as databases:
-        head = {
+        head: dict[str, object] = {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "options": asdict(options),
             "machine": facts(databases),
-            "document_bytes": load(databases, options.documents),
         }
+        if not set(options.only) <= set(PEER_GROUPS):
+            head["document_bytes"] = load(databases, options.documents)
         measured = dict(_measured(databases, options))
     goals = list(judge({name: samples for name, (_, samples) in measured.items()}))
     results = options.directory / "results.json"
     results.write_text(to_json(document(head, measured, goals)), encoding="utf-8")
+    tables = results.with_suffix(".md")
+    tables.write_text(markdown(measured, goals), encoding="utf-8")
     console = Console(width=None if sys.stdout.isatty() else 130)
     for group, samples in measured.values():
         console.print(group_table(group, samples), "")
     console.print(goal_table(goals))
-    console.print(f"Written to {results}.")
+    console.print(f"Written to {results} and {tables}.")
 
 
 def _measured(databases: BenchmarkDatabases, options: Options) -> list[tuple[str, tuple[Group, Samples]]]:
