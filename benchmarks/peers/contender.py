@@ -120,8 +120,8 @@ class Watch:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is time and something left."""
-        return perf_counter() < self._end and self._left.value > 0
+        """Whether there is time and something left; each worker has something once, however long it takes."""
+        return self._left.value > 0 and (perf_counter() < self._end or not self.tally.units)
 
     def note(self, units: int, began: float, waited: float | None = None) -> None:
         """Count what a step has done."""
