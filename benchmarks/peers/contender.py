@@ -52,6 +52,8 @@ class Kind(StrEnum):
     LOCK_ANEW = "lock on a connection opened for it"
 
 
+# Seconds that a worker has longer for the first thing it finds: on a busy machine a slice may be too short.
+PATIENCE: Final = 5.0
 FIRES: Final = frozenset({Kind.FIRE, Kind.FIRE_SPREAD})
 WAITING: Final = frozenset({Kind.CLAIM, Kind.PROCESS, Kind.WORKER})
 """What is done to jobs that wait already."""
@@ -120,8 +122,9 @@ class Watch:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is time and something left; each worker has something once, however long it takes."""
-        return self._left.value > 0 and (perf_counter() < self._end or not self.tally.units)
+        """Whether there is time and something left; each worker has a little more time for its first step."""
+        end = self._end if self.tally.units else self._end + PATIENCE
+        return self._left.value > 0 and perf_counter() < end
 
     def note(self, units: int, began: float, waited: float | None = None) -> None:
         """Count what a step has done."""

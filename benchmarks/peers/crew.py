@@ -18,6 +18,7 @@ from benchmarks.peers.contender import AsyncContender, Contender, Places, Tally,
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
     from multiprocessing.sharedctypes import Synchronized
 
 __all__ = ["CONTENDERS", "Crew", "Order"]
@@ -101,7 +102,7 @@ class Crew:
         self._context.set_forkserver_preload([name.partition(":")[0] for name in CONTENDERS.values()])
         self._left: Synchronized[int] = self._context.Value("q", 0)
         self._pipes: list[Connection] = []
-        self._processes: list[multiprocessing.process.BaseProcess] = []
+        self._processes: list[BaseProcess] = []
 
     def run(
         self, order: Order, workers: int, amount: int, *, before: Callable[[], object] = lambda: None
