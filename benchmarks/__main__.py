@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -56,9 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _measured(databases: BenchmarkDatabases, options: Options) -> list[tuple[str, tuple[Group, Samples]]]:
     results = []
-    for name in options.only:
+    end = monotonic() + 60 * options.minutes
+    for number, name in enumerate(options.only):
+        # An equal share of the time that is left, filling the tables included.
+        until = monotonic() + (end - monotonic()) / (len(options.only) - number)
         with GROUPS[name](databases, options) as group:
-            results.append((name, (group, measure(group, options.runs, _say))))
+            samples = measure(group, options.runs, _say, until - monotonic())
+        results.append((name, (group, samples)))
     return results
 
 

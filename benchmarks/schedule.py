@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from statistics import median, quantiles
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -147,13 +149,22 @@ class Samples:
         return Spread.of(whole) if whole else None
 
 
-def measure(group: Group, runs: int, say: Callable[[str], None]) -> Samples:
-    """Run every case once per round, one after the other, so that noise meets all of them alike."""
+def measure(group: Group, runs: int, say: Callable[[str], None], seconds: float = inf) -> Samples:
+    """Run every case once per round, one after the other, so that noise meets all of them alike.
+
+    After ``seconds`` no further round is begun, and none that would last beyond them as the first one did.
+    """
     samples = Samples()
+    began = monotonic()
+    first = 0.0
     for number in range(1, runs + 1):
+        if monotonic() - began + first > seconds:
+            say(f"{group.name}: its time is over after {number - 1} of {runs} rounds")
+            break
         for case, sample in _round(group).items():
             samples.add(case, sample)
             say(f"{group.name} {number}/{runs}  {case}: {sample.rate:,.0f} {group.unit}/s")
+        first = first or monotonic() - began
     return samples
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from typing_extensions import override
 
 from benchmarks.peers.contender import FIRES, WAITING, AsyncContender, AsyncStep, Kind, Places, Work
-from benchmarks.peers.stock import CRON, Need, stocked
+from benchmarks.peers.stock import CRON, Need, emptied, stocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,6 +82,7 @@ def apscheduler_stock(databases: BenchmarkDatabases, need: Need) -> Callable[[Ki
                 )
                 await store.add_schedule(made, library.ConflictPolicy.replace)
 
+    emptied(databases, "jobs", "schedules")
     asyncio.run(fill())
     with closing(databases.superuser()) as connection:
         connection.execute(MORE, [need.jobs])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from typing_extensions import override
 
 from benchmarks.peers.contender import WAITING, AsyncContender, AsyncStep, Kind, Places, Work
-from benchmarks.peers.stock import Need, stocked
+from benchmarks.peers.stock import Need, emptied, stocked
 from twinstore.scheduler.repositories.locks import pauses
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def procrastinate_stock(databases: BenchmarkDatabases, need: Need) -> Callable[[
                 made = [job(number, lock) for number in range(need.locks or need.jobs)]
                 await app.job_manager.batch_defer_jobs_async(made)
 
+    emptied(databases, "procrastinate_jobs")
     asyncio.run(fill())
     back = stocked(databases, "procrastinate_jobs", "procrastinate_events", "procrastinate_periodic_defers")
     return lambda kind, amount: back(amount if kind in {*WAITING, Kind.LOCK} else 0)

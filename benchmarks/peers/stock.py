@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from benchmarks.databases import BenchmarkDatabases
     from twinstore.scheduler.storage import SchedulerStorage
 
-__all__ = ["CRON", "TENANT", "Need", "mongo_stock", "postgres_stock", "request", "stocked"]
+__all__ = ["CRON", "TENANT", "Need", "emptied", "mongo_stock", "postgres_stock", "request", "stocked"]
 
 TENANT: Final = "tenant-0"
 TENANTS: Final = 4
@@ -108,7 +108,15 @@ def postgres_stock(databases: BenchmarkDatabases, jobs: int, schedules: int) -> 
     return refill
 
 
-def stocked(databases: BenchmarkDatabases, table: str, *emptied: str) -> Callable[[int], None]:
+def emptied(databases: BenchmarkDatabases, *tables: str) -> None:
+    """Remove what an earlier group has left, where the tables are there."""
+    with closing(databases.superuser()) as connection:
+        for table in tables:
+            if connection.execute("SELECT to_regclass(%s)", [table]).fetchone() != (None,):
+                connection.execute(f"TRUNCATE {table} CASCADE".encode())
+
+
+def stocked(databases: BenchmarkDatabases, table: str, *others: str) -> Callable[[int], None]:
     """Keep the rows that a table has now; return what brings back so many of them, and empties others."""
     template = f"bench_{table.rpartition('.')[2]}"
 
@@ -118,7 +126,7 @@ def stocked(databases: BenchmarkDatabases, table: str, *emptied: str) -> Callabl
                 connection.execute(statement.encode())
 
     execute(f"DROP TABLE IF EXISTS {template}", f"CREATE TABLE {template} AS TABLE {table}")
-    tables = ", ".join((table, *emptied))
+    tables = ", ".join((table, *others))
     back = f"INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM {template} LIMIT "  # noqa: S608  # names of tables
     empty, analyse = f"TRUNCATE {tables} CASCADE", f"VACUUM ANALYZE {tables}"
     return lambda amount: execute(QUIET, empty, f"{back}{amount}", analyse)
