@@ -366,6 +366,22 @@ def test_how_the_pooler_treats_parameters_and_connections_does_not_matter(
                 pass
 
 
+def test_a_call_that_waited_in_vain_for_a_connection_of_the_server_has_done_nothing(
+    postgres_server: PostgresServer, database: PostgresDatabase, tenant: str
+) -> None:
+    options = {"default_pool_size": 1, "reserve_pool_size": 0, "query_wait_timeout": 1}
+    with (
+        pooler_before(postgres_server.url, **options) as pooler,
+        twinstore.add_scheduler_postgres_storage(pooler.config(database)) as storage,
+    ):
+        with storage.transaction(tenant) as unit:
+            unit.runs.list(tenant)
+            with pytest.raises(UnavailableError, match="query_wait_timeout") as caught:
+                storage.runs.create(make_run(tenant, tenant))
+        assert caught.value.outcome is Outcome.NOT_APPLIED
+        assert storage.runs.get(tenant, tenant) is None
+
+
 def test_a_store_that_is_only_read_takes_no_write(pooler: Pooler, database: PostgresDatabase) -> None:
     with module_on(database, MODULE, settings=settings_of(pooler, database), read_only=True) as backend:
         access = backend.unbound()
