@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING, cast
 
 import psycopg
 import pydantic
@@ -13,13 +14,16 @@ from pydantic.alias_generators import to_pascal
 from twinstore.backend import OpenRequest, SharedResources
 from twinstore.clock import SystemClock
 from twinstore.config import load_settings
-from twinstore.errors import ConfigurationError, UnavailableError
+from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.options import SchedulerOptions
 from twinstore_postgres.connecting import Route
 from twinstore_postgres.plugin import open_backend, twinstore_register_backend
 from twinstore_postgres.settings import PostgresSettings
 from twinstore_postgres.targets import LOCKS, direct_target, target_of
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn
 
 URL = "postgresql://app:PLANTED@db.example:5433/things"
 
@@ -106,10 +110,30 @@ def test_an_abstract_socket_is_a_host() -> None:
     )
 
 
-def test_a_full_server_is_no_mistake_in_the_settings() -> None:
+class AskedForPassword:
+    """What is left of a connection that failed after the password was sent."""
+
+    used_password, needs_password = True, False
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'FATAL: too many connections for role "app"',
+        "FATAL: sorry, too many clients already",
+        "FATAL: remaining connection slots are reserved for roles with the SUPERUSER attribute",
+        "FATAL: the database system is starting up",
+        "FATAL: the database system is shutting down",
+        "FATAL: terminating connection due to unexpected postmaster exit",
+        "server closed the connection unexpectedly",
+    ],
+)
+def test_a_full_server_or_one_that_goes_is_no_mistake_in_the_settings(said: str) -> None:
     target = target_of(SecretStr(URL), PostgresSettings(), purpose="The connection string")
-    error = target.explain(psycopg.OperationalError('FATAL: too many connections for role "app"'))
+    failed = psycopg.OperationalError(said, pgconn=cast("PGconn", AskedForPassword()))
+    error = target.explain(failed)
     assert isinstance(error, UnavailableError)
+    assert error.outcome is Outcome.NOT_APPLIED
 
 
 def test_something_else_than_a_pool_is_refused() -> None:

@@ -63,8 +63,19 @@ REFUSALS: Final = {
 }
 # The server takes every parameter that libpq knows, so a pooler has said this.
 REFUSED_PARAMETER: Final = "unsupported startup parameter"
-# Also matches 'role "' or 'database "', but is transient.
-TOO_MANY: Final = "too many connections"
+# Some of these also match 'role "' or 'database "', but are transient.
+TOO_MANY: Final = ("too many connections", "too many clients", "remaining connection slots")
+# A server that comes or goes, after it has asked for the password; of libpq, which names no SQLSTATE here.
+NOT_NOW: Final = (
+    "the database system is",
+    "terminating connection",
+    "closed the connection unexpectedly",
+    "could not receive data",
+    "could not send",
+    "Connection refused",
+    "timeout expired",
+    "canceling",
+)
 
 
 class ConnectionSource(Protocol):
@@ -175,10 +186,11 @@ class Target:
         if mentions_secret(text, self.secrets):
             text = type(error).__name__
         message = f"PostgreSQL at {self.place} cannot be used: {text.rstrip('.?!')}."
-        full = TOO_MANY in text
+        full = any(words in text for words in TOO_MANY)
         known = {REFUSED_PARAMETER: self.route.value, **REFUSALS}
         remedy = None if full else next((how for pattern, how in known.items() if pattern in text), None)
-        if remedy is None and not full and _refused_password(error):
+        away = full or any(words in text for words in NOT_NOW)
+        if remedy is None and not away and _refused_password(error):
             remedy = REFUSALS["authentication failed"]
         if remedy is not None or isinstance(error, psycopg.ProgrammingError):
             return ConfigurationError(

@@ -44,6 +44,7 @@ __all__ = [
     "kind_of",
     "loggable",
     "note_place",
+    "reading",
     "translate",
     "translated",
 ]
@@ -263,6 +264,11 @@ class translated:  # noqa: N801  # reads as what is done to the errors of its bl
         """Translate what they ended with."""
         if isinstance(error, OF_PSYCOPG):
             raise translate(error, self._subject, self._outcome) from error
+
+
+def reading() -> translated:
+    """Translate exceptions of statements that only read."""
+    return translated(outcome=Outcome.NOT_APPLIED)
 
 
 def translate(

@@ -49,6 +49,9 @@ Pool = ConnectionPool[Connection]
 # Long enough for a busy pool to hand over a connection; only then is it worth asking why none comes.
 PROBE_AFTER_SECONDS: Final = 0.5
 WAIT_SECONDS: Final = 10.0
+# How long the pool tries by itself to replace a lost connection; after that, each call that needs one tries.
+# By default it tries for minutes with growing pauses, and heals as long after the server as that was away.
+RECONNECT_SECONDS: Final = 1.0
 CONNECTION_KEYWORDS: Final = frozenset(
     {
         "host",
@@ -207,6 +210,7 @@ class ServerConnections(ConnectionSource, Renewable):
             check=check_alive,
             reset=self._cleaner,
             timeout=WAIT_SECONDS,
+            reconnect_timeout=RECONNECT_SECONDS,
             name="twinstore",
         )
         pool.open()
@@ -241,6 +245,8 @@ class ServerConnections(ConnectionSource, Renewable):
         try:
             return pool.getconn(timeout=WAIT_SECONDS)
         except PoolTimeout as error:
+            # It may have gone since; then that is the reason, and not how large the pool is.
+            self._probe()
             raise UnavailableError(
                 f"All {pool.max_size} connections of the pool (PoolMax) stayed in use for "
                 f"{WAIT_SECONDS:.0f} s; raise PoolMax, or end sessions and transactions sooner.",
