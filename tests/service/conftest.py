@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from scheduler_service.app import create_app
 
+from scheduler_service.app import create_app
 from tests.service.serving import served
 from tests.stores import fresh_settings
 from twinstore import ManualClock, open_storage

@@ -15,15 +15,25 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-__all__ = ["JSON", "served"]
+__all__ = ["JSON", "listening", "served"]
 
 JSON = {"Content-Type": "application/json"}
+
+
+def listening() -> socket.socket:
+    """Return a socket that listens on a port that nobody else has."""
+    # Its protocol is named, because asyncio sends small packets at once on a socket of TCP alone: others wait
+    # 40 ms for each answer.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    return listener
 
 
 @contextmanager
 def served(app: FastAPI) -> Iterator[httpx.Client]:
     """Run a server in a thread and give a client of it; both end with the block."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with listening() as listener:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
         thread = Thread(target=server.run, args=([listener],), name="served")
         thread.start()

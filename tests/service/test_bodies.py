@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import pytest
-from scheduler_service.firing import tick
 
+from scheduler_service.firing import tick
 from tests.service.conftest import NOW
 from tests.service.serving import JSON
 from twinstore import CanonicalJsonSerializer
@@ -107,7 +107,9 @@ def test_an_event_stands_in_the_list_of_its_job_byte_for_byte(api: Api) -> None:
     job = json.loads(body)["payload"]["job"]["id"]
     assert sent(api, "POST", "/graph-jobs", sample("graph-build-job.json")).status_code in {201, 409}
     # The newest, because the event that the service wrote is of its own clock.
-    changed = body.replace(b'"ts": "2025', b'"ts": "2027').replace(b'"occurredAt": "2025', b'"occurredAt": "2027')
+    changed = body.replace(b'"ts": "2025', b'"ts": "2027').replace(
+        b'"occurredAt": "2025', b'"occurredAt": "2027'
+    )
     stored = sent(api, "POST", f"/graph-jobs/{job}/events", changed)
     assert (stored.status_code, stored.content) == (201, changed)
     page = api.http.get(f"{ACME}/graph-jobs/{job}/events", params={"limit": 1}).text
@@ -150,7 +152,9 @@ def test_a_request_becomes_the_job_and_the_status_of_the_samples_byte_for_byte(a
 def test_a_trigger_is_read_in_canonical_form(api: Api) -> None:
     assert sent(api, "PUT", "/schedules/sch_nightly_prod", sample("schedule.json")).status_code == 200
     read = api.http.get(f"{ACME}/schedules/sch_nightly_prod/trigger").content
-    assert CanonicalJsonSerializer.serialize_pretty(CanonicalJsonSerializer.deserialize(Trigger, read)) == read
+    assert (
+        CanonicalJsonSerializer.serialize_pretty(CanonicalJsonSerializer.deserialize(Trigger, read)) == read
+    )
 
 
 def test_ids_with_any_character_are_reached(api: Api) -> None:

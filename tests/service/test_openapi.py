@@ -1,4 +1,4 @@
-"""The OpenAPI page of the sample service is complete, and a client generated from it reaches every operation."""
+"""The OpenAPI page of the sample service is complete; a client generated from it reaches every operation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from pydantic.alias_generators import to_snake
-from scheduler_service.app import create_app
 
+from scheduler_service.app import create_app
 from twinstore.scheduler import policy_job_id
 
 if TYPE_CHECKING:
@@ -89,7 +89,15 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     (folder / "config.yaml").write_text("post_hooks: []\n")  # by default it formats what it wrote
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none", "--fail-on-warning"),
+            *(
+                sys.executable,
+                "-m",
+                "openapi_python_client",
+                "generate",
+                "--meta",
+                "none",
+                "--fail-on-warning",
+            ),
             *("--path", str(folder / "openapi.json"), "--config", str(folder / "config.yaml")),
             *("--output-path", str(folder / CLIENT)),
         ],
@@ -166,7 +174,11 @@ def story_of_runs() -> Iterator[Step]:
     yield Step("put_log", {**one, "sequence": 2}, {**entry, "sequence": 2})
     yield Step("get_log", {**one, "sequence": 2})
     yield Step("list_logs", one)
-    yield Step("put_impact_set", {"snapshot_id": "snap_1", "runId": "run:1/a"}, sample("impact-set", snapshotId="snap_1"))
+    yield Step(
+        "put_impact_set",
+        {"snapshot_id": "snap_1", "runId": "run:1/a"},
+        sample("impact-set", snapshotId="snap_1"),
+    )
     yield Step("list_run_impact_sets", one)
 
 
@@ -262,7 +274,9 @@ def call(generated: ModuleType, client: object, operation: dict[str, Any], step:
             value = step.arguments[parameter["name"]]
             names = re.findall(r"schemas/(\w+)", json.dumps(parameter))  # of an enumeration, if it has one
             make = getattr(models, names[0]) if names else lambda text: text
-            argument = "type_" if parameter["name"] == "type" else to_snake(parameter["name"].replace("-", "_"))
+            argument = (
+                "type_" if parameter["name"] == "type" else to_snake(parameter["name"].replace("-", "_"))
+            )
             arguments[argument] = [make(item) for item in value] if isinstance(value, list) else make(value)
     assert len(arguments) == len(step.arguments), step
     if step.body is not None:
