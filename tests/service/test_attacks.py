@@ -133,7 +133,7 @@ def test_nothing_of_a_tenant_is_seen_or_changed_by_another(api: Api) -> None:
         if item["runId"] == "policy:secret"
     ]
     held = {"workerId": "w/secret", "attempt": 0}
-    foreign = (
+    foreign: tuple[tuple[str, str, object, int], ...] = (
         ("GET", "/schedules/sch_secret", None, 404),
         ("GET", "/schedules/sch_secret/trigger", None, 404),
         ("GET", "/schedules/sch_secret/summary", None, 404),
@@ -156,8 +156,8 @@ def test_nothing_of_a_tenant_is_seen_or_changed_by_another(api: Api) -> None:
         ("POST", f"/policy-jobs/{job}/complete", held, 404),
         ("DELETE", f"/policy-jobs/{job}", None, 404),
     )
-    for method, path, body, status in foreign:
-        answer = sent(api, method, f"/tenants/globex{path}", b"" if body is None else body)
+    for method, path, content, status in foreign:
+        answer = sent(api, method, f"/tenants/globex{path}", b"" if content is None else content)
         assert answer.status_code == status, (method, path, answer.text)
         assert "acme" not in answer.text
     for path in ("schedules", "triggers", "runs", "workers", "policy-jobs", "policy-runs", "audit"):

@@ -55,6 +55,7 @@ class JobWorker:
         clock: of what it logs; leases are counted by the clock of the service.
         lease: seconds for which it holds a job unless it renews the lease.
         pause: seconds between two claims when there is nothing to do.
+        renew: seconds between two renewals of the lease; default: a third of it.
     """
 
     client: Client
@@ -64,13 +65,14 @@ class JobWorker:
     clock: Clock = field(default_factory=SystemClock)
     lease: float = 60.0
     pause: float = 1.0
+    renew: float | None = None
     stop: Event = field(default_factory=Event)
 
     def run(self) -> None:
         """Claim and execute until told to stop; end the job at hand first."""
         self._register()
         while not self.stop.is_set():
-            jobs = self.client.claim(self.worker_id, ClaimRequest(lease_seconds=self.lease))
+            jobs = self._claimed()
             for job in jobs:
                 self._execute(job)
             if not jobs:
@@ -78,6 +80,15 @@ class JobWorker:
                 self.stop.wait(self.pause)
         self.client.move_worker(self.worker_id, "drain")
         self.client.move_worker(self.worker_id, "stop")
+
+    def _claimed(self) -> tuple[PolicyRunJob, ...]:
+        try:
+            return self.client.claim(self.worker_id, ClaimRequest(lease_seconds=self.lease))
+        except ApiError as error:
+            if error.status != CONFLICT:
+                raise
+            self._register()  # it was silent for so long that it counted as dead
+            return ()
 
     def _register(self) -> None:
         now = self.clock.now()
@@ -136,7 +147,7 @@ class JobWorker:
         done = Event()
 
         def renew() -> None:
-            while not done.wait(self.lease / 3):
+            while not done.wait(self.renew or self.lease / 3):
                 try:
                     self.client.renew(job, self.lease)
                     self.client.heartbeat(self.worker_id, 1)
@@ -160,6 +171,7 @@ def main(work: Work = evaluate, clock: Clock | None = None) -> None:
     parser.add_argument("--id", default=f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:8]}")
     parser.add_argument("--lease", type=float, default=60.0, help="seconds for which a job is held")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between two claims of nothing")
+    parser.add_argument("--renew", type=float, help="seconds between two renewals of a lease")
     options = parser.parse_args()
     with Client(options.url, options.tenant) as client:
         worker = JobWorker(
@@ -170,6 +182,7 @@ def main(work: Work = evaluate, clock: Clock | None = None) -> None:
             clock or SystemClock(),
             options.lease,
             options.pause,
+            options.renew,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: worker.stop.set())
