@@ -16,11 +16,8 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-import uvicorn
 from typing_extensions import override
 
-from scheduler_service import firing, worker
-from scheduler_service.app import create_app
 from twinstore import CanonicalJsonSerializer, Clock
 from twinstore.scheduler import PolicyRunStats
 
@@ -72,6 +69,7 @@ def main() -> None:
     # Imported where they are needed: a process starts in half the time without the others.
     if program == "serve":
         import uvicorn  # noqa: PLC0415
+
         from scheduler_service.app import create_app  # noqa: PLC0415
 
         app = create_app(clock=clock, stamp=stamp)
