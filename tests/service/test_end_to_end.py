@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import httpx
 import pytest
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.databases import MongoServer, PostgresServer
+    from tests.servers import Settings
 
 ROOT: Final = Path(__file__).parents[2]
 SAMPLES: Final = ROOT / "samples/api/scheduler"
@@ -127,9 +128,8 @@ def let_go(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def running(switch: str, settings: dict[str, Any], folder: Path) -> Iterator[Programs]:
+def running(settings: Settings, folder: Path) -> Iterator[Programs]:
     """Start the service with the configuration in the environment."""
-    settings["Persistence"]["Scheduler"] = switch
     clock = FileClock(folder / "clock")
     clock.set_to(at(0))
     environment = environment_of(settings) | {
@@ -221,9 +221,9 @@ def states(
 
         def state(driver: str) -> State:
             if driver not in found:
-                sections = {**mongo.config["Persistence"], **postgres.config["Persistence"]}
-                settings = kept({"Persistence": sections})
-                with running(SWITCH[driver], settings, tmp_path_factory.mktemp(driver)) as programs:
+                both = [cast("Settings", part.config["Persistence"]) for part in (mongo, postgres)]
+                sections = both[0] | both[1] | {"Scheduler": SWITCH[driver]}
+                with running(kept({"Persistence": sections}), tmp_path_factory.mktemp(driver)) as programs:
                     found[driver] = lived_through(programs)
             return found[driver]
 
