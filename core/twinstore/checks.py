@@ -1,26 +1,63 @@
-"""What a verification asks of a module: lists that both sides must answer alike, and what a target must do.
+"""What tools ask of a module: lists that two sides must answer alike, and what a store must do.
 
 The rows themselves are compared by tools without any help of the module. The lists are questions that only
-the module knows; it describes them here, and the tool asks both sides.
+the module knows; it describes them here, and the tool asks both sides, or one side and compares with what is
+stored there. What a service does to a store is described as a :class:`Trial`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Never, Protocol, TypeVar
 
 from twinstore.paging import Page
 
-__all__ = ["Cutoffs", "ListQuery", "ListedRow", "ModuleChecks", "SmokeTest", "paged", "whole"]
+if TYPE_CHECKING:
+    from twinstore.access import Row
+    from twinstore.catalog import Entity
+    from twinstore.query import Query
+
+__all__ = [
+    "Cutoffs",
+    "ListQuery",
+    "ListedRow",
+    "ModuleChecks",
+    "SmokeTest",
+    "StoredList",
+    "Trial",
+    "TrialStep",
+    "expect",
+    "never_committed",
+    "paged",
+    "whole",
+]
 
 T = TypeVar("T")
+M_contra = TypeVar("M_contra", contravariant=True)
 St_contra = TypeVar("St_contra", contravariant=True)
 
 ListedRow = tuple[str, ...]
 # By entity the instant up to which rows are expired, ``None`` where none expires.
 Cutoffs = Mapping[str, datetime | None]
+
+
+# Without slots: Python 3.11 cannot make a frozen class with slots through its alias, StoredList[...](...).
+@dataclass(frozen=True)
+class StoredList(Generic[M_contra]):
+    """Which rows a list is made of, and in which order: by it a tool computes the list from the rows.
+
+    Attributes:
+        entity: whose rows.
+        query: scope, conditions and order; its limit and starting point do not matter.
+        row: what identifies a row in the list, from its model; as ``ask`` of the list tells it.
+    """
+
+    entity: Entity
+    query: Query
+    row: Callable[[M_contra], ListedRow | None]
 
 
 # Without slots: Python 3.11 cannot make a frozen class with slots through its alias, ListQuery[...](...).
@@ -35,12 +72,15 @@ class ListQuery(Generic[St_contra]):
         reads: the entities it is made of.
         due: it is in the order in which rows are due next, which has a check of its own; see ``due_order`` of
             :class:`~twinstore.modules.ModuleSpec`.
+        stored: the rows that make it and their order, for ``twinstore smoke``; ``None`` where it is made of
+            more than one query, so that only its rows among themselves can be looked at.
     """
 
     name: str
     ask: Callable[[St_contra, str | None], Page[ListedRow | None]]
     reads: tuple[str, ...]
     due: bool = False
+    stored: StoredList[Never] | None = None
 
 
 # Without slots, for the same reason.
@@ -57,6 +97,37 @@ class SmokeTest(Generic[St_contra]):
     title: str
     does: str
     run: Callable[[St_contra], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class TrialStep:
+    """One step of a trial: what it is called, and what does it.
+
+    ``run`` yields what went otherwise than it must, as sentences, and may raise an error of the library. A
+    step that fails ends the trial, because the next ones build on it.
+    """
+
+    name: str
+    run: Callable[[], Iterable[str]]
+
+
+# Without slots, for the same reason.
+@dataclass(frozen=True)
+class Trial(Generic[St_contra]):
+    """What ``twinstore smoke`` does on a deployed store, in a tenant that it makes up and empties afterwards.
+
+    Services work on the same store meanwhile. So instants lie far in the future, where no call that is about
+    all tenants finds a row due, expired or silent; and what cannot be removed again is written in a unit of
+    work that is never committed.
+
+    Attributes:
+        rows: returns from the tenant a row of each entity that is to be inserted, found, listed and removed,
+            parents first. A row that no tenant owns, or that is never removed, is not committed.
+        steps: returns what else is done with the storage in this tenant, in order.
+    """
+
+    rows: Callable[[str], Iterable[tuple[Entity, Row]]] | None = None
+    steps: Callable[[St_contra, str], Iterable[TrialStep]] | None = None
 
 
 class ModuleChecks(Protocol[St_contra]):
@@ -80,3 +151,20 @@ def whole(items: Iterable[T], row: Callable[[T], ListedRow | None]) -> Page[List
     """Return a list without pages as one page."""
     page = items if isinstance(items, Page) else Page(tuple(items))
     return replace(paged(page, row), next_page_token=None)
+
+
+class NotCommittedError(Exception):
+    """Ends a unit of work that is not to leave anything."""
+
+
+@contextmanager
+def never_committed(unit: AbstractContextManager[T]) -> Generator[T]:
+    """Open a unit of work that is rolled back at its end; an error inside ends it as usual."""
+    with suppress(NotCommittedError), unit as opened:
+        yield opened
+        raise NotCommittedError
+
+
+def expect(what: str, *, found: object, wanted: object) -> Iterable[str]:
+    """Return the sentence that something is not as it must be, or nothing."""
+    return () if found == wanted else (f"{what} is {found!r}; expected {wanted!r}",)

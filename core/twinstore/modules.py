@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from twinstore.access import Access
     from twinstore.catalog import Module
-    from twinstore.checks import Cutoffs, ModuleChecks, SmokeTest
+    from twinstore.checks import Cutoffs, ModuleChecks, SmokeTest, Trial
     from twinstore.module_storage import ModuleStorage
 
 __all__ = [
@@ -74,6 +74,7 @@ class ModuleSpec(Generic[R_co]):
         checks: makes the lists that a verification compares, from the cut-offs of its entities and the rows
             per page; they are asked of ``storage``. ``None``: rows alone are compared.
         smoke_test: what a verification tries on a target; ``None``: nothing.
+        trial: what ``twinstore smoke`` does on a deployed store, in a tenant of its own; ``None``: nothing.
         due_order: what reports call the order in which rows are due next, where some of the lists are in it.
         kit: where the contract stands that proves a driver for the module, such as
             ``acme_library.testing:LibraryContract``. It is imported by tests only, because the contract kit
@@ -88,6 +89,7 @@ class ModuleSpec(Generic[R_co]):
     session: type[object] | None = None
     checks: Callable[[Cutoffs, int], ModuleChecks[Never]] | None = None
     smoke_test: SmokeTest[Never] | None = None
+    trial: Trial[Never] | None = None
     due_order: str | None = None
     kit: str | None = None
 

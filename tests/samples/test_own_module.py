@@ -34,8 +34,8 @@ KIT: Final = ("pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-c", "pyproj
 # What is planted into the repositories of the sample, and the case that must find it.
 FAULTS: Final = {
     "books of all tenants are listed": (
-        "scope=self._admit(tenant_id),",
-        'scope=self._admit(tenant_id) and import_module("twinstore.tenancy").ALL_TENANTS,',
+        "books_query(self._admit(tenant_id),",
+        'books_query(self._admit(tenant_id) and import_module("twinstore.tenancy").ALL_TENANTS,',
         "test_rows_of_another_tenant_do_not_exist",
     ),
     "any text is a key": (
@@ -180,6 +180,14 @@ def test_its_rows_move_from_mongodb_to_postgresql_and_back(
             assert (report["module"], report["verdict"]) == ("library", "PASS")
             assert {item["entity"]: item["counts"]["equal"] for item in report["entities"]} == EQUAL
             assert LISTS in [check["summary"] for check in report["checks"]]
+            found = json.loads(target.command("smoke", "--format", "json"))
+            assert (found["verdict"], {step["result"] for step in found["steps"]}) == (
+                "OK",
+                {"pass", "skipped"},
+            )
+            assert {"row of books", "row of subjects, rolled back"} <= {
+                step["step"] for step in found["steps"]
+            }
             assert target.shown() == stored
 
 

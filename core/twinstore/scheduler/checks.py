@@ -9,12 +9,23 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from twinstore.canonical import CanonicalJsonSerializer
-from twinstore.checks import Cutoffs, ListedRow, ListQuery, ModuleChecks, paged, whole
+from twinstore.checks import Cutoffs, ListedRow, ListQuery, ModuleChecks, StoredList, paged, whole
 from twinstore.errors import TwinstoreError
 from twinstore.jsontext import format_timestamp
 from twinstore.paging import Page, encode_token
+from twinstore.query import IsPresent
 from twinstore.scheduler import queries
 from twinstore.scheduler.audit import AuditQueryOptions
+from twinstore.scheduler.catalog import (
+    AUDIT,
+    EXECUTION_LOGS,
+    IMPACT_SNAPSHOTS,
+    POLICY_JOBS,
+    RUN_SUMMARIES,
+    RUNS,
+    SCHEDULES,
+    TRIGGERS,
+)
 from twinstore.scheduler.enums import PolicyRunJobStatus, RunState
 from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
 from twinstore.scheduler.runs import RunQueryOptions
@@ -28,6 +39,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.audit import AuditRecord
     from twinstore.scheduler.execution_logs import ExecutionLogEntry
     from twinstore.scheduler.impact_snapshots import ImpactSet
+    from twinstore.scheduler.policy_jobs import PolicyRunJob
     from twinstore.scheduler.run_summaries import RunSummary
     from twinstore.scheduler.runs import Run
     from twinstore.scheduler.schedules import Schedule
@@ -88,19 +100,20 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
                 side.runs.list_by_state(state, limit=self._page, page_token=token)
             ),
             ("runs",),
+            stored=StoredList(RUNS, queries.runs_by_state(state, self._page, None), self._run_row),
         )
 
     def _next_fires(self, tenant: str) -> SchedulerList:
         """Return the list of the first triggers of a tenant that have a next instant."""
         # Triggers without a next instant come first, so the list starts behind them, by a token of its own.
-        start = encode_token(
-            "triggers", queries.triggers(Tenant(tenant), NEXT, None).fingerprint, (FIRST_INSTANT, "")
-        )
+        every = queries.triggers(Tenant(tenant), NEXT, None)
+        start = encode_token("triggers", every.fingerprint, (FIRST_INSTANT, ""))
         return ListQuery(
             f"next fires of {tenant}",
             lambda side, _: whole(side.triggers.list(tenant, limit=NEXT, page_token=start), trigger_row),
             ("triggers",),
             due=True,
+            stored=StoredList(TRIGGERS, replace(every, where=(IsPresent("nextFireAt"),)), trigger_row),
         )
 
     def _definitions(self, tenant: str) -> Iterator[SchedulerList]:
@@ -112,6 +125,7 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
                 side.triggers.list(tenant, limit=self._page, page_token=token), trigger_row
             ),
             ("triggers",),
+            stored=StoredList(TRIGGERS, queries.triggers(Tenant(tenant), self._page, None), trigger_row),
         )
 
     def _runs(self, tenant: str) -> Iterator[SchedulerList]:
@@ -124,6 +138,7 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
                 side.runs.get_pending_runs(tenant, limit=self._page, page_token=token)
             ),
             ("runs",),
+            stored=StoredList(RUNS, queries.pending_runs(Tenant(tenant), self._page, None), self._run_row),
         )
 
     def _runs_of(self, tenant: str, schedules: Iterable[str]) -> Iterator[SchedulerList]:
@@ -137,7 +152,12 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
                 side.runs.list(tenant, replace(options, limit=self._page, page_token=token))
             )
 
-        return ListQuery(name, ask, ("runs",))
+        return ListQuery(
+            name,
+            ask,
+            ("runs",),
+            stored=StoredList(RUNS, queries.runs(Tenant(tenant), options), self._run_row),
+        )
 
     def _records(self, tenant: str) -> Iterator[SchedulerList]:
         yield ListQuery(
@@ -146,6 +166,7 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
                 side.audit.list(tenant, AuditQueryOptions(limit=self._page, page_token=token)), audit_row
             ),
             ("audit",),
+            stored=StoredList(AUDIT, queries.audit(Tenant(tenant), None), audit_row),
         )
         yield ListQuery(
             f"run summaries of {tenant}",
@@ -153,6 +174,9 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
                 side.run_summaries.list(tenant, limit=self._page, page_token=token), summary_row
             ),
             ("run_summaries",),
+            stored=StoredList(
+                RUN_SUMMARIES, queries.run_summaries(Tenant(tenant), self._page, None), summary_row
+            ),
         )
         yield ListQuery(
             f"impact snapshots of {tenant}",
@@ -160,6 +184,7 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
                 side.impact_snapshots.list(tenant, limit=self._page, page_token=token)
             ),
             ("impact_snapshots",),
+            stored=self._stored_snapshots(tenant),
         )
 
     def _jobs(self, tenant: str) -> Iterator[SchedulerList]:
@@ -170,9 +195,14 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
     def _job_list(self, name: str, tenant: str, options: PolicyJobQueryOptions) -> SchedulerList:
         def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
             asked = replace(options, limit=self._page, page_token=token)
-            return paged(side.policy_jobs.list(tenant, asked), lambda job: (job.id, job.status.value))
+            return paged(side.policy_jobs.list(tenant, asked), policy_job_row)
 
-        return ListQuery(name, ask, ("policy_jobs",))
+        return ListQuery(
+            name,
+            ask,
+            ("policy_jobs",),
+            stored=StoredList(POLICY_JOBS, queries.policy_jobs(Tenant(tenant), options), policy_job_row),
+        )
 
     def _snapshots_of(self, tenant: str, runs: Iterable[str]) -> Iterator[SchedulerList]:
         for run in runs:
@@ -185,7 +215,12 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
                 side.impact_snapshots.list_by_run(tenant, run, limit=self._page, page_token=token)
             ),
             ("impact_snapshots",),
+            stored=self._stored_snapshots(tenant, run),
         )
+
+    def _stored_snapshots(self, tenant: str, run: str | None = None) -> StoredList[ImpactSet]:
+        query = queries.snapshots(Tenant(tenant), self._page, None, run)
+        return StoredList(IMPACT_SNAPSHOTS, query, self._snapshot_row)
 
     def _log_of(self, tenant: str, run: str) -> SchedulerList:
         def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
@@ -194,7 +229,13 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
             last = found[-1].sequence if len(found) == self._page else None
             return paged(Page(found, None if last is None else str(last)), self._entry_row)
 
-        return ListQuery(f"log of run {run} of {tenant}", ask, ("execution_logs",))
+        query = queries.execution_log(Tenant(tenant), run, 0, self._page)
+        return ListQuery(
+            f"log of run {run} of {tenant}",
+            ask,
+            ("execution_logs",),
+            stored=StoredList(EXECUTION_LOGS, query, self._entry_row),
+        )
 
     def _entry_row(self, entry: ExecutionLogEntry) -> ListedRow | None:
         limit = self._cutoffs.get("execution_logs")
@@ -202,23 +243,21 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
         return None if expired else (entry.run_id, str(entry.sequence))
 
     def _run_rows(self, page: Page[Run]) -> Page[ListedRow | None]:
+        return paged(page, self._run_row)
+
+    def _run_row(self, run: Run) -> ListedRow | None:
         limit = self._cutoffs.get("runs")
-
-        def row(run: Run) -> ListedRow | None:
-            # Retention may have removed it on one side already, which does not count as a difference.
-            expired = limit is not None and run.finished_at is not None and run.finished_at <= limit
-            return None if expired else (run.id,)
-
-        return paged(page, row)
+        # Retention may have removed it on one side already, which does not count as a difference.
+        expired = limit is not None and run.finished_at is not None and run.finished_at <= limit
+        return None if expired else (run.id,)
 
     def _snapshot_rows(self, page: Page[ImpactSet]) -> Page[ListedRow | None]:
+        return paged(page, self._snapshot_row)
+
+    def _snapshot_row(self, snapshot: ImpactSet) -> ListedRow | None:
         limit = self._cutoffs.get("impact_snapshots")
-
-        def row(snapshot: ImpactSet) -> ListedRow | None:
-            expired = limit is not None and snapshot.generated_at <= limit
-            return None if expired else (snapshot.snapshot_id or CanonicalJsonSerializer.digest(snapshot),)
-
-        return paged(page, row)
+        expired = limit is not None and snapshot.generated_at <= limit
+        return None if expired else (snapshot.snapshot_id or CanonicalJsonSerializer.digest(snapshot),)
 
 
 SCHEDULE_FILTERS: Final[Mapping[str, ScheduleQueryOptions]] = {
@@ -232,7 +271,8 @@ def _schedule_list(name: str, tenant: str, options: ScheduleQueryOptions) -> Sch
     def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
         return paged(side.schedules.list(tenant, replace(options, page_token=token)), schedule_row)
 
-    return ListQuery(name, ask, ("schedules",))
+    query = queries.schedules(Tenant(tenant), options)
+    return ListQuery(name, ask, ("schedules",), stored=StoredList(SCHEDULES, query, schedule_row))
 
 
 def schedule_row(schedule: Schedule) -> ListedRow:
@@ -254,6 +294,11 @@ def audit_row(record: AuditRecord) -> ListedRow:
 def summary_row(summary: RunSummary) -> ListedRow:
     """Identify a run summary."""
     return (summary.schedule_id,)
+
+
+def policy_job_row(job: PolicyRunJob) -> ListedRow:
+    """Identify a policy job and where it stands."""
+    return (job.id, job.status.value)
 
 
 def _first_schedules(source: SchedulerStorage, tenant: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from twinstore.scheduler.checks import SchedulerLists
 from twinstore.scheduler.repositories import Repositories
 from twinstore.scheduler.smoke import LOCK_SMOKE_TEST
 from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
+from twinstore.scheduler.trial import SCHEDULER_TRIAL
 
 __all__ = ["MODULE"]
 
@@ -22,6 +23,7 @@ MODULE: Final = ModuleSpec(
     session=SchedulerSession,
     checks=SchedulerLists,
     smoke_test=LOCK_SMOKE_TEST,
+    trial=SCHEDULER_TRIAL,
     due_order="next fire order",
     kit="twinstore.testing.scheduler:SchedulerContract",
 )

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 from acme_library.books import Book
 from acme_library.catalog import BOOKS, LIBRARY, SUBJECTS
-from acme_library.repository import Repositories
+from acme_library.repository import Repositories, books_query, subjects_query
 from acme_library.storage import LibrarySession, LibraryStorage
-from twinstore.checks import Cutoffs, ListedRow, ListQuery, paged
+from acme_library.subjects import Subject
+from twinstore.access import Row
+from twinstore.catalog import Entity
+from twinstore.checks import Cutoffs, ListedRow, ListQuery, StoredList, Trial, paged
 from twinstore.modules import ModuleSpec
+from twinstore.tenancy import Tenant
 
 
 class LibraryLists:
@@ -30,6 +35,7 @@ class LibraryLists:
                 side.books.list(tenant, limit=self._page, page_token=token), self._book
             ),
             (BOOKS.name,),
+            stored=StoredList(BOOKS, books_query(Tenant(tenant), self._page), self._book),
         )
 
     def over_all(self) -> Iterator[ListQuery[LibraryStorage]]:
@@ -37,16 +43,28 @@ class LibraryLists:
         yield ListQuery(
             "subjects of ddc",
             lambda side, token: paged(
-                side.subjects.list("ddc", limit=self._page, page_token=token),
-                lambda subject: (subject.scheme, str(subject.number)),
+                side.subjects.list("ddc", limit=self._page, page_token=token), subject_row
             ),
             (SUBJECTS.name,),
+            stored=StoredList(SUBJECTS, subjects_query("ddc", self._page), subject_row),
         )
 
     def _book(self, book: Book) -> ListedRow | None:
         """Return what identifies a book, ``None`` for one that a store may have removed by its age."""
         gone = book.gone_at is not None and self._expired is not None and book.gone_at <= self._expired
         return None if gone else (book.id,)
+
+
+def subject_row(subject: Subject) -> ListedRow:
+    """Return what identifies a subject."""
+    return (subject.scheme, str(subject.number))
+
+
+def trial_rows(tenant: str) -> Iterator[tuple[Entity, Row]]:
+    """Return a row of each entity, which `twinstore smoke` inserts, finds and removes."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    yield BOOKS, Row(Book(id=tenant, tenant_id=tenant, title="On stores", bought_at=now))
+    yield SUBJECTS, Row(Subject(scheme=tenant, number=510, title="Mathematics"))
 
 
 MODULE: Final = ModuleSpec(
@@ -57,5 +75,6 @@ MODULE: Final = ModuleSpec(
     storage=LibraryStorage,
     session=LibrarySession,
     checks=LibraryLists,
+    trial=Trial(rows=trial_rows),
     kit="acme_library.testing:LibraryContract",
 )

@@ -12,14 +12,40 @@ from acme_library.catalog import BOOKS, SUBJECTS
 from acme_library.subjects import Subject, SubjectRepository
 from twinstore.access import Access, Row
 from twinstore.paging import Page, SortKey
-from twinstore.query import Equals, build_query
+from twinstore.query import Equals, Query, build_query
 from twinstore.repository import Repository
 from twinstore.scope import count_argument, id_argument
-from twinstore.tenancy import NO_TENANT
+from twinstore.tenancy import NO_TENANT, Tenants
 
 LATEST: Final = (SortKey("boughtAt", descending=True, time=True), SortKey("id"))
 BY_NUMBER: Final = (SortKey("number", number=True),)
 LONGEST_PAGE: Final = 200
+
+
+def books_query(scope: Tenants, limit: int, page_token: str | None = None) -> Query:
+    """Return the query of ``BookRepository.list``."""
+    return build_query(
+        BOOKS.name,
+        scope=scope,
+        where=(),
+        order=LATEST,
+        limit=limit,
+        maximum=LONGEST_PAGE,
+        page_token=page_token,
+    )
+
+
+def subjects_query(scheme: str, limit: int, page_token: str | None = None) -> Query:
+    """Return the query of ``SubjectRepository.list``."""
+    return build_query(
+        SUBJECTS.name,
+        scope=NO_TENANT,
+        where=(Equals("scheme", id_argument(scheme, "scheme")),),
+        order=BY_NUMBER,
+        limit=limit,
+        maximum=LONGEST_PAGE,
+        page_token=page_token,
+    )
 
 
 class Books(Repository, BookRepository):
@@ -36,16 +62,7 @@ class Books(Repository, BookRepository):
 
     @override
     def list(self, tenant_id: str, *, limit: int = 50, page_token: str | None = None) -> Page[Book]:
-        query = build_query(
-            BOOKS.name,
-            scope=self._admit(tenant_id),
-            where=(),
-            order=LATEST,
-            limit=limit,
-            maximum=LONGEST_PAGE,
-            page_token=page_token,
-        )
-        return self._page(BOOKS, query)
+        return self._page(BOOKS, books_query(self._admit(tenant_id), limit, page_token))
 
 
 class Subjects(Repository, SubjectRepository):
@@ -63,16 +80,7 @@ class Subjects(Repository, SubjectRepository):
 
     @override
     def list(self, scheme: str, *, limit: int = 50, page_token: str | None = None) -> Page[Subject]:
-        query = build_query(
-            SUBJECTS.name,
-            scope=NO_TENANT,
-            where=(Equals("scheme", id_argument(scheme, "scheme")),),
-            order=BY_NUMBER,
-            limit=limit,
-            maximum=LONGEST_PAGE,
-            page_token=page_token,
-        )
-        return self._page(SUBJECTS, query)
+        return self._page(SUBJECTS, subjects_query(scheme, limit, page_token))
 
 
 @dataclass(frozen=True, slots=True)

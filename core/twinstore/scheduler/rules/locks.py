@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-__all__ = ["LockClaim", "acquired", "lease_argument", "released", "renewed", "timeout_argument"]
+__all__ = ["LONGEST", "LockClaim", "acquired", "lease_argument", "released", "renewed", "timeout_argument"]
 
 SHORTEST: Final = timedelta(seconds=1)
 LONGEST: Final = timedelta(hours=1)

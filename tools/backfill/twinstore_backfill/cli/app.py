@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "migrate": f"{OURS}.migrate:app",
     "config": f"{OURS}.config:app",
     "backends": f"{OURS}.backends:backends",
+    "smoke": f"{OURS}.smoke:smoke",
     "purge": f"{OURS}.purge:purge",
     "demo": f"{OURS}.demo:demo",
     "up": "twinstore_embedded.cli:up",

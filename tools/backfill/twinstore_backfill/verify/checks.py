@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.verify.tasks import ListResult
 
 __all__ = [
+    "NO_LOCKS",
     "SMOKE",
     "ListJudgement",
     "content_check",

@@ -55,7 +55,9 @@ def rows_of_tenants(counted: Iterable[Mapping[str, tuple[int, int]]]) -> Counter
     return rows
 
 
-def tenants_for_lists(rows: Mapping[str, int], seed: int) -> ChosenTenants:
+def tenants_for_lists(
+    rows: Mapping[str, int], seed: int, *, most: int | None = None, largest: int | None = None
+) -> ChosenTenants:
     """Return the tenants whose lists are asked for: all, or of very many the largest and a seeded choice.
 
     Every document is compared whatever is chosen here. The lists of one tenant take a dozen questions on each
@@ -64,13 +66,18 @@ def tenants_for_lists(rows: Mapping[str, int], seed: int) -> ChosenTenants:
     Args:
         rows: the rows of each tenant.
         seed: the same one chooses the same tenants.
+        most: how many are chosen; default: :data:`LIST_TENANTS`.
+        largest: how many of them are those with the most rows; default: :data:`LARGEST`.
     """
-    if len(rows) <= LIST_TENANTS:
+    most = LIST_TENANTS if most is None else most
+    if len(rows) <= most:
         return ChosenTenants(tuple(sorted(rows)))
     # By name where two have as many rows, so that nothing depends on the order in which they were counted.
-    largest = sorted(rows, key=lambda tenant: (-rows[tenant], tenant))[:LARGEST]
-    others = sorted(rows.keys() - set(largest), key=lambda tenant: hashed(str(seed), tenant))
-    chosen = sorted([*largest, *others[: LIST_TENANTS - LARGEST]])
+    first = sorted(rows, key=lambda tenant: (-rows[tenant], tenant))[
+        : LARGEST if largest is None else largest
+    ]
+    others = sorted(rows.keys() - set(first), key=lambda tenant: hashed(str(seed), tenant))
+    chosen = sorted([*first, *others[: most - len(first)]])
     return ChosenTenants(tuple(chosen), f", of {len(chosen):,} of {len(rows):,} tenants (seed {seed})")
 
 

@@ -1,0 +1,292 @@
+"""`twinstore smoke` on real servers: a sound store passes and stays as it was; planted faults are named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from psycopg import sql
+
+from tests.backfill.toolkit import Answer, fill, invoke, write_config
+from tests.databases import APP_ROLE, PASSWORD
+from tests.servers import postgres_config, postgres_url
+from tests.smoke.planted import (
+    MONGO_FAULTS,
+    MONGO_UNREADY,
+    POSTGRES_FAULTS,
+    POSTGRES_UNREADY,
+    Fault,
+    mongo,
+    mongo_content,
+    postgres,
+    postgres_content,
+)
+from tests.stores import kept
+from twinstore import open_storage
+from twinstore_backfill.smoke import engine, lists
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from tests.databases import PostgresDatabase
+    from tests.servers import Settings
+    from twinstore.checks import TrialStep
+    from twinstore.scheduler.storage import SchedulerStorage
+    from twinstore_backfill.smoke.steps import Finding
+
+SERVERS: Final = ("mongo", "postgres")
+PREFIX: Final = "twinstore-smoke-"
+NEARLY: Final = "twinstore-smoke-production"
+# Ends a command in the middle of its trial, as a machine does that goes down.
+KILLED: Final = """
+import os, sys
+from twinstore_backfill.cli import main
+from twinstore_backfill.smoke import engine
+real = engine.tried
+def tried(step):
+    if step.name == "worker":
+        os.kill(os.getpid(), 9)
+    return real(step)
+engine.tried = tried
+sys.exit(main(["--config", sys.argv[1], "smoke"]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """A store with data of several tenants, all that it holds, and a connection past its driver."""
+
+    settings: Settings
+    config: Path
+    content: Callable[[], object]
+    connection: Any
+
+    def smoke(self, capsys: pytest.CaptureFixture[str], *more: object) -> Answer:
+        """Run the command."""
+        return invoke(capsys, "--config", self.config, "smoke", "--format", "json", *more)
+
+
+@contextmanager
+def deployed(server: str, database: Any, folder: Path) -> Iterator[Deployed]:  # noqa: ANN401  # of either server
+    """Fill a database."""
+    settings = kept(database.config)
+    config = write_config(folder / f"{database.name}.json", settings)
+    opened: Any = {"mongo": mongo, "postgres": postgres}[server]
+    content: Any = {"mongo": mongo_content, "postgres": postgres_content}[server]
+    with open_storage(settings) as storage:
+        storage.scheduler.initializer.ensure_migrations()
+        fill(storage.scheduler, ("acme", "umbrella", NEARLY))
+    with opened(database) as connection:
+        yield Deployed(settings, config, partial(content, connection), connection)
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    """Return a store for all tests of a server: none of them leaves anything, which they prove."""
+    database = request.getfixturevalue(f"module_{request.param}_database")
+    with deployed(request.param, database, tmp_path_factory.mktemp("smoke")) as found:
+        yield found
+
+
+@pytest.fixture(params=SERVERS)
+def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployed]:
+    """Return a store of its own, to plant faults in."""
+    with deployed(request.param, request.getfixturevalue(f"{request.param}_database"), tmp_path) as found:
+        yield found
+
+
+def results(answer: Answer) -> dict[str, str]:
+    return {step["step"]: step["result"] for step in answer.json["steps"]}
+
+
+def findings(answer: Answer, step: str) -> str:
+    (found,) = [item for item in answer.json["steps"] if item["step"] == step]
+    assert found["result"] == "fail", found
+    return " ".join(found["findings"])
+
+
+def between_steps(monkeypatch: pytest.MonkeyPatch, act: Callable[[str], object]) -> None:
+    """Do something after each step of the trial."""
+    real = engine.tried
+
+    def tried(step: TrialStep) -> Finding:
+        found = real(step)
+        act(step.name)
+        return found
+
+    monkeypatch.setattr(engine, "tried", tried)
+
+
+def test_a_sound_store_passes_and_holds_afterwards_byte_for_byte_what_it_held(
+    store: Deployed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = store.content()
+    first = store.smoke(capsys)
+    assert (first.code, first.json["verdict"], set(results(first).values())) == (0, "OK", {"pass"}), first.out
+    assert all(step["milliseconds"] >= 0 for step in first.json["steps"])
+    assert first.json["tenant"].startswith(PREFIX)
+    # As if the store were too large to be read whole.
+    monkeypatch.setattr(lists, "WHOLE", 0)
+    second = store.smoke(capsys, "--tenant", "acme")
+    assert (second.code, set(results(second).values())) == (0, {"pass"}), second.out
+    assert store.content() == before
+
+
+def test_a_service_that_works_meanwhile_meets_nothing_of_it(
+    store: Deployed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_storage(store.settings) as opened:
+        service: SchedulerStorage = opened.scheduler
+        clock = service.bulk.now
+
+        def work(_step: str) -> None:
+            met.extend(due.tenant_id for due in service.schedules.get_due_schedules(clock(), limit=1000))
+            met.extend(job.tenant_id for job in service.policy_jobs.lease_many("service", clock()))
+            met.extend(worker.id for worker in service.workers.find_dead(clock()))
+            assert service.policy_jobs.release_expired(clock()) == 0
+
+        met: list[str] = []
+        work("before")
+        mine = set(met)
+        between_steps(monkeypatch, work)
+        assert store.smoke(capsys).code == 0
+    assert met
+    assert not {name for name in set(met) - mine if name.startswith(PREFIX) and name != NEARLY}
+
+
+def test_a_test_that_was_killed_is_cleared_up_by_the_next_one(
+    store: Deployed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = store.content()
+    command = [sys.executable, "-c", KILLED, str(store.config)]
+    killed = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    assert store.content() != before
+    found = store.smoke(capsys)
+    assert found.code == 0, found.out
+    (counted,) = [step for step in found.json["steps"] if step["step"] == engine.COUNTS]
+    assert "which a test had left" in counted["summary"]
+    assert store.content() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_test_that_is_interrupted_removes_what_it_wrote(
+    store: Deployed, number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = store.content()
+    between_steps(monkeypatch, lambda step: os.kill(os.getpid(), number) if step == "worker" else None)
+    found = store.smoke(capsys)
+    assert (found.code, found.json["error"]["code"]) == (128 + number, "interrupted")
+    assert "What was written has been removed." in found.json["error"]["message"]
+    assert store.content() == before
+
+
+def test_of_a_step_that_fails_nothing_is_left_either(
+    store: Deployed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = store.content()
+
+    def fail(step: str) -> None:
+        if step == "graph job with its events":
+            raise ValueError(step)
+
+    between_steps(monkeypatch, fail)
+    assert store.smoke(capsys).code == 4
+    assert store.content() == before
+
+
+def test_every_planted_fault_is_named_at_its_step(
+    broken: Deployed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    persistence: Any = broken.settings["Persistence"]
+    on_mongo = persistence["Scheduler"] == "Mongo"
+    for faults in (MONGO_FAULTS, MONGO_UNREADY) if on_mongo else (POSTGRES_FAULTS, POSTGRES_UNREADY):
+        planted: Mapping[str, Fault[Any]] = faults
+        for fault in planted.values():
+            fault.plant(broken.connection)
+        before = broken.content()
+        found = broken.smoke(capsys)
+        assert (found.code, found.json["verdict"]) == (1, "FAILED"), found.out
+        unnamed = {
+            name: missing
+            for name, fault in planted.items()
+            if (missing := [part for part in fault.told if part not in findings(found, fault.step)])
+        }
+        assert unnamed == {}, found.out
+        assert broken.content() == before
+    # What the store is not ready for is not tried.
+    last = results(broken.smoke(capsys))
+    assert (last["server, roles, row-level security"], last["trial"]) == ("fail", "skipped")
+
+
+def test_a_role_that_may_only_read_is_told_which_right_it_lacks(
+    postgres_database: PostgresDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reader = "twinstore_test_reader"
+    with postgres(postgres_database) as connection:
+        # Roles belong to the whole server, which workers share.
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(hashtext('reader'))")
+            if not connection.execute("SELECT FROM pg_roles WHERE rolname = %s", [reader]).fetchone():
+                create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
+                connection.execute(create.format(sql.Identifier(reader), PASSWORD))
+        for statement in (
+            "GRANT USAGE ON SCHEMA scheduler TO {}",
+            "GRANT SELECT ON ALL TABLES IN SCHEMA scheduler TO {}",
+        ):
+            connection.execute(sql.SQL(statement).format(sql.Identifier(reader)))
+        url = postgres_url(postgres_database.app_url, user=reader, password=PASSWORD)
+        settings: Any = postgres_config(url, postgres_database.owner_url)
+        settings["Persistence"]["Postgres"]["ApplicationRole"] = APP_ROLE
+        config = write_config(tmp_path / "settings.json", settings)
+        before = postgres_content(connection)
+        found = invoke(capsys, "--config", config, "smoke", "--format", "json")
+        assert found.code == 1, found.out
+        assert "The role may not do this" in findings(found, "C6 lock smoke test")
+        assert "The role may not do this" in findings(found, "schedule with its trigger")
+        assert results(found)["removed again"] == "pass"
+        assert postgres_content(connection) == before
+
+
+def test_a_role_that_no_policy_binds_is_a_step_that_failed(
+    postgres_database: PostgresDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = postgres_database.superuser_url
+    config = write_config(tmp_path / "settings.json", postgres_config(url, url))
+    found = invoke(capsys, "--config", config, "smoke", "--format", "json")
+    assert (found.code, found.json["verdict"]) == (1, "FAILED")
+    assert "is a superuser" in findings(found, "server, roles, row-level security")
+
+
+def test_without_the_owner_the_schema_is_looked_at_as_far_as_the_rights_go(
+    postgres_database: PostgresDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings: Any = postgres_database.config
+    settings["Persistence"]["Postgres"].pop("OwnerConnectionString")
+    config = write_config(tmp_path / "settings.json", settings)
+    found = invoke(capsys, "--config", config, "smoke", "--format", "json")
+    assert (found.code, results(found)["schema"]) == (0, "pass"), found.out
+
+
+def test_a_server_that_does_not_answer_ends_with_4_and_wrong_settings_with_2(
+    postgres_database: PostgresDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = postgres_url(postgres_database.app_url, host="127.0.0.1", port="1")
+    away = write_config(tmp_path / "away.json", postgres_config(url, url))
+    found = invoke(capsys, "--config", away, "smoke", "--format", "json")
+    assert (found.code, found.json["error"]["code"]) == (4, "connection_error")
+    wrong = write_config(tmp_path / "wrong.json", {"Persistence": {"Scheduler": "Nowhere"}})
+    assert invoke(capsys, "--config", wrong, "smoke").code == 2
+    refused = postgres_url(postgres_database.app_url, password="wrong")
+    denied = write_config(tmp_path / "denied.json", postgres_config(refused, refused))
+    assert invoke(capsys, "--config", denied, "smoke").code == 2

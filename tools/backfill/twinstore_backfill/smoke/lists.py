@@ -1,0 +1,241 @@
+"""Asking one store for its lists: in the order of the contract, no row twice, none of the stored lost.
+
+The list that a service gets is compared with the one that follows from the rows themselves: read by another
+way, filtered and sorted here. Services write meanwhile, so a difference counts only where the rows were the
+same before and after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, cast
+
+from twinstore.access import Row, matches
+from twinstore.bulk import KeyRange
+from twinstore.checks import ListedRow
+from twinstore.errors import TwinstoreError, UnavailableError
+from twinstore.tenancy import ALL_TENANTS, TenancyKind, Tenant, shown
+from twinstore_backfill.verify.engine import LARGEST_PAGE
+from twinstore_backfill.verify.lists import PAGES, ListFinding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from twinstore.bulk import Record
+    from twinstore.canonical import CanonicalModel
+    from twinstore.catalog import Entity
+    from twinstore.checks import ListQuery, StoredList
+    from twinstore.paging import SortKey
+    from twinstore.tenancy import StoredOwner, Tenants
+    from twinstore_backfill.stores import Store
+from twinstore_backfill.verify.lists import AnyStorage
+
+__all__ = ["StoredRows", "judged"]
+
+# Up to so many rows are read whole and sorted here; of more the server chooses those that a list shows.
+WHOLE: Final = 10_000
+# A service that writes in every one of them keeps the question open.
+ATTEMPTS: Final = 5
+FIRST: Final = PAGES * LARGEST_PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The first pages of a list.
+
+    Attributes:
+        rows: what they show.
+        goes_on: whether there are more, ``None`` where the list does not say.
+    """
+
+    rows: Sequence[ListedRow | None]
+    goes_on: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the rows say that a list should be.
+
+    Attributes:
+        rows: the first of them.
+        total: how many there are.
+        problem: what the server does otherwise than it must, where it chose them.
+    """
+
+    rows: Sequence[ListedRow | None]
+    total: int
+    problem: str = ""
+
+
+class StoredRows:
+    """The rows of a store as lists are computed from them; those of one entity and tenant are kept."""
+
+    def __init__(self, store: Store, counts: Mapping[str, Mapping[str, int]]) -> None:
+        """Take the store, and by entity the number of rows by the label of their owner."""
+        self._store = store
+        self._counts = counts
+        self._kept: dict[tuple[str, Tenants], Sequence[Row]] = {}
+        self.undecodable: dict[str, str] = {}
+
+    def wanted(self, stored: StoredList[CanonicalModel], *, anew: bool) -> Wanted:
+        """Return the first rows of a list as the rows make it, and how many it has.
+
+        Unless they are wanted anew, they may be of an earlier moment.
+        """
+        if self._size(stored) > WHOLE:
+            return self._by_server(stored)
+        rows = [row for row in self._rows(stored, anew=anew) if matches(stored.entity, stored.query, row)]
+        found = in_order(stored.entity, rows, stored.query.order)
+        return Wanted([stored.row(row.model) for row in found[:FIRST]], len(found))
+
+    def forget(self) -> None:
+        """Forget the rows that were read."""
+        self._kept.clear()
+
+    def _size(self, stored: StoredList[CanonicalModel]) -> int:
+        counts, scope = self._counts[stored.entity.name], stored.query.scope
+        return counts.get(scope.id, 0) if isinstance(scope, Tenant) else sum(counts.values())
+
+    def _rows(self, stored: StoredList[CanonicalModel], *, anew: bool) -> Sequence[Row]:
+        place = (stored.entity.name, stored.query.scope)
+        if anew or place not in self._kept:
+            self._kept[place] = tuple(self._read(stored.entity, stored.query.scope))
+        return self._kept[place]
+
+    def _read(self, entity: Entity, scope: Tenants) -> Iterable[Row]:
+        tenant = scope.id if isinstance(scope, Tenant) else None
+        with self._store.bulk.view() as view:
+            for batch in view.records(entity, KeyRange(), tenant_id=tenant):
+                for record in batch:
+                    if record.model is None:
+                        self._note(entity, record)
+                    elif is_in(entity, scope, record.owner):
+                        yield Row(record.model, record.storage)
+
+    def _note(self, entity: Entity, record: Record) -> None:
+        key = entity.key_text(record.key) if record.key is not None else "without a key"
+        self.undecodable[f"{entity.name} {key}"] = (
+            f"{entity.singular} {key!r} of tenant {shown(record.label)} cannot be decoded: {record.error}; "
+            "repair or remove it"
+        )
+
+    def _by_server(self, stored: StoredList[CanonicalModel]) -> Wanted:
+        """Let the server choose the rows, and look here whether they are in order."""
+        entity, query = stored.entity, replace(stored.query, limit=FIRST + 1, after=None)
+        access = self._store.bulk.access()
+        rows = access.page(entity, query).items
+        by = entity.tenant_field or entity.key[0]
+        total = sum(access.count(entity, query, by).values())
+        listed = [stored.row(row.model) for row in rows[:FIRST]]
+        if list(rows) != in_order(entity, rows, query.order):
+            return Wanted(listed, total, "the server does not return rows in the order of the contract")
+        return Wanted(listed, total)
+
+
+def judged(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> ListFinding:
+    """Ask for the first three pages of a list and compare them with the rows."""
+    try:
+        found = _judged(query, store, rows)
+    except UnavailableError:
+        raise
+    except TwinstoreError as error:
+        return ListFinding(query.name, "fail", 0, error.message)
+    return found
+
+
+def _judged(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> ListFinding:
+    stored = cast("StoredList[CanonicalModel] | None", query.stored)
+    if stored is None or stored.entity.tenancy.kind is TenancyKind.PARENT:
+        answer = asked(query, store.storage)
+        problem = repeated(answer)
+        return ListFinding(query.name, "fail" if problem else "pass", len(answer.rows), problem)
+    before = rows.wanted(stored, anew=False)
+    for _ in range(ATTEMPTS):
+        answer = asked(query, store.storage)
+        problem = repeated(answer) or difference(answer, before)
+        if not problem:
+            return ListFinding(query.name, "pass", len(answer.rows))
+        after = rows.wanted(stored, anew=True)
+        if after == before:
+            return ListFinding(query.name, "fail", len(answer.rows), problem)
+        before = after
+    return ListFinding(query.name, "inconclusive", 0, f"its rows changed in each of {ATTEMPTS} attempts")
+
+
+def asked(query: ListQuery[AnyStorage], storage: AnyStorage) -> Answer:
+    """Return the first pages as the service gets them; raises what the repository raises."""
+    rows: list[ListedRow | None] = []
+    token: str | None = None
+    for _ in range(PAGES):
+        page = query.ask(storage, token)
+        for broken in page.undecodable:
+            raise TwinstoreError(
+                f"{broken.entity} {broken.key!r} of tenant {broken.tenant!r} is passed over, because it "
+                f"cannot be decoded: {broken.reason}; repair or remove it"
+            )
+        rows += page
+        token = page.next_page_token
+        if token is None:
+            # What is due is asked for up to a limit, and does not say whether there is more.
+            full = query.due and query.stored is not None and len(rows) >= query.stored.query.limit
+            return Answer(rows, None if full else False)
+    return Answer(rows, goes_on=True)
+
+
+def repeated(answer: Answer) -> str:
+    """Say which row a list shows twice."""
+    seen = set[ListedRow | None]()
+    for row in answer.rows:
+        if row is not None and row in seen:
+            return f"{'/'.join(row)} is listed twice"
+        seen.add(row)
+    return ""
+
+
+def difference(answer: Answer, wanted: Wanted) -> str:
+    """Say where a list is not what the rows make it."""
+    if wanted.problem:
+        return wanted.problem
+    for place, (mine, other) in enumerate(zip(answer.rows, wanted.rows, strict=False), start=1):
+        if mine != other:
+            return f"row {place}: {named(mine)} is listed, but by the stored rows it should be {named(other)}"
+    if len(answer.rows) > len(wanted.rows):
+        return (
+            f"row {len(wanted.rows) + 1}: {named(answer.rows[len(wanted.rows)])} is listed, but not stored so"
+        )
+    if answer.goes_on is False and wanted.total != len(answer.rows):
+        return f"{len(answer.rows)} rows are listed, but {wanted.total} are stored"
+    if answer.goes_on and wanted.total <= len(answer.rows):
+        return f"the list goes on after {len(answer.rows)} rows, but {wanted.total} are stored"
+    return ""
+
+
+def named(row: ListedRow | None) -> str:
+    """Return a row of a list as findings show it."""
+    return "nothing" if row is None else "/".join(row)
+
+
+def in_order(entity: Entity, rows: Iterable[Row], order: Sequence[SortKey]) -> list[Row]:
+    """Return rows in the order of a list, absent values first."""
+    found = list(rows)
+    # Sorting is stable, so the least significant key comes first.
+    for key in reversed(order):
+        found.sort(key=rank_of(entity, key), reverse=key.descending)
+    return found
+
+
+def rank_of(entity: Entity, key: SortKey) -> Callable[[Row], tuple[bool, object]]:
+    """Return what compares rows by one value; an absent one comes before every other."""
+
+    def rank(row: Row) -> tuple[bool, object]:
+        value = entity.value(row.model, row.storage, key.field)
+        return (value is not None, value)
+
+    return rank
+
+
+def is_in(entity: Entity, scope: Tenants, owner: StoredOwner) -> bool:
+    """Whether the rows of an owner belong to a list."""
+    if scope is ALL_TENANTS or entity.tenancy.kind is TenancyKind.NONE:
+        return True
+    return scope == owner
