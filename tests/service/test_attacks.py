@@ -77,8 +77,9 @@ def test_a_refused_body_is_not_quoted(api: Api) -> None:
     assert "s3cret" not in json.dumps(problem)
 
 
-def test_a_body_without_its_type_is_refused(api: Api) -> None:
-    answer = api.http.put(f"{ACME}/schedules/sch_minimal", content=json.dumps(SCHEDULE))
+def test_a_body_of_another_type_is_refused(api: Api) -> None:
+    plain = {"Content-Type": "text/plain"}
+    answer = api.http.put(f"{ACME}/schedules/sch_minimal", content=json.dumps(SCHEDULE), headers=plain)
     refused(answer, 400, "validation_error")
 
 

@@ -13,6 +13,7 @@ import logging
 import signal
 from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from threading import Event
 from typing import Final
 
@@ -23,10 +24,11 @@ from twinstore.scheduler import (
     PolicyRunInputs,
     PolicyRunMode,
     PolicyRunRequest,
+    Run,
     Schedule,
 )
 
-__all__ = ["fire_due", "run", "tick"]
+__all__ = ["fire", "fire_due", "run", "tick"]
 
 log = logging.getLogger("scheduler_service.firing")
 
@@ -48,34 +50,21 @@ def fire_due(scheduler: SchedulerStorage, now: datetime) -> int:
     fired = 0
     for schedule in scheduler.schedules.get_due_schedules(now):
         try:
-            fired += scheduler.transact(
-                partial(fire, schedule=schedule, now=now), tenant_id=schedule.tenant_id
-            )
+            step = partial(fire, schedule=schedule, now=now)
+            fired += scheduler.transact(step, tenant_id=schedule.tenant_id) is not None
         except TwinstoreError:
             log.exception("schedule %s of %s did not fire", schedule.id, schedule.tenant_id)
     return fired
 
 
-def fire(unit: SchedulerSession, schedule: Schedule, now: datetime) -> bool:
-    """Fire a trigger with all that follows, in one unit; false where another process was faster."""
+def fire(unit: SchedulerSession, schedule: Schedule, now: datetime) -> Run | None:
+    """Fire a trigger with all that follows, in one unit; ``None`` where another process was faster."""
     firing = unit.triggers.fire(schedule.tenant_id, schedule.id, now)
     if firing is None:
-        return False
+        return None
     unit.run_summary_service.project(firing.run, now=now)
-    unit.audit_service.write(
-        AuditEvent(
-            # From the run, so that an instant leaves one record even where it is fired again.
-            id=f"fired:{firing.run.id}"[:256],
-            tenant_id=schedule.tenant_id,
-            category="schedule",
-            action="schedule.fired",
-            occurred_at=now,
-            actor=ACTOR,
-            entity_id=schedule.id,
-            schedule_id=schedule.id,
-            run_id=firing.run.id,
-        )
-    )
+    if firing.created:  # otherwise somebody fired this instant before, and it is written down
+        unit.audit_service.write(fired_event(firing.run, now))
     unit.policy_run_service.enqueue(
         PolicyRunRequest(
             tenant_id=schedule.tenant_id,
@@ -86,7 +75,22 @@ def fire(unit: SchedulerSession, schedule: Schedule, now: datetime) -> bool:
         ),
         now=now,
     )
-    return True
+    return firing.run
+
+
+def fired_event(planned: Run, now: datetime) -> AuditEvent:
+    """Return what the audit says of a firing."""
+    return AuditEvent(
+        id=f"audit_{sha256(planned.id.encode()).hexdigest()[:32]}",
+        tenant_id=planned.tenant_id,
+        category="schedule",
+        action="schedule.fired",
+        occurred_at=now,
+        actor=ACTOR,
+        entity_id=planned.schedule_id,
+        schedule_id=planned.schedule_id,
+        run_id=planned.id,
+    )
 
 
 def run(scheduler: SchedulerStorage, clock: Clock, stop: Event, every: float) -> None:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 from scheduler_service.bodies import Listing
 from scheduler_service.calls import NO_CONTENT, Call, Id, Instant, Limit, Token, absent, same_id
 from scheduler_service.canonical import CanonicalResponse, CanonicalRoute, listing
+from scheduler_service.firing import fire
 from twinstore import SchedulerSession
 from twinstore.scheduler import (
     Run,
@@ -120,6 +121,22 @@ def get_trigger(call: Call, schedule_id: Id) -> Response:
 def recalculate_trigger(call: Call, schedule_id: Id) -> Response:
     """From the stored schedule and the present instant; what was due and did not fire is left out."""
     return CanonicalResponse(call.scheduler.triggers.recalculate(call.tenant, schedule_id, call.now))
+
+
+@router.post(
+    "/schedules/{schedule_id}/trigger/fire",
+    response_model=Run,
+    responses={NO_CONTENT: {"description": "It is not due"}},
+    summary="Fire a schedule that is due",
+)
+def fire_trigger(call: Call, schedule_id: Id) -> Response:
+    """For whoever cannot wait for the program that fires. Repeated: nothing happens until it is due again."""
+
+    def fire_due(unit: SchedulerSession) -> Run | None:
+        return fire(unit, unit.schedules.get_required(call.tenant, schedule_id), call.now)
+
+    run = call.transact(fire_due)
+    return Response(status_code=NO_CONTENT) if run is None else CanonicalResponse(run)
 
 
 @router.get("/triggers", response_model=Listing[Trigger], summary="List triggers by their next instant")
