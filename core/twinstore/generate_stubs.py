@@ -21,7 +21,7 @@ HEADER: Final = """# {title}, as `python -m twinstore.generate_aio` wrote it.
 
 """
 CONFIG: Final = "config: ConfigSource = None, *, clock: Clock | None = None"
-OPTIONS: Final = "options: Mapping[str, object] | None = None"
+OPTIONS: Final = "options: Mapping[str, object] | None = None, observers: Iterable[Observer] = ()"
 
 
 def shipped_modules() -> tuple[str, ...]:
@@ -47,9 +47,10 @@ def sync_stub() -> str:
     return _stub(
         "The names that come from our modules and drivers",
         [
-            "from collections.abc import Mapping",
+            "from collections.abc import Iterable, Mapping",
             "from twinstore.clock import Clock",
             "from twinstore.config import ConfigSource",
+            "from twinstore.observing.observer import Observer",
             *(f"from {kind.__module__} import {kind.__name__} as {kind.__name__}" for kind in classes),
         ],
         [*functions, *(kind.__name__ for kind in classes)],

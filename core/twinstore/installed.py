@@ -7,7 +7,7 @@ Type checkers read ``installed.pyi`` instead, which knows the modules and driver
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from twinstore.clock import Clock
     from twinstore.config import ConfigSource
     from twinstore.module_storage import ModuleStorage
+    from twinstore.observing.observer import Observer
 
 __all__ = ["ModuleAttributes", "names"]
 
@@ -76,10 +77,11 @@ def opener(module: str, driver: str | None) -> Callable[..., ModuleStorage[objec
         *,
         clock: Clock | None = None,
         options: Mapping[str, object] | None = None,
+        observers: Iterable[Observer] = (),
     ) -> ModuleStorage[object, object]:
         from twinstore.storage import open_module  # noqa: PLC0415  # storage derives from what stands here
 
-        return open_module(module, driver, config, clock=clock, options=options)
+        return open_module(module, driver, config, clock=clock, options=options, observers=observers)
 
     add_storage.__name__ = f"add_{module}_{driver.casefold()}_storage" if driver else f"add_{module}_storage"
     add_storage.__qualname__ = add_storage.__name__

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from twinstore.backend import Lifetime
+from twinstore.observing.proxies import observed, observed_session
 from twinstore.options import ModuleOptions
 from twinstore.retrying import repeat
 from twinstore.scope import bound_scope
@@ -14,12 +15,14 @@ from twinstore.units import OpenUnits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from twinstore.backend import Capabilities, ModuleBackend, SharedResources
     from twinstore.bulk import BulkPort
     from twinstore.clock import Clock
     from twinstore.migrations import Initializer
+    from twinstore.observing.notifier import Notifier
 
 __all__ = ["ModuleSessions", "ModuleStorage"]
 
@@ -32,17 +35,21 @@ class ModuleSessions(Generic[R_co, S_co]):
     """The session factory."""
 
     def __init__(
-        self, backend: ModuleBackend[R_co], make: Callable[[R_co], S_co], lifetime: Lifetime
+        self,
+        backend: ModuleBackend[R_co],
+        make: Callable[[R_co], S_co],
+        lifetime: Lifetime,
+        notifier: Notifier | None = None,
     ) -> None:
         """Take the driver, what makes a session over its repositories, and whether the storage is open."""
         self._backend = backend
         self._make = make
         self._lifetime = lifetime
+        self.notifier = notifier
 
-    @contextmanager
     def open(
         self, tenant_id: str | None = None, *, causal_consistency: bool = True, purpose: str | None = None
-    ) -> Generator[S_co]:
+    ) -> AbstractContextManager[S_co]:
         """Open a session: a read through it sees every earlier write through it. Not thread-safe.
 
         Args:
@@ -54,8 +61,16 @@ class ModuleSessions(Generic[R_co, S_co]):
             TenantScopeError: both or neither of tenant and purpose are given.
             UnsupportedCapabilityError: the server has no sessions.
         """
+        block = self.unobserved(tenant_id, causal_consistency=causal_consistency, purpose=purpose)
+        return block if self.notifier is None else self.notifier.block("session", block)
+
+    @contextmanager
+    def unobserved(
+        self, tenant_id: str | None = None, *, causal_consistency: bool = True, purpose: str | None = None
+    ) -> Generator[S_co]:
+        """Open a session as :meth:`open` does, of whose length somebody else tells the observers."""
         self._lifetime.check()
-        scope = bound_scope(tenant_id, purpose)
+        scope = bound_scope(tenant_id, purpose, self.notifier)
         with self._backend.session(scope, causal_consistency=causal_consistency) as repositories:
             yield self._make(repositories)
 
@@ -74,6 +89,7 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         clock: Clock,
         owned: SharedResources | None = None,
         options: ModuleOptions | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
         """Take the parts of a storage; nothing is connected yet.
 
@@ -82,15 +98,18 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
             clock: the clock of the services.
             owned: the resources to close with this storage; ``None``: none.
             options: what the host has tuned; ``None``: the defaults of the module.
+            notifier: tells the observers of the host; ``None``: there are none, and nothing stands between
+                a caller and the repositories.
         """
         self._backend = backend
         self._clock = clock
         self._owned = owned
         self._options = options
+        self._notifier = notifier
         # Made once: every call of a host that opens no session goes through it.
-        self._unbound = self.session_over(backend.repositories)
+        self._unbound = self._observed_over(backend.repositories)
         self._lifetime = Lifetime(backend.driver)
-        self.sessions = ModuleSessions(backend, self.session_over, self._lifetime)
+        self.sessions = ModuleSessions(backend, self._observed_over, self._lifetime, notifier)
         self.open_units = OpenUnits()
 
     @abstractmethod
@@ -106,6 +125,16 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
             repositories: unbound, or bound to a session or unit of work.
             in_unit: they belong to a transaction, in which nothing can be repeated after it lost.
         """
+
+    def _observed_over(
+        self,
+        repositories: R_co,  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]  # no caller hands in others
+        *,
+        in_unit: bool = False,
+    ) -> S_co:
+        """Return the session over the repositories of a driver, observed where somebody observes."""
+        session = self.session_over(repositories, in_unit=in_unit)
+        return session if self._notifier is None else observed_session(session, self._notifier)
 
     @property
     def driver(self) -> str:
@@ -132,7 +161,8 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
     @property
     def initializer(self) -> Initializer:
         """Creates and upgrades the schema."""
-        return self._open.initializer
+        found = self._open.initializer
+        return found if self._notifier is None else observed(found, self._notifier)
 
     @property
     def bulk(self) -> BulkPort:
@@ -143,10 +173,9 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         """
         return self._open.bulk
 
-    @contextmanager
     def transaction(
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
-    ) -> Generator[S_co]:
+    ) -> AbstractContextManager[S_co]:
         """Open a unit of work: commit at normal exit, roll back on any exception.
 
         It reads one state, that of its first call, and its own writes. Whoever writes a row first wins: a
@@ -165,10 +194,18 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
             ConcurrencyError: the unit lost against another one; repeat it as a whole, or use ``transact``.
             UnsupportedCapabilityError: the server has no transactions.
         """
-        scope = bound_scope(tenant_id, purpose)
+        block = self.unobserved_transaction(tenant_id, purpose=purpose, read_only=read_only)
+        return block if self._notifier is None else self._notifier.block("transaction", block)
+
+    @contextmanager
+    def unobserved_transaction(
+        self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
+    ) -> Generator[S_co]:
+        """Open a unit as :meth:`transaction` does, of whose length somebody else tells the observers."""
+        scope = bound_scope(tenant_id, purpose, self._notifier)
         # Noted before the driver opens anything: a second unit could wait for rows of the first one for ever.
         with self.open_units.opened(), self._open.transaction(scope, read_only=read_only) as repositories:
-            yield self.session_over(repositories, in_unit=True)
+            yield self._observed_over(repositories, in_unit=True)
 
     def transact(
         self,
@@ -198,7 +235,9 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
             with self.transaction(tenant_id, purpose=purpose) as unit:
                 return fn(unit)
 
-        return repeat(once, attempts=attempts)
+        if self._notifier is None:
+            return repeat(once, attempts=attempts)
+        return self._notifier.run("transact", repeat, once, attempts=attempts)
 
     def bind(self, handle: object, tenant_id: str) -> S_co:
         """Join a caller's own psycopg connection or pymongo client session, inside its transaction.
@@ -206,11 +245,14 @@ class ModuleStorage(ABC, Generic[R_co, S_co]):
         The handle is never committed or closed.
         """
         repositories = self._open.bind(handle, bound_scope(tenant_id, None))
-        return self.session_over(repositories, in_unit=True)
+        return self._observed_over(repositories, in_unit=True)
 
     def check_ready(self) -> None:
         """Connect and check server, roles and schema; see :meth:`ModuleBackend.check_ready`."""
-        self._open.check_ready()
+        if self._notifier is None:
+            self._open.check_ready()
+        else:
+            self._notifier.run("check_ready", self._open.check_ready)
 
     def close(self) -> None:
         """Close what this storage opened; a second call does nothing, another one is refused."""

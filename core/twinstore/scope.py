@@ -25,9 +25,12 @@ from twinstore.fields import (
     parse_timestamp,
 )
 from twinstore.forks import ForkSafeLock
+from twinstore.observing.notifier import PRESENT
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from twinstore.observing.notifier import Notifier
 
 __all__ = [
     "SYSTEM_TENANT",
@@ -55,6 +58,11 @@ OPTIONAL_REFERENCE_ADAPTER: Final = TypeAdapter[str | None](OptionalReference)
 OPTIONAL_TEXT_ADAPTER: Final = TypeAdapter[str | None](OptionalText)
 COUNT_ADAPTER: Final = TypeAdapter[int](Count32)
 WHOLE_ADAPTER: Final = TypeAdapter[int](Count)
+
+# A purpose is free text. What is counted by it must not grow with the data of a host that puts some in.
+MAX_PURPOSES: Final = 100
+MAX_PURPOSE_LENGTH: Final = 100
+OTHER_PURPOSE: Final = "other"
 
 _openings: Counter[str] = Counter()
 # A Counter adds in two steps, between which another thread may come.
@@ -119,8 +127,13 @@ class Scope:
 UNBOUND: Final = Scope()
 
 
-def bound_scope(tenant_id: str | None, purpose: str | None) -> Scope:
+def bound_scope(tenant_id: str | None, purpose: str | None, notifier: Notifier | None = None) -> Scope:
     """Return the scope of a session: one tenant, or system scope with a purpose.
+
+    Args:
+        tenant_id: the one tenant.
+        purpose: why all tenants are needed.
+        notifier: tells of the opening of system scope; ``None``: whoever tells of the present call.
 
     Raises:
         TenantScopeError: both or neither is given.
@@ -128,20 +141,28 @@ def bound_scope(tenant_id: str | None, purpose: str | None) -> Scope:
     if (tenant_id is None) == (purpose is None):
         raise TenantScopeError("Open a session for one tenant, or without a tenant and with a purpose.")
     if tenant_id is None:
-        note_system_scope(purpose or "")
+        note_system_scope(purpose or "", notifier)
         return Scope(purpose=purpose)
     return Scope(tenant_id=tenant_argument(tenant_id))
 
 
-def note_system_scope(purpose: str) -> None:
-    """Log and count one opening of system scope."""
+def note_system_scope(purpose: str, notifier: Notifier | None = None) -> None:
+    """Log and count one opening of system scope, and tell the observers of the storage."""
     with _openings_lock:
-        _openings[purpose] += 1
+        known = purpose in _openings or (len(_openings) < MAX_PURPOSES and len(purpose) <= MAX_PURPOSE_LENGTH)
+        counted = purpose if known else OTHER_PURPOSE
+        _openings[counted] += 1
     log.info("system scope opened: %s", purpose)
+    teller = notifier or PRESENT.get()
+    if teller is not None:
+        teller.system_scope_opened(counted)
 
 
 def system_scope_openings() -> dict[str, int]:
-    """Return how often system scope was opened in this process, by purpose."""
+    """Return how often system scope was opened in this process, by purpose.
+
+    After 100 purposes, and for one of more than 100 characters, further ones are counted as ``other``.
+    """
     with _openings_lock:
         return dict(_openings)
 

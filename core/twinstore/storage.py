@@ -18,16 +18,19 @@ from twinstore.forks import ForkSafeLock
 from twinstore.installed import ModuleAttributes
 from twinstore.module_storage import ModuleStorage
 from twinstore.modules import module_spec
+from twinstore.observing.notifier import Notifier
+from twinstore.observing.observer import Observers
 from twinstore.plugins import load_backend
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from types import TracebackType
 
     from twinstore.backend import ModuleBackend
     from twinstore.clock import Clock
     from twinstore.config import ConfigSource, Settings
     from twinstore.modules import ModuleSpec
+    from twinstore.observing.observer import Observer
 
 __all__ = ["Storage", "open_module", "open_storage"]
 
@@ -38,10 +41,11 @@ S = TypeVar("S", bound=AnyStorage)
 class Storage(ModuleAttributes):
     """The storages of all modules, an attribute for each; one is opened when first used."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock, observers: Iterable[Observer] = ()) -> None:
         """Take the settings; nothing is loaded or connected yet."""
         self._settings = settings
         self._clock = clock
+        self._observers = Observers(observers)
         self._resources = SharedResources()
         self._opened: dict[str, AnyStorage] = {}
         self._lock = ForkSafeLock()
@@ -67,7 +71,9 @@ class Storage(ModuleAttributes):
             if key not in self._opened:
                 self._lifetime.check()
                 backend = self._settings.backend_name(key)
-                self._opened[key] = storage_of(key, backend, self._settings, self._clock, self._resources)
+                self._opened[key] = storage_of(
+                    key, backend, self._settings, self._clock, self._resources, observers=self._observers
+                )
             found = self._opened[key]
         if not isinstance(found, kind):
             raise ValidationError(
@@ -101,6 +107,7 @@ def open_storage(
     *,
     clock: Clock | None = None,
     options: Mapping[str, Mapping[str, object]] | None = None,
+    observers: Iterable[Observer] = (),
 ) -> Storage:
     """Return the storage that the configuration names; it does no I/O and is a context manager.
 
@@ -110,11 +117,13 @@ def open_storage(
         clock: the clock of the services; default: the system's, in UTC with whole milliseconds.
         options: options of modules by module and name, for what a host only knows at run time; they win over
             the configuration.
+        observers: are told of every call; see :mod:`twinstore.observing`. They belong to the host, which may
+            give them to several storages, and are not closed.
 
     Raises:
         ConfigurationError: unreadable, unknown or contradictory settings.
     """
-    return Storage(load_settings(config).with_options(options or {}), clock or SystemClock())
+    return Storage(load_settings(config).with_options(options or {}), clock or SystemClock(), observers)
 
 
 def open_module(
@@ -124,6 +133,7 @@ def open_module(
     *,
     clock: Clock | None = None,
     options: Mapping[str, object] | None = None,
+    observers: Iterable[Observer] = (),
     read_only: bool = False,
 ) -> AnyStorage:
     """Return the storage of one module; ``twinstore.add_<module>_storage`` is this for a known module.
@@ -134,6 +144,7 @@ def open_module(
         config: as for :func:`open_storage`.
         clock: the clock of the services.
         options: options of the module by name; they win over the configuration.
+        observers: as for :func:`open_storage`.
         read_only: the storage is the source of a copy; see :class:`~twinstore.backend.OpenRequest`.
 
     Raises:
@@ -143,7 +154,14 @@ def open_module(
     if options:
         settings = settings.with_options({module: options})
     name = backend or settings.backend_name(module)
-    return storage_of(module.casefold(), name, settings, clock or SystemClock(), read_only=read_only)
+    return storage_of(
+        module.casefold(),
+        name,
+        settings,
+        clock or SystemClock(),
+        observers=Observers(observers),
+        read_only=read_only,
+    )
 
 
 def storage_of(
@@ -153,6 +171,7 @@ def storage_of(
     clock: Clock,
     shared: SharedResources | None = None,
     *,
+    observers: Observers | None = None,
     read_only: bool = False,
 ) -> AnyStorage:
     """Return a storage over ``shared`` resources, or over some of its own, which it closes."""
@@ -165,7 +184,10 @@ def storage_of(
     # A module that is opened alone closes what it opened; one of several must not.
     resources = SharedResources() if shared is None else shared
     opened = module_on_driver(spec, backend, settings, resources, clock, read_only=read_only)
-    return spec.storage(opened, clock, resources if shared is None else None, settings.options(module))
+    notifier = Notifier(observers, spec.name, opened.driver) if observers else None
+    return spec.storage(
+        opened, clock, resources if shared is None else None, settings.options(module), notifier
+    )
 
 
 def module_on_driver(

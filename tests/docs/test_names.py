@@ -18,6 +18,8 @@ from twinstore import testing
 from twinstore.backend import CAPABILITY_NAMES
 from twinstore.config import CONFIG_VARIABLE
 from twinstore.config.keys import modules
+from twinstore.observing import Call, LockWait, Operation, SystemScopeOpening
+from twinstore.observing.counters import METRICS, Metric
 from twinstore_backfill.outcome import Exit
 
 COMMANDS: Final = dict(commands())
@@ -45,6 +47,19 @@ def test_every_exit_code_is_explained_to_operators(item: Exit) -> None:
 @pytest.mark.parametrize("name", sorted(CAPABILITY_NAMES))
 def test_every_capability_is_explained(name: str) -> None:
     assert prose(DOCS / "capabilities.md").count(f"| `{name}` |") == 2
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_every_metric_has_its_row_with_its_labels(metric: Metric) -> None:
+    kind = "counter" if metric.buckets is None else "histogram"
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    assert f"| `{metric.name}` | {kind} | {labels} | " in prose(DOCS / "observing.md")
+
+
+def test_every_event_and_its_fields_are_explained_to_observers() -> None:
+    for event in (Operation, Call, LockWait, SystemScopeOpening):
+        for name in (event.__name__, *event._fields):
+            assert named(name, "observing.md"), name
 
 
 @pytest.mark.parametrize("name", hooks())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
 
 from twinstore.aio.installed import AsyncModuleAttributes, facade_of
@@ -13,7 +13,7 @@ from twinstore.retrying import note_lost_race, pauses
 from twinstore.storage import open_storage as open_sync_storage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
     from types import TracebackType
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from twinstore.config import ConfigSource
     from twinstore.migrations import Consent, MigrationReport
     from twinstore.module_storage import ModuleStorage
+    from twinstore.observing.observer import Observer
     from twinstore.storage import Storage
 
 __all__ = ["AsyncModuleStorage", "AsyncStorage", "open_storage"]
@@ -68,11 +69,12 @@ class AsyncModuleStorage(Generic[S, A]):
         self, tenant_id: str | None = None, *, causal_consistency: bool = True, purpose: str | None = None
     ) -> AsyncGenerator[A]:
         """Open a session; see :class:`~twinstore.module_storage.ModuleSessions`."""
-        opening = self._storage.sessions.open(
+        opening = self._storage.sessions.unobserved(
             tenant_id, causal_consistency=causal_consistency, purpose=purpose
         )
-        async with _in_one_thread(opening, self._facade) as bound:
-            yield bound
+        with self._observed("session"):
+            async with _in_one_thread(opening, self._facade) as bound:
+                yield bound
 
     @asynccontextmanager
     async def transaction(
@@ -83,9 +85,9 @@ class AsyncModuleStorage(Generic[S, A]):
         See :meth:`twinstore.module_storage.ModuleStorage.transaction`; a second unit of one task is
         refused, units of several tasks stand beside each other.
         """
-        opening = self._storage.transaction(tenant_id, purpose=purpose, read_only=read_only)
+        opening = self._storage.unobserved_transaction(tenant_id, purpose=purpose, read_only=read_only)
         # Here, because the unit itself is opened in a thread of its own, which knows nothing of this task.
-        with self._storage.open_units.opened():
+        with self._observed("transaction"), self._storage.open_units.opened():
             async with _in_one_thread(opening, self._facade) as bound:
                 yield bound
 
@@ -101,6 +103,16 @@ class AsyncModuleStorage(Generic[S, A]):
 
         See :meth:`twinstore.module_storage.ModuleStorage.transact`.
         """
+        with self._observed("transact"):
+            return await self._repeated(fn, tenant_id, purpose, attempts)
+
+    async def _repeated(
+        self,
+        fn: Callable[[A], Awaitable[T]],
+        tenant_id: str | None,
+        purpose: str | None,
+        attempts: int | None,
+    ) -> T:
         # Not ``repeat``, which sleeps in the thread: here the event loop must go on meanwhile.
         for pause in pauses(attempts):
             try:
@@ -118,6 +130,11 @@ class AsyncModuleStorage(Generic[S, A]):
     ) -> T:
         async with self.transaction(tenant_id, purpose=purpose) as unit:
             return await fn(unit)
+
+    def _observed(self, name: str) -> AbstractContextManager[None]:
+        """Return a block whose length the observers are told, in the context of the task inside."""
+        notifier = self._storage.sessions.notifier
+        return nullcontext() if notifier is None else notifier.block(name, nullcontext())
 
 
 @asynccontextmanager
@@ -205,6 +222,7 @@ def open_storage(
     *,
     clock: Clock | None = None,
     options: Mapping[str, Mapping[str, object]] | None = None,
+    observers: Iterable[Observer] = (),
     concurrency: int = DEFAULT_CONCURRENCY,
 ) -> AsyncStorage:
     """Return the storage that the configuration names, for asyncio; it does no I/O.
@@ -213,6 +231,9 @@ def open_storage(
         config: as for :func:`twinstore.open_storage`.
         clock: the clock of the services.
         options: as for :func:`twinstore.open_storage`.
+        observers: as for :func:`twinstore.open_storage`; they are told in the threads that make the calls.
         concurrency: calls that run at the same time; sessions and units of work come on top.
     """
-    return AsyncStorage(open_sync_storage(config, clock=clock, options=options), concurrency)
+    return AsyncStorage(
+        open_sync_storage(config, clock=clock, options=options, observers=observers), concurrency
+    )

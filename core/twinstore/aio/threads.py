@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
@@ -45,13 +46,14 @@ class CallThreads(Renewable):
         """Return the result of a call made in a worker thread.
 
         A cancelled task stops waiting; the call itself goes on and is bounded by the timeouts of the server.
+        The call sees the context variables of the task, such as its span; what it sets there itself is lost.
         """
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(call, *args, **kwargs))
+        return await loop.run_in_executor(self._threads, partial(copy_context().run, call, *args, **kwargs))
 
     def begin(self, call: Callable[[], object]) -> None:
         """Make a call in a worker thread whose result nobody waits for."""
-        self._threads.submit(call)
+        self._threads.submit(copy_context().run, call)
 
     def close(self) -> None:
         """Accept no further calls; those that were made end by themselves."""

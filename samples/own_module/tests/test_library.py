@@ -12,6 +12,7 @@ from acme_library.books import Book
 from acme_library.storage import LibraryStorage
 from acme_library.subjects import Subject
 from twinstore import TenantScopeError, ValidationError, aio, open_storage
+from twinstore.observing import Counters
 
 NOON = datetime(2025, 10, 26, 12, tzinfo=UTC)
 BOOK = Book(id="b-1", tenant_id="acme", title="On stores", bought_at=NOON)
@@ -83,3 +84,23 @@ def test_asyncio_answers_the_same(library: LibraryStorage, settings: dict[str, o
 
     asyncio.run(used())
     assert library.books.get("acme", BOOK.id) == BOOK
+
+
+def test_calls_are_observed_under_the_names_of_the_module(settings: dict[str, object]) -> None:
+    counters = Counters()
+    with open_storage(settings, observers=[counters]) as storage:
+        library = storage.module("library", LibraryStorage)
+        library.books.put(BOOK)
+        with library.transaction("acme") as unit:
+            assert unit.books.get("acme", BOOK.id) == BOOK
+        library.subjects.put(MATHEMATICS)
+    assert counters.snapshot().operations == {
+        ("library", entity, operation, "Memory", "ok"): 1
+        for entity, operation in (
+            ("books", "put"),
+            ("books", "get"),
+            ("storage", "transaction"),
+            ("subjects", "put"),
+        )
+    }
+    assert counters.snapshot().system_scope == {("library", "Memory", "subjects"): 1}

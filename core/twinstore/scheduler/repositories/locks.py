@@ -18,10 +18,12 @@ from typing_extensions import override
 from twinstore.access import Access, Moment, Ref, Row, Rows
 from twinstore.errors import LockTimeoutError, ValidationError
 from twinstore.fields import SYSTEM_TENANT, LowerKeyMap, TenantText, explain
+from twinstore.observing.notifier import PRESENT, note_lock_wait
 from twinstore.repository import Repository
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.holding import Contender, HeldLock, elapsed
 from twinstore.scheduler.locks import LEASE, DistributedLock, LockHandle, LockInfo
+from twinstore.scheduler.observed_lock import ObservedLock
 from twinstore.scheduler.rules import locks as rules
 from twinstore.scheduler.rules.locks import LockClaim, lease_argument, timeout_argument
 from twinstore.scope import UNBOUND, id_argument
@@ -111,22 +113,37 @@ class Locks(Repository, DistributedLock):
     def _contended(
         self, contend: Callable[[float], Contender], claim: LockClaim, seconds: float
     ) -> LockHandle | None:
-        end = time.monotonic() + seconds
+        start = time.monotonic()
         contender = contend(seconds)
         held: HeldLock | None = None
+        attempts = 0
         try:
-            for pause in pauses(end):
+            for pause in pauses(start + seconds):
                 time.sleep(pause)
+                attempts += 1
                 # Before the question: the server may count the lease from any instant after it.
                 asked = elapsed()
                 owned = contender.acquire(claim)
                 if owned is not None:
-                    held = HeldLock(contender, owned, claim.lease, asked, lambda: self._access.binding)
+                    held = self._held(contender, owned, claim, asked)
                     break
         finally:
             if held is None:
                 contender.close()
+        note_lock_wait(
+            LOCKS.name,
+            time.monotonic() - start,
+            contended=attempts > 1 or held is None,
+            acquired=held is not None,
+        )
         return held
+
+    def _held(self, contender: Contender, owned: LockInfo, claim: LockClaim, asked: float) -> HeldLock:
+        ownership = (contender, owned, claim.lease, asked, lambda: self._access.binding)
+        notifier = PRESENT.get()
+        if notifier is None:
+            return HeldLock(*ownership)
+        return ObservedLock(*ownership, notifier=notifier.of(LOCKS.name))
 
     def _refuse_bound(self) -> None:
         # A lock that a roll-back would take away, or that only its own transaction sees, is none.

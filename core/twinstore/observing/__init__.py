@@ -1,0 +1,27 @@
+"""Observers: one hook that is told of every call, from which counters, spans and metrics follow.
+
+    open_storage(observers=[...]) -> Notifier between a session and its parts -> Observer of the host
+
+Bundled are :class:`Counters`; :mod:`twinstore.observing.prometheus` hands them to ``prometheus_client``, and
+:mod:`twinstore.observing.otel` makes spans and metrics of OpenTelemetry. The last two need an extra each and
+are imported by whoever asks for them.
+"""
+
+from __future__ import annotations
+
+from twinstore.observing.counters import Counters
+from twinstore.observing.events import Call, CallOutcome, LockWait, Operation, SystemScopeOpening
+from twinstore.observing.notifier import note_lock_wait
+from twinstore.observing.observer import Ending, Observer
+
+__all__ = [
+    "Call",
+    "CallOutcome",
+    "Counters",
+    "Ending",
+    "LockWait",
+    "Observer",
+    "Operation",
+    "SystemScopeOpening",
+    "note_lock_wait",
+]

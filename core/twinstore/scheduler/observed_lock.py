@@ -1,0 +1,45 @@
+"""A held lock that tells the observers of its storage what becomes of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from twinstore.scheduler.holding import HeldLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime, timedelta
+
+    from twinstore.observing.notifier import Notifier
+    from twinstore.scheduler.holding import Contender
+    from twinstore.scheduler.locks import LockInfo
+
+__all__ = ["ObservedLock"]
+
+
+class ObservedLock(HeldLock):
+    """Tells of renewals, also by ``keep_alive``, and of the release, also at the end of a block."""
+
+    def __init__(
+        self,
+        contender: Contender,
+        owned: LockInfo,
+        lease: timedelta,
+        asked: float,
+        check: Callable[[], object],
+        *,
+        notifier: Notifier,
+    ) -> None:
+        """Take the ownership as :class:`HeldLock` does, and who tells of it."""
+        super().__init__(contender, owned, lease, asked, check)
+        self._notifier = notifier
+
+    @override
+    def renew(self, *, lease: timedelta | None = None) -> datetime:
+        return self._notifier.run("renew", super().renew, lease=lease)
+
+    @override
+    def release(self) -> bool:
+        return self._notifier.run("release", super().release)

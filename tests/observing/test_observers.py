@@ -1,0 +1,440 @@
+"""What observers are told, what their failures do, and that nothing is there where nobody observes."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from enum import Enum
+from inspect import getmro
+from threading import Barrier
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+import pytest
+from pydantic import BaseModel
+from typing_extensions import override
+
+import twinstore
+from tests.observing.watching import Watch
+from twinstore import errors, scope
+from twinstore.errors import DuplicateError, NotFoundError, TenantScopeError, TwinstoreError
+from twinstore.forks import _renew_all
+from twinstore.observing import Call, CallOutcome, Counters, LockWait, Observer, Operation
+from twinstore.observing.counters import METRICS, OPERATION_BUCKETS
+from twinstore.observing.notifier import PRESENT, Notifier
+from twinstore.observing.observer import Observers
+from twinstore.observing.proxies import observed, observed_session
+from twinstore.scheduler import Run, RunRepository
+from twinstore.scheduler.repositories import Runs
+from twinstore.scheduler.repositories.locks import Locks
+from twinstore.testing.scheduler.builders import make_run
+from twinstore.testing.workspace import unique
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from twinstore.observing import Ending
+    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
+
+OPERATION: Final = Operation("library", "books", "get", "Cask")
+
+
+def memory(*observers: Observer) -> SchedulerStorage:
+    settings = {"Persistence": {"Memory": {"Store": unique("observers")}}}
+    return twinstore.add_scheduler_memory_storage(settings, observers=observers)
+
+
+def notifier(*observers: Observer) -> Notifier:
+    return Notifier(Observers(observers), "library", "Cask", "books")
+
+
+def parts_of(session: SchedulerSession) -> list[object]:
+    return [getattr(session, field.name) for field in fields(session)]
+
+
+class Broken(Observer):
+    """Fails whenever it is told something, or only at the end of calls."""
+
+    def __init__(self, *, at_end: bool = False) -> None:
+        self.told = 0
+        self._at_end = at_end
+
+    @override
+    def started(self, operation: Operation) -> Ending:
+        if not self._at_end:
+            self.fail(operation)
+        return self.fail
+
+    @override
+    def lock_waited(self, wait: LockWait) -> None:
+        self.fail(wait)
+
+    @override
+    def system_scope_opened(self, opening: object) -> None:
+        self.fail(opening)
+
+    def fail(self, event: object) -> None:
+        del event
+        self.told += 1
+        raise RuntimeError
+
+
+# Nobody observes
+
+
+def test_where_nobody_observes_sessions_have_the_parts_themselves() -> None:
+    with memory() as storage:
+        assert type(storage.runs) is Runs
+        assert getattr(storage.runs.get, "__func__") is Runs.get  # noqa: B009  # of a bound method
+        with storage.transaction("t") as unit, storage.sessions.open("t") as session:
+            found = [type(part) for part in parts_of(unit)]
+            assert found == [type(part) for part in parts_of(session)]
+            assert found == [type(part) for part in parts_of(storage.unbound)]
+            assert {kind.__module__.split(".")[1] for kind in found} == {"scheduler"}
+            assert not any(hasattr(part, "twinstore_part") for part in parts_of(unit))
+        assert type(storage.initializer).__mro__[0].__module__.startswith("twinstore_memory")
+
+
+# The observed parts
+
+
+def test_an_observed_part_is_of_the_class_of_the_part() -> None:
+    with memory(Watch()) as storage:
+        assert isinstance(storage.runs, Runs)
+        assert RunRepository in getmro(type(storage.runs))
+        assert isinstance(storage.locks, Locks)
+        assert storage.locks.access is not None  # a property of the part, and what lies behind it
+        assert storage.runs.driver == "Memory"
+        assert storage.runs.update.__doc__ == Runs.update.__doc__
+        assert type(storage.unbound) is type(memory().unbound)
+
+
+def test_an_error_that_passes_an_observer_is_the_one_that_was_raised_and_can_be_pickled() -> None:
+    with memory(Watch()) as storage:
+        with pytest.raises(NotFoundError) as caught:
+            storage.runs.get_required("t", "r")
+        assert (caught.value.module, caught.value.key) == ("scheduler", "r")
+        assert pickle.loads(pickle.dumps(caught.value)).key == "r"  # noqa: S301  # our own
+
+
+@runtime_checkable
+class Shelf(Protocol):
+    """A repository of somebody's module."""
+
+    def get(self, book: str) -> str: ...
+
+
+class SlottedShelf:
+    """A repository of somebody's driver: with slots, private state, a property and other kinds of methods."""
+
+    __slots__ = ("_books",)
+
+    def __init__(self, *books: str) -> None:
+        self._books = books
+
+    @property
+    def size(self) -> int:
+        return len(self._books)
+
+    @staticmethod
+    def kinds() -> int:
+        return 1
+
+    @classmethod
+    def empty(cls) -> SlottedShelf:
+        return cls()
+
+    def get(self, book: str) -> str:
+        return self._books[self._books.index(book)]
+
+    def first(self) -> str:
+        return self.get(self._books[0])
+
+    def __len__(self) -> int:
+        return len(self._books)
+
+
+class Colour(Enum):
+    """A value."""
+
+    RED = 1
+
+    def shade(self) -> int:
+        return self.value
+
+
+class Options(BaseModel):
+    """Another value."""
+
+    limit: int = 1
+
+
+class PlainSession:
+    """A session that is no data class, with a value beside its part."""
+
+    def __init__(self) -> None:
+        self.shelf = SlottedShelf("a", "b")
+        self.colour = Colour.RED
+        self.options = Options()
+        self.name = "plain"
+
+
+def test_parts_of_any_class_are_observed_and_values_stay_what_they_are() -> None:
+    watch, plain = Watch(), PlainSession()
+    session = observed_session(plain, notifier(watch))
+    assert (session.colour, session.options, session.name) == (Colour.RED, plain.options, "plain")
+    assert session.options is plain.options
+    assert isinstance(session.shelf, SlottedShelf)
+    assert isinstance(session.shelf, Shelf)
+    assert (session.shelf.get("b"), session.shelf.size, len(session.shelf)) == ("b", 2, 2)
+    assert (session.shelf.kinds(), session.shelf.empty().size) == (1, 0)
+    assert copy.copy(session.shelf).get("a") == "a"
+    assert watch.names == ["shelf.get", "shelf.get"]
+    assert type(plain.shelf) is SlottedShelf
+
+
+def test_a_method_that_calls_another_one_of_its_object_is_one_call() -> None:
+    watch = Watch()
+    assert observed(SlottedShelf("a"), notifier(watch)).first() == "a"
+    assert watch.names == ["books.first"]
+
+
+def test_a_part_has_no_attribute_that_its_class_has_not() -> None:
+    shelf = observed(SlottedShelf("a"), notifier(Watch()))
+    with pytest.raises(AttributeError, match="lend"):
+        getattr(shelf, "lend")  # noqa: B009  # no type checker admits it
+
+
+# Outcomes
+
+
+ERRORS: Final = [
+    kind
+    for name in errors.__all__
+    if isinstance(kind := getattr(errors, name), type) and issubclass(kind, TwinstoreError)
+]
+
+
+def raised(error: BaseException) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=[kind.__name__ for kind in ERRORS])
+def test_the_outcome_of_an_error_of_ours_is_its_code(kind: type[TwinstoreError]) -> None:
+    watch, error = Watch(), kind.__new__(kind)
+    with pytest.raises(kind):
+        notifier(watch).run("get", raised(error))
+    assert [(call.outcome.value, call.error) for call in watch.calls] == [
+        (kind.code, f"twinstore.errors.{kind.__name__}")
+    ]
+
+
+def test_there_is_no_outcome_that_nothing_has() -> None:
+    codes = {kind.code for kind in ERRORS}
+    assert {outcome.value for outcome in CallOutcome} == codes | {"ok"}
+
+
+class ForeignError(TwinstoreError):
+    """Of a host that gives its errors codes of their own."""
+
+    code = "tenant acme"
+
+
+class FineError(TwinstoreError):
+    """Of a host that calls an error what it is not."""
+
+    code = "ok"
+
+
+@pytest.mark.parametrize("error", [LookupError(), KeyboardInterrupt(), ForeignError(), FineError()], ids=repr)
+def test_the_outcome_of_all_other_errors_is_one(error: BaseException) -> None:
+    watch = Watch()
+    with pytest.raises(type(error)):
+        notifier(watch).run("get", raised(error))
+    assert [call.outcome for call in watch.calls] == [CallOutcome.ERROR]
+
+
+@pytest.mark.parametrize("answer", [None, False, 0, ()])
+def test_an_answer_that_says_nothing_is_a_good_end(answer: object) -> None:
+    watch = Watch()
+    assert notifier(watch).run("get", lambda: answer) is answer
+    assert [(call.outcome, call.error) for call in watch.calls] == [(CallOutcome.OK, None)]
+
+
+def test_a_record_holds_no_tenant_no_key_and_no_payload() -> None:
+    watch = Watch()
+    with memory(watch) as storage:
+        secret = make_run("tenant-secret", "run-secret")
+        storage.runs.create(secret)
+        with pytest.raises(DuplicateError):
+            storage.runs.create(secret)
+        with pytest.raises(TenantScopeError), storage.transaction("tenant-secret") as unit:
+            unit.runs.get("another-secret", "run-secret")
+    assert len(watch.calls) == 4
+    assert "secret" not in repr((watch.calls, watch.requests))
+
+
+# Failures of observers
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_an_observer_that_fails_breaks_no_call_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture, *, at_end: bool
+) -> None:
+    broken, watch = Broken(at_end=at_end), Watch()
+    with memory(broken, watch) as storage:
+        run = make_run("t", "r")
+        assert storage.runs.create(run) == run
+        with pytest.raises(DuplicateError):
+            storage.runs.create(run)
+        with storage.transaction("t") as unit:
+            assert unit.runs.get("t", "r") == run
+        assert not storage.workers.list()
+    assert broken.told == 6
+    assert watch.names == ["runs.create", "runs.create", "runs.get", "storage.transaction", "workers.list"]
+    lines = [record for record in caplog.records if record.name == "twinstore.observing"]
+    assert [line.levelno for line in lines] == [logging.ERROR]
+    assert "Broken" in lines[0].getMessage()
+
+
+def test_observers_are_told_in_order_and_at_an_end_in_the_opposite_one() -> None:
+    told: list[str] = []
+
+    class Named(Observer):
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        @override
+        def started(self, operation: Operation) -> Ending:
+            told.append(self._name)
+            return lambda call: told.append(f"{self._name} {call.operation}")
+
+    notifier(Named("a"), Observer_(), Named("b")).run("get", lambda: None)
+    assert told == ["a", "b", "b get", "a get"]
+
+
+class Observer_(Observer):  # noqa: N801  # one that is interested in nothing
+    """Only there."""
+
+
+def test_who_tells_of_a_call_is_known_during_it_alone() -> None:
+    here = notifier(Watch())
+    assert PRESENT.get() is None
+    assert here.run("get", PRESENT.get) is here
+    assert PRESENT.get() is None
+
+
+# Purposes
+
+
+def test_purposes_beyond_a_hundred_and_long_ones_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scope, "_openings", Counter[str]())
+    watch = Watch()
+    with memory(watch) as storage:
+        for number in range(150):
+            with storage.sessions.open(purpose=f"for number {number}"):
+                pass
+        with storage.sessions.open(purpose="for number 7"):
+            pass
+    told = Counter(opening.purpose for opening in watch.openings)
+    assert (len(told), told["other"], told["for number 7"]) == (101, 50, 2)
+    assert told == Counter(scope.system_scope_openings())
+    monkeypatch.setattr(scope, "_openings", Counter[str]())
+    scope.note_system_scope("x" * 101)
+    assert scope.system_scope_openings() == {"other": 1}
+
+
+# The bundled counters
+
+
+def told(counters: Counters, seconds: float, outcome: CallOutcome = CallOutcome.OK) -> None:
+    counters.started(OPERATION)(Call(*OPERATION, outcome, seconds, None))
+
+
+def test_counters_say_how_often_and_how_long() -> None:
+    counters = Counters()
+    assert counters.snapshot().operations == {}
+    for seconds in (0.0005, 0.0006, 99.0):
+        told(counters, seconds)
+    told(counters, 0.2, CallOutcome.TIMEOUT)
+    snapshot = counters.snapshot()
+    assert snapshot.operations == {(*OPERATION, "ok"): 3, (*OPERATION, "timeout"): 1}
+    found = snapshot.operation_seconds[tuple(OPERATION)]
+    upto = dict(zip(OPERATION_BUCKETS, found.buckets, strict=True))
+    assert [upto[bound] for bound in (0.0005, 0.001, 0.1, 0.25, 30.0)] == [1, 2, 2, 3, 3]
+    assert (found.count, round(found.total, 6)) == (4, 99.2011)
+
+
+def test_a_snapshot_stays_what_it_was() -> None:
+    counters = Counters()
+    told(counters, 1)
+    before = counters.snapshot()
+    told(counters, 1)
+    assert before.operations == {(*OPERATION, "ok"): 1}
+    assert before.operation_seconds[tuple(OPERATION)].count == 1
+
+
+def test_threads_lose_no_count() -> None:
+    counters, barrier = Counters(), Barrier(4)
+
+    def count(_: int) -> None:
+        barrier.wait(20)
+        for _number in range(2000):
+            told(counters, 0.01)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(count, range(4)))
+    snapshot = counters.snapshot()
+    assert snapshot.operations == {(*OPERATION, "ok"): 8000}
+    assert snapshot.operation_seconds[tuple(OPERATION)].count == 8000
+
+
+def test_a_forked_child_begins_at_nothing() -> None:
+    counters = Counters()
+    told(counters, 1)
+    _renew_all()  # what runs in a child
+    assert counters.snapshot().operations == {}
+    told(counters, 1)
+    assert counters.snapshot().operations == {(*OPERATION, "ok"): 1}
+
+
+def test_the_metrics_are_the_five() -> None:
+    assert [metric.name for metric in METRICS] == [
+        "twinstore_operations_total",
+        "twinstore_operation_seconds",
+        "twinstore_lock_wait_seconds",
+        "twinstore_lock_contention_total",
+        "twinstore_system_scope_total",
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenSession:
+    """As the sessions of modules are."""
+
+    shelf: SlottedShelf
+    run: Run
+
+
+def test_a_frozen_session_is_copied_and_its_models_stay() -> None:
+    plain = FrozenSession(SlottedShelf("a"), make_run("t", "r"))
+    session = observed_session(plain, notifier(Watch()))
+    assert session.run is plain.run
+    assert type(session.shelf) is not type(plain.shelf) is SlottedShelf
+
+
+def test_both_ways_to_open_take_observers() -> None:
+    watch = Watch()
+    settings = {"Persistence": {"Scheduler": "Memory", "Memory": {"Store": unique("observers")}}}
+    with twinstore.open_storage(settings, observers=[watch]) as storage:
+        storage.scheduler.runs.get("t", "r")
+    with twinstore.add_scheduler_storage(settings, observers=iter([watch])) as one:
+        one.runs.get("t", "r")
+    assert watch.calls[0][:5] == ("scheduler", "runs", "get", "Memory", CallOutcome.OK)
+    assert watch.names == ["runs.get"] * 2
