@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 
 from twinstore.config import load_settings
-from twinstore.errors import TwinstoreError
 from twinstore.scheduler import RunQueryOptions
 from twinstore.storage import open_storage
 from twinstore_backfill.demo.data import TENANTS
+from twinstore_backfill.demo.failure import DemoFailedError
 from twinstore_backfill.demo.loading import load_everything, load_samples
 from twinstore_backfill.demo.service import missing_libraries, read_over_http, serving, work_over_http
 from twinstore_backfill.selftest.markdown import headline
@@ -39,12 +39,6 @@ SAMPLE: Final = 20
 FORMATS: Final = ("json", "xml", "md", "html")
 
 RunPage = tuple[tuple[str, ...], str | None]
-
-
-class DemoFailedError(TwinstoreError):
-    """The demo did not reach its proof."""
-
-    code = "demo_failed"
 
 
 def run_demo(folder: Path, *, runs: int = RUNS, sample: int = SAMPLE, corrupted: Sequence[str] = ()) -> int:

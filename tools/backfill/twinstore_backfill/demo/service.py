@@ -15,25 +15,19 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from twinstore.errors import TwinstoreError
+from twinstore_backfill.demo.failure import DemoFailedError
 from twinstore_backfill.demo.loading import shipped_folder
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["ServiceFailedError", "missing_libraries", "read_over_http", "serving", "work_over_http"]
+__all__ = ["missing_libraries", "read_over_http", "serving", "work_over_http"]
 
 LIBRARIES: Final = ("fastapi", "httpx", "uvicorn")
 TENANT: Final = "over-http"
 # What is compared before and after the switch.
 LISTS: Final = ("schedules", "triggers", "runs", "run-summaries", "policy-runs", "audit")
 PATIENCE: Final = 60.0  # seconds for a worker to execute a job
-
-
-class ServiceFailedError(TwinstoreError):
-    """The service did not do over HTTP what it should."""
-
-    code = "demo_failed"
 
 
 def missing_libraries() -> list[str]:
@@ -46,7 +40,7 @@ def serving(settings: Path, backend: str) -> Generator[str]:
     """Run the service and a worker on a store that one variable chooses; give the address.
 
     Raises:
-        ServiceFailedError: it does not start; what it said stands in ``service.log`` beside the settings.
+        DemoFailedError: it does not start; what it said stands in ``service.log`` beside the settings.
     """
     log = settings.parent / "service.log"
     with log.open("ab") as said:
@@ -55,7 +49,7 @@ def serving(settings: Path, backend: str) -> Generator[str]:
         try:
             url = b"" if service.stdout is None else service.stdout.readline().strip()
             if not url:
-                raise ServiceFailedError(f"The sample service did not start; {log} says why.")
+                raise DemoFailedError(f"The sample service did not start; {log} says why.")
             options = ("--url", url.decode(), "--tenant", TENANT, "--pause", "0.1")
             worker = _started(backend, said, "scheduler_service.worker", *options)
             yield url.decode()
@@ -81,7 +75,7 @@ def work_over_http(url: str, name: str) -> None:
     """Store a schedule that is due, fire it, and wait until the worker has executed its job.
 
     Raises:
-        ServiceFailedError: the job was not executed in time, or a call was refused.
+        DemoFailedError: the job was not executed in time, or a call was refused.
     """
     before = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=2)
     schedule = {
@@ -99,7 +93,7 @@ def work_over_http(url: str, name: str) -> None:
     end = time.monotonic() + PATIENCE
     while run["state"] != "completed":
         if time.monotonic() > end:
-            raise ServiceFailedError(f"No worker has executed {run['id']} within {PATIENCE:.0f} s.")
+            raise DemoFailedError(f"No worker has executed {run['id']} within {PATIENCE:.0f} s.")
         time.sleep(0.05)
         run = json.loads(_call(url, f"runs/{quote(run['id'], safe='')}"))
 
@@ -117,5 +111,5 @@ def _call(url: str, path: str, method: str = "GET", body: object = None) -> byte
         with urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310  # our own
             found: bytes = answer.read()
     except OSError as error:
-        raise ServiceFailedError(f"{method} {path} of the sample service ended with {error}.") from error
+        raise DemoFailedError(f"{method} {path} of the sample service ended with {error}.") from error
     return found
