@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Self, cast
@@ -146,7 +147,8 @@ class Crew:
 
     def __exit__(self, *_: object) -> None:
         for pipe in self._pipes:
-            pipe.send(None)
+            with suppress(OSError):  # it has ended already, and its error is on its way
+                pipe.send(None)
         for process in self._processes:
             process.join()
 
