@@ -46,9 +46,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     add("--peers", action="store_true", help="only what stands beside other libraries; loads no documents")
     add("--workers", type=int, nargs="+", default=WORKERS, help="worker processes of these groups (1 4 16)")
     add("--seconds", type=float, default=0.4, help="of a slice of these groups, at most (%(default)s)")
-    add(
-        "--minutes", type=float, default=inf, help="for all groups; no round is begun after it (no limit)"
-    )
+    add("--minutes", type=float, default=inf, help="for all groups; no round is begun after it (no limit)")
     add("--directory", type=Path, default=Path(".bench"), help="servers and results (%(default)s)")
     add("--durable", action="store_true", help="start PostgreSQL with fsync and synchronous_commit")
     add("--profile", action="store_true", help="also write what the threads of each candidate do; slows it")
