@@ -14,6 +14,11 @@ bounded one, and the full one, which ``--long`` asks for:
 
     @pytest.mark.long            a test that only runs then; beside it stands one whose name promises less
     long_form                    whether to do more, for a test whose name promises no amount
+
+What runs through a transaction pooler needs a program that no wheel brings. Where it is not installed such a
+test is left out, and the summary of the run says so:
+
+    @pytest.mark.pgbouncer       a test that starts one; see tests/pgbouncer.py
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ import hypothesis
 import pytest
 
 import twinstore
+from tests import pgbouncer
 from tests.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
 from tests.server_supervisor import servers_of, shared_run
 from tests.servers import ServerUrls, Source, choose_source
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RUN_DIRECTORY = pytest.StashKey[Path]()
+LEFT_OUT = pytest.StashKey[str]()
 
 # A database shared with the other worker may take its time, which says nothing about the code.
 hypothesis.settings.register_profile("real-servers", deadline=None)
@@ -50,13 +57,44 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the full forms unless the run asks for them."""
-    if is_long(config):
-        return
-    full = [item for item in items if item.get_closest_marker("long") is not None]
-    if full:
-        config.hook.pytest_deselected(items=full)
-        items[:] = [item for item in items if item not in full]
+    """Leave out the full forms unless the run asks for them, and what needs a program that is not there."""
+    if not is_long(config):
+        leave_out(config, items, "long")
+    if pgbouncer.PROGRAM is None and leave_out(config, items, "pgbouncer"):
+        config.stash[LEFT_OUT] = pgbouncer.LEFT_OUT
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item], marker: str) -> bool:
+    """Take the tests with a marker out of a run; return whether there was one."""
+    marked = {item for item in items if item.get_closest_marker(marker) is not None}
+    if marked:
+        config.hook.pytest_deselected(items=list(marked))
+        items[:] = [item for item in items if item not in marked]
+    return bool(marked)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let a worker tell the controller what it left out."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = session.config.stash.get(LEFT_OUT, "")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: WorkerNode) -> None:
+    """Learn in the controller what a worker left out."""
+    # A worker that died has told nothing.
+    told = getattr(node, "workeroutput", {}).get("left_out")
+    if told:
+        node.config.stash[LEFT_OUT] = told
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out."""
+    left_out = config.stash.get(LEFT_OUT, "")
+    if left_out:
+        terminalreporter.section("left out", yellow=True)
+        terminalreporter.line(left_out)
 
 
 def is_long(config: pytest.Config) -> bool:

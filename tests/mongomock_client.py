@@ -130,6 +130,10 @@ class MongomockCollection:
 
     # ------------------------------------------------------------------------------------- reading
 
+    def with_options(self, *_: object) -> MongomockCollection:
+        """Return the same, which has no wire and so no way to read it."""
+        return self
+
     def find_one(self, condition: Document, *fields: object, **options: object) -> Document | None:
         return next(iter(self.find(condition, *fields, **options).limit(1)), None)
 

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.table import Table
 
-import twinstore_embedded
-from tests.servers import mongo_config, postgres_config
+from tests.faults.outages import outages_of
 from tests.soak.plan import Plan
 from tests.soak.program import OPERATIONS, Result, soak
-from tests.stores import kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tests.faults.outages import Outages
+    from tests.servers import Settings
+
 DATABASES: Final = ("mongo", "postgres")
 DEFAULT_MINUTES: Final = 1.25
 SHOWN: Final = 20
+# On a busy machine a primary that lives may be silent for a second, and nothing was planned for its loss.
+ELECTION_MS: Final = 3000
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
@@ -41,23 +45,23 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 
 
 @contextmanager
-def databases(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, dict[str, Any]]]:
-    """Give the settings of each database: those of a file, or of servers that run as long as this does."""
+def database(name: str, options: argparse.Namespace) -> Iterator[tuple[Settings, Outages | None]]:
+    """Give the settings of a database, and its server where that is ours to restart.
+
+    Servers of a file belong to somebody else and are left alone.
+    """
     if options.settings is not None:
-        yield json.loads(options.settings.read_text("utf-8"))
+        yield json.loads(options.settings.read_text("utf-8"))[name], None
         return
-    wanted = DATABASES if options.only is None else (options.only,)
-    found: dict[str, dict[str, Any]] = {}
-    with ExitStack() as stack:
-        if "mongo" in wanted:
-            mongo = twinstore_embedded.start_mongo(folder / "data", owned=True)
-            stack.callback(mongo.stop)
-            found["mongo"] = kept(mongo_config(mongo.url, "soak"))
-        if "postgres" in wanted:
-            postgres = twinstore_embedded.start_postgres(folder / "data", owned=True)
-            stack.callback(postgres.stop)
-            found["postgres"] = kept(postgres_config(postgres.app_url(), postgres.owner_url()))
-        yield found
+    with outages_of(name, election_ms=ELECTION_MS) as server:
+        yield server.settings, server
+
+
+def names_of(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return which databases are asked for."""
+    if options.settings is not None:
+        return tuple(json.loads(options.settings.read_text("utf-8")))
+    return DATABASES if options.only is None else (options.only,)
 
 
 def table_of(results: Mapping[str, Result]) -> Table:
@@ -66,6 +70,12 @@ def table_of(results: Mapping[str, Result]) -> Table:
     for name in OPERATIONS:
         table.add_row(name, *(f"{result.operations[name]:,}" for result in results.values()))
     table.add_row("workers killed", *(str(result.kills) for result in results.values()))
+    for kind in sorted({kind for result in results.values() for kind in result.outages}):
+        counts = (result.outages.get(kind) for result in results.values())
+        table.add_row(f"server: {kind}", *("" if count is None else str(count) for count in counts))
+    table.add_row("refused while away", *(f"{result.refused:,}" for result in results.values()))
+    table.add_row("of these unknown", *(f"{result.unknown:,}" for result in results.values()))
+    table.add_row("healed within (s)", *(f"{result.healed:.1f}" for result in results.values()))
     table.add_row("takeovers", *(str(result.takeovers) for result in results.values()))
     table.add_row("violations", *(str(len(result.violations)) for result in results.values()))
     return table
@@ -74,25 +84,29 @@ def table_of(results: Mapping[str, Result]) -> Table:
 def main(given: Sequence[str] | None = None) -> int:
     """Soak, print and judge."""
     options, results, console = arguments(given), dict[str, Result](), Console()
-    with TemporaryDirectory() as name, databases(options, Path(name)) as found:
-        folder: Path = options.journals or Path(name)
+    # Each attempt to reach a server that is away; what calls are told stands in the journal.
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+    with TemporaryDirectory() as temporary:
+        folder: Path = options.journals or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        for database, settings in found.items():
-            plan = Plan(
-                settings=settings,
-                journal=folder / f"{database}.journal",
-                seed=options.seed,
-                seconds=options.minutes * 60,
-                start=time.monotonic_ns(),
-            )
-            results[database] = soak(plan)
+        # One after the other: each has the machine for itself.
+        for name in names_of(options):
+            with database(name, options) as (settings, server):
+                plan = Plan(
+                    settings=settings,
+                    journal=folder / f"{name}.journal",
+                    seed=options.seed,
+                    seconds=options.minutes * 60,
+                    start=time.monotonic_ns(),
+                )
+                results[name] = soak(plan, server)
     console.print(table_of(results))
     console.print(f"seed {options.seed}, {options.minutes:g} minutes for each database")
-    for database, result in results.items():
+    for name, result in results.items():
         for wrong in result.violations[:SHOWN]:
-            console.print(f"{database}: {wrong}", markup=False, soft_wrap=True)
+            console.print(f"{name}: {wrong}", markup=False, soft_wrap=True)
     if options.journals is not None:
-        told = {database: asdict(result) for database, result in results.items()}
+        told = {name: asdict(result) for name, result in results.items()}
         (options.journals / "results.json").write_text(json.dumps(told, indent=1), "utf-8")
     return int(any(result.violations for result in results.values()))
 

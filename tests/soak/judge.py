@@ -1,8 +1,9 @@
 """Judges what a soak left: the journal of its workers against what the store holds.
 
-A line that says what was answered is a fact. One that is missing says nothing: whoever should have written it
-may have been killed between the answer and the line. So what was answered must be stored, and what is stored
-must follow from something that was intended.
+A line that says what was answered is a fact, also where it says that nothing was applied. One that is missing
+says nothing: whoever should have written it may have been killed between the answer and the line, or the
+error said that nobody knows. So what was answered must be stored, what was refused must not, and what is
+stored must follow from something that was intended and has no other answer (:mod:`tests.soak.explained`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from tests.soak import explained
+from tests.soak.outages import refusal_violations
 from tests.soak.sections import lock_violations
+from twinstore.errors import Outcome
 from twinstore.scheduler import GraphJobStatus
 from twinstore.scheduler.states import graph_job_move_allowed
 
@@ -35,12 +39,15 @@ def violations(lines: Sequence[Line], stored: Stored) -> list[str]:
     """Return what is wrong, each in one sentence; nothing is the only good answer."""
     judges: tuple[Callable[[Sequence[Line], Stored], Iterator[str]], ...] = (
         _errors,
+        lambda journal, _: refusal_violations(journal),
+        _refused,
         _jobs,
         _leases,
         _firing,
         _graph_jobs,
         _logs,
         lambda journal, rows: lock_violations(journal, rows.fences),
+        explained.violations,
     )
     return [found for judge in judges for found in judge(lines, stored)]
 
@@ -54,9 +61,29 @@ def _twice(names: Iterable[str]) -> list[str]:
 
 
 def _errors(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
-    """No worker met an error."""
+    """No worker met an error that a repetition does not mend."""
     del stored
     yield from (f"error during {line['during']}: {line['error']}" for line in _of(lines, "error"))
+
+
+def _refused(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
+    """What was refused as not applied is not stored."""
+    refused = {
+        line["of"]
+        for line in _of(lines, "refused")
+        if "of" in line and line["outcome"] == Outcome.NOT_APPLIED
+    }
+    for line in lines:
+        if line.get("of") not in refused:
+            continue
+        if line["what"] == "create" and line["job"] in stored.jobs:
+            yield f"job {line['job']} is stored although its creation was refused"
+        if line["what"] == "add" and line["job"] in stored.graph_jobs:
+            yield f"graph job {line['job']} is stored although its creation was refused"
+        if line["what"] == "append":
+            there = {message for _, message in stored.logs.get(line["run"], ())}
+            if there & set(line["messages"]):
+                yield f"the log of run {line['run']} has lines whose append was refused"
 
 
 def _jobs(lines: Sequence[Line], stored: Stored) -> Iterator[str]:

@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.faults.claiming import TENANTS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["Kill", "Plan", "SoakClock", "kills_of"]
+__all__ = ["Kill", "Outage", "Plan", "SoakClock", "kills_of", "outages_of"]
 
 # From one kill to the next, on average: a worker needs about a tenth of it to open its storage.
 KILL_SECONDS: Final = 0.6
+# From one outage to the next, on average: with the way back about half of the time is without one.
+OUTAGE_SECONDS: Final = 12.0
+# At most so long a server is away before it is started again; its start and an election come on top.
+AWAY_SECONDS: Final = 2.0
+# The last outage ends well before the workers do.
+CALM_SECONDS: Final = 10.0
 # No kill while the first workers start.
 GRACE_SECONDS: Final = 0.5
 BASE: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -75,6 +82,26 @@ def kills_of(plan: Plan) -> tuple[Kill, ...]:
     while after < plan.seconds:
         found.append(Kill(after, random.randrange(plan.processes)))
         after += random.expovariate(1 / KILL_SECONDS)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """What happens to a server when: seconds after the beginning, its name, and how long it is away."""
+
+    after: float
+    kind: str
+    seconds: float
+
+
+def outages_of(plan: Plan, kinds: Sequence[str]) -> tuple[Outage, ...]:
+    """Return the outages in order; the same seed gives the same."""
+    random = Random(f"{plan.seed}/outages")
+    found: list[Outage] = []
+    after = GRACE_SECONDS + random.uniform(0, OUTAGE_SECONDS)
+    while after < plan.seconds - CALM_SECONDS:
+        found.append(Outage(after, random.choice(kinds), random.uniform(0, AWAY_SECONDS)))
+        after += random.uniform(0.5, 1.5) * OUTAGE_SECONDS
     return tuple(found)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -15,10 +17,12 @@ import twinstore
 from tests.faults.claiming import BATCH, TENANTS, forked
 from tests.soak.journal import Journal, read_journal
 from tests.soak.judge import violations
-from tests.soak.plan import BASE, NANOSECONDS, SoakClock, kills_of
+from tests.soak.outages import healed_after
+from tests.soak.plan import BASE, CALM_SECONDS, NANOSECONDS, SoakClock, kills_of, outages_of
 from tests.soak.sections import takeovers_of
 from tests.soak.stored import stored_in
 from tests.soak.work import Worker
+from twinstore.errors import Outcome
 from twinstore.scheduler import PolicyRunJobStatus
 from twinstore.testing.scheduler.builders import make_schedule
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from tests.faults.outages import Outages
     from tests.soak.journal import Line
     from tests.soak.plan import Plan
     from twinstore.scheduler.storage import SchedulerStorage
@@ -56,25 +61,38 @@ class Result:
     Attributes:
         operations: how many of each kind were answered.
         kills: how many workers were killed.
+        outages: how often each thing happened to the server.
+        refused: how many calls were refused while it was away.
+        unknown: of these, how many with an unknown outcome.
+        healed: seconds from its return to the end of the last call that was refused all the same.
         takeovers: locks whose holder had not ended, and leases of jobs after the first.
         violations: what is wrong, each in one sentence.
     """
 
     operations: dict[str, int]
     kills: int
+    outages: dict[str, int]
+    refused: int
+    unknown: int
+    healed: float
     takeovers: int
     violations: tuple[str, ...]
 
 
-def soak(plan: Plan) -> Result:
-    """Work, kill, finish and judge. No storage is open while workers are forked."""
+def soak(plan: Plan, server: Outages | None = None) -> Result:
+    """Work, kill, finish and judge. No storage is open while workers are forked.
+
+    Args:
+        plan: what is done.
+        server: what is restarted; ``None`` for one that belongs to somebody else.
+    """
     plan.journal.unlink(missing_ok=True)
     with twinstore.open_storage(plan.settings) as storage:
         first = _prepared(storage.scheduler, plan)
     # Once for all: each worker would import them anew.
     import_module(f"twinstore_{storage.scheduler.driver.lower()}.special.scheduler_locks")
     with closing(Journal(plan.journal)) as journal:
-        Supervisor(plan, journal).run()
+        Supervisor(plan, journal, server).run()
         with twinstore.open_storage(plan.settings) as storage:
             _finish(storage.scheduler, journal, plan)
             stored = stored_in(storage.scheduler, plan, first)
@@ -82,6 +100,10 @@ def soak(plan: Plan) -> Result:
     return Result(
         operations={name: _count(lines, what) for name, what in OPERATIONS.items()},
         kills=_count(lines, "killed"),
+        outages=dict(sorted(Counter(line["kind"] for line in lines if line["what"] == "outage").items())),
+        refused=_count(lines, "refused"),
+        unknown=sum(line["what"] == "refused" and line["outcome"] == Outcome.UNKNOWN for line in lines),
+        healed=healed_after(lines),
         takeovers=takeovers_of(lines)
         + sum(line["what"] == "leased" and line["attempt"] > 1 for line in lines),
         violations=tuple(violations(lines, stored)),
@@ -107,14 +129,17 @@ def _prepared(storage: SchedulerStorage, plan: Plan) -> dict[str, datetime]:
 class Supervisor:
     """Starts workers, kills them as the plan says, and starts others in their place."""
 
-    def __init__(self, plan: Plan, journal: Journal) -> None:
+    def __init__(self, plan: Plan, journal: Journal, server: Outages | None) -> None:
         self._plan = plan
         self._journal = journal
+        self._server = server
         self._running: dict[int, int] = {}
         self._started = 0
 
     def run(self) -> None:
         """Kill until the time is over; then let the last workers end by themselves."""
+        # A process of its own: a restart takes seconds, in which workers are killed and started all the same.
+        interrupter = None if self._server is None else forked(partial(interrupt, self._plan, self._server))
         for number in range(self._plan.processes):
             self._start(number)
         for kill in kills_of(self._plan):
@@ -123,6 +148,8 @@ class Supervisor:
             self._start(kill.worker)
         self._wait_until(self._plan.end)
         self._let_end()
+        if interrupter is not None and os.waitpid(interrupter, 0)[1] != 0:
+            self._journal.add("error", during="an outage", error="the server did not come back")
 
     def _start(self, number: int) -> None:
         plan, name = self._plan, f"{self._plan.seed}/{number}/{self._started}"
@@ -165,6 +192,20 @@ class Supervisor:
                     break
                 time.sleep(LOOK_SECONDS)
             self._check(number, ended[1])
+
+
+def interrupt(plan: Plan, server: Outages) -> None:
+    """Let happen to the server what the plan says, and note when it begins and is over."""
+    kinds = server.kinds
+    with closing(Journal(plan.journal)) as journal:
+        for outage in outages_of(plan, sorted(kinds)):
+            # Whatever took longer than planned moves the others.
+            time.sleep(max(0.0, plan.start / NANOSECONDS + outage.after - time.monotonic()))
+            if time.monotonic_ns() > plan.end - int(CALM_SECONDS * NANOSECONDS):
+                return
+            journal.add("outage", kind=outage.kind)
+            kinds[outage.kind](partial(time.sleep, outage.seconds))
+            journal.add("back", kind=outage.kind)
 
 
 def _finish(storage: SchedulerStorage, journal: Journal, plan: Plan) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.soak.journal import Journal, read_journal
 from tests.soak.judge import violations
-from tests.soak.plan import BASE, NANOSECONDS, Plan, kills_of
+from tests.soak.outages import HEALED_SECONDS, healed_after
+from tests.soak.plan import BASE, NANOSECONDS, Plan, kills_of, outages_of
 from tests.soak.sections import takeovers_of
 from tests.soak.stored import GraphState, JobState, Stored, TriggerState
 from twinstore.scheduler.triggers import fired_run_id
@@ -43,14 +44,18 @@ def held(fence: int, by: int, asked: float) -> dict[str, Any]:
 
 
 GOOD: Final[list[tuple[float, dict[str, Any]]]] = [
-    (0.0, {"what": "create", "job": "j"}),
-    (0.1, {"what": "created", "job": "j"}),
+    (0.0, {"what": "create", "job": "j", "of": "1"}),
+    (0.1, {"what": "created", "job": "j", "of": "1"}),
     (0.2, leased("j", 1, 0.2, 0.9)),
-    (0.3, {"what": "fired", "schedule": SCHEDULE, "run": run_at(0), "created": True}),
-    (0.4, {"what": "append", "run": run_at(0), "messages": ["a", "b"]}),
-    (0.5, {"what": "appended", "run": run_at(0), "lines": [[1, "a"], [2, "b"]]}),
+    (0.21, {"what": "fire", "schedule": SCHEDULE, "of": "2"}),
+    (0.3, {"what": "fired", "schedule": SCHEDULE, "run": run_at(0), "created": True, "of": "2"}),
+    # Its answer never came, and the run is there.
+    (0.31, {"what": "fire", "schedule": SCHEDULE, "of": "3"}),
+    (0.4, {"what": "append", "run": run_at(0), "messages": ["a", "b"], "of": "4"}),
+    (0.5, {"what": "appended", "run": run_at(0), "lines": [[1, "a"], [2, "b"]], "of": "4"}),
     (0.6, {"what": "added", "job": "g"}),
-    (0.7, {"what": "moved", "job": "g", "origin": "pending", "target": "running"}),
+    (0.69, {"what": "move", "job": "g", "origin": "pending", "target": "running", "of": "5"}),
+    (0.7, {"what": "moved", "job": "g", "origin": "pending", "target": "running", "of": "5"}),
     (0.8, held(1, 11, 0.79)),
     (0.9, {"what": "killed", "victim": 11, "by": 1}),
     (1.0, leased("j", 2, 1.0, 1.7)),
@@ -129,6 +134,118 @@ def test_a_lease_that_begins_before_the_one_before_has_ended_is_named() -> None:
     assert found == ["job j was leased in attempt 3 before the lease before had ended"]
 
 
+def refusal(what: str, outcome: str, **told: object) -> tuple[tuple[float, dict[str, Any]], ...]:
+    """Return an outage, an intention during it, and its refusal."""
+    refused = {"what": "refused", "during": what, "error": "away", "outcome": outcome, "of": "9"}
+    return (
+        (0.10, {"what": "outage", "kind": "fast"}),
+        (0.11, {"what": what, "of": "9", **told}),
+        (0.12, {**refused, "began": int(0.11 * NANOSECONDS)}),
+        (0.13, {"what": "back", "kind": "fast"}),
+    )
+
+
+MOVE: Final = {"job": "g", "origin": "pending", "target": "running"}
+TWICE: Final = GraphState("running", 1, ("pending", "running"))
+# What may be there after a call in doubt, and what the judge says where the call was told that it is not.
+IN_DOUBT: Final[dict[str, tuple[str, dict[str, object], Callable[[], Stored]]]] = {
+    "job x is stored although its creation was refused": (
+        "create",
+        {"job": "x"},
+        lambda: changed(jobs={**STORED.jobs, "x": JobState("completed", 0)}),
+    ),
+    "graph job x is stored although its creation was refused": (
+        "add",
+        {"job": "x"},
+        lambda: changed(graph_jobs={**STORED.graph_jobs, "x": GraphState("pending", 0, ("pending",))}),
+    ),
+    f"the log of run {run_at(2)} has lines whose append was refused": (
+        "append",
+        {"run": run_at(2), "messages": ["c"]},
+        lambda: changed(logs={**STORED.logs, run_at(2): ((1, "c"),)}),
+    ),
+    f"schedule {SCHEDULE} has 2 runs that nobody fired, and 1 firings in doubt": (
+        "fire",
+        {"schedule": SCHEDULE},
+        lambda: trigger(runs=(run_at(0), run_at(1), run_at(2)), fires=3, misfires=0),
+    ),
+    "job j counts 1 attempts that nobody leased, and 0 calls are in doubt": (
+        "lease",
+        {"limit": 7},
+        lambda: changed(jobs={"j": JobState("completed", 3)}),
+    ),
+    "graph job h was moved from pending to running by nobody": (
+        "move",
+        {**MOVE, "job": "h"},
+        lambda: changed(graph_jobs={**STORED.graph_jobs, "h": TWICE}),
+    ),
+    "lock k has the fence 3 after 2 holders and 0 calls in doubt": (
+        "ask",
+        {"key": "k"},
+        lambda: changed(fences={"k": 3}),
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", IN_DOUBT)
+def test_what_was_refused_and_is_there_all_the_same_is_named(wrong: str) -> None:
+    what, told, stored = IN_DOUBT[wrong]
+    assert wrong in violations(journal(*refusal(what, "not_applied", **told)), stored())
+
+
+@pytest.mark.parametrize("wrong", IN_DOUBT)
+def test_what_was_refused_and_nobody_knows_may_be_there(wrong: str) -> None:
+    what, told, stored = IN_DOUBT[wrong]
+    found = violations(journal(*refusal(what, "unknown", **told)), stored())
+    # A job that was created and nothing else is not done, which has another sentence.
+    assert [sentence for sentence in found if "by nobody" not in sentence] == []
+
+
+@pytest.mark.parametrize(("intent", "answer"), [("submit", "submitted"), ("complete", "completed")])
+def test_a_job_that_nobody_ended_is_named_unless_a_call_is_in_doubt(intent: str, answer: str) -> None:
+    lines = journal(without=answer)
+    assert violations(lines, STORED) == [f"job j was {answer} by nobody"]
+    doubt = refusal(intent, "unknown", jobs=["j"])
+    assert violations(journal(*doubt, without=answer), STORED) == []
+    told = refusal(intent, "not_applied", jobs=["j"])
+    assert violations(journal(*told, without=answer), STORED) == [f"job j was {answer} by nobody"]
+
+
+def test_more_attempts_than_calls_in_doubt_could_lease_are_named() -> None:
+    jobs = {name: JobState("completed", 1) for name in "xyz"}
+    intents = [(0.05, {"what": "create", "job": name, "of": f"c{name}"}) for name in "xyz"]
+    ends = [(1.3, {"what": what, "job": name}) for name in "xyz" for what in ("submitted", "completed")]
+    doubt = refusal("lease", "unknown", limit=2)
+    found = violations(journal(*intents, *ends, *doubt), changed(jobs={**STORED.jobs, **jobs}))
+    assert found == ["3 attempts were leased by nobody, and calls in doubt explain 2"]
+
+
+def test_a_line_of_a_log_that_nobody_appended_is_named() -> None:
+    stored = changed(logs={**STORED.logs, run_at(2): ((1, "z"),)})
+    assert violations(journal(), stored) == [f"the log of run {run_at(2)} has z, which nobody appended"]
+
+
+def test_a_refusal_while_the_server_is_there_is_named() -> None:
+    outage = refusal("fire", "not_applied", schedule=SCHEDULE)
+    assert violations(journal(*outage), STORED) == []
+    late = 0.13 + HEALED_SECONDS + 1
+    refused = {"what": "refused", "during": "claim", "error": "it broke", "outcome": "unknown"}
+    found = violations(journal(*outage, (late, {**refused, "began": int(late * NANOSECONDS)})), STORED)
+    assert found == ["claim was refused although the server was there: it broke"]
+    # One that began during the outage may be told so whenever it ends.
+    assert violations(journal(*outage, (late, {**refused, "began": int(0.12 * NANOSECONDS)})), STORED) == []
+    assert violations(journal((0.5, {**refused, "began": 0})), STORED) == found
+
+
+def test_how_long_calls_were_refused_after_the_return_of_the_server_is_told() -> None:
+    outage = refusal("fire", "not_applied", schedule=SCHEDULE)
+    refused = {"what": "refused", "during": "claim", "error": "away", "outcome": "not_applied"}
+    assert healed_after(journal(*outage)) == 0
+    late = {**refused, "began": int(0.5 * NANOSECONDS)}
+    assert healed_after(journal(*outage, (1.13, late))) == pytest.approx(1)
+    assert healed_after(journal()) == 0
+
+
 def changed(**parts: object) -> Stored:
     return replace(STORED, **parts)  # type: ignore[arg-type]  # each of its own kind
 
@@ -205,6 +322,9 @@ def test_a_seed_gives_the_same_kills(tmp_path: Path) -> None:
         return Plan(settings={}, journal=tmp_path, seed=seed, seconds=30, start=0)
 
     assert kills_of(plan(7)) == kills_of(plan(7)) != kills_of(plan(8))
+    kinds = ["fast", "killed"]
+    assert outages_of(plan(7), kinds) == outages_of(plan(7), kinds) != outages_of(plan(8), kinds)
+    assert outages_of(plan(7), kinds)
     times = [kill.after for kill in kills_of(plan(7))]
     assert times == sorted(times)
     assert {kill.worker for kill in kills_of(plan(7))} == {0, 1, 2, 3}

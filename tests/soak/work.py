@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from tests.faults.claiming import BATCH, TENANTS, lease_end, leased
-from twinstore.errors import LeaseLostError, TwinstoreError
+from twinstore.errors import LeaseLostError, Outcome, TwinstoreError, UnavailableError
 from twinstore.scheduler import ExecutionLogEntry, GraphJobStatus, PolicyJobQueryOptions, PolicyRunJobStatus
 from twinstore.scheduler.states import graph_job_move_allowed
 from twinstore.testing.scheduler.graph_jobs import graph_moved, make_graph_build_job
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.soak.journal import Journal
     from tests.soak.plan import Plan, SoakClock
     from twinstore.scheduler import PolicyRunJob, Run
+    from twinstore.scheduler.locks import LockHandle
     from twinstore.scheduler.storage import SchedulerStorage
 
 __all__ = ["LEASE", "LOCKS", "Worker"]
@@ -27,6 +28,8 @@ __all__ = ["LEASE", "LOCKS", "Worker"]
 LOCKS: Final = ("reports", "imports")
 LEASE: Final = timedelta(seconds=1)
 PATIENCE: Final = timedelta(milliseconds=100)
+# After a refusal: the server is away, and whoever asks again at once only fills the journal.
+PAUSE_SECONDS: Final = 0.1
 # How often it does not what it should: jobs that are forgotten, locks that are not released.
 FORGETS: Final = 0.1
 # Of the newest graph jobs, so that workers meet.
@@ -49,6 +52,9 @@ class Worker:
         self.name = name
         self._random = Random(name)
         self._made = 0
+        # Intentions are numbered; of the last one, while it has no answer, the number.
+        self._intents = 0
+        self._open: dict[str, str] = {}
 
     def work(self, plan: Plan) -> None:
         """Do one thing after the other until the time is over."""
@@ -57,34 +63,58 @@ class Worker:
             self.attempt(self._random.choice(activities))
 
     def attempt(self, activity: Callable[[], None]) -> None:
-        """Do one thing; an error ends the worker and is told."""
+        """Do one thing; what may be repeated is noted, and any other error is told and ends the worker."""
+        began = time.monotonic_ns()
+        self._open = {}
         try:
             activity()
         except TwinstoreError as error:
             told = f"{type(error).__name__}: {error.message}"
-            self._journal.add("error", during=activity.__name__, error=told)
-            raise
+            if not error.retryable:
+                self._journal.add("error", during=activity.__name__, error=told)
+                raise
+            outcome = error.outcome if isinstance(error, UnavailableError) else Outcome.NOT_APPLIED
+            self._journal.add(
+                "refused",
+                during=activity.__name__,
+                error=told,
+                outcome=outcome.value,
+                began=began,
+                **self._open,
+            )
+            time.sleep(PAUSE_SECONDS)
+
+    def _intend(self, what: str, **told: object) -> None:
+        """Note what is about to be done."""
+        self._intents += 1
+        self._open = {"of": f"{self.name}/{self._intents}"}
+        self._journal.add(what, **told, **self._open)
+
+    def _answered(self, what: str = "nothing", **told: object) -> None:
+        """Note what the intention before was answered; ``nothing`` where nothing was done."""
+        self._journal.add(what, **told, **self._open)
+        self._open = {}
 
     def fire(self) -> None:
         """Fire some of the triggers that are due."""
         now = self._clock.hurried()
         due = list(self._storage.schedules.get_due_schedules(now, limit=20))
         for schedule in self._random.sample(due, min(len(due), 3)):
-            self._journal.add("fire", schedule=schedule.id)
+            self._intend("fire", schedule=schedule.id)
             fired = self._storage.triggers.fire(schedule.tenant_id, schedule.id, now)
-            if fired is not None:
-                due_at, run = fired.scheduled_for.isoformat(), fired.run
-                self._journal.add(
-                    "fired", schedule=schedule.id, run=run.id, due=due_at, created=fired.created
-                )
-                self._log(run)
+            if fired is None:
+                self._answered()
+                continue
+            due_at, run = fired.scheduled_for.isoformat(), fired.run
+            self._answered("fired", schedule=schedule.id, run=run.id, due=due_at, created=fired.created)
+            self._log(run)
 
     def _log(self, run: Run) -> None:
         """Append to the log of a run, and to that of one that somebody else may write to."""
         others = self._storage.runs.list(run.tenant_id).items
         for target in (run, self._random.choice(others)):
             messages = [self._next("line") for _ in range(self._random.randint(1, 3))]
-            self._journal.add("append", run=target.id, messages=messages)
+            self._intend("append", run=target.id, messages=messages)
             entries = [
                 ExecutionLogEntry(
                     tenant_id=target.tenant_id, run_id=target.id, logged_at=self._clock.now(), message=message
@@ -92,7 +122,7 @@ class Worker:
                 for message in messages
             ]
             stored = self._storage.execution_logs.append(entries)
-            self._journal.add(
+            self._answered(
                 "appended", run=target.id, lines=[[line.sequence, line.message] for line in stored]
             )
 
@@ -101,10 +131,11 @@ class Worker:
         jobs = self._storage.policy_jobs
         for _ in range(self._random.randint(0, 3)):
             tenant, name = self._random.choice(TENANTS), self._next("job")
-            self._journal.add("create", job=name, tenant=tenant)
+            self._intend("create", job=name, tenant=tenant)
             jobs.create(make_policy_job(tenant, name))
-            self._journal.add("created", job=name, tenant=tenant)
+            self._answered("created", job=name, tenant=tenant)
         now = self._clock.now()
+        self._intend("lease", limit=BATCH)
         batch = leased(self._storage, self.name, self._random, now)
         self.lease_told(batch, now)
         if self._random.random() >= FORGETS:
@@ -118,11 +149,13 @@ class Worker:
             self._journal.add(
                 "leased", job=job.id, attempt=job.attempt_count, now=str(now), until=lease_end(job)
             )
+        self._answered()
 
     def submit(self, batch: Sequence[PolicyRunJob]) -> None:
         """Submit leased jobs, one by one or all at once; only what is answered with true counts."""
         jobs, now = self._storage.policy_jobs, self._clock.now()
         after = [as_submitted(job, now) for job in batch]
+        self._intend("submit", jobs=[job.id for job in after])
         if len(after) == 1:
             answers: tuple[bool, ...] = (self._submitted_alone(after[0]),)
         else:
@@ -130,6 +163,7 @@ class Worker:
         for job, answer in zip(after, answers, strict=True):
             if answer:
                 self._journal.add("submitted", job=job.id, attempt=job.attempt_count)
+        self._answered()
 
     def _submitted_alone(self, job: PolicyRunJob) -> bool:
         now = self._clock.now()
@@ -144,8 +178,11 @@ class Worker:
         wanted = PolicyJobQueryOptions(statuses=[SUBMITTED], limit=BATCH)
         for job in self._storage.policy_jobs.list(tenant, wanted):
             done = as_ended(job, COMPLETED, self._clock.now())
+            self._intend("complete", jobs=[job.id])
             if self._storage.policy_jobs.try_replace(done, SUBMITTED):
-                self._journal.add("completed", job=job.id)
+                self._answered("completed", job=job.id)
+            else:
+                self._answered()
 
     def move(self) -> None:
         """Add a graph job now and then, and move one of the newest on by compare-and-set."""
@@ -154,9 +191,9 @@ class Worker:
             job = make_graph_build_job(
                 tenant, self._next("graph"), status="pending", created_at=self._clock.now()
             )
-            self._journal.add("add", job=job.id, tenant=tenant)
+            self._intend("add", job=job.id, tenant=tenant)
             store.add(job)
-            self._journal.add("added", job=job.id, tenant=tenant)
+            self._answered("added", job=job.id, tenant=tenant)
         found = self._storage.graph_jobs.list_build_jobs(tenant, None, MOVED)
         open_jobs = [job for job in found if not job.status.terminal]
         if not open_jobs:
@@ -165,18 +202,35 @@ class Worker:
         targets = [item for item in GraphJobStatus if graph_job_move_allowed(job.status, item)]
         target = self._random.choice([item for item in targets if item is not job.status])
         told = {"job": job.id, "origin": job.status.value, "target": target.value}
-        self._journal.add("move", **told)
+        self._intend("move", **told)
         if store.update(graph_moved(job, target, 60), job.status):
-            self._journal.add("moved", **told)
+            self._answered("moved", **told)
+        else:
+            self._answered()
 
     def exclude(self) -> None:
         """Take a lock, do something while it is held, and mostly release it."""
         key, asked = self._random.choice(LOCKS), time.monotonic_ns()
+        self._intend("ask", key=key)
         handle = self._storage.locks.try_acquire(key, PATIENCE, lease=LEASE, holder_id="one name for all")
         if handle is None:
+            self._answered()
             return
         told = {"key": key, "fence": handle.fence}
-        self._journal.add("entered", **told, asked=asked)
+        self._answered("entered", **told, asked=asked)
+        try:
+            lost = self._hold(handle, told)
+        except TwinstoreError:
+            # Whatever was refused, it goes on no more; the lock itself ends with its lease.
+            self._journal.add("left", **told)
+            raise
+        if not lost:
+            self._journal.add("left", **told)
+            if self._random.random() >= FORGETS:
+                handle.release()
+
+    def _hold(self, handle: LockHandle, told: dict[str, object]) -> bool:
+        """Work while a lock is held, and perhaps hold it for longer; return whether it was lost."""
         self.move()
         if self._random.random() < 0.3:
             renewing = time.monotonic_ns()
@@ -184,12 +238,10 @@ class Worker:
                 handle.renew()
             except LeaseLostError:
                 self._journal.add("lost", **told)
-                return
+                return True
             self._journal.add("renewed", **told, asked=renewing)
             self.finish()
-        self._journal.add("left", **told)
-        if self._random.random() >= FORGETS:
-            handle.release()
+        return False
 
     def _next(self, kind: str) -> str:
         """Return a name that nobody else uses, also no later process of this worker."""

@@ -2,20 +2,28 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING, cast
 
 import psycopg
 import pydantic
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
+from pydantic.alias_generators import to_pascal
 
 from twinstore.backend import OpenRequest, SharedResources
 from twinstore.clock import SystemClock
-from twinstore.errors import ConfigurationError, UnavailableError
+from twinstore.config import load_settings
+from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.options import SchedulerOptions
-from twinstore_postgres.connecting import target_of
+from twinstore_postgres.connecting import Route
 from twinstore_postgres.plugin import open_backend, twinstore_register_backend
 from twinstore_postgres.settings import PostgresSettings
+from twinstore_postgres.targets import LOCKS, direct_target, target_of
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn
 
 URL = "postgresql://app:PLANTED@db.example:5433/things"
 
@@ -102,10 +110,30 @@ def test_an_abstract_socket_is_a_host() -> None:
     )
 
 
-def test_a_full_server_is_no_mistake_in_the_settings() -> None:
+class AskedForPassword:
+    """What is left of a connection that failed after the password was sent."""
+
+    used_password, needs_password = True, False
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'FATAL: too many connections for role "app"',
+        "FATAL: sorry, too many clients already",
+        "FATAL: remaining connection slots are reserved for roles with the SUPERUSER attribute",
+        "FATAL: the database system is starting up",
+        "FATAL: the database system is shutting down",
+        "FATAL: terminating connection due to unexpected postmaster exit",
+        "server closed the connection unexpectedly",
+    ],
+)
+def test_a_full_server_or_one_that_goes_is_no_mistake_in_the_settings(said: str) -> None:
     target = target_of(SecretStr(URL), PostgresSettings(), purpose="The connection string")
-    error = target.explain(psycopg.OperationalError('FATAL: too many connections for role "app"'))
+    failed = psycopg.OperationalError(said, pgconn=cast("PGconn", AskedForPassword()))
+    error = target.explain(failed)
     assert isinstance(error, UnavailableError)
+    assert error.outcome is Outcome.NOT_APPLIED
 
 
 def test_something_else_than_a_pool_is_refused() -> None:
@@ -125,3 +153,58 @@ def test_own_options_of_a_connection_string_are_kept() -> None:
     assert "work_mem=8MB" in target.conninfo
     assert "statement_timeout=7" in target.conninfo
     assert "timezone=UTC" in target.conninfo
+
+
+def test_to_a_transaction_pooler_no_option_is_sent() -> None:
+    settings = PostgresSettings(transaction_pooler=True)
+    target = target_of(SecretStr(URL), settings, purpose="x", route=Route.POOLER)
+    # Empty and not absent: libpq would take what PGOPTIONS says.
+    assert conninfo_to_dict(target.conninfo)["options"] == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"connection_string": "host=h"}, "h"),
+        ({"connection_string": "host=h", "direct_connection_string": "host=d"}, "d"),
+        ({"connection_string": "host=h", "direct_connection_string": "host=d", "own": "host=o"}, "o"),
+        (
+            {"connection_string": "host=h", "direct_connection_string": "host=d", "transaction_pooler": True},
+            "d",
+        ),
+        ({"connection_string": "host=h", "own": "host=o", "transaction_pooler": True}, "o"),
+    ],
+)
+def test_what_goes_past_the_pool_takes_the_nearest_address(given: dict[str, object], wanted: str) -> None:
+    own = given.pop("own", None)
+    settings = PostgresSettings.model_validate(given)
+    target = direct_target(LOCKS, settings, None if own is None else SecretStr(str(own)))
+    assert conninfo_to_dict(target.conninfo)["host"] == wanted
+
+
+def test_modules_with_different_ways_to_the_server_share_no_pool() -> None:
+    base = PostgresSettings(connection_string=SecretStr(URL))
+    others = [
+        base.model_copy(update={"transaction_pooler": True}),
+        base.model_copy(update={"direct_connection_string": SecretStr("host=d")}),
+    ]
+    assert len({item.fingerprint for item in (base, *others)}) == 3
+
+
+def test_start_up_parameters_that_a_pooler_refuses_name_the_setting() -> None:
+    target = target_of(SecretStr(URL), PostgresSettings(), purpose="x")
+    error = target.explain(psycopg.OperationalError("FATAL:  unsupported startup parameter: options"))
+    assert isinstance(error, ConfigurationError)
+    assert "Persistence:Postgres:TransactionPooler" in error.message
+
+
+@pytest.mark.parametrize("key", ["connection_string", "direct_connection_string"])
+def test_the_setting_is_taken_for_one_module_alone(key: str) -> None:
+    config = {
+        "Persistence": {"Scheduler": "Postgres", "Postgres": {"ConnectionString": "host=all"}},
+        "Scheduler": {"Storage": {"Postgres": {to_pascal(key): "host=own", "TransactionPooler": True}}},
+    }
+    settings = load_settings(config).backend_settings("scheduler", twinstore_register_backend())
+    assert isinstance(settings, PostgresSettings)
+    secret = getattr(settings, key)
+    assert (secret.get_secret_value(), settings.transaction_pooler) == ("host=own", True)

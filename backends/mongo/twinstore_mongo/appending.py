@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from bson.int64 import Int64
-from pymongo import ReturnDocument
 from pymongo.errors import OperationFailure
 
 from twinstore.access import Row
@@ -23,6 +22,7 @@ from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import filter_of, merged, owned_by
 from twinstore_mongo.derive import VERSION
 from twinstore_mongo.errors import DRIVER
+from twinstore_mongo.single_change import find_and_change
 from twinstore_mongo.writes import insert_several
 
 if TYPE_CHECKING:
@@ -97,13 +97,10 @@ def counted(context: RepositoryContext, parent: Ref) -> Row[Any] | None:
     codec = codec_of(parent.entity)
     condition = merged((filter_of(codec, parent.key), owned_by(codec, parent.scope)))
     with context.writing(parent.entity, parent.key):
-        collection = context.collection(parent.entity)
+        collection = context.untyped(parent.entity)
         try:
-            document = collection.find_one_and_update(
-                condition,
-                {"$inc": {VERSION: Int64(1)}},
-                return_document=ReturnDocument.AFTER,
-                session=context.session,
+            document = find_and_change(
+                collection, condition, {"$inc": {VERSION: Int64(1)}}, session=context.session
             )
         except OperationFailure as error:
             if error.code == DOCUMENT_VALIDATION_FAILURE:

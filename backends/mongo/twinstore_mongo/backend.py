@@ -15,8 +15,8 @@ from twinstore.scope import UNBOUND
 from twinstore_mongo.access import MongoAccess
 from twinstore_mongo.bulk import MongoBulk
 from twinstore_mongo.connection import Connection
-from twinstore_mongo.context import RepositoryContext, client_session, transaction
-from twinstore_mongo.errors import CLIENT_ERRORS, DRIVER, translate
+from twinstore_mongo.context import RepositoryContext, client_session, transaction, translating
+from twinstore_mongo.errors import DRIVER
 from twinstore_mongo.migrator import initializer_class
 from twinstore_mongo.special import specials_of
 
@@ -121,10 +121,8 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R]):
     def check_ready(self) -> None:
         """Connect and check server and schema; see :meth:`ModuleBackend.check_ready`."""
         store = self._connection.store
-        try:
+        with translating(store.where.reading), store.limited():
             store.client.server_info()
-        except CLIENT_ERRORS as error:
-            raise translate(error, store.where) from error
         self._initializer.check_applied()
 
     @override

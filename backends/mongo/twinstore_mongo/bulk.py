@@ -63,7 +63,7 @@ class MongoBulk(BulkPort):
     @cached_property
     def _identity(self) -> str:
         store = self._connection.store
-        with translating(store.where):
+        with translating(store.where.reading):
             return f"{DRIVER} {identity_of(store)}"
 
     @property
@@ -71,7 +71,7 @@ class MongoBulk(BulkPort):
     def instance(self) -> str:
         """The number of the process that answers as primary, and the database."""
         store = self._connection.store
-        with translating(store.where):
+        with translating(store.where.reading):
             found = instance_of(store)
         return self.identity if found is None else f"{DRIVER} {found}"
 
@@ -129,7 +129,7 @@ class MongoBulk(BulkPort):
     @override
     def now(self) -> datetime:
         store = self._connection.store
-        with translating(store.where), store.limited():
+        with translating(store.where.reading), store.limited():
             return store.now()
 
     @override
@@ -137,7 +137,7 @@ class MongoBulk(BulkPort):
         store = self._connection.store
         if not store.capabilities.point_in_time_reads:
             return None
-        with translating(store.where), store.limited():
+        with translating(store.where.reading), store.limited():
             # Every answer of a replica set carries its time; this one costs least.
             return position_of(store.database.command("ping")["operationTime"])
 

@@ -114,5 +114,5 @@ def insert_absent(context: RepositoryContext, ref: Ref[M], row: Row[M], held: He
 
 def server_time(context: RepositoryContext) -> datetime:
     """Return the time by the clock of the server."""
-    with translating(context.store.where):
+    with translating(context.store.where.reading):
         return context.store.now()

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NewType, TypeAlias, cast
 
 import pymongo
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -37,10 +37,22 @@ if TYPE_CHECKING:
     from twinstore.catalog import Entity
     from twinstore_mongo.settings import MongoSettings
 
-__all__ = ["MAJORITY_READ", "MAJORITY_WRITE", "Client", "Connection", "Document", "OpenDatabase"]
+__all__ = [
+    "DECODING",
+    "MAJORITY_READ",
+    "MAJORITY_WRITE",
+    "Client",
+    "Connection",
+    "Document",
+    "OpenDatabase",
+    "Untyped",
+    "untyped",
+]
 
 Document: TypeAlias = dict[str, Any]
 Client: TypeAlias = "MongoClient[Document]"
+# A type of its own, because the two kinds of collections look alike and give other instants.
+Untyped = NewType("Untyped", "Collection[Document]")
 
 # As long as a statement may take on PostgreSQL by default, so that the switch changes no limit.
 CALL_TIMEOUT_MS: Final = 30_000
@@ -61,6 +73,8 @@ DECODING: Final = CodecOptions(
     document_class=dict,
     type_registry=READ_TYPES,
 )
+# For commands whose answers are read without our types; see twinstore_mongo.single_change.
+UNTYPED: Final = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, document_class=dict)
 AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True, tzinfo=UTC)
 
 
@@ -82,6 +96,7 @@ class OpenDatabase:
     own_timeout: float | None = None
     collections: dict[str, Collection[Document]] = field(default_factory=dict)
     losses: Losses = field(default_factory=Losses)
+    _untyped: dict[str, Untyped] = field(default_factory=dict[str, "Untyped"])
 
     def limited(self) -> AbstractContextManager[object]:
         """Bound everything inside by the time limit of one call; raises when there is no server."""
@@ -132,6 +147,13 @@ class OpenDatabase:
         # Making one costs as much as a tenth of a small read.
         found = self.collections.get(name)
         return self.collections.setdefault(name, self.database[name]) if found is None else found
+
+    def untyped(self, name: str) -> Untyped:
+        """Return a collection whose answers are read as the client does it by itself."""
+        found = self._untyped.get(name)
+        if found is not None:
+            return found
+        return self._untyped.setdefault(name, untyped(self.collection(name)))
 
 
 class Connection(Renewable):
@@ -264,6 +286,11 @@ def new_client(url: str, selection_ms: int) -> Client:
         "retryReads": True,
     }
     return MongoClient(url, **{name: value for name, value in defaults.items() if name.lower() not in given})
+
+
+def untyped(collection: Collection[Document]) -> Untyped:
+    """Return a collection whose answers are read as the client does it by itself."""
+    return Untyped(collection.with_options(cast("CodecOptions[Document]", UNTYPED)))
 
 
 def open_database(client: Client, name: str) -> Database[Document]:

@@ -7,14 +7,15 @@ otherwise, and a number that is given back could come twice.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bson.int64 import Int64
-from pymongo import DESCENDING, ReturnDocument
+from pymongo import DESCENDING
 
 from twinstore.query import assigned_marker
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.derive import ID
+from twinstore_mongo.single_change import find_and_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,13 +56,14 @@ def raise_above(context: RepositoryContext, entity: Entity, records: Sequence[Re
 
 def counted(context: RepositoryContext, entity: Entity) -> int:
     """Count one row more."""
-    found: Any = counters(context).find_one_and_update(
+    found = find_and_change(
+        context.store.untyped(COUNTERS),
         {ID: context.connection.collection_name(entity)},
         [{"$set": {VALUE: {"$add": [{"$ifNull": [f"${VALUE}", Int64(0)]}, Int64(1)]}}}],
         upsert=True,
-        return_document=ReturnDocument.AFTER,
     )
-    return int(found[VALUE])
+    # Made where there was none.
+    return 0 if found is None else int(found[VALUE])
 
 
 def raised(context: RepositoryContext, entity: Entity, number: int) -> None:

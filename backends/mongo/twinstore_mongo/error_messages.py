@@ -52,6 +52,11 @@ class Where:
         return replace(self, module=entity.module, entity=entity.name, key=key, outcome=outcome)
 
     @property
+    def reading(self) -> Where:
+        """The same for what only reads."""
+        return replace(self, outcome=Outcome.NOT_APPLIED)
+
+    @property
     def location(self) -> dict[str, str | None]:
         """The location as the errors take it."""
         return {"module": self.module, "entity": self.entity, "key": self.key, "driver": DRIVER}

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bson.int64 import Int64
-from pymongo import ReturnDocument
 
 from twinstore.access import Add, Row, ServerTime, Unset
 from twinstore.canonical import CanonicalModel
@@ -15,6 +14,7 @@ from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import compiled
 from twinstore_mongo.derive import ID, VERSION
 from twinstore_mongo.reading import rows
+from twinstore_mongo.single_change import find_and_change
 
 if TYPE_CHECKING:
     from twinstore.access import Sets
@@ -83,11 +83,8 @@ def update(
         # Documents that another service wrote have no version.
         changed[VERSION] = {"$add": [{"$ifNull": [f"${VERSION}", Int64(0)]}, Int64(1)]}
     with context.writing(codec.entity):
-        return context.collection(codec.entity).find_one_and_update(
-            condition,
-            [{"$set": changed}],
-            return_document=ReturnDocument.AFTER,
-            session=context.session,
+        return find_and_change(
+            context.untyped(codec.entity), condition, [{"$set": changed}], session=context.session
         )
 
 

@@ -107,7 +107,7 @@ class MongoInitializer(Initializer, RevertsMigrations):
             release: also apply the steps 100-199, which run only on request of an operator.
             accept: the documents that the server may remove or refuse.
         """
-        with self._working() as store:
+        with self._working(writes=True) as store:
             plan = self._plan(store, release=release)
             # Nearly every start finds nothing to do; it then takes no lease and needs no right to write.
             if not plan.pending and not any(plan.schema.differences()):
@@ -147,7 +147,7 @@ class MongoInitializer(Initializer, RevertsMigrations):
     @override
     def revert(self, migration: str, *, accept: AbstractSet[Consent] = frozenset()) -> Reversal:
         with (
-            self._working() as store,
+            self._working(writes=True) as store,
             holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease,
         ):
             return self._reverter(store, migration).run(lease, accept)
@@ -186,13 +186,14 @@ class MongoInitializer(Initializer, RevertsMigrations):
         return f"twinstore migrate run --module {self.module} --backend {DRIVER}"
 
     @contextmanager
-    def _working(self) -> Iterator[OpenDatabase]:
+    def _working(self, *, writes: bool = False) -> Iterator[OpenDatabase]:
         store = self.connection.store
+        where = store.where if writes else store.where.reading
         try:
             store.await_primary()
             yield store
         except CLIENT_ERRORS as error:
-            raise translate(error, store.where) from error
+            raise translate(error, where) from error
 
     def _migrate(
         self,

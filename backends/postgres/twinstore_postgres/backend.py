@@ -11,18 +11,20 @@ from typing_extensions import override
 
 from twinstore.access_backend import AccessBackend
 from twinstore.backend import Capabilities, ModuleBackend, UnitState, wrong_handle
-from twinstore.errors import ConfigurationError
+from twinstore.errors import ConfigurationError, Outcome
 from twinstore.scope import SYSTEM_TENANT, UNBOUND
 from twinstore_postgres.access import PostgresAccess
 from twinstore_postgres.bulk.encoding import LedgerInitializer
 from twinstore_postgres.bulk.port import PostgresBulk
 from twinstore_postgres.dedicated import DedicatedConnections
+from twinstore_postgres.errors import translated
 from twinstore_postgres.execution import JoinedExecution, SessionExecution, UnboundExecution, UnitExecution
 from twinstore_postgres.initializer import initializer_class
 from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.special import specials_of
 from twinstore_postgres.transactions import UNIT, Transaction
+from twinstore_postgres.transports import joined_transport
 
 if TYPE_CHECKING:
     from twinstore.access import Access
@@ -56,6 +58,7 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
         super().__init__(module)
         settings = request.settings
         self._allow_unsafe = settings.allow_unsafe_role
+        self._joined = joined_transport(settings)
         self._server = request.resources.share(
             ("postgres", settings.fingerprint, request.read_only),
             lambda: ServerConnections(settings, read_only=request.read_only),
@@ -115,9 +118,7 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
         state = UnitState()
         with self._server.connection() as connection:
             try:
-                yield self._access(
-                    SessionExecution(connection, scope, state, foreign=self._server.host_owned)
-                )
+                yield self._access(SessionExecution(connection, scope, state, self._server.transport))
             finally:
                 state.closed = True
 
@@ -127,9 +128,11 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
         tenant = scope.tenant_id or SYSTEM_TENANT
         state = UnitState()
         with self._server.connection() as connection:
-            foreign = self._server.host_owned
+            transport = self._server.transport
             try:
-                with Transaction(connection, tenant, begin=UNIT[read_only], foreign=foreign) as transaction:
+                with Transaction(
+                    connection, tenant, begin=UNIT[read_only], transport=transport
+                ) as transaction:
                     # Nothing is sent yet: the unit sees the state of its first call.
                     yield self._access(UnitExecution(transaction, scope, state, read_only=read_only))
                     state.check_commit()
@@ -141,14 +144,18 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R]):
         if not isinstance(handle, psycopg.Connection):
             raise wrong_handle(handle, "a psycopg.Connection", DRIVER)
         execution = JoinedExecution(
-            handle, scope, UnitState(), schema=self._module.name, safe=self._allow_unsafe
+            handle, scope, UnitState(), self._joined, schema=self._module.name, safe=self._allow_unsafe
         )
         return self._access(execution)
 
     @override
     def check_ready(self) -> None:
         """Connect, check the role, and compare the ledger with the shipped migrations."""
-        with self._server.connection() as connection:
+        with (
+            self._server.connection() as connection,
+            translated(outcome=Outcome.NOT_APPLIED),
+            self._server.transport.settled(connection),
+        ):
             self._initializer.check_applied(connection)
 
     @override

@@ -17,16 +17,11 @@ if TYPE_CHECKING:
 
     from twinstore_postgres.connecting import Connection
 
-__all__ = ["Result", "Step", "batch"]
+__all__ = ["Result", "Step", "batch", "by_cursors"]
 
 
 def batch(
-    connection: Connection,
-    steps: Sequence[Step],
-    *,
-    foreign: bool,
-    before: Sequence[Step] = (),
-    after: Sequence[Step] = (),
+    connection: Connection, steps: Sequence[Step], before: Sequence[Step], after: Sequence[Step]
 ) -> list[Result]:
     """Execute statements in one round trip and return what each of ``steps`` answered.
 
@@ -34,7 +29,7 @@ def batch(
     """
     if isinstance(connection, OwnConnection):
         return connection.exchange(steps, before, after)
-    return by_cursors(connection, steps, before, after, foreign=foreign)
+    return by_cursors(connection, steps, before, after, foreign=False)
 
 
 def by_cursors(  # as batch has them
@@ -44,8 +39,11 @@ def by_cursors(  # as batch has them
     after: Sequence[Step],
     *,
     foreign: bool,
+    prepare: bool | None = None,
 ) -> list[Result]:
     """Do the same on a connection that others use too, as psycopg does it.
+
+    ``foreign``: it knows nothing of our types. ``prepare``: as psycopg takes it; ``False`` never.
 
     One statement may have failed while the next is sent. The pipeline must not see that error, or it would
     log that the rest was not executed.
@@ -61,8 +59,8 @@ def by_cursors(  # as batch has them
                 for cursor, (statement, parameters) in zip(used, (*before, *steps, *after), strict=True):
                     if foreign:  # the connection knows nothing of our types
                         register_loaders(cursor)
-                    prepare = False if isinstance(statement, Unprepared) else None
-                    cursor.execute(statement, parameters, prepare=prepare, binary=True)
+                    kept = False if isinstance(statement, Unprepared) else prepare
+                    cursor.execute(statement, parameters, prepare=kept, binary=True)
             except psycopg.Error as error:
                 failure = error
     except psycopg.Error as error:

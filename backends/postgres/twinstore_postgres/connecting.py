@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
@@ -21,48 +22,33 @@ from twinstore.errors import (
     UnavailableError,
 )
 from twinstore.forks import OwnProcess, Renewable, renew_in_child
-from twinstore.redaction import mentions_secret, secrets_in
+from twinstore.redaction import mentions_secret
 from twinstore_postgres.codec import Row, register_loaders
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from pydantic import SecretStr
-
-    from twinstore_postgres.settings import PostgresSettings
+    from twinstore_postgres.transports import Transport
 
 __all__ = [
+    "MARK",
     "Connection",
     "ConnectionSource",
+    "Route",
     "Target",
     "adopt",
     "check_version",
     "in_one_process",
     "let_go_in_child",
-    "target_of",
 ]
 
 Connection = psycopg.Connection[Row]
 
-# libpq would wait for as long as the operating system does, which is minutes.
-CONNECT_SECONDS: Final = 10
 OLDEST_VERSION: Final = 140_000
-# How values are shown and read, and that policies hide rows instead of failing.
-FORMS: Final = " ".join(
-    f"-c {name}"
-    for name in (
-        "timezone=UTC",
-        "datestyle=ISO",
-        "intervalstyle=postgres",
-        "extra_float_digits=1",
-        "bytea_output=hex",
-        "standard_conforming_strings=on",
-        "array_nulls=on",
-        "quote_all_identifiers=off",
-        "row_security=on",
-    )
-)
+# Tells whether the server got the start-up options of a connection: a pooler may drop them in silence.
+MARK: Final = "twinstore.direct"
+MARKED: Final = f"SELECT current_setting('{MARK}', true)"
 # The server's answers to a connection that can only be repaired by changing the settings.
 REFUSALS: Final = {
     "password authentication failed": "Correct the password in the connection string.",
@@ -75,16 +61,29 @@ REFUSALS: Final = {
     "invalid connection option": "Correct the connection string.",
     "unrecognized configuration parameter": "Correct the options in the connection string.",
 }
-# Also matches 'role "' or 'database "', but is transient.
-TOO_MANY: Final = "too many connections"
+# The server takes every parameter that libpq knows, so a pooler has said this.
+REFUSED_PARAMETER: Final = "unsupported startup parameter"
+# Some of these also match 'role "' or 'database "', but are transient.
+TOO_MANY: Final = ("too many connections", "too many clients", "remaining connection slots")
+# A server that comes or goes, after it has asked for the password; of libpq, which names no SQLSTATE here.
+NOT_NOW: Final = (
+    "the database system is",
+    "terminating connection",
+    "closed the connection unexpectedly",
+    "could not receive data",
+    "could not send",
+    "Connection refused",
+    "timeout expired",
+    "canceling",
+)
 
 
 class ConnectionSource(Protocol):
     """Lends connections in autocommit mode, each outside any transaction."""
 
     @property
-    def host_owned(self) -> bool:
-        """Whether the connections belong to the host, so that they are set up differently."""
+    def transport(self) -> Transport:
+        """How statements travel on its connections."""
         ...
 
     def connection(self) -> AbstractContextManager[Connection]:
@@ -92,12 +91,36 @@ class ConnectionSource(Protocol):
         ...
 
 
+class Route(Enum):
+    """What stands between this process and the server; the value says what to do about a pooler there."""
+
+    ANY = (
+        "A connection pooler answers there. If it is in transaction mode, set "
+        "Persistence:Postgres:TransactionPooler to true, and DirectConnectionString to the server itself."
+    )
+    POOLER = (
+        "The transaction pooler passes it on to no server; take it out of the connection string and out of "
+        "the environment of this process."
+    )
+    DIRECT = (
+        "A pooler answers there, past which this connection must go; give host and port of the server itself "
+        "(DirectConnectionString, LockConnectionString, OwnerConnectionString)."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to connect and how a connection is set up."""
+    """Where to connect and how a connection is set up.
+
+    Attributes:
+        conninfo: the connection string of libpq, complete.
+        secrets: the texts in it that no message may show.
+        route: what stands between.
+    """
 
     conninfo: str
     secrets: frozenset[str]
+    route: Route = Route.ANY
 
     @property
     def place(self) -> str:
@@ -119,12 +142,26 @@ class Target:
             connection = psycopg.connect(
                 self._without_path.conninfo if qualified else self.conninfo,
                 autocommit=True,
-                prepare_threshold=0,
+                prepare_threshold=None if self.route is Route.POOLER else 0,
             )
         except psycopg.Error as error:
             raise self.explain(error) from error
         adopt(connection)
+        if self.route is Route.DIRECT:
+            self._check_direct(connection)
         return connection
+
+    def _check_direct(self, connection: Connection) -> None:
+        """Refuse a connection whose options did not reach the server."""
+        try:
+            marked = connection.execute(MARKED, prepare=False).fetchone() == ("on",)
+        except psycopg.Error as error:
+            connection.close()
+            raise self.explain(error) from error
+        if not marked:
+            connection.close()
+            lost = f"The options of the connection to {self.place} did not reach the server."
+            raise ConfigurationError(f"{lost} {Route.DIRECT.value}", driver=DRIVER)
 
     @property
     def _without_path(self) -> Target:
@@ -149,9 +186,11 @@ class Target:
         if mentions_secret(text, self.secrets):
             text = type(error).__name__
         message = f"PostgreSQL at {self.place} cannot be used: {text.rstrip('.?!')}."
-        full = TOO_MANY in text
-        remedy = None if full else next((how for pattern, how in REFUSALS.items() if pattern in text), None)
-        if remedy is None and not full and _refused_password(error):
+        full = any(words in text for words in TOO_MANY)
+        known = {REFUSED_PARAMETER: self.route.value, **REFUSALS}
+        remedy = None if full else next((how for pattern, how in known.items() if pattern in text), None)
+        away = full or any(words in text for words in NOT_NOW)
+        if remedy is None and not away and _refused_password(error):
             remedy = REFUSALS["authentication failed"]
         if remedy is not None or isinstance(error, psycopg.ProgrammingError):
             return ConfigurationError(
@@ -254,52 +293,3 @@ def _refused_password(error: psycopg.Error) -> bool:
         return error.pgconn is not None and bool(error.pgconn.used_password or error.pgconn.needs_password)
     except psycopg.Error:  # it was closed since, and says nothing any more; the first error has the reason
         return False
-
-
-def target_of(
-    secret: SecretStr | None, settings: PostgresSettings, *, purpose: str, read_only: bool = False
-) -> Target:
-    """Return where to connect; ``read_only`` connections take no write unless a transaction asks for it.
-
-    Raises:
-        ConfigurationError: no connection string, or one that libpq does not understand.
-    """
-    if secret is None or not secret.get_secret_value().strip():
-        raise ConfigurationError(
-            f"{purpose} is missing; set Persistence:Postgres:ConnectionString "
-            "(Persistence__Postgres__ConnectionString in the environment).",
-            driver=DRIVER,
-        )
-    text = secret.get_secret_value()
-    try:
-        parts = {name: str(value) for name, value in conninfo.conninfo_to_dict(text).items()}
-    except psycopg.ProgrammingError:
-        # The cause is not kept: libpq repeats the part it stumbled over, which may be the password.
-        raise ConfigurationError(
-            f"{purpose} cannot be read; use "
-            "postgresql://user:password@host:port/database or keywords such as host=... dbname=... user=....",
-            driver=DRIVER,
-        ) from None
-    if "@" in parts.get("host", "").lstrip("@"):
-        # libpq ends the password at its first "@", and would show the rest of it as a host.
-        raise ConfigurationError(
-            f"{purpose} names a host with an '@'; write an '@' inside user or password as %40.",
-            driver=DRIVER,
-        )
-    return Target(_complete(parts, settings.statement_timeout_ms, read_only=read_only), secrets_in(text))
-
-
-def _complete(parts: dict[str, str], timeout: int, *, read_only: bool) -> str:
-    """Every connection: UTC, UTF-8, a name, a limit on each statement, the isolation units rely on.
-
-    Whatever somebody has set for the database or the role: values are read and written in one form.
-    """
-    options = (
-        f"{FORMS} -c statement_timeout={timeout} "
-        r"-c default_transaction_isolation=read\ committed "
-        f"-c default_transaction_read_only={'on' if read_only else 'off'}"
-    )
-    # Of two values of a setting the last one counts, so the user's stand before ours.
-    own = parts.pop("options", "")
-    complete = {"application_name": "twinstore", "connect_timeout": str(CONNECT_SECONDS)} | parts
-    return conninfo.make_conninfo("", **complete, options=f"{own} {options}".strip(), client_encoding="UTF8")

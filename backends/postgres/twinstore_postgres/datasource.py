@@ -6,6 +6,8 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
+from psycopg import IsolationLevel
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from typing_extensions import override
 
@@ -18,7 +20,6 @@ from twinstore_postgres.connecting import Connection, let_go_in_child
 from twinstore_postgres.errors import translated
 from twinstore_postgres.server import ServerConnections
 from twinstore_postgres.settings import DRIVER, PostgresSettings
-from twinstore_postgres.transactions import SET_TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,16 +40,21 @@ class HostConnections(ServerConnections):
     """
 
     _kind = Connection
+    _unprepared_kind = Connection
     _threshold = 0
 
     @override
     def _configure(self, connection: Connection) -> None:
         let_go_in_child(connection)
+        if self.pooled:
+            # Of the transactions that psycopg begins; the pooler has passed on no such option.
+            connection.isolation_level = IsolationLevel.READ_COMMITTED
+            connection.read_only = False
 
     @property
     @override
     def _cleaner(self) -> Callable[[Connection], None]:
-        return clean
+        return forget_rows if self.pooled else clean
 
 
 class PostgresDataSource:
@@ -80,7 +86,8 @@ class PostgresDataSource:
         The transaction commits at normal exit and is rolled back on any exception, and the tenant ends with
         it, so that behind a transaction pooler, too, nobody gets a connection with the tenant of somebody
         else. psycopg therefore refuses ``commit()`` inside; ``connection.transaction()`` makes a savepoint.
-        Statements are the host's own: their errors are those of psycopg.
+        Statements are the host's own: their errors are those of psycopg. Behind a transaction pooler they
+        use ``SET LOCAL``, because whatever else they set stays on a connection that others get.
 
         Args:
             tenant_id: the tenant; ``"system"`` shows the rows of all tenants, which is logged and counted.
@@ -94,8 +101,11 @@ class PostgresDataSource:
         with self._server.connection() as connection, ExitStack() as ending:
             with translated(outcome=Outcome.NOT_APPLIED):
                 ending.enter_context(connection.transaction())
-                connection.execute(SET_TENANT, [tenant])
+                connection.execute(self._server.transport.setup, [tenant])
             yield connection
+            if self._server.pooled and connection.info.transaction_status == TransactionStatus.INTRANS:
+                # Of all that may stay on the server's connection, what would open the rows of all tenants.
+                connection.execute("RESET ROLE", prepare=False)
 
     def close(self) -> None:
         """Close the connections, except a pool of the host; a second call does nothing."""
@@ -118,6 +128,11 @@ def clean(connection: Connection) -> None:
     The next one must find neither what this one set on the server nor how it read rows.
     """
     connection.execute("RESET ROLE; RESET ALL", prepare=False)
+    forget_rows(connection)
+
+
+def forget_rows(connection: Connection) -> None:
+    """Undo what a host has done to how a connection reads; behind a pooler it has no settings to undo."""
     connection.row_factory = tuple_row
 
 

@@ -16,10 +16,11 @@ from typing_extensions import override
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.forks import Renewable, renew_in_child
 from twinstore.scope import SYSTEM_TENANT
-from twinstore_postgres.connecting import check_version, target_of
+from twinstore_postgres.connecting import check_version
 from twinstore_postgres.errors import NOWHERE, OF_PSYCOPG, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
+from twinstore_postgres.targets import LOCKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,12 +43,7 @@ class DedicatedConnections(Renewable):
         Raises:
             ConfigurationError: a connection string that cannot be read.
         """
-        own = settings.lock_connection_string
-        self._target = (
-            server.target
-            if own is None
-            else target_of(own, settings, purpose="The connection string for locks (LockConnectionString)")
-        )
+        self._target = server.direct.target_for(LOCKS, settings.lock_connection_string)
         self._schema = schema
         self._safe = settings.allow_unsafe_role
         self._most = settings.lock_connections_max
@@ -77,7 +73,7 @@ class DedicatedConnections(Renewable):
                 driver=DRIVER,
             )
         try:
-            target = self._target.with_settings(**{"app.tenant_id": SYSTEM_TENANT, **settings})
+            target = self._target().with_settings(**{"app.tenant_id": SYSTEM_TENANT, **settings})
             connection = self._checked(target.connect())
         except BaseException:
             free.release()

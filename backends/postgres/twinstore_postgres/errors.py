@@ -44,6 +44,7 @@ __all__ = [
     "kind_of",
     "loggable",
     "note_place",
+    "reading",
     "translate",
     "translated",
 ]
@@ -121,7 +122,7 @@ STATES: Final[dict[str, Kind]] = {
     "23": ValidationError,
     "24": ConfigurationError,
     "25": TransactionAbortedError,  # the transaction has failed before
-    "26": UnavailableError,  # a prepared statement that another connection of a pooler does not know
+    "26": ConfigurationError,  # a prepared statement that another connection of a pooler does not know
     "27": ConfigurationError,
     "28": ConfigurationError,
     "2B": MigrationError,
@@ -201,9 +202,20 @@ REMEDIES: Final[dict[Kind, str]] = {
     TransactionAbortedError: "The unit of work cannot be used any more; repeat it as a whole.",
 }
 
+# What only happens where a pooler gives one connection of the server to several clients.
+SHARED_STATES: Final = frozenset({"26000", "42P05"})
+NAME_POOLER: Final = (
+    "A transaction pooler has given the connection of the server to several clients; set "
+    "Persistence:Postgres:TransactionPooler to true, and DirectConnectionString to the server itself."
+)
+
+# What a pooler says, under the one code that it has, to a call for which it had no connection of the server.
+POOLER: Final = "08P01"
+NOT_STARTED: Final = ("query_wait_timeout", "server login has been failing", "cannot connect to server")
+
 # The server answered, so the transaction is rolled back. A server that is shut down (57P01) may have
 # committed before it took its leave; so may one whose answer was lost (08).
-NOT_APPLIED_STATES: Final = frozenset({"25", "26", "53", "54", "58", "XX", "57014", "57P03", "57P05"})
+NOT_APPLIED_STATES: Final = frozenset({"25", "53", "54", "58", "XX", "57014", "57P03", "57P05"})
 
 
 def kind_of(error: BaseException) -> Kind | None:
@@ -254,6 +266,11 @@ class translated:  # noqa: N801  # reads as what is done to the errors of its bl
             raise translate(error, self._subject, self._outcome) from error
 
 
+def reading() -> translated:
+    """Translate exceptions of statements that only read."""
+    return translated(outcome=Outcome.NOT_APPLIED)
+
+
 def translate(
     error: BaseException, subject: Subject = NOWHERE, outcome: Outcome = Outcome.UNKNOWN
 ) -> TwinstoreError:
@@ -268,7 +285,8 @@ def translate(
     if kind is ConfigurationError and getattr(error, "sqlstate", None) == "42501":
         return _forbidden(error, subject)
     where = _where(subject)
-    message = f"{where}{_what(error)} {REMEDIES.get(kind, '')}".rstrip()
+    remedy = NAME_POOLER if getattr(error, "sqlstate", None) in SHARED_STATES else REMEDIES.get(kind, "")
+    message = f"{where}{_what(error)} {remedy}".rstrip()
     details = {"module": _module(subject), "entity": _entity(subject), "key": subject.key, "driver": DRIVER}
     if issubclass(kind, UnavailableError):
         return kind(message, outcome=_outcome(error, outcome), **details)
@@ -319,6 +337,8 @@ def _outcome(error: BaseException, outcome: Outcome) -> Outcome:
         return Outcome.NOT_APPLIED
     if isinstance(state, str) and {state, state[:2]} & NOT_APPLIED_STATES:
         return Outcome.NOT_APPLIED
+    if state == POOLER and any(text in _said(error) for text in NOT_STARTED):
+        return Outcome.NOT_APPLIED
     return outcome
 
 
@@ -333,7 +353,14 @@ def _what(error: BaseException) -> str:
         return f"PostgreSQL could not be used: {name}{detail}."
     constraint = _constraint(error)
     rule = f", rule {constraint}" if constraint else ""
+    if state == POOLER:
+        rule = f", {_said(error)}"  # of the protocol, which knows no values of rows
     return f"PostgreSQL answered {name} ({state}{rule})."
+
+
+def _said(error: BaseException) -> str:
+    """Return the primary text of an error."""
+    return str(getattr(getattr(error, "diag", None), "message_primary", None) or "")
 
 
 def _constraint(error: BaseException) -> str | None:

@@ -20,6 +20,7 @@ from psycopg.errors import error_from_result
 from psycopg.generators import fetch_many, send
 from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.rows import tuple_row
+from typing_extensions import override
 
 from twinstore_postgres.codec import Row, Unprepared, register_loaders
 from twinstore_postgres.errors import note_place
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
     from psycopg.rows import RowFactory
 
-__all__ = ["OwnConnection", "Result", "Step"]
+__all__ = ["OwnConnection", "Result", "Step", "UnpreparedConnection"]
 
 Step = tuple[bytes, Sequence[object]]
 Key = tuple[bytes, tuple[int, ...]]
@@ -85,7 +86,11 @@ class OwnConnection(psycopg.Connection[Row]):
     def __init__(self, pgconn: PGconn, row_factory: RowFactory[Row] = tuple_row) -> None:
         """Take the connection of the client library, as psycopg gives it."""
         super().__init__(pgconn, row_factory)
-        self._wire = Wire()
+        self._wire = self._new_wire()
+
+    @staticmethod
+    def _new_wire() -> Wire:
+        return Wire()
 
     def exchange(
         self, steps: Sequence[Step], before: Sequence[Step] = (), after: Sequence[Step] = ()
@@ -124,6 +129,15 @@ class OwnConnection(psycopg.Connection[Row]):
         except psycopg.OperationalError:
             # Whoever interrupted this has left answers, which would pass for those to the next statements.
             self.close()
+
+
+class UnpreparedConnection(OwnConnection):
+    """The same without prepared statements, for connections that a pooler gives to several clients."""
+
+    @staticmethod
+    @override
+    def _new_wire() -> Wire:
+        return UnpreparedWire()
 
 
 @dataclass(slots=True)
@@ -202,6 +216,20 @@ class Wire:
             return Result(tolerant_rows(ADAPTERS, answer), answer.ntuples)
         finally:
             self.transformer.set_pgresult(None)  # which may be megabytes
+
+
+@dataclass(slots=True)
+class UnpreparedWire(Wire):
+    """Writes every statement as one that is parsed, executed and forgotten."""
+
+    @override
+    def written(
+        self, pgconn: PGconn, statement: bytes, parameters: Sequence[object], new: dict[Key, bytes]
+    ) -> list[Message]:
+        text = numbered(statement) if len(statement) <= CACHED_BYTES else numbered.__wrapped__(statement)
+        values = self.transformer.dump_sequence(parameters, [PyFormat.AUTO] * len(parameters))
+        types, formats = self.transformer.types or (), self.transformer.formats or []
+        return [Message(partial(pgconn.send_query_params, text, values, types, formats, Format.BINARY))]
 
 
 @lru_cache(maxsize=1024)

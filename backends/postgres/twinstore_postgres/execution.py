@@ -1,8 +1,7 @@
 """How repositories reach the server: call by call, in a session, in a unit, in a caller's transaction.
 
 The tenant is the setting ``app.tenant_id`` of one transaction and never outlives it. A call that is made of
-known statements costs one round trip: outside an explicit transaction, everything between two
-synchronisation points of a pipeline is one transaction.
+known statements costs one round trip; how it becomes one transaction is up to the transport.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from twinstore.access import Binding
 from twinstore.backend import UnitState
 from twinstore.errors import Outcome, TwinstoreError
 from twinstore.retrying import repeat
-from twinstore_postgres.batching import Result, Step, batch
+from twinstore_postgres.batching import Result, Step
 from twinstore_postgres.errors import NOWHERE, OF_PSYCOPG, Subject, translate, translated
 from twinstore_postgres.roles import check_role
 from twinstore_postgres.settings import DRIVER
-from twinstore_postgres.transactions import SET_TENANT, PooledTransaction, Transaction, TransactionSteps
+from twinstore_postgres.transactions import PooledTransaction, Transaction, TransactionSteps
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.codec import Row
     from twinstore_postgres.connecting import Connection, ConnectionSource
     from twinstore_postgres.dedicated import DedicatedConnections
+    from twinstore_postgres.transports import Transport
 
 __all__ = [
     "Execution",
@@ -123,14 +123,14 @@ class UnboundExecution(Execution):
     ) -> None:
         super().__init__(Binding(DRIVER, scope, UnitState(unbound=True)))
         self._server = server
+        self._transport = server.transport
         self.dedicated = dedicated
 
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
-        before = ((SET_TENANT, (tenant,)),)
         with self._server.connection() as connection:
             try:
-                return batch(connection, steps, foreign=self._server.host_owned, before=before)
+                return self._transport.call(connection, tenant, steps)
             except OF_PSYCOPG as error:
                 raise translate(error, subject, outcome) from error
 
@@ -140,23 +140,26 @@ class UnboundExecution(Execution):
 
 
 class SessionExecution(Execution):
-    """Each call on the one connection of a session."""
+    """Each call on the one connection of a session.
 
-    def __init__(self, connection: Connection, scope: Scope, state: UnitState, *, foreign: bool) -> None:
+    Behind a transaction pooler that is a connection to the pooler: between two calls it holds none of the
+    server, and a later call still sees what an earlier one wrote, because there is one primary.
+    """
+
+    def __init__(self, connection: Connection, scope: Scope, state: UnitState, transport: Transport) -> None:
         """Take the connection; it is in autocommit mode."""
         super().__init__(Binding(DRIVER, scope, state))
         self._connection = connection
-        self._foreign = foreign
+        self._transport = transport
 
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         with translated(subject, outcome=outcome):
-            before = ((SET_TENANT, (tenant,)),)
-            return batch(self._connection, steps, foreign=self._foreign, before=before)
+            return self._transport.call(self._connection, tenant, steps)
 
     @override
     def unit(self, tenant: str, subject: Subject) -> AbstractContextManager[TransactionSteps]:
-        return Transaction(self._connection, tenant, subject, foreign=self._foreign)
+        return Transaction(self._connection, tenant, subject, transport=self._transport)
 
 
 class UnitExecution(Execution):
@@ -213,11 +216,19 @@ class JoinedExecution(Execution):
     """
 
     def __init__(  # what joins two parties
-        self, connection: Connection, scope: Scope, state: UnitState, *, schema: str, safe: bool
+        self,
+        connection: Connection,
+        scope: Scope,
+        state: UnitState,
+        transport: Transport,
+        *,
+        schema: str,
+        safe: bool,
     ) -> None:
         """Take the connection of the caller; its role is checked at the first call unless it is ``safe``."""
         super().__init__(Binding(DRIVER, scope, state))
         self._connection = connection
+        self._transport = transport
         self._schema = schema
         self._safe = safe
 
@@ -233,7 +244,7 @@ class JoinedExecution(Execution):
         # In the same round trip: between two calls the caller's own statements see the caller's tenant.
         take, give_back = ((PUSH_TENANT, (tenant,)),), ((POP_TENANT, ()),)
         with translated(subject, outcome=outcome):
-            return batch(self._connection, steps, foreign=True, before=take, after=give_back)
+            return self._transport.send(self._connection, steps, take, give_back)
 
     @override
     @contextmanager
@@ -242,7 +253,7 @@ class JoinedExecution(Execution):
         if self.binding.in_unit:
             yield NestedSteps(self, tenant, subject)
         else:
-            with Transaction(self._connection, tenant, subject, foreign=True) as transaction:
+            with Transaction(self._connection, tenant, subject, transport=self._transport) as transaction:
                 yield transaction
 
     def _check_role(self) -> None:

@@ -20,15 +20,15 @@ from twinstore.migrations import (
 )
 from twinstore.reverting import RevertsMigrations
 from twinstore_postgres import migrator, reverting
-from twinstore_postgres.connecting import target_of
 from twinstore_postgres.datasource import source_class
-from twinstore_postgres.errors import translated
+from twinstore_postgres.errors import reading, translated
 from twinstore_postgres.failures import naming_rights
 from twinstore_postgres.numbering import numbering_differences
 from twinstore_postgres.schema import schema_differences, shape_differences, snapshot_of
 from twinstore_postgres.script import script
 from twinstore_postgres.settings import DRIVER
 from twinstore_postgres.takeover import check_takeover, hidden_rows, taken_over
+from twinstore_postgres.targets import MIGRATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -107,13 +107,13 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
         Raises:
             MigrationError: tables of somebody else stand where ours should be.
         """
-        with closing(self._connect(qualified=True)) as connection, translated():
+        with closing(self._connect(qualified=True)) as connection, reading():
             known = migrator.applied_migrations(connection, self.module)
             return hidden_rows(connection, self.module, self._pending(connection, known, release=release))
 
     @override
     def status(self) -> tuple[MigrationStatus, ...]:
-        with closing(self._connect(qualified=True)) as connection, translated():
+        with closing(self._connect(qualified=True)) as connection, reading():
             return self._statuses(connection)
 
     def _statuses(self, connection: Connection) -> tuple[MigrationStatus, ...]:
@@ -124,7 +124,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
 
     @override
     def verify(self, *, additions: bool = True) -> tuple[str, ...]:
-        with closing(self._connect(qualified=True)) as connection, translated():
+        with closing(self._connect(qualified=True)) as connection, reading():
             role = self._settings.application_role
             found = schema_differences(connection, self.module, role, additions=additions)
             remedy = f"twinstore migrate run --module {self.module.name} --backend {DRIVER}"
@@ -139,12 +139,12 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
     @override
     def snapshot(self) -> SchemaSnapshot:
         """Return what the server holds; see :class:`~twinstore.migrations.TakesSnapshots`."""
-        with closing(self._connect(qualified=True)) as connection, translated():
+        with closing(self._connect(qualified=True)) as connection, reading():
             return snapshot_of(connection, self.module, self._settings.application_role)
 
     @override
     def reversal(self, migration: str) -> Reversal:
-        with closing(self._connect()) as connection, translated():
+        with closing(self._connect()) as connection, reading():
             return reverting.reversal(connection, self.module, migration)
 
     @override
@@ -158,7 +158,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
         A table without its row-level security, column or key is undone work; what is missing otherwise, such
         as an index for speed, only ``verify`` tells.
         """
-        with translated():
+        with reading():
             applied = migrator.applied_migrations(connection, self.module)
         migrator.check_history(self.module, applied)
         pending = [
@@ -173,7 +173,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
                 module=self.module.name,
                 driver=DRIVER,
             )
-        with translated():
+        with reading():
             differences = shape_differences(connection, self.module)
         if differences:
             more = len(differences) - SHOWN
@@ -198,13 +198,9 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations):
 
     def _connect(self, *, qualified: bool = False) -> Connection:
         """Connect as the owner, ``qualified`` to look at the catalog, which shows names by the path."""
-        settings = self._settings
         # Only the owner of the schemas may change them, and requests are answered by another role.
-        secret = settings.owner_connection_string or settings.connection_string
-        if secret is None and settings.pool is not None:
-            return self._server.target.connect(qualified=qualified)
-        owner = target_of(secret, settings, purpose="The connection string of the owner role")
-        return owner.connect(qualified=qualified)
+        own = self._settings.owner_connection_string
+        return self._server.direct.target_for(MIGRATIONS, own)().connect(qualified=qualified)
 
     def _check_role(self, connection: Connection) -> None:
         role = self._settings.application_role

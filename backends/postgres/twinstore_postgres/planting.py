@@ -32,9 +32,9 @@ from twinstore_postgres.columns import (
     digits_of,
     key_in_payload,
 )
-from twinstore_postgres.connecting import target_of
 from twinstore_postgres.derive import member_of
 from twinstore_postgres.planting_schema import drop_part, schema_parts
+from twinstore_postgres.targets import MIGRATIONS, direct_target
 
 if TYPE_CHECKING:
     from twinstore.backend import BackendSettings
@@ -66,8 +66,7 @@ Values = Mapping[str, object]
 def planter_of(settings: BackendSettings, entities: Sequence[Entity]) -> Iterator[Planter]:
     """Open a planter as the owner of the schema, which row-level security shows every row."""
     own = cast("PostgresSettings", settings)
-    secret = own.owner_connection_string or own.connection_string
-    target = target_of(secret, own, purpose="The connection string of the owner role")
+    target = direct_target(MIGRATIONS, own, own.owner_connection_string)
     with closing(target.connect()) as connection:
         connection.execute("SELECT set_config('app.tenant_id', %s, false)", [SYSTEM_TENANT])
         # What is planted is read back at once and thrown away afterwards, so nothing is waited for.

@@ -13,7 +13,7 @@ from twinstore_postgres.settings import DRIVER
 if TYPE_CHECKING:
     from twinstore_postgres.connecting import Connection
 
-__all__ = ["check_role"]
+__all__ = ["RoleGuard", "check_role"]
 
 # One row: the role, its two privileges, whether it can act as an owner of tables, and how many exist.
 ROLE: Final = """
@@ -36,7 +36,8 @@ def check_role(connection: Connection, schema: str) -> bool:
         ConfigurationError: a superuser, a role with BYPASSRLS, or the owner of the tables.
     """
     # The connection may be a caller's own, whose cursors may answer with something else than tuples.
-    row = psycopg.Cursor(connection, row_factory=tuple_row).execute(ROLE, [schema]).fetchone()
+    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+    row = cursor.execute(ROLE, [schema], prepare=False).fetchone()  # it hardly comes again
     if row is None:
         return False
     role, superuser, bypass, owner, tables = row
@@ -58,3 +59,28 @@ def check_role(connection: Connection, schema: str) -> bool:
             driver=DRIVER,
         )
     return bool(tables)
+
+
+class RoleGuard:
+    """Checks the role of one connection string, schema by schema.
+
+    It is asked again until the tables exist: only then is it known who owns them.
+
+    Attributes:
+        schemas: those whose tables might belong to the role.
+    """
+
+    def __init__(self) -> None:
+        self.schemas: frozenset[str] = frozenset()
+
+    def add(self, schema: str) -> None:
+        """Look at a schema before the next use."""
+        self.schemas |= {schema}
+
+    def check(self, connection: Connection) -> None:
+        """Look at what is not known to be safe.
+
+        Raises:
+            ConfigurationError: row-level security does not bind the role.
+        """
+        self.schemas -= {schema for schema in self.schemas if check_role(connection, schema)}

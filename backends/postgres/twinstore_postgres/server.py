@@ -20,21 +20,25 @@ from twinstore.forks import ForkSafeLock, OwnProcess, Renewable, keep, renew_in_
 from twinstore_postgres.connecting import (
     Connection,
     ConnectionSource,
+    Route,
     Target,
     adopt,
     check_version,
-    target_of,
 )
+from twinstore_postgres.direct import Direct
 from twinstore_postgres.errors import NOWHERE, loggable, translate, translated
-from twinstore_postgres.exchange import OwnConnection
-from twinstore_postgres.roles import check_role
+from twinstore_postgres.exchange import OwnConnection, UnpreparedConnection
+from twinstore_postgres.roles import RoleGuard
 from twinstore_postgres.settings import DRIVER
+from twinstore_postgres.targets import target_of
+from twinstore_postgres.transports import transport_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
     from twinstore_postgres.settings import PostgresSettings
+    from twinstore_postgres.transports import Transport
 
 __all__ = ["ServerConnections"]
 
@@ -45,6 +49,9 @@ Pool = ConnectionPool[Connection]
 # Long enough for a busy pool to hand over a connection; only then is it worth asking why none comes.
 PROBE_AFTER_SECONDS: Final = 0.5
 WAIT_SECONDS: Final = 10.0
+# How long the pool tries by itself to replace a lost connection; after that, each call that needs one tries.
+# By default it tries for minutes with growing pauses, and heals as long after the server as that was away.
+RECONNECT_SECONDS: Final = 1.0
 CONNECTION_KEYWORDS: Final = frozenset(
     {
         "host",
@@ -72,8 +79,10 @@ class ServerConnections(ConnectionSource, Renewable):
     that row-level security binds the role.
     """
 
-    # What the pool makes, and after how many executions psycopg prepares a statement on it.
+    # What the pool makes, also behind a transaction pooler, and after how many executions psycopg prepares a
+    # statement on it.
     _kind: type[Connection] = OwnConnection
+    _unprepared_kind: type[Connection] = UnpreparedConnection
     _threshold: int | None = None
 
     def __init__(self, settings: PostgresSettings, *, read_only: bool = False) -> None:
@@ -90,6 +99,7 @@ class ServerConnections(ConnectionSource, Renewable):
         self._lock = ForkSafeLock()
         self._pool = host_pool(settings)
         self._host_owned = self._pool is not None
+        self._transport = transport_of(settings, host_owned=self._host_owned, read_only=read_only)
         self.target = (
             pool_target(self._pool, settings)
             if self._pool is not None
@@ -98,10 +108,11 @@ class ServerConnections(ConnectionSource, Renewable):
                 settings,
                 purpose="The connection string of PostgreSQL",
                 read_only=read_only,
+                route=route_of(settings),
             )
         )
-        # The schemas whose tables might belong to the role.
-        self._unsafe: set[str] = set()
+        self.direct = Direct(settings, self.target, read_only=read_only)
+        self._guard = RoleGuard()
         # A source is only read, and a role that no policy binds reads all of it.
         self._safe = settings.allow_unsafe_role or read_only
         self._version = 0
@@ -110,14 +121,14 @@ class ServerConnections(ConnectionSource, Renewable):
 
     @property
     @override
-    def host_owned(self) -> bool:
-        """Whether the pool belongs to the host, so that its connections are set up differently."""
-        return self._host_owned
+    def transport(self) -> Transport:
+        """How statements travel on the connections of the pool."""
+        return self._transport
 
     @property
-    def place(self) -> str:
-        """Host and database, without anything secret."""
-        return self.target.place
+    def pooled(self) -> bool:
+        """Whether a transaction pooler stands before the server."""
+        return self._settings.transaction_pooler
 
     @property
     def version(self) -> int:
@@ -128,7 +139,8 @@ class ServerConnections(ConnectionSource, Renewable):
     def guard(self, schema: str) -> None:
         """Check before the next use that row-level security of a schema binds the role."""
         if not self._safe:
-            self._unsafe.add(schema)
+            self._guard.add(schema)
+            self.direct.guard(schema)
 
     @override
     def connection(self) -> PooledConnection:
@@ -141,9 +153,14 @@ class ServerConnections(ConnectionSource, Renewable):
         return PooledConnection(self)
 
     def connect(self) -> Connection:
-        """Open a connection beside the pool; the caller closes it."""
+        """Open a connection beside the pool, past a transaction pooler; the caller closes it.
+
+        Raises:
+            ConfigurationError: behind a transaction pooler no other address is given.
+        """
+        self.direct.refuse_missing()
         self._open()
-        return self.target.connect(qualified=True)
+        return self.direct.connect()
 
     @override
     def renew(self) -> None:
@@ -163,7 +180,7 @@ class ServerConnections(ConnectionSource, Renewable):
     def _open(self) -> Pool:
         # Nearly every call ends here, without the lock.
         pool = self._pool
-        if pool is not None and not self._unsafe and self._version:
+        if pool is not None and not self._guard.schemas and self._version:
             return pool
         with self._lock:
             if self._closed:
@@ -176,19 +193,16 @@ class ServerConnections(ConnectionSource, Renewable):
             return self._pool
 
     def _check(self) -> None:
-        """Connect once to learn the version and whether the role is safe.
-
-        The role is asked again until the tables exist: only then is it known who owns them.
-        """
+        """Connect once to learn the version and whether the role is safe."""
         with self.target.connect() as connection, translated(outcome=Outcome.NOT_APPLIED):
             self._version = check_version(connection)
-            self._unsafe -= {schema for schema in self._unsafe if check_role(connection, schema)}
+            self._guard.check(connection)
 
     def _new_pool(self) -> Pool:
         pool: Pool = ConnectionPool(
             self.target.conninfo,
-            connection_class=self._kind,
-            kwargs={"autocommit": True, "prepare_threshold": self._threshold},
+            connection_class=self._unprepared_kind if self.pooled else self._kind,
+            kwargs={"autocommit": True, "prepare_threshold": None if self.pooled else self._threshold},
             min_size=self._settings.pool_min,
             max_size=self._settings.pool_max,
             open=False,
@@ -196,6 +210,7 @@ class ServerConnections(ConnectionSource, Renewable):
             check=check_alive,
             reset=self._cleaner,
             timeout=WAIT_SECONDS,
+            reconnect_timeout=RECONNECT_SECONDS,
             name="twinstore",
         )
         pool.open()
@@ -230,6 +245,8 @@ class ServerConnections(ConnectionSource, Renewable):
         try:
             return pool.getconn(timeout=WAIT_SECONDS)
         except PoolTimeout as error:
+            # It may have gone since; then that is the reason, and not how large the pool is.
+            self._probe()
             raise UnavailableError(
                 f"All {pool.max_size} connections of the pool (PoolMax) stayed in use for "
                 f"{WAIT_SECONDS:.0f} s; raise PoolMax, or end sessions and transactions sooner.",
@@ -334,7 +351,13 @@ def pool_target(pool: Pool, settings: PostgresSettings) -> Target:
         SecretStr(conninfo.make_conninfo(text, **known)),
         settings,
         purpose="The connection string of the pool",
+        route=route_of(settings),
     )
+
+
+def route_of(settings: PostgresSettings) -> Route:
+    """Return what stands between the pool and the server."""
+    return Route.POOLER if settings.transaction_pooler else Route.ANY
 
 
 def host_pool(settings: PostgresSettings) -> Pool | None:

@@ -22,6 +22,10 @@ class PostgresSettings(BackendSettings):
         owner_connection_string: of the role that owns the schemas and runs migrations; default: the
             application's.
         lock_connection_string: for locks, past a transaction pooler; default: the application's.
+        direct_connection_string: of the application role, past a transaction pooler: for bulk work, and the
+            default of the owner's and of that for locks; default: the application's.
+        transaction_pooler: a pooler in transaction mode answers at ``connection_string``: nothing is prepared
+            on the server, and every transaction sends its own settings; see "Behind a transaction pooler".
         lock_connections_max: how many connections for locks a storage may have open beside the pool; each
             lock that is held or waited for needs one.
         application_role: the role that migrations grant to.
@@ -35,6 +39,8 @@ class PostgresSettings(BackendSettings):
     connection_string: SecretStr | None = None
     owner_connection_string: SecretStr | None = None
     lock_connection_string: SecretStr | None = None
+    direct_connection_string: SecretStr | None = None
+    transaction_pooler: bool = False
     lock_connections_max: Annotated[int, Field(ge=1, le=1000)] = 10
     application_role: Annotated[str, Field(min_length=1, max_length=63)] = "twinstore_app"
     pool_min: Annotated[int, Field(ge=0, le=1000)] = 1
@@ -46,14 +52,15 @@ class PostgresSettings(BackendSettings):
     @property
     def fingerprint(self) -> tuple[object, ...]:
         """What two modules must have in common to share one pool."""
-        secret = self.connection_string
+        secrets = self.connection_string, self.direct_connection_string
         return (
-            None if secret is None else secret.get_secret_value(),
+            *(None if secret is None else secret.get_secret_value() for secret in secrets),
             id(self.pool),
             self.pool_min,
             self.pool_max,
             self.statement_timeout_ms,
             self.allow_unsafe_role,
+            self.transaction_pooler,
         )
 
     @model_validator(mode="after")

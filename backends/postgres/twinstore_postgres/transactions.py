@@ -10,30 +10,20 @@ from typing_extensions import override
 
 from twinstore.errors import Outcome
 from twinstore.forks import OwnProcess
-from twinstore_postgres.batching import Result, Step, batch
-from twinstore_postgres.codec import Unprepared
+from twinstore_postgres.batching import Result, Step
 from twinstore_postgres.errors import NOWHERE, OF_PSYCOPG, Subject, loggable, translate, translated
+from twinstore_postgres.transports import END, OWN, SET_TENANT, STEP, UNIT
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from twinstore_postgres.connecting import Connection, ConnectionSource
+    from twinstore_postgres.transports import Transport
 
 __all__ = ["SET_TENANT", "STEP", "UNIT", "PooledTransaction", "Transaction", "TransactionSteps"]
 
 log = logging.getLogger("twinstore.postgres")
 
-SET_TENANT: Final = b"SELECT set_config('app.tenant_id', %s, true)"
-# A step of a repository locks its row and then reads what is committed by now, so it waits and goes on where
-# a snapshot would only let it fail. A caller reads, decides and writes in several calls without locks: only a
-# snapshot makes the server refuse a write that rests on what others have changed meanwhile.
-# Neither begin nor end is prepared: there is no plan to keep, and looking for one costs more than parsing.
-STEP: Final = Unprepared(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-UNIT: Final = {
-    False: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
-    True: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-}
-END: Final = ((Unprepared(b"COMMIT"), ()),)
 # What a forked child may not go on with, in the words of a message.
 TRANSACTION: Final = "This transaction"
 
@@ -71,14 +61,14 @@ class Transaction(TransactionSteps):
         subject: Subject = NOWHERE,
         *,
         begin: bytes = STEP,
-        foreign: bool = False,
+        transport: Transport = OWN,
     ) -> None:
-        """Take a connection in autocommit mode that is in no transaction, and how to begin one."""
+        """Take a connection in autocommit mode that is in no transaction, and how to begin one on it."""
         self.connection = connection
         self.subject = subject
         self._tenant = tenant
         self._begin = begin
-        self._foreign = foreign
+        self._transport = transport
         self._begun = False
         self._process = OwnProcess()
 
@@ -97,7 +87,7 @@ class Transaction(TransactionSteps):
         self._process.check(TRANSACTION)
         before = self._before(tenant)
         try:
-            return batch(self.connection, steps, foreign=self._foreign, before=before)
+            return self._transport.send(self.connection, steps, before)
         except OF_PSYCOPG as error:
             raise translate(error, subject or self.subject, Outcome.NOT_APPLIED) from error
 
@@ -109,7 +99,7 @@ class Transaction(TransactionSteps):
             return []
         before = self._before(None)
         try:
-            results = batch(self.connection, steps, foreign=self._foreign, before=before, after=END)
+            results = self._transport.send(self.connection, steps, before, END)
         except OF_PSYCOPG as error:
             raise translate(error, subject or self.subject, Outcome.UNKNOWN) from error
         self._begun = False
@@ -157,25 +147,25 @@ class Transaction(TransactionSteps):
         if not self._begun:
             # Before anything is sent: whatever becomes of the round trip, a rollback is due from now on.
             self._begun = True
-            return [(self._begin, ()), (SET_TENANT, (self._tenant,))]
+            return self._transport.opening(self._begin, self._tenant)
         return [(SET_TENANT, (self._tenant,))] if changed else []
 
 
 class PooledTransaction:
     """A transaction on a connection that is lent for it; a context manager."""
 
-    __slots__ = ("_foreign", "_pooled", "_subject", "_tenant", "_transaction")
+    __slots__ = ("_pooled", "_subject", "_tenant", "_transaction", "_transport")
 
     def __init__(self, server: ConnectionSource, tenant: str, subject: Subject) -> None:
         self._pooled = server.connection()
-        self._foreign = server.host_owned
+        self._transport = server.transport
         self._tenant = tenant
         self._subject = subject
 
     def __enter__(self) -> Transaction:
         """Take a connection; nothing is sent yet."""
         connection = self._pooled.__enter__()
-        self._transaction = Transaction(connection, self._tenant, self._subject, foreign=self._foreign)
+        self._transaction = Transaction(connection, self._tenant, self._subject, transport=self._transport)
         return self._transaction
 
     def __exit__(

@@ -30,9 +30,9 @@ from twinstore_postgres.proposal import proposed_migration
 from twinstore_postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from tests.contract.deployments.wire import Address
+    from tests.contract.deployments.wire import Address, Line
     from tests.databases import PostgresDatabase, PostgresServer
     from tests.servers import Settings
     from twinstore.backend import ModuleBackend
@@ -228,17 +228,19 @@ def module_on(
     *,
     special: bool = True,
     clock: Clock | None = None,
+    settings: PostgresSettings | None = None,
+    read_only: bool = False,
 ) -> Iterator[PostgresBackend[R]]:
     """Open a module on tables that exist."""
-    settings = PostgresSettings(connection_string=SecretStr(database.app_url))
     with SharedResources() as resources:
         request = OpenRequest(
             module=module,
-            settings=settings,
+            settings=settings or PostgresSettings(connection_string=SecretStr(database.app_url)),
             options=ModuleOptions(),
             resources=resources,
             clock=clock or SystemClock(),
             special=special,
+            read_only=read_only,
         )
         with closing(PostgresBackend(module, request)) as backend:
             yield backend
@@ -250,12 +252,13 @@ class PostgresDeployment:
     def __init__(self, module: ModuleSpec[object], database: PostgresDatabase) -> None:
         self._module = module
         self._database = database
+        self._settings: PostgresSettings | None = None
         self._described: set[str] = set()
         self.probe = PostgresProbe(database, module.name)
 
     def open(self, *, clock: Clock | None = None, expiring: bool = False) -> ModuleStorage[object, object]:
         del expiring  # the server removes nothing
-        return open_module(self._module.name, "Postgres", self._database.config, clock=clock)
+        return open_module(self._module.name, "Postgres", self.settings(), clock=clock)
 
     def settings(self) -> Settings:
         return self._database.config
@@ -265,16 +268,13 @@ class PostgresDeployment:
         if module.name not in self._described:
             make_tables(self._database, module.catalog)
             self._described.add(module.name)
-        with module_on(self._database, module, clock=clock) as backend:
+        with module_on(self._database, module, clock=clock, settings=self._settings) as backend:
             yield backend
 
     @contextmanager
     def break_connection(self) -> Iterator[ModuleStorage[object, object]]:
-        parts = conninfo_to_dict(self._database.app_url)
-        host, port = str(parts["host"]), int(parts.get("port") or 5432)
-        server: Address = f"{host}/{SOCKET}.{port}" if host.startswith("/") else (host, port)
-        with line_to(server) as line:
-            url = make_conninfo(self._database.app_url, host="127.0.0.1", port=line.port, sslmode="disable")
+        with line_to(address_of(self._database.app_url)) as line:
+            url = through(line, self._database.app_url)
             settings = {"Persistence": {"Postgres": {"ConnectionString": url}}}
             with open_module(self._module.name, "Postgres", settings) as storage:
                 storage.check_ready()
@@ -288,15 +288,30 @@ class PostgresDeployment:
             yield connection
 
 
-def postgres_deployments(server: PostgresServer) -> BackendFactory:
-    """Return the factory of deployments on a server."""
+def address_of(url: str) -> Address:
+    """Return where the server of a URL listens."""
+    parts = conninfo_to_dict(url)
+    host, port = str(parts["host"]), int(parts.get("port") or 5432)
+    return f"{host}/{SOCKET}.{port}" if host.startswith("/") else (host, port)
+
+
+def through(line: Line, url: str) -> str:
+    """Return the connection string of a database through a line that can be cut."""
+    return make_conninfo(url, host="127.0.0.1", port=line.port, sslmode="disable")
+
+
+def postgres_deployments(
+    server: PostgresServer,
+    kind: Callable[[ModuleSpec[object], PostgresDatabase], PostgresDeployment] = PostgresDeployment,
+) -> BackendFactory:
+    """Return the factory of deployments of a kind on a server."""
 
     @contextmanager
     def deployments(module: ModuleSpec[object], *, migrated: bool = True) -> Iterator[Deployment]:
         cloned = migrated and module.name == SCHEDULER.name
         with ExitStack() as stack:
             make = server.migrated_database if cloned else server.empty_database
-            deployment = PostgresDeployment(module, stack.enter_context(make()))
+            deployment = kind(module, stack.enter_context(make()))
             stack.enter_context(closing(deployment.probe))
             if migrated and not cloned:
                 with deployment.open() as storage:

@@ -16,19 +16,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from twinstore_embedded.appsettings import write_appsettings
     from twinstore_embedded.lifecycle import Servers, servers, start, stop
+    from twinstore_embedded.mongo_set import MongoSet, start_mongo_set, stop_mongo_set
     from twinstore_embedded.mongod import MongoServer, start_mongo, stop_mongo
-    from twinstore_embedded.postgres import PostgresServer, start_postgres, stop_postgres
+    from twinstore_embedded.postgres import PostgresServer, Shutdown, start_postgres, stop_postgres
 
 __all__ = [
     "MongoServer",
+    "MongoSet",
     "PostgresServer",
     "Servers",
+    "Shutdown",
     "servers",
     "start",
     "start_mongo",
+    "start_mongo_set",
     "start_postgres",
     "stop",
     "stop_mongo",
+    "stop_mongo_set",
     "stop_postgres",
     "write_appsettings",
 ]
@@ -36,14 +41,18 @@ __all__ = [
 # The command line registers `up` and `down` also where the extra is missing, so the drivers load late.
 _MODULES = {
     "MongoServer": "mongod",
+    "MongoSet": "mongo_set",
     "PostgresServer": "postgres",
     "Servers": "lifecycle",
+    "Shutdown": "postgres",
     "servers": "lifecycle",
     "start": "lifecycle",
     "start_mongo": "mongod",
+    "start_mongo_set": "mongo_set",
     "start_postgres": "postgres",
     "stop": "lifecycle",
     "stop_mongo": "mongod",
+    "stop_mongo_set": "mongo_set",
     "stop_postgres": "postgres",
     "write_appsettings": "appsettings",
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from twinstore_embedded import mongod, postgres
+from twinstore_embedded import mongo_set, mongod, postgres
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,6 +102,7 @@ def stop(directory: str | Path) -> tuple[str, ...]:
         "mongo": partial(mongod.stop_mongo, directory),
         "mongo-standalone": partial(mongod.stop_mongo, directory, replica_set=False),
         "mongo-users": partial(mongod.stop_mongo, directory, users=True),
+        mongo_set.DIRECTORY: partial(mongo_set.stop_mongo_set, directory),
         "postgres": partial(postgres.stop_postgres, directory),
     }
     with ThreadPoolExecutor() as pool:

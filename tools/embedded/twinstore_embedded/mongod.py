@@ -40,10 +40,21 @@ from twinstore_embedded.state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["DIRECTORIES", "MongoServer", "find_mongo", "start_mongo", "stop_home", "stop_mongo"]
+__all__ = [
+    "CACHE_GB",
+    "DIRECTORIES",
+    "READY_SECONDS",
+    "MongoServer",
+    "find_home",
+    "find_mongo",
+    "fork",
+    "start_mongo",
+    "stop_home",
+    "stop_mongo",
+]
 
 # The smallest that a mongod admits; the default would take half of the memory of a laptop.
 CACHE_GB = 0.25
@@ -189,19 +200,20 @@ def stop_home(home: Path, *, owner: int | None = None) -> bool:
     with exclusive(home):
         if owner is not None and not owners.is_mine(home, owner):
             return False
-        pid = _find(home)
+        pid = find_home(home)
         if pid is not None:
             end(pid, signal.SIGTERM, timeout=STOP_SECONDS)
         owners.disown(home)
     return pid is not None
 
 
-def _find(home: Path) -> int | None:
+def find_home(home: Path) -> int | None:
+    """Return the process that runs in one home; ``None`` where none does."""
     return find_server(_data(home) / "mongod.lock", _data(home))
 
 
 def _running(home: Path, kind: MongodKind) -> MongoServer | None:
-    pid, state = _find(home), load_state(home)
+    pid, state = find_home(home), load_state(home)
     if pid is None:
         return None
     # The lock file of a mongod names its process, not its port.
@@ -217,9 +229,9 @@ def _ready(home: Path, kind: MongodKind) -> MongoServer | None:
     server = _running(home, kind)
     if server is None:
         return None
-    if not wait_until(lambda: _find(home) is None or _takes_writes(server, kind), READY_SECONDS):
+    if not wait_until(lambda: find_home(home) is None or _takes_writes(server, kind), READY_SECONDS):
         raise _failed(home, f"(pid {server.pid}) does not accept writes after {READY_SECONDS:.0f} s")
-    return server if _find(home) == server.pid else None
+    return server if find_home(home) == server.pid else None
 
 
 def _takes_writes(server: MongoServer, kind: MongodKind) -> bool:
@@ -259,6 +271,28 @@ def _fork(
     parameters: Mapping[str, object],
 ) -> bool:
     """Start a mongod in the background; answer ``False`` when the port was taken."""
+    options: list[str | Path] = []
+    if kind is not MongodKind.STANDALONE:
+        options += ["--replSet", SET_NAME, "--oplogSize", str(OPLOG_MB)]
+    if kind is MongodKind.WITH_USERS:
+        options += ["--keyFile", key_file(home)]
+    return fork(mongod, home, port, options, cache_gb=cache_gb, parameters=parameters)
+
+
+def fork(
+    mongod: Path,
+    home: Path,
+    port: int,
+    options: Sequence[str | Path],
+    *,
+    cache_gb: float,
+    parameters: Mapping[str, object],
+) -> bool:
+    """Start a mongod with more options in the background; answer ``False`` when the port was taken.
+
+    Raises:
+        UnavailableError: it did not start; the message ends with its log.
+    """
     command: list[str | Path] = [
         mongod,
         "--fork",
@@ -275,11 +309,7 @@ def _fork(
     command += ["--setParameter", "shutdownTimeoutMillisForSignaledShutdown=0"]
     for name, value in parameters.items():
         command += ["--setParameter", f"{name}={value}"]
-    if kind is not MongodKind.STANDALONE:
-        command += ["--replSet", SET_NAME, "--oplogSize", str(OPLOG_MB)]
-    if kind is MongodKind.WITH_USERS:
-        command += ["--keyFile", key_file(home)]
-    finished = run(command, account=None, cwd=home)
+    finished = run([*command, *options], account=None, cwd=home)
     if finished.code == 0:
         return True
     if finished.code == EXIT_PORT_TAKEN or ADDRESS_IN_USE.search(log_tail(_log(home))):

@@ -11,12 +11,14 @@ from twinstore_embedded.state import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["HOST", "on_free_port"]
+__all__ = ["HOST", "on_free_port", "on_port"]
 
 HOST = "127.0.0.1"
 # Each attempt takes a port that was free a moment ago; to lose eight races in a row means something else.
 ATTEMPTS = 8
 RELEASE_SECONDS = 1.0
+# Whoever reconnects to a server that is away may be given its port for its own end, and lets go of it soon.
+FIXED_PORT_SECONDS = 20.0
 
 
 def on_free_port(preferred: int | None, launch: Callable[[int], bool]) -> int:
@@ -38,6 +40,23 @@ def on_free_port(preferred: int | None, launch: Callable[[int], bool]) -> int:
         f"No free port on {HOST} after {ATTEMPTS} attempts; close programs that hold ports and try again."
     )
     raise UnavailableError(message, outcome=Outcome.NOT_APPLIED)
+
+
+def on_port(port: int, launch: Callable[[int], bool]) -> int:
+    """Launch a server on the one port where others look for it.
+
+    Args:
+        port: the port.
+        launch: starts the server there and answers ``False`` when the port was taken.
+
+    Raises:
+        UnavailableError: another program keeps the port.
+    """
+    if not wait_until(lambda: _is_free(port) and launch(port), FIXED_PORT_SECONDS):
+        raise UnavailableError(
+            f"Another program keeps port {port} of {HOST}; end it and try again.", outcome=Outcome.NOT_APPLIED
+        )
+    return port
 
 
 def _becomes_free(port: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import signal
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ from twinstore.errors import Outcome, UnavailableError
 from twinstore_embedded import cluster, owners
 from twinstore_embedded.accounts import account_for, grant_search
 from twinstore_embedded.binaries import find_postgres
-from twinstore_embedded.ports import HOST, on_free_port
+from twinstore_embedded.ports import HOST, on_free_port, on_port
 from twinstore_embedded.processes import end, find_server, log_tail, rotate_log
 from twinstore_embedded.roles import APP, DATABASE, OWNER, ROLES, SUPERUSER, ensure_roles, is_ready
 from twinstore_embedded.state import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DIRECTORY",
     "PostgresServer",
+    "Shutdown",
     "find_postgres_server",
     "start_postgres",
     "stop_home",
@@ -42,6 +44,18 @@ DIRECTORY = "postgres"
 READY_SECONDS = 60.0
 STOP_SECONDS = 30.0
 PASSWORD_BYTES = 24
+
+
+class Shutdown(Enum):
+    """How a server is stopped.
+
+    Fast: sessions are rolled back, the data is flushed. Immediate: as after a crash, but the clients are
+    told. Killed: a crash of the postmaster, after which its children go by themselves.
+    """
+
+    FAST = signal.SIGINT
+    IMMEDIATE = signal.SIGQUIT
+    KILLED = signal.SIGKILL
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,24 @@ class PostgresServer:
     def stop(self) -> None:
         """Stop the server; the data stays."""
         stop_home(self.home)
+
+    def halt(self, how: Shutdown) -> None:
+        """End the process and nothing else: whoever owns the server goes on to own it."""
+        with exclusive(self.home):
+            _end(self.home, how)
+
+    def resume(self, *, durable: bool = True) -> None:
+        """Start the process again on its port, and return when it answers.
+
+        Raises:
+            UnavailableError: it did not come up, or its port is taken; the message ends with its log.
+        """
+        with exclusive(self.home):
+            if _find(self.home) is None:
+                _launch(self.home, durable=durable, fixed_port=self.port)
+            server = _ready(self.home)
+        if server is None:
+            raise _failed(self.home, "ended right after its start")
 
 
 def start_postgres(directory: str | Path, *, durable: bool = True, owned: bool = False) -> PostgresServer:
@@ -142,11 +174,10 @@ def stop_home(home: Path, *, owner: int | None = None) -> bool:
     return stopped
 
 
-def _end(home: Path) -> bool:
+def _end(home: Path, how: Shutdown = Shutdown.FAST) -> bool:
     pid = _find(home)
     if pid is not None:
-        # Fast shutdown: sessions are rolled back, the data is flushed.
-        end(pid, signal.SIGINT, timeout=STOP_SECONDS)
+        end(pid, how.value, timeout=STOP_SECONDS)
     return pid is not None
 
 
@@ -173,7 +204,7 @@ def _ready(home: Path) -> PostgresServer | None:
     return server if _find(home) == server.pid else None
 
 
-def _launch(home: Path, *, durable: bool) -> None:
+def _launch(home: Path, *, durable: bool, fixed_port: int | None = None) -> None:
     binaries = find_postgres()
     account = account_for(cluster.data_of(home))
     for path in (binaries / "postgres", cluster.data_of(home)):
@@ -190,7 +221,10 @@ def _launch(home: Path, *, durable: bool) -> None:
             raise _failed(home, "did not start")
         return started is cluster.StartOutcome.DONE
 
-    on_free_port(state.port, attempt)
+    if fixed_port is None:
+        on_free_port(state.port, attempt)
+    else:
+        on_port(fixed_port, attempt)
 
 
 def _prepare(place: cluster.Cluster, *, durable: bool) -> ServerState:

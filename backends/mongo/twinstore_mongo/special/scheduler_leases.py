@@ -12,7 +12,6 @@ from secrets import randbits
 from typing import TYPE_CHECKING, Final
 
 from bson.int64 import Int64
-from pymongo import ReturnDocument
 from pymongo.errors import OperationFailure
 
 from twinstore.access import Add
@@ -21,6 +20,7 @@ from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import compiled, merged
 from twinstore_mongo.derive import ID, VERSION
+from twinstore_mongo.single_change import find_and_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -69,12 +69,8 @@ def lease_first(
     order = CODEC.readings.of(query).order
     with context.writing(POLICY_JOBS):
         try:
-            document = context.collection(POLICY_JOBS).find_one_and_update(
-                condition,
-                change,
-                sort=order,
-                return_document=ReturnDocument.AFTER,
-                session=context.session,
+            document = find_and_change(
+                context.untyped(POLICY_JOBS), condition, change, sort=order, session=context.session
             )
         except OperationFailure as error:
             refused.add(broken(context, error))

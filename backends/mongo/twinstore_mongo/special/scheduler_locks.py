@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bson import Int64
-from pymongo import ReturnDocument
 from typing_extensions import override
 
 from twinstore.errors import DuplicateError
@@ -16,6 +15,7 @@ from twinstore.scheduler.repositories.locks import CONTEND
 from twinstore_mongo.codec import codec_of
 from twinstore_mongo.compile import filter_of
 from twinstore_mongo.derive import joined_id
+from twinstore_mongo.single_change import find_and_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,13 +75,8 @@ class LeaseContender(Contender):
     ) -> LockInfo | None:
         """Change the document of a lock where it satisfies a condition; return it as it is then."""
         with self._context.writing(LOCKS, key):
-            collection: Any = self._context.collection(LOCKS)
-            document = collection.find_one_and_update(
-                {**filter_of(self._codec, key), **condition},
-                change,
-                upsert=upsert,
-                return_document=ReturnDocument.AFTER,
-            )
+            which = {**filter_of(self._codec, key), **condition}
+            document = find_and_change(self._context.untyped(LOCKS), which, change, upsert=upsert)
             return None if document is None else self._codec.decode(document).model
 
 

@@ -15,10 +15,12 @@ from twinstore.scope import SYSTEM_TENANT, note_system_scope
 from twinstore_postgres.connecting import ConnectionSource
 from twinstore_postgres.server import readable
 from twinstore_postgres.transactions import Transaction
+from twinstore_postgres.transports import OWN
 
 if TYPE_CHECKING:
     from twinstore_postgres.connecting import Connection
     from twinstore_postgres.server import ServerConnections
+    from twinstore_postgres.transports import Transport
 
 __all__ = ["BulkConnections", "inside"]
 
@@ -49,13 +51,13 @@ class BulkConnections(ConnectionSource, Renewable):
     @property
     def place(self) -> str:
         """Host and database, without anything secret."""
-        return self._server.place
+        return self._server.direct.place
 
     @property
     @override
-    def host_owned(self) -> bool:
-        """Every connection is our own, also where the pool is the host's."""
-        return False
+    def transport(self) -> Transport:
+        """Every connection is our own, also where the pool is the host's, and goes past a pooler."""
+        return OWN
 
     @contextmanager
     @override

@@ -1,0 +1,87 @@
+"""Connections past the pool, and past a transaction pooler: for bulk work, locks and migrations."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from twinstore.errors import Outcome
+from twinstore_postgres.errors import translated
+from twinstore_postgres.roles import RoleGuard
+from twinstore_postgres.targets import BULK, MIGRATIONS, direct_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic import SecretStr
+
+    from twinstore_postgres.connecting import Connection, Target
+    from twinstore_postgres.settings import PostgresSettings
+    from twinstore_postgres.targets import Use
+
+__all__ = ["Direct"]
+
+
+class Direct:
+    """Where the server itself is, as the settings give it."""
+
+    def __init__(self, settings: PostgresSettings, pooled: Target, *, read_only: bool) -> None:
+        """Take the settings and where the pool connects to.
+
+        Raises:
+            ConfigurationError: a connection string that cannot be read, or that leads to the pooler.
+        """
+        self._settings = settings
+        self._pooled = pooled
+        self._guard = RoleGuard()
+        self._bulk = self.target_for(BULK, None, read_only=read_only)
+
+    @property
+    def place(self) -> str:
+        """Host and database of bulk work, without anything secret."""
+        return self._bulk().place
+
+    def guard(self, schema: str) -> None:
+        """Check before the next use that row-level security of a schema binds the role."""
+        # What the pool's own connection string names is checked with the pool.
+        if self._settings.transaction_pooler or self._settings.direct_connection_string is not None:
+            self._guard.add(schema)
+
+    def target_for(self, use: Use, own: SecretStr | None, *, read_only: bool = False) -> Callable[[], Target]:
+        """Return what tells where to connect for what a transaction pooler cannot carry.
+
+        What is given is looked at here, and what is missing only told when somebody asks for it: a service
+        without locks needs no address for them.
+
+        Raises:
+            ConfigurationError: a connection string that cannot be read, or that leads to the pooler.
+        """
+        settings = self._settings
+        if own is None and settings.direct_connection_string is None:
+            # Not for migrations, because the pool may be that of a source, which is only read.
+            shared = use is not MIGRATIONS or settings.connection_string is None
+            if shared and not settings.transaction_pooler:
+                return lambda: self._pooled
+            return partial(direct_target, use, settings, None, pooled=self._pooled)
+        target = direct_target(use, settings, own, pooled=self._pooled, read_only=read_only)
+        return lambda: target
+
+    def refuse_missing(self) -> None:
+        """Refuse bulk work before anything is done.
+
+        Raises:
+            ConfigurationError: behind a transaction pooler no other address is given.
+        """
+        self._bulk()
+
+    def connect(self) -> Connection:
+        """Open a connection for bulk work; the caller closes it."""
+        connection = self._bulk().connect(qualified=True)
+        if self._guard.schemas:
+            try:
+                with translated(outcome=Outcome.NOT_APPLIED):
+                    self._guard.check(connection)
+            except BaseException:
+                connection.close()
+                raise
+        return connection

@@ -1,0 +1,188 @@
+"""Where to connect: to the pool's address, or past a transaction pooler, and with which settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from psycopg import conninfo
+
+from twinstore.errors import ConfigurationError
+from twinstore.redaction import secrets_in
+from twinstore_postgres.connecting import MARK, Route, Target
+from twinstore_postgres.settings import DRIVER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import SecretStr
+
+    from twinstore_postgres.settings import PostgresSettings
+
+__all__ = ["BULK", "FORMS", "LOCKS", "MIGRATIONS", "direct_target", "target_of"]
+
+# libpq would wait for as long as the operating system does, which is minutes.
+CONNECT_SECONDS: Final = 10
+DEFAULT_PORT: Final = "5432"
+# How values are shown and read, and that policies hide rows instead of failing.
+FORMS: Final = {
+    "timezone": "UTC",
+    "datestyle": "ISO",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "standard_conforming_strings": "on",
+    "array_nulls": "on",
+    "quote_all_identifiers": "off",
+    "row_security": "on",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a transaction pooler cannot carry.
+
+    Attributes:
+        what: the first words of a message.
+        key: the setting that says where it connects to.
+        purpose: that setting, in the words of a message.
+    """
+
+    what: str
+    key: str
+    purpose: str
+
+
+BULK: Final = Use(
+    "Bulk work",
+    "DirectConnectionString",
+    "The connection string past the pooler (DirectConnectionString)",
+)
+LOCKS: Final = Use("Locks", "LockConnectionString", "The connection string for locks (LockConnectionString)")
+MIGRATIONS: Final = Use("Migrations", "OwnerConnectionString", "The connection string of the owner role")
+
+
+def direct_target(
+    use: Use,
+    settings: PostgresSettings,
+    own: SecretStr | None,
+    *,
+    pooled: Target | None = None,
+    read_only: bool = False,
+) -> Target:
+    """Return where to connect for what a transaction pooler cannot carry.
+
+    Args:
+        use: what needs it.
+        settings: those of the driver.
+        own: the connection string of this use alone, if it has one.
+        pooled: where the pool connects to.
+        read_only: as for :func:`target_of`.
+
+    Raises:
+        ConfigurationError: behind a transaction pooler no other address is given, or that of the pooler.
+    """
+    secret = own or settings.direct_connection_string
+    if not settings.transaction_pooler:
+        secret = secret or settings.connection_string
+        return target_of(secret, settings, purpose=use.purpose, read_only=read_only)
+    if secret is None:
+        keys = dict.fromkeys((use.key, BULK.key))
+        raise ConfigurationError(
+            f"{use.what} cannot go through a transaction pooler (TransactionPooler is set); give the address "
+            f"of the server itself: set {' or '.join(f'Persistence:Postgres:{key}' for key in keys)}.",
+            driver=DRIVER,
+        )
+    target = target_of(secret, settings, purpose=use.purpose, read_only=read_only, route=Route.DIRECT)
+    if pooled is not None and address(target) == address(pooled):
+        raise ConfigurationError(
+            f"{use.purpose} leads to {target.place}, where the pooler of ConnectionString answers; give host "
+            "and port of the server itself.",
+            driver=DRIVER,
+        )
+    return target
+
+
+def address(target: Target) -> tuple[str, ...]:
+    """Return host and port of a target."""
+    parts = conninfo.conninfo_to_dict(target.conninfo)
+    host = parts.get("hostaddr") or parts.get("host") or ""
+    return str(host), str(parts.get("port") or DEFAULT_PORT)
+
+
+def target_of(
+    secret: SecretStr | None,
+    settings: PostgresSettings,
+    *,
+    purpose: str,
+    read_only: bool = False,
+    route: Route = Route.ANY,
+) -> Target:
+    """Return where to connect; ``read_only`` connections take no write unless a transaction asks for it.
+
+    Raises:
+        ConfigurationError: no connection string, or one that libpq does not understand, or one with options
+            for a pooler that passes none on.
+    """
+    if secret is None or not secret.get_secret_value().strip():
+        raise ConfigurationError(
+            f"{purpose} is missing; set Persistence:Postgres:ConnectionString "
+            "(Persistence__Postgres__ConnectionString in the environment).",
+            driver=DRIVER,
+        )
+    text = secret.get_secret_value()
+    try:
+        parts = {name: str(value) for name, value in conninfo.conninfo_to_dict(text).items()}
+    except psycopg.ProgrammingError:
+        # The cause is not kept: libpq repeats the part it stumbled over, which may be the password.
+        raise ConfigurationError(
+            f"{purpose} cannot be read; use "
+            "postgresql://user:password@host:port/database or keywords such as host=... dbname=... user=....",
+            driver=DRIVER,
+        ) from None
+    if "@" in parts.get("host", "").lstrip("@"):
+        # libpq ends the password at its first "@", and would show the rest of it as a host.
+        raise ConfigurationError(
+            f"{purpose} names a host with an '@'; write an '@' inside user or password as %40.",
+            driver=DRIVER,
+        )
+    own = parts.pop("options", "")
+    if route is Route.POOLER:
+        if own:
+            raise options_refused(purpose)
+        # An empty text, because libpq would otherwise take what PGOPTIONS says.
+        options = ""
+    else:
+        mark = {MARK: "on"} if route is Route.DIRECT else {}
+        # Of two values of a setting the last one counts, so the user's stand before ours.
+        options = f"{own} {_options(settings.statement_timeout_ms, mark, read_only=read_only)}".strip()
+    return Target(_complete(parts, options), secrets_in(text), route)
+
+
+def options_refused(purpose: str) -> ConfigurationError:
+    """Return the error of options that would not reach the server."""
+    return ConfigurationError(
+        f"{purpose} has options, which a transaction pooler passes on to no server (TransactionPooler is "
+        "set); take them out, and set them for the role instead: ALTER ROLE ... SET ....",
+        driver=DRIVER,
+    )
+
+
+def _options(timeout: int, more: Mapping[str, str], *, read_only: bool) -> str:
+    """Return the settings of every connection: one form, a limit on each statement, the isolation of units.
+
+    Whatever somebody has set for the database or the role: values are read and written in one form.
+    """
+    values = FORMS | {
+        "statement_timeout": str(timeout),
+        "default_transaction_isolation": r"read\ committed",
+        "default_transaction_read_only": "on" if read_only else "off",
+    }
+    return " ".join(f"-c {name}={value}" for name, value in {**values, **more}.items())
+
+
+def _complete(parts: dict[str, str], options: str) -> str:
+    """Return the connection string with UTF-8, a name, and a limit on the time to connect."""
+    complete = {"application_name": "twinstore", "connect_timeout": str(CONNECT_SECONDS)} | parts
+    return conninfo.make_conninfo("", **complete, options=options, client_encoding="UTF8")

@@ -1,0 +1,194 @@
+"""What a transaction pooler cannot carry is refused, and whoever meets one unprepared is told what to set."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from psycopg.conninfo import make_conninfo
+from pydantic import SecretStr
+
+import twinstore
+from tests.pgbouncer import pooler_before
+from tests.servers import postgres_url
+from twinstore.errors import ConfigurationError
+from twinstore.scheduler.catalog import RUNS
+from twinstore.testing.scheduler.builders import make_run
+from twinstore_postgres.planting import planter_of
+from twinstore_postgres.settings import PostgresSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.databases import PostgresDatabase, PostgresServer
+    from tests.pgbouncer import Pooler
+    from tests.servers import Settings
+    from twinstore.scheduler.storage import SchedulerStorage
+
+pytestmark = pytest.mark.pgbouncer
+
+SETTING: Final = "Persistence:Postgres:TransactionPooler"
+DIRECT: Final = "Persistence:Postgres:DirectConnectionString"
+
+
+@pytest.fixture(scope="module")
+def pooler(postgres_server: PostgresServer) -> Iterator[Pooler]:
+    """Run a pooler that refuses what it cannot pass on."""
+    with pooler_before(postgres_server.url) as pooler:
+        yield pooler
+
+
+@pytest.fixture(scope="module")
+def silent_pooler(postgres_server: PostgresServer) -> Iterator[Pooler]:
+    """Run a pooler that drops options in silence, with one connection of the server for all clients."""
+    options = {"ignore_startup_parameters": "options", "default_pool_size": 1, "reserve_pool_size": 0}
+    with pooler_before(postgres_server.url, **options) as pooler:
+        yield pooler
+
+
+def unprepared(pooler: Pooler, database: PostgresDatabase) -> Settings:
+    """Return the settings of somebody who does not know of the pooler."""
+    return pooler.before(database).config
+
+
+def lock(storage: SchedulerStorage) -> object:
+    return storage.locks.acquire("key", timedelta(seconds=1))
+
+
+def count(storage: SchedulerStorage) -> object:
+    return storage.bulk.counts(RUNS)
+
+
+def write(storage: SchedulerStorage) -> object:
+    with storage.bulk.writer(RUNS) as writer:
+        return writer.take_rejected()
+
+
+def look(storage: SchedulerStorage) -> object:
+    with storage.bulk.view() as view:
+        return view.position
+
+
+def ensure(storage: SchedulerStorage) -> object:
+    return storage.initializer.ensure_migrations()
+
+
+def status(storage: SchedulerStorage) -> object:
+    return storage.initializer.status()
+
+
+def ledger(storage: SchedulerStorage) -> object:
+    return storage.bulk.ledger_initializer.effects()
+
+
+@pytest.mark.parametrize("use", [lock, count, write, look, ensure, status, ledger])
+def test_locks_migrations_and_bulk_work_are_refused_without_the_server_itself(
+    pooler: Pooler,
+    module_postgres_database: PostgresDatabase,
+    use: Callable[[SchedulerStorage], object],
+) -> None:
+    settings = pooler.config(
+        module_postgres_database, DirectConnectionString=None, OwnerConnectionString=None
+    )
+    with twinstore.add_scheduler_postgres_storage(settings) as storage:
+        storage.check_ready()
+        with pytest.raises(ConfigurationError, match=DIRECT):
+            use(storage)
+    with twinstore.add_scheduler_postgres_storage(pooler.config(module_postgres_database)) as storage:
+        use(storage)
+
+
+def test_planting_is_refused_without_the_server_itself(
+    pooler: Pooler, module_postgres_database: PostgresDatabase
+) -> None:
+    settings = PostgresSettings(
+        connection_string=SecretStr(pooler.url(module_postgres_database.app_url)), transaction_pooler=True
+    )
+    with pytest.raises(ConfigurationError, match=DIRECT), planter_of(settings, [RUNS]):
+        pass
+
+
+@pytest.mark.parametrize("key", ["DirectConnectionString", "LockConnectionString"])
+def test_the_address_of_the_pooler_is_not_that_of_the_server(
+    pooler: Pooler, module_postgres_database: PostgresDatabase, key: str
+) -> None:
+    pooled = pooler.url(module_postgres_database.app_url)
+    with pytest.raises(ConfigurationError, match=rf"{key}\) leads to .* pooler"):
+        twinstore.add_scheduler_postgres_storage(pooler.config(module_postgres_database, **{key: pooled}))
+
+
+@pytest.mark.parametrize("kind", ["pooler", "silent_pooler"])
+def test_a_pooler_under_another_name_is_met_at_the_first_use(
+    request: pytest.FixtureRequest, module_postgres_database: PostgresDatabase, kind: str
+) -> None:
+    """It refuses our options, or it drops them: then the server knows nothing of them."""
+    pooler: Pooler = request.getfixturevalue(kind)
+    named = postgres_url(pooler.url(module_postgres_database.app_url), host="localhost")
+    settings = pooler.config(module_postgres_database, DirectConnectionString=named)
+    with twinstore.add_scheduler_postgres_storage(settings) as storage:
+        for use in (lock, count):
+            with pytest.raises(ConfigurationError, match="the server itself"):
+                use(storage)
+
+
+def test_a_refused_parameter_names_the_setting(
+    pooler: Pooler, module_postgres_database: PostgresDatabase
+) -> None:
+    settings = unprepared(pooler, module_postgres_database)
+    with (
+        twinstore.add_scheduler_postgres_storage(settings) as storage,
+        pytest.raises(ConfigurationError, match=f"unsupported startup parameter.*{SETTING}"),
+    ):
+        storage.runs.get("t", "r")
+
+
+def test_a_prepared_statement_of_another_client_names_the_setting(
+    silent_pooler: Pooler, module_postgres_database: PostgresDatabase, tenant: str
+) -> None:
+    settings = unprepared(silent_pooler, module_postgres_database)
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(twinstore.add_scheduler_postgres_storage(settings)) for _ in range(2)
+        )
+        first.runs.create(make_run(tenant, tenant))
+        with pytest.raises(ConfigurationError, match=f"DuplicatePreparedStatement.*{SETTING}"):
+            second.runs.get(tenant, tenant)
+
+
+def test_a_prepared_statement_that_is_gone_names_the_setting(
+    postgres_server: PostgresServer, module_postgres_database: PostgresDatabase, tenant: str
+) -> None:
+    options = {"ignore_startup_parameters": "options", "server_reset_query_always": 1}
+    with pooler_before(postgres_server.url, **options) as pooler:
+        settings = unprepared(pooler, module_postgres_database)
+        with (
+            twinstore.add_scheduler_postgres_storage(settings) as storage,
+            storage.sessions.open(tenant) as session,
+        ):
+            session.runs.get(tenant, tenant)
+            with pytest.raises(ConfigurationError, match=f"InvalidSqlStatementName.*{SETTING}"):
+                session.runs.get(tenant, tenant)
+
+
+def test_options_of_the_connection_string_are_refused(
+    pooler: Pooler, module_postgres_database: PostgresDatabase
+) -> None:
+    url = make_conninfo(pooler.url(module_postgres_database.app_url), options="-c work_mem=8MB")
+    with pytest.raises(ConfigurationError, match="ALTER ROLE"):
+        twinstore.add_scheduler_postgres_storage(
+            pooler.config(module_postgres_database, ConnectionString=url)
+        )
+
+
+def test_an_unsafe_role_past_the_pooler_is_refused(
+    pooler: Pooler, module_postgres_database: PostgresDatabase
+) -> None:
+    settings = pooler.config(
+        module_postgres_database, DirectConnectionString=module_postgres_database.owner_url
+    )
+    with twinstore.add_scheduler_postgres_storage(settings) as storage:
+        for use in (lock, count):
+            with pytest.raises(ConfigurationError, match="owns the tables"):
+                use(storage)

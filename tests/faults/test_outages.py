@@ -1,0 +1,68 @@
+"""Servers that go away in the middle of calls: each call ends in time, and what it was answered is true.
+
+PostgreSQL is shut down in each way and killed; of a replica set of three the primary steps down and is
+killed, and then all members are. Every kind of call goes on meanwhile, on a thread of its own. Nothing may
+come out but answers and errors of this library, and afterwards the store holds what the calls were told.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import twinstore
+from tests.faults.callers import Callers
+from tests.faults.ledger import Ledger
+from tests.faults.outages import outages_of
+from tests.faults.tokens import Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.faults.outages import Outages
+
+# From the moment at which the server serves again until every kind of call has succeeded.
+HEALED_SECONDS: Final = 10.0
+# How long to wait for a call that the outage refuses; the client of MongoDB outlasts a short one.
+MET_SECONDS: Final = 1.5
+LONG_ROUNDS: Final = 10
+
+
+@pytest.fixture(params=["mongo", "postgres"])
+def outages(request: pytest.FixtureRequest) -> Iterator[Outages]:
+    with outages_of(request.param) as found:
+        yield found
+
+
+def test_calls_outlive_their_server_and_are_told_the_truth(outages: Outages, *, long_form: bool) -> None:
+    ledger = Ledger()
+    with twinstore.open_storage(outages.settings) as opened:
+        callers = Callers(opened.scheduler, outages.settings, ledger)
+        callers.prepare()
+        with callers.calling():
+            assert ledger.await_answers(callers.kinds, 0, HEALED_SECONDS) == []
+            for name in rounds(outages, long_form=long_form):
+                go_through(outages.kinds[name], callers)
+        assert ledger.foreign() == []
+        assert ledger.slow() == []
+        tokens = Tokens(opened.scheduler, callers.leased)
+        assert ledger.contradictions(tokens.counters) == []
+        assert tokens.twice_leased() == []
+        assert not tokens.torn_log()
+    assert ledger.refused()
+
+
+def rounds(outages: Outages, *, long_form: bool) -> list[str]:
+    """Return what happens, in order; a whole set that is killed takes long to come back."""
+    kinds = list(outages.kinds)
+    return kinds * LONG_ROUNDS if long_form else [kind for kind in kinds if kind != "all killed"]
+
+
+def go_through(happens: Callable[[Callable[[], object]], None], callers: Callers) -> None:
+    """Let one thing happen to the server; then each kind of call must succeed again soon."""
+    ledger = callers.ledger
+    met = len(ledger.refused())
+    happens(lambda: ledger.await_refusals(met + 1, MET_SECONDS))
+    assert ledger.await_answers(callers.kinds, time.monotonic(), HEALED_SECONDS) == []

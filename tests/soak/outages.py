@@ -1,0 +1,83 @@
+"""What the journal tells of a server that came and went: when it was away, and what is therefore in doubt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from tests.soak.plan import NANOSECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.soak.journal import Line
+
+__all__ = ["HEALED_SECONDS", "Away", "aways_of", "doubtful", "healed_after", "refusal_violations"]
+
+# How long after the server is back calls may still be refused; pools heal within two seconds.
+HEALED_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """From when to when a server was away, in monotonic nanoseconds."""
+
+    begin: int
+    end: int
+
+
+def aways_of(lines: Sequence[Line]) -> list[Away]:
+    """Return when the server was away; what was not over at the end lasted up to the last line."""
+    found: list[Away] = []
+    begin: int | None = None
+    for line in lines:
+        if line["what"] == "outage":
+            begin = line["at"]
+        elif line["what"] == "back" and begin is not None:
+            found.append(Away(begin, line["at"]))
+            begin = None
+    return found if begin is None else [*found, Away(begin, lines[-1]["at"])]
+
+
+def refusal_violations(lines: Sequence[Line]) -> Iterator[str]:
+    """Say which calls were refused although the server was there all the time."""
+    aways = aways_of(lines)
+    grace = int(HEALED_SECONDS * NANOSECONDS)
+    for line in lines:
+        if line["what"] != "refused":
+            continue
+        if not any(away.begin <= line["at"] and line["began"] <= away.end + grace for away in aways):
+            yield f"{line['during']} was refused although the server was there: {line['error']}"
+
+
+def healed_after(lines: Sequence[Line]) -> float:
+    """Return how long after the return of the server a call was refused that began after it, in seconds."""
+    refused = [line for line in lines if line["what"] == "refused"]
+    late = [
+        line["at"] - away.end
+        for away, following in _with_next(aways_of(lines))
+        for line in refused
+        if away.end <= line["began"] and line["at"] < following
+    ]
+    return max(late, default=0) / NANOSECONDS
+
+
+def _with_next(aways: Sequence[Away]) -> list[tuple[Away, float]]:
+    """Return each with the beginning of the next one."""
+    return [(away, float(following.begin)) for away, following in pairwise(aways)] + [
+        (away, float("inf")) for away in aways[-1:]
+    ]
+
+
+def doubtful(lines: Sequence[Line], what: str) -> list[Line]:
+    """Return the intentions that were perhaps carried out.
+
+    They have no answer, because their worker was killed, or the error said that nobody knows.
+    """
+    settled = {
+        line["of"]
+        for line in lines
+        if "of" in line and line["what"] != what and line.get("outcome") != "unknown"
+    }
+    return [line for line in lines if line["what"] == what and line.get("of") not in settled]
